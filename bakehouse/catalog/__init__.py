@@ -1,1 +1,1 @@
-"""What exists: components, recipes and committed locks as data. Start at `catalog`."""
+"""Components, recipes, instance types and committed locks. Start at `catalog`."""

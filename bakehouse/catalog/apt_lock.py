@@ -1,7 +1,7 @@
 """Reader of apt locks: each package of a suite and the file that is installed.
 
-A lock is a `Packages` index as every Debian mirror has one, `apt/<suite>.packages` in a folder of recipes,
-with a single version of each package in it. So what a package needs is known without asking a mirror.
+A lock is a `Packages` index like that of a Debian mirror, `apt/<suite>.packages` in a recipe directory, with
+one version of each package. It contains the dependencies, so resolving them needs no mirror.
 """
 
 import json
@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import quote
 
 from bakehouse.errors import Diagnostic, Location, Reason, RecipeError
@@ -34,7 +35,7 @@ FIELDS = (
     "Size",
     "SHA256",
 )
-"""Fields kept of a package: to find its file, to check it and to know its dependencies."""
+"""Fields of a package in a lock: to find and check its file, and to know its dependencies."""
 NEEDED = ("Package", "Version", "Filename", "Size", "SHA256")
 """Required fields of a package in a lock."""
 _NAME = re.compile(r"[a-z0-9][a-z0-9.+-]+")
@@ -47,13 +48,13 @@ _ARCHITECTURES = ("amd64", "all")
 _BARE = re.compile(r"[\s(:\[]")
 _EXACTLY = re.compile(r"\(= ([^)]*)\)")
 _ALWAYS = "apt"
-"""Package of every base besides the essential and the required ones."""
+"""Package of every base, in addition to the essential and the required ones."""
 _RESTORE = "restore the file from version control, or delete it and run `bake lock` to lock today's packages"
 
 
 @dataclass(frozen=True)
 class Deb:
-    """A package of Debian as the one file that is installed."""
+    """A Debian package and the file that is installed."""
 
     name: str
     version: str
@@ -62,10 +63,10 @@ class Deb:
     path: str
     """Below the root of any mirror, such as `pool/main/m/make-dfsg/make_4.3-4.1_amd64.deb`."""
     site: str = ""
-    """The root that apt found it below; empty where every mirror of the suite has it."""
+    """Root URL of its mirror; empty if every mirror of the suite has it."""
 
     def __hash__(self) -> int:
-        # Of all that is in it its bytes are enough
+        # The sha256 identifies the file.
         return hash(self.sha256)
 
     @property
@@ -75,102 +76,102 @@ class Deb:
     @property
     def url(self) -> str:
         """URL of the file; empty if every mirror of the suite has it."""
-        # S3 takes a `+` for a space
+        # S3 reads `+` as a space.
         return f"{self.site}/{quote(self.path)}" if self.site else ""
 
     @cached_property
     def row(self) -> str:
         """Entry of the package in image locks, as JSON, cached because most packages are in many images."""
-        told = {"name": self.name, "version": self.version, "sha256": self.sha256, "bytes": self.bytes}
-        return json.dumps({**told, "file": self.path})
+        fields = {"name": self.name, "version": self.version, "sha256": self.sha256, "bytes": self.bytes}
+        return json.dumps({**fields, "file": self.path})
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     deb: Deb
     needs: tuple[tuple[str, ...], ...]
-    """Each group of names one of which must be there."""
+    """Groups of alternative names; one of each group must be installed."""
     exactly: tuple[tuple[str, str], ...]
-    """Names that it needs in one version alone."""
+    """Names that it needs in exactly one version."""
     provides: tuple[str, ...]
     is_basic: bool
     location: Location
 
 
 class NotLocked(Exception):
-    """A package that no lock of the suite has, or that has another version there than is asked for."""
+    """A requested package is missing from the locks of the suite, or locked in another version."""
 
     def __init__(self, asked: str, locked: str = "") -> None:
         super().__init__(asked)
         self.asked = asked
         self.locked = locked
-        """The version that is locked, where it is another one."""
+        """The locked version, if it differs from the requested one."""
 
 
 @dataclass(frozen=True)
 class AptLock:
-    """The lock of one suite, read when a package is asked for."""
+    """The lock of one suite, read on first use."""
 
     suite: str
     paths: tuple[Path, ...]
-    """A later one's packages replace an earlier one's."""
+    """Packages of later files replace those of earlier ones."""
 
     @cached_property
     def _entries(self) -> dict[str, _Entry]:
-        found = {name: entry for path in self.paths for name, entry in _read(path).items()}
-        _check_versions(found)
-        return found
+        entries = {name: entry for path in self.paths for name, entry in _read(path).items()}
+        _check_versions(entries)
+        return entries
 
     @cached_property
     def _providers(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
+        providers: dict[str, list[str]] = {}
         for name, entry in sorted(self._entries.items()):
             for provided in entry.provides:
-                found.setdefault(provided, []).append(name)
-        return found
+                providers.setdefault(provided, []).append(name)
+        return providers
 
     @property
     def debs(self) -> tuple[Deb, ...]:
-        """Every package that is locked, by name. Raises RecipeError where a lock can't be read."""
+        """All locked packages, sorted by name. Raises RecipeError if a lock is unreadable."""
         return tuple(entry.deb for _, entry in sorted(self._entries.items()))
 
     def base(self, names: Iterable[str]) -> tuple[Deb, ...]:
-        """Return the packages of a base that has `names` besides those of every base.
+        """Return the packages of a base: those of every base, and `names`.
 
-        Raises NotLocked where a package is in no lock, RecipeError where a lock can't be read.
+        Raises NotLocked if a package is not locked, RecipeError if a lock is unreadable.
         """
         basic = [name for name, entry in self._entries.items() if entry.is_basic]
         return self._closure(tuple(sorted({*basic, _ALWAYS, *names})), frozenset())
 
     def install(self, names: Iterable[str], on: Collection[Deb]) -> tuple[Deb, ...]:
-        """The packages that `apt-get install NAMES` adds to those that are there; raises as `base`."""
+        """Return the packages that `apt-get install NAMES` adds to installed ones; raises like `base`."""
         return self._closure(tuple(sorted({*names})), frozenset(deb.name for deb in on))
 
     @cached_property
-    def _known(self) -> dict[tuple[tuple[str, ...], frozenset[str]], tuple[Deb, ...]]:
+    def _closures(self) -> dict[tuple[tuple[str, ...], frozenset[str]], tuple[Deb, ...]]:
         return {}
 
     def forget(self) -> None:
-        """Look every step's packages up anew, as a process does that has looked up none."""
-        self._known.clear()
+        """Clear the cache of closures, for benchmarks."""
+        self._closures.clear()
 
-    def _closure(self, names: tuple[str, ...], there: frozenset[str]) -> tuple[Deb, ...]:
-        # Images ask for the same again and again
-        if (names, there) not in self._known:
-            self._known[names, there] = self._search(names, there)
-        return self._known[names, there]
+    def _closure(self, names: tuple[str, ...], installed: frozenset[str]) -> tuple[Deb, ...]:
+        # Many images have the same steps.
+        if (names, installed) not in self._closures:
+            self._closures[names, installed] = self._search(names, installed)
+        return self._closures[names, installed]
 
-    def _search(self, names: Sequence[str], there: frozenset[str]) -> tuple[Deb, ...]:
-        left = [self._named(name) for name in names]
-        found = {*left, *there}
-        # It grows while it is read
-        for name in left:
+    def _search(self, names: Sequence[str], installed: frozenset[str]) -> tuple[Deb, ...]:
+        added = [self._named(name) for name in names]
+        closure = {*added, *installed}
+        # The loop appends to the list that it reads.
+        for name in added:
             for group in self._entries[name].needs:
-                if not any(self._is_met(one, found) for one in group):
+                if not any(self._is_met(alternative, closure) for alternative in group):
                     chosen = self._choose(group)
-                    found.add(chosen)
-                    left.append(chosen)
-        return tuple(self._entries[name].deb for name in sorted(found - there))
+                    closure.add(chosen)
+                    added.append(chosen)
+        return tuple(self._entries[name].deb for name in sorted(closure - installed))
 
     def _named(self, asked: str) -> str:
         name, _, version = asked.partition("=")
@@ -183,8 +184,8 @@ class AptLock:
             raise NotLocked(asked, locked)
         return name
 
-    def _is_met(self, name: str, there: Collection[str]) -> bool:
-        return name in there or any(one in there for one in self._providers.get(name, ()))
+    def _is_met(self, name: str, installed: Collection[str]) -> bool:
+        return name in installed or any(provider in installed for provider in self._providers.get(name, ()))
 
     def _choose(self, group: Sequence[str]) -> str:
         """Return the first available alternative, like apt."""
@@ -197,20 +198,20 @@ class AptLock:
 
 
 def apt_locks(roots: Iterable[Path]) -> dict[str, AptLock]:
-    """The locks in folders of recipes, by suite; a later folder's packages replace an earlier one's."""
-    found: dict[str, list[Path]] = {}
+    """Return the locks in recipe directories, by suite; packages of later ones replace earlier ones."""
+    paths: dict[str, list[Path]] = {}
     for root in roots:
         for path in sorted((root / FOLDER).glob(f"*{SUFFIX}")):
-            found.setdefault(path.name.removesuffix(SUFFIX), []).append(path)
-    return {suite: AptLock(suite, tuple(paths)) for suite, paths in found.items()}
+            paths.setdefault(path.name.removesuffix(SUFFIX), []).append(path)
+    return {suite: AptLock(suite, tuple(files)) for suite, files in paths.items()}
 
 
 def stanzas(
     text: str, damaged: Callable[[int, str], object] = lambda line, what: None
 ) -> Iterator[tuple[int, dict[str, str]]]:
-    """The packages of an index: the line that each begins on, and its fields; what is folded is joined.
+    """Yield the first line and the fields of each stanza of an index; folded lines are joined.
 
-    `damaged` is told of lines that are no field, or a field of which the package has another one.
+    `damaged` is called for invalid lines and for duplicate fields.
     """
     fields: dict[str, str] = {}
     first, name = 0, ""
@@ -228,20 +229,56 @@ def stanzas(
             match = _FIELD.fullmatch(line.rstrip())
             name = match["name"] if match else ""
             if not match:
-                damaged(number, "invalid field of a package")
+                damaged(number, "invalid field in a lock")
                 continue
             if name in fields:
-                damaged(number, f"a package has `{name}` twice")
+                damaged(number, f"duplicate field `{name}` of a package")
             fields[name] = match["value"]
 
 
 def written(packages: Iterable[Mapping[str, str]]) -> str:
-    """An index of those packages, sorted by name, with the fields that a lock keeps."""
+    """Format an index of packages, sorted by name, with the fields that a lock keeps."""
     pieces = (
-        "".join(f"{name}: {one[name]}\n" for name in FIELDS if one.get(name))
-        for one in sorted(packages, key=lambda one: one["Package"])
+        "".join(f"{name}: {package[name]}\n" for name in FIELDS if package.get(name))
+        for package in sorted(packages, key=lambda package: package["Package"])
     )
     return "\n".join(pieces)
+
+
+class LockFile:
+    """The stanzas of a lock; mistakes are raised with their lines."""
+
+    def __init__(self, path: Path, restore: str) -> None:
+        self.path = path
+        self._restore = restore
+        """Hint of all mistakes."""
+        self._lines: dict[str, int] = {}
+
+    def stanzas(self) -> Iterator[tuple[int, dict[str, str]]]:
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise self.mistake(1, f"cannot read `{self.path.name}` as UTF-8 text") from error
+        return stanzas(text, self.fail)
+
+    def deb(self, line: int, fields: Mapping[str, str]) -> Deb:
+        """Return the package of a stanza, which must be complete and not a duplicate."""
+        deb = deb_of(fields)
+        if deb is None:
+            reason = Reason(f"a package needs {', '.join(NEEDED)}")
+            raise self.mistake(line, "incomplete package in a lock", reason)
+        if self._lines.setdefault(deb.name, line) != line:
+            first = Reason("first entry", Location(self.path, self._lines[deb.name], 1))
+            raise self.mistake(line, f"duplicate package `{deb.name}` in `{self.path.name}`", first)
+        return deb
+
+    def fail(self, line: int, message: str) -> NoReturn:
+        raise self.mistake(line, message)
+
+    def mistake(self, line: int, message: str, *reasons: Reason) -> RecipeError:
+        return RecipeError(
+            Diagnostic(message, Location(self.path, line, 1), reasons=reasons, hint=self._restore)
+        )
 
 
 def _read(path: Path) -> Mapping[str, _Entry]:
@@ -254,37 +291,19 @@ def _read(path: Path) -> Mapping[str, _Entry]:
 
 @lru_cache(16)
 def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        message = f"cannot read `{path.name}` as UTF-8 text"
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1))) from error
-
-    def damaged(line: int, message: str) -> None:
-        raise RecipeError(Diagnostic(message, Location(path, line, 1), hint=_RESTORE))
-
-    found: dict[str, _Entry] = {}
-    for line, fields in stanzas(text, damaged):
-        location = Location(path, line, 1)
-        entry = _entry(fields, location)
-        if entry is None:
-            reason = Reason(f"a package needs {', '.join(NEEDED)}")
-            raise RecipeError(
-                Diagnostic("incomplete package in a lock", location, reasons=(reason,), hint=_RESTORE)
-            )
+    file = LockFile(path, _RESTORE)
+    entries: dict[str, _Entry] = {}
+    for line, fields in file.stanzas():
+        deb = file.deb(line, fields)
         architecture = fields.get("Architecture", _ARCHITECTURES[0])
         if architecture not in _ARCHITECTURES:
-            damaged(line, f"package `{entry.deb.name}` is for {architecture}, but images are for amd64")
-        if entry.deb.name in found:
-            message = f"duplicate package `{entry.deb.name}` in `{path.name}`"
-            first = Reason("first entry", found[entry.deb.name].location)
-            raise RecipeError(Diagnostic(message, location, reasons=(first,), hint=_RESTORE))
-        found[entry.deb.name] = entry
-    return found
+            file.fail(line, f"package `{deb.name}` is for {architecture}, but images are for amd64")
+        entries[deb.name] = _entry(deb, fields, Location(path, line, 1))
+    return entries
 
 
 def deb_of(fields: Mapping[str, str]) -> Deb | None:
-    """The file of a package in an index; None where a field is missing or not what it must be."""
+    """Return a package of an index; None if a field is missing or invalid."""
     name, version, path, size, digest = (fields.get(key, "") for key in NEEDED)
     site = fields.get("Site", "")
     is_well_formed = (
@@ -299,34 +318,33 @@ def deb_of(fields: Mapping[str, str]) -> Deb | None:
     return Deb(name, version, digest, int(size), path, site) if is_well_formed else None
 
 
-def _entry(fields: Mapping[str, str], location: Location) -> _Entry | None:
-    deb = deb_of(fields)
-    if deb is None:
-        return None
+def _entry(deb: Deb, fields: Mapping[str, str], location: Location) -> _Entry:
     groups = [
         group
         for key in ("Pre-Depends", "Depends")
         for group in fields.get(key, "").split(",")
         if group.strip()
     ]
-    exactly = ((_bare(one), match[1]) for one in groups if (match := _EXACTLY.search(one)) and "|" not in one)
+    exactly = (
+        (_bare(group), match[1]) for group in groups if (match := _EXACTLY.search(group)) and "|" not in group
+    )
     return _Entry(
         deb=deb,
-        needs=tuple(tuple(_bare(one) for one in group.split("|")) for group in groups),
+        needs=tuple(tuple(map(_bare, group.split("|"))) for group in groups),
         exactly=tuple(exactly),
-        provides=tuple(_bare(one) for one in fields.get("Provides", "").split(",") if one.strip()),
+        provides=tuple(_bare(name) for name in fields.get("Provides", "").split(",") if name.strip()),
         is_basic=fields.get("Essential") == "yes" or fields.get("Priority") == "required",
         location=location,
     )
 
 
 def _bare(relation: str) -> str:
-    """A package's name, without the version and architecture that are asked of it."""
+    """Return the package name of a relation, without version and architecture."""
     return _BARE.split(relation.strip(), maxsplit=1)[0]
 
 
 def _check_versions(entries: Mapping[str, _Entry]) -> None:
-    """Packages of one source need each other in one version: locks that were mixed would not install."""
+    """Check exact version requirements, because packages from mixed locks cannot be installed."""
     for name, entry in sorted(entries.items()):
         for needed, version in entry.exactly:
             other = entries.get(needed)

@@ -1,8 +1,8 @@
 """Cache of a loaded catalogue for the next process, valid while no file of it changes.
 
-Its key is over the bytes of every file in the components' folders, of Bakehouse's own code, and Python's
-version, so it can't go stale. It lies in the user's own cache folder, is used only where nobody else may
-write there, and is read without calling anything but the classes that a catalogue is made of.
+The cache key covers all files in the component directories, the code that reads them and the version of
+Python, so the cache cannot go stale. It is in the cache directory of the user, and is used only if no other
+user can write there. Unpickling calls no classes except those of a catalogue.
 """
 
 import dataclasses
@@ -21,22 +21,22 @@ from bakehouse.errors import Problems
 from bakehouse.util.files import write_whole
 
 _CODE = (Path(__file__).parent, Path(__file__).parents[1] / "util")
-"""The code that reads a catalogue: the import contract lets it use nothing else but the errors."""
+"""The code that reads a catalogue. The import contract allows it no other imports except the errors."""
 _MOST_FILES = 20_000
 _MOST_KEPT = 8
-"""Catalogues of other projects and checkouts."""
+"""Number of cached catalogues of different projects and checkouts."""
 _OTHERS = {("pathlib", "PosixPath"), ("builtins", "frozenset"), ("builtins", "set")}
 
 
 def cached_catalog(roots: Sequence[Path], problems: Problems) -> Catalog:
     """Load a catalogue, from the cache if possible. A catalogue with mistakes is never cached."""
-    key, folder = _key(roots), _folder()
-    if key is None or folder is None or problems:
+    key, directory = _key(roots), _cache_directory()
+    if key is None or directory is None or problems:
         return load_catalog(roots, problems)
     name = sha256("\0".join(map(str, roots)).encode(errors="surrogateescape")).hexdigest()[:16]
-    path = folder / f"catalog-{name}"
-    if found := _read(path, key):
-        return found
+    path = directory / f"catalog-{name}"
+    if cached := _read(path, key):
+        return cached
     catalog = load_catalog(roots, problems)
     if not problems and _key(roots) == key:
         _write(path, key, catalog)
@@ -45,17 +45,17 @@ def cached_catalog(roots: Sequence[Path], problems: Problems) -> Catalog:
 
 def _key(roots: Iterable[Path]) -> bytes | None:
     """Return the cache key of a catalogue; None if its files cannot be read."""
-    told = sha256(f"{sys.version} {sys.flags.optimize}".encode())
+    key = sha256(f"{sys.version} {sys.flags.optimize}".encode())
     try:
-        for folder in (*_CODE, *(root / "components" for root in roots)):
-            told.update(f"\0{folder}\0".encode(errors="surrogateescape"))
-            for path in sorted(_files(folder)):
+        for directory in (*_CODE, *(root / "components" for root in roots)):
+            key.update(f"\0{directory}\0".encode(errors="surrogateescape"))
+            for path in sorted(_files(directory)):
                 data = _bytes(path)
-                told.update(f"{path}\0{len(data)}\0".encode(errors="surrogateescape"))
-                told.update(data)
+                key.update(f"{path}\0{len(data)}\0".encode(errors="surrogateescape"))
+                key.update(data)
     except OSError:
         return None
-    return told.digest()
+    return key.digest()
 
 
 def _bytes(path: str) -> bytes:
@@ -63,29 +63,29 @@ def _bytes(path: str) -> bytes:
         with Path(path).open("rb", buffering=0) as file:
             return file.read()
     except FileNotFoundError:
-        # A link to nowhere, such as stand-ins of programs have
+        # A dangling link, such as in stubs of programs
         return b""
 
 
-def _files(folder: Path) -> Iterator[str]:
+def _files(directory: Path) -> Iterator[str]:
     count = 0
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if name != "__pycache__"]
+    for parent, directories, names in os.walk(directory, followlinks=True):
+        directories[:] = [name for name in directories if name != "__pycache__"]
         for name in names:
             count += 1
             if count > _MOST_FILES:
-                message = f"more than {_MOST_FILES} files in {folder}"
+                message = f"more than {_MOST_FILES} files in {directory}"
                 raise OSError(message)
             yield f"{parent}/{name}"
 
 
-def _folder() -> Path | None:
-    """The user's own cache folder; None where there is none, or where others may write to it."""
+def _cache_directory() -> Path | None:
+    """Return the cache directory of the user; None if it is unusable or other users can write to it."""
     try:
-        above = os.environ.get("XDG_CACHE_HOME", "")
-        folder = (Path(above) if above.startswith("/") else Path.home() / ".cache") / "bakehouse"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder if stat.S_ISDIR(folder.lstat().st_mode) and _is_ours(folder.lstat()) else None
+        parent = os.environ.get("XDG_CACHE_HOME", "")
+        path = (Path(parent) if parent.startswith("/") else Path.home() / ".cache") / "bakehouse"
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path if stat.S_ISDIR(path.lstat().st_mode) and _is_ours(path.lstat()) else None
     except (OSError, RuntimeError):
         return None
 
@@ -107,35 +107,34 @@ def _read(path: Path, key: bytes) -> Catalog | None:
     if sha256(data).digest() != digest:
         return None
     try:
-        found = _Unpickler(io.BytesIO(data)).load()
+        catalog = _Unpickler(io.BytesIO(data)).load()
     except (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, TypeError, ValueError):
         return None
-    return found if isinstance(found, Catalog) else None
+    return catalog if isinstance(catalog, Catalog) else None
 
 
 def _write(path: Path, key: bytes, catalog: Catalog) -> None:
-    # What it works out of all components once is kept with them.
-    for worked_out in ("links", "provided_names"):
-        getattr(catalog, worked_out)
+    # Compute the cached properties, so that they are pickled too.
+    _ = catalog.links, catalog.provided_names
     data = pickle.dumps(catalog, protocol=pickle.HIGHEST_PROTOCOL)
     try:
         write_whole(path, key + sha256(data).digest() + data)
-        kept = sorted(path.parent.glob("catalog-*"), key=lambda one: one.stat().st_mtime)
-        for old in kept[:-_MOST_KEPT]:
+        catalogs = sorted(path.parent.glob("catalog-*"), key=lambda file: file.stat().st_mtime)
+        for old in catalogs[:-_MOST_KEPT]:
             old.unlink()
     except OSError:
         return
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds the dataclasses of Bakehouse, and nothing that could do more than hold a value."""
+    """Unpickler that only loads classes that hold values, such as the dataclasses of Bakehouse."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in _OTHERS:
             return super().find_class(module, name)
         if module.startswith("bakehouse."):
-            found = super().find_class(module, name)
-            if found is Links or (isinstance(found, type) and dataclasses.is_dataclass(found)):
-                return found
-        message = f"{module}.{name} is no part of a catalogue"
+            value = super().find_class(module, name)
+            if value is Links or (isinstance(value, type) and dataclasses.is_dataclass(value)):
+                return value
+        message = f"{module}.{name} does not belong to a catalogue"
         raise pickle.UnpicklingError(message)

@@ -1,6 +1,6 @@
 """Reader of component directories: which components exist, their versions and requirements.
 
-Everything here is as written, with its place; `resolution` chooses from it.
+Everything is as written, with its location; `resolve` chooses from it.
 """
 
 import re
@@ -33,30 +33,29 @@ _RESERVED = (
     *("base", "changes", "files", "image", "packages"),
     *("requirements", "system", "toolchain", "venv"),
 )
-"""Stages that every Dockerfile has."""
+"""Names of stages in all Dockerfiles."""
 _RESERVED_END = "-packages"
-"""Stages with what another one installs."""
+"""Suffix of stages with the Python packages of another stage."""
 _NO_VERSION = "0"
 _VARIANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _FILE = re.compile(r"[A-Za-z0-9._/+@-]+")
 
 
 class Links:
-    """Which components may bring or provide which names, in any of their versions."""
+    """Index of the names that components may require or provide, in any version."""
 
     def __init__(self, components: Iterable[Component]) -> None:
-        self._brought: dict[str, set[str]] = {}
+        self._required: dict[str, set[str]] = {}
         self._providers: dict[str, dict[str, set[str]]] = {}
         self._shared: set[str] = set()
         self._bases: set[str] = set()
-        self._leads: dict[tuple[str, frozenset[str]], bool] = {}
+        self._can_provide: dict[tuple[str, frozenset[str]], bool] = {}
         for component in components:
-            brought = [variant.spec for release in component.releases for variant in release.variants]
-            requirements = (one for each in brought for one in (*each.requires, *each.recommends))
-            self._brought[component.name] = {one.name for one in requirements}
+            requirements = (each for spec in component.specs for each in (*spec.requires, *spec.recommends))
+            self._required[component.name] = {requirement.name for requirement in requirements}
             if component.is_base:
                 self._bases.add(component.name)
-            for name, version in {pair for one in brought for pair in one.provides.items()}:
+            for name, version in {pair for spec in component.specs for pair in spec.provides.items()}:
                 if name != component.name:
                     self._providers.setdefault(name, {}).setdefault(component.name, set()).add(version)
                     if component.name not in self._bases:
@@ -71,30 +70,29 @@ class Links:
         return name in self._shared
 
     def providers(self, name: str, demands: Sequence[Requirement]) -> frozenset[str]:
-        """The components that provide a name, in some version that demands allow."""
-        found = self._providers.get(name, {})
+        """Return the components that provide a name in a version that all demands allow."""
         return frozenset(
             component
-            for component, versions in found.items()
-            if any(all(one.allows(version) for one in demands) for version in versions)
+            for component, versions in self._providers.get(name, {}).items()
+            if any(all(demand.allows(version) for demand in demands) for version in versions)
         )
 
     def can_provide(self, component: str, providers: frozenset[str]) -> bool:
         """Return whether a component is one of `providers`, or needs one in some version."""
         key = component, providers
-        if key not in self._leads:
-            self._leads[key] = self._search(component, providers)
-        return self._leads[key]
+        if key not in self._can_provide:
+            self._can_provide[key] = self._search(component, providers)
+        return self._can_provide[key]
 
     def _search(self, component: str, providers: frozenset[str]) -> bool:
         seen, left = set(), [component] if providers else []
         while left:
-            one = left.pop()
-            if one in providers:
+            name = left.pop()
+            if name in providers:
                 return True
-            if one not in seen:
-                seen.add(one)
-                left += self._brought.get(one, ())
+            if name not in seen:
+                seen.add(name)
+                left += self._required.get(name, ())
         return False
 
 
@@ -104,7 +102,7 @@ class Catalog:
 
     components: Mapping[str, Component]
     unread: frozenset[str] = frozenset()
-    """Components that can't be read, which has been told: what asks for them is no mistake of its own."""
+    """Unreadable components. They are reported already, so recipes may refer to them."""
 
     @cached_property
     def cache(self) -> dict[str, Any]:
@@ -117,42 +115,35 @@ class Catalog:
 
     @cached_property
     def provided_names(self) -> frozenset[str]:
-        """Every name a requirement can be about: components, what they provide, the host's driver."""
-        names = {*self.components, *self.unread, DRIVER}
-        for component in self.components.values():
-            for release in component.releases:
-                for variant in release.variants:
-                    names.update(variant.spec.provides)
-        return frozenset(names)
+        """All names that requirements can refer to: components, names that they provide, and the driver."""
+        provided = (spec.provides for component in self.components.values() for spec in component.specs)
+        return frozenset({*self.components, *self.unread, DRIVER}.union(*provided))
 
 
 def load_catalog(roots: Iterable[Path], problems: Problems | None = None) -> Catalog:
-    """The components of all recipe folders; a later folder's component replaces an earlier one's whole.
+    """Read the components of all recipe directories; those of later directories replace earlier ones.
 
-    Raises RecipeError with every mistake found in any of them, or adds them to `problems` where it is given.
+    Mistakes are added to `problems`, or raised together as RecipeError without it.
     """
-    found = Problems() if problems is None else problems
-    catalog = _load_catalog(roots, found)
-    if problems is None:
-        found.raise_as(RecipeError)
-    return catalog
-
-
-def _load_catalog(roots: Iterable[Path], problems: Problems) -> Catalog:
+    mistakes = Problems() if problems is None else problems
     components: dict[str, Component] = {}
     unread = set()
     for root in roots:
-        for folder in sorted(path for path in (root / "components").glob("[!._]*") if path.is_dir()):
+        for directory in sorted(path for path in (root / "components").glob("[!._]*") if path.is_dir()):
             try:
-                components[folder.name] = _load_component(folder, problems)
+                fields = Fields(load(directory / "component.yaml"), f"component `{directory.name}`", mistakes)
+                components[directory.name] = read_component(fields, directory)
             except RecipeError as error:
-                problems.extend(error.diagnostics)
-                unread.add(folder.name)
-    return checked(components, frozenset(unread), problems)
+                mistakes.extend(error.diagnostics)
+                unread.add(directory.name)
+    catalog = checked(components, frozenset(unread), mistakes)
+    if problems is None:
+        mistakes.raise_as(RecipeError)
+    return catalog
 
 
 def checked(components: dict[str, Component], unread: frozenset[str], problems: Problems) -> Catalog:
-    """A catalogue of components as they were read, with what they say of one another."""
+    """Return a catalogue of components, after checking their references to each other."""
     for component in components.values():
         registries = _registries_of(component, components, unread, problems)
         components[component.name] = replace(component, registries=registries)
@@ -166,7 +157,7 @@ def checked(components: dict[str, Component], unread: frozenset[str], problems: 
 def _registries_of(
     component: Component, components: Mapping[str, Component], unread: Collection[str], problems: Problems
 ) -> Registries | None:
-    """The registries of a component, or those of the component that it names."""
+    """Return the registries of a component, or of the component that it refers to."""
     own = component.registries
     if own is None or not own.of:
         return own
@@ -174,22 +165,17 @@ def _registries_of(
     if other and other.registries and not other.registries.of:
         return other.registries
     if own.of not in unread:
-        known = [one.name for one in components.values() if one.registries and not one.registries.of]
+        owners = [each.name for each in components.values() if each.registries and not each.registries.of]
         message = f"`{own.of}` has no table of `registries`"
-        problems.add(Diagnostic(message, own.location, hint=suggestion(own.of, known)))
+        problems.add(Diagnostic(message, own.location, hint=suggestion(own.of, owners)))
     return None
 
 
-def _load_component(folder: Path, problems: Problems) -> Component:
-    root = load(folder / "component.yaml")
-    return read_component(Fields(root, f"component `{folder.name}`", problems), folder)
-
-
 def read_component(fields: Fields, folder: Path) -> Component:
-    """The component that a folder's `component.yaml` and the files beside it describe."""
+    """Read a component from the fields of its `component.yaml` and the other files of its directory."""
     name_problem = "" if _NAME.fullmatch(folder.name) else "lowercase letters, digits and single hyphens"
     if folder.name in _RESERVED or folder.name.endswith(_RESERVED_END):
-        name_problem = "a stage of every Dockerfile"
+        name_problem = "reserved for a stage of every Dockerfile"
     if name_problem:
         fields.report(f"`{folder.name}` is not a component name", fields.location, name_problem)
     summary = fields.text("summary", required=True)
@@ -197,7 +183,7 @@ def read_component(fields: Fields, folder: Path) -> Component:
     layer_order = fields.number("layer_order", stage_order)
     launchers = fields.texts("launchers")
     builds_on = fields.texts("builds_on")
-    hosts, kept = read_registries(fields), read_frozen(fields)
+    registries, frozen = read_registries(fields), read_frozen(fields)
     for launcher in launchers:
         if launcher not in ("mpirun", "torchrun"):
             fields.report(
@@ -227,8 +213,8 @@ def read_component(fields: Fields, folder: Path) -> Component:
         files=_files(folder / "files", fields.problems),
         location=fields.location,
         builds_on=builds_on,
-        registries=hosts,
-        frozen=kept,
+        registries=registries,
+        frozen=frozen,
         layer_order=layer_order,
     )
 
@@ -242,7 +228,7 @@ def _template(path: Path, problems: Problems) -> str:
 
 
 def _files(folder: Path, problems: Problems) -> dict[str, bytes]:
-    """The files that a component's template can place or mount, by path."""
+    """Read the files that the template of a component can copy or mount, by relative path."""
     files = {}
     for path in sorted(folder.rglob("*")):
         if not path.is_file() or "__pycache__" in path.parts:
@@ -258,9 +244,9 @@ def _files(folder: Path, problems: Problems) -> dict[str, bytes]:
     return files
 
 
-def _check_once(fields: Fields, found: Iterable[tuple[str, Location]], what: str) -> None:
+def _check_once(fields: Fields, names: Iterable[tuple[str, Location]], what: str) -> None:
     first: dict[str, Location] = {}
-    for name, location in found:
+    for name, location in names:
         if name not in ("", _NO_VERSION) and first.setdefault(name, location) != location:
             label = f"first on line {first[name].line}"
             fields.report(f"duplicate {what} `{name}` in {fields.what}", location, label)
@@ -279,18 +265,18 @@ def _release(fields: Fields, folder: Path, common: VariantSpec) -> Release:
 
 
 def _variants(fields: Fields, folder: Path, common: VariantSpec) -> list[Variant]:
-    found = []
+    all_variants: list[Variant] = []
     for node in fields.nodes("variants"):
-        made = [
-            _variant(fields.inner(one, "a variant"), folder, common)
-            for one in variants(node, fields.problems)
+        expanded = [
+            _variant(fields.inner(cell, "a variant"), folder, common)
+            for cell in variants(node, fields.problems)
         ]
-        if len({variant.name for variant in made}) < len(made):
+        if len({variant.name for variant in expanded}) < len(expanded):
             hint = "use all its variables in `name`"
             fields.report("two variants of one `matrix` have the same name", node.location, hint=hint)
-        found += made
-    _check_once(fields, [(variant.name, variant.location) for variant in found], "variant")
-    return found
+        all_variants += expanded
+    _check_once(fields, [(variant.name, variant.location) for variant in all_variants], "variant")
+    return all_variants
 
 
 def _variant(fields: Fields, folder: Path, common: VariantSpec) -> Variant:
@@ -314,25 +300,23 @@ def _version(fields: Fields, key: str) -> str:
 
 
 def _check_names(catalog: Catalog, problems: Problems) -> None:
-    """Requirements are about what exists: a misspelt one would never hold or never matter."""
-    known = catalog.provided_names
+    """Report requirements on unknown names, which can never be satisfied or have no effect."""
+    names = catalog.provided_names
     seen = set()
     for component in catalog.components.values():
-        for release in component.releases:
-            for brought in (variant.spec for variant in release.variants):
-                parts = [part for one in brought.conflicts for part in one.parts]
-                for one in (*brought.requires, *brought.recommends, *brought.constraints, *parts):
-                    if one.name not in known and one.location not in seen:
-                        seen.add(one.location)
-                        hint = suggestion(one.name, known)
-                        verb = "conflicts with" if one in parts else "requires"
-                        message = f"`{component.name}` {verb} unknown component `{one.name}`"
-                        problems.add(Diagnostic(message, one.location, hint=hint))
+        for spec in component.specs:
+            conflicts = [part for conflict in spec.conflicts for part in conflict.parts]
+            for requirement in (*spec.requires, *spec.recommends, *spec.constraints, *conflicts):
+                if requirement.name not in names and requirement.location not in seen:
+                    seen.add(requirement.location)
+                    hint = suggestion(requirement.name, names)
+                    verb = "conflicts with" if requirement in conflicts else "requires"
+                    message = f"`{component.name}` {verb} unknown component `{requirement.name}`"
+                    problems.add(Diagnostic(message, requirement.location, hint=hint))
 
 
 def _stage_mistakes(component: Component, catalog: Catalog) -> Iterator[Diagnostic]:
-    """A stage that another one builds on must be in the same Dockerfile, above it."""
-    specs = [variant.spec for release in component.releases for variant in release.variants]
+    """Yield mistakes in `builds_on`: such a stage must be in the same Dockerfile and come first."""
     for name in component.builds_on:
         below = catalog.components.get(name)
         message = hint = ""
@@ -341,7 +325,7 @@ def _stage_mistakes(component: Component, catalog: Catalog) -> Iterator[Diagnost
                 "" if name in catalog.unread else f"`{component.name}` builds on unknown component `{name}`"
             )
             hint = suggestion(name, catalog.components)
-        elif not all(name in {one.name for one in brought.requires} for brought in specs):
+        elif not all(name in {each.name for each in spec.requires} for spec in component.specs):
             message = f"`{component.name}` builds on `{name}` but does not require it"
         elif (below.stage_order, name) >= (component.stage_order, component.name):
             message = f"`{component.name}` builds on `{name}`, but `{name}` comes later"

@@ -13,7 +13,7 @@ from bakehouse.catalog.python_lock import Lock, Package
 from bakehouse.errors import Location
 
 INSTANCE = "instance"
-"""The component whose variants are instance types: what an image is for, and no part of it."""
+"""The component whose variants are instance types. Images target it but do not contain it."""
 DRIVER = "driver"
 """Name of the host's driver in requirements; no image provides it."""
 
@@ -34,11 +34,11 @@ class Requirement:
 
 @cache
 def _allows(specifier: str, version: str) -> bool:
-    # With `===` the text counts, not what it means
+    # `===` compares texts, not versions.
     return _range(specifier).contains(version if "===" in specifier else _version(version), prereleases=True)
 
 
-# Both are asked for in many pairs, and slow to read
+# Both are slow to parse and occur in many pairs.
 _range = cache(SpecifierSet)
 _version = cache(Version)
 
@@ -69,14 +69,14 @@ class Artifact:
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
-    """Parts that are known not to work together, with the public source of that."""
+    """Components that do not work together, with the public source."""
 
     parts: tuple[Requirement, ...]
-    """All of them must be in the image for it to hold."""
+    """The incompatibility applies to images that contain all of them."""
     reason: str
     source: str
     is_certain: bool
-    """Refused; where the evidence is one report it is warned of."""
+    """True if such images are refused; False if Bakehouse only warns, because the evidence is one report."""
     location: Location
 
 
@@ -90,16 +90,16 @@ class BaseSource:
     reference: str = ""
     digest: str | None = None
     build_reference: str = ""
-    """The base of build stages, where it is another one (CUDA's devel image)."""
+    """Base of build stages, if it differs (devel images of CUDA)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Files of one kind that an image can go without."""
+    """Files of one kind that images can omit."""
 
     kind: str
     files: tuple[str, ...] = ()
-    """Patterns below the image's root."""
+    """Patterns relative to the root of the image."""
     reason: str = ""
     evidence: str = "cpu"
     """Kind of evidence: `never-loaded`, `gpu` or `cpu`."""
@@ -112,9 +112,9 @@ class VariantSpec:
 
     requires: tuple[Requirement, ...] = ()
     constraints: tuple[Requirement, ...] = ()
-    """Holds only if the named part is in the image; never brings it in."""
+    """Applies only if the named component is in the image; never adds it."""
     recommends: tuple[Requirement, ...] = ()
-    """Brought in like `requires`, unless the recipe names it in `exclude`."""
+    """Added like `requires`, unless the recipe lists it in `exclude`."""
     provides: Mapping[str, str] = field(default_factory=dict)
     artifacts: tuple[Artifact, ...] = ()
     conflicts: tuple[Incompatibility, ...] = ()
@@ -136,12 +136,12 @@ class VariantSpec:
 
     @property
     def packages(self) -> tuple[Package, ...]:
-        """The closure of Python packages, from the lock. Raises RecipeError where that can't be read."""
+        """The closure of Python packages, from the lock. Raises RecipeError if the lock is unreadable."""
         return self.lock.packages if self.lock else ()
 
     @property
     def packages_by_name(self) -> Mapping[str, Package]:
-        """The same by their normal names."""
+        """The same by normal name."""
         return self.lock.by_name if self.lock else {}
 
 
@@ -166,18 +166,18 @@ class Registries:
     """Registries of a base with one registry for each region."""
 
     hosts: Mapping[str, str]
-    """By region; the first is the one where a project names no region."""
+    """By region; the first one is the default."""
     of: str
-    """The component whose table it is; empty where it is its own."""
+    """The component that defines the table; empty if it is this one."""
     location: Location
 
 
 @dataclass(frozen=True, slots=True)
 class Frozen:
-    """Python packages of a base that nothing may replace."""
+    """Python packages of a base that must not be replaced."""
 
     pattern: str
-    """Their name, or a glob of names."""
+    """Name, or glob of names."""
     known_as: str
     """Name under which the base provides their version; empty if unknown."""
     location: Location
@@ -196,20 +196,25 @@ class Component:
     releases: tuple[Release, ...]
     """Newest first."""
     template: str
-    """The text of install.j2; empty where apt packages and settings are all."""
+    """The text of install.j2; empty if the component only has apt packages and settings."""
     smoke: Path | None
     files: Mapping[str, bytes]
     """Files below the component's `files/`, for its template."""
     location: Location
     builds_on: tuple[str, ...] = ()
-    """Components whose build stages its own one takes something from; it requires them too."""
+    """Components whose build stages its own build stage uses; it requires them too."""
     registries: Registries | None = None
     """None if image names include their registry."""
     frozen: tuple[Frozen, ...] = ()
     """Packages that a base must keep; the first matching entry counts."""
     layer_order: int = 0
-    """Smaller numbers lie lower: an engine unpacks a layer again when one below it changes."""
+    """Smaller numbers come first. Engines unpack a layer again if a lower layer changes."""
+
+    @property
+    def specs(self) -> tuple[VariantSpec, ...]:
+        """The specifications of all variants of all releases."""
+        return tuple(variant.spec for release in self.releases for variant in release.variants)
 
     @property
     def is_base(self) -> bool:
-        return any(variant.spec.base for release in self.releases for variant in release.variants)
+        return any(spec.base for spec in self.specs)

@@ -1,4 +1,4 @@
-"""The recipes of a project as they were at a commit."""
+"""Reader of the recipes of a project at a commit."""
 
 import contextlib
 import os
@@ -31,10 +31,10 @@ class Past:
 
 @contextlib.contextmanager
 def past(project: Project, revision: str) -> Iterator[Past]:
-    """The catalogue and the recipes at a commit; their locks can be read while this lasts.
+    """Read the catalogue and recipes at a commit; their locks are readable until the context ends.
 
-    Folders of recipes outside the project's repository, such as Bakehouse's own, are taken as they are now.
-    Raises UsageError.
+    Recipe directories outside the repository of the project, such as that of Bakehouse, are read in their
+    present state. Raises UsageError.
     """
     top = _top(project.root)
     try:
@@ -43,105 +43,105 @@ def past(project: Project, revision: str) -> Iterator[Past]:
         hint = "run `git log --oneline` to list the commits"
         raise UsageError(Diagnostic(f"commit `{revision}` does not exist", hint=hint)) from error
     with tempfile.TemporaryDirectory(prefix="bakehouse-") as temporary:
-        folder = Path(temporary).resolve()
-        tree = _Tree(top, commit.decode().strip(), folder)
-        places = {root: tree.place(root) for root in project.recipe_roots if _is_within(root, top)}
-        tree.lay_out(places.values())
-        roots = [places.get(root, root) for root in project.recipe_roots]
+        directory = Path(temporary).resolve()
+        tree = _Tree(top, commit.decode().strip(), directory)
+        copies = {root: tree.copy_of(root) for root in project.recipe_roots if _is_within(root, top)}
+        tree.lay_out(copies.values())
+        roots = [copies.get(root, root) for root in project.recipe_roots]
         try:
             catalog = load_catalog(roots)
             yield Past(catalog, _recipes(roots, catalog))
         except RecipeError as error:
             first = error.diagnostics[0]
             spot = first.location
-            if spot and spot.path.is_relative_to(folder):
-                # As git names it: the temporary file will be gone when somebody reads this
-                spot = replace(spot, path=Path(f"{revision}:{spot.path.relative_to(folder).as_posix()}"))
+            if spot and spot.path.is_relative_to(directory):
+                # Print the path like git, because the temporary file is removed.
+                spot = replace(spot, path=Path(f"{revision}:{spot.path.relative_to(directory).as_posix()}"))
             message = f"cannot read the recipes of `{revision}`: {first.message}"
             raise UsageError(Diagnostic(message, spot)) from error
 
 
-def current(folder: Path) -> str:
-    """The commit that a folder is at, `-dirty` where files differ from it; empty outside a repository."""
+def current(directory: Path) -> str:
+    """Return the current commit of a directory, with `-dirty` if files differ; empty outside a repository."""
     try:
-        commit = _git(folder, "rev-parse", "HEAD").decode().strip()
-        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+        commit = _git(directory, "rev-parse", "HEAD").decode().strip()
+        changed = _git(directory, "status", "--porcelain", "--untracked-files=no")
     except UsageError:
         return ""
     return f"{commit}-dirty" if changed else commit
 
 
 def _recipes(roots: Sequence[Path], catalog: Catalog) -> dict[str, Recipe]:
-    """The recipes, with the packages of their own requirements unless a lock of them was missing or old."""
+    """Read the recipes; their requirements are left out if a lock is missing or outdated."""
     problems = Problems()
     recipes = load_recipes(roots, catalog, problems)
     return load_recipes(roots, catalog, locked=False) if problems else recipes
 
 
 class _Tree:
-    """The files of a commit, of which those are laid out in a folder that are asked for.
+    """The files of a commit; requested ones are written to a directory.
 
-    Not with `git archive`: that leaves out what `.gitattributes` says, and runs a repository's filters.
+    `git archive` is unsuitable because it follows `.gitattributes` and runs the filters of a repository.
     """
 
-    def __init__(self, top: Path, commit: str, folder: Path) -> None:
+    def __init__(self, top: Path, commit: str, directory: Path) -> None:
         self._top = top
-        self._folder = folder
+        self._directory = directory
         self._files: dict[str, tuple[str, str]] = {}
         """Mode and object by path."""
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self._written: set[str] = set()
         self._links: set[Path] = set()
         for line in _git(top, "ls-tree", "-r", "-z", commit).split(b"\0")[:-1]:
-            about, _, path = line.partition(b"\t")
-            mode, _, name = about.decode().split(" ")
+            entry, _, path = line.partition(b"\t")
+            mode, _, name = entry.decode().split(" ")
             if mode in _FILES or mode == _LINK:
                 self._files[os.fsdecode(path)] = mode, name
 
-    def place(self, path: Path) -> Path:
+    def copy_of(self, path: Path) -> Path:
         """Return the path of a repository directory after `lay_out`."""
-        return self._folder / path.resolve().relative_to(self._top)
+        return self._directory / path.resolve().relative_to(self._top)
 
     def lay_out(self, roots: Iterable[Path]) -> None:
-        """Write the recipes and components of folders, and what these or links name elsewhere in the tree."""
+        """Write the recipes and components of directories, and other paths that these or links refer to."""
         roots = tuple(roots)
-        wanted = set(self._inside(root / name for root in roots for name in ("components", "images")))
-        while new := wanted - self._asked:
+        paths = set(self._inside(root / name for root in roots for name in ("components", "images")))
+        while new := paths - self._requested:
             self._write(self._beneath(new))
-            self._asked |= new
-            wanted = {*self._inside(_named(roots)), *self._inside(self._links)}
+            self._requested |= new
+            paths = {*self._inside(_referenced(roots)), *self._inside(self._links)}
 
     def _inside(self, paths: Iterable[Path]) -> Iterator[str]:
         """Yield the relative paths of those paths that are inside the directory, after following links."""
         for path in paths:
             real = Path(os.path.realpath(path))
-            if real.is_relative_to(self._folder):
-                yield real.relative_to(self._folder).as_posix()
+            if real.is_relative_to(self._directory):
+                yield real.relative_to(self._directory).as_posix()
 
-    def _beneath(self, wanted: set[str]) -> list[str]:
-        """The files at some paths and below them, and links on the way there."""
-        at = {str(one) for path in wanted for one in (path, *PurePosixPath(path).parents)}
-        below = tuple("" if path == "." else f"{path}/" for path in wanted)
-        return [path for path in self._files if path in at or path.startswith(below)]
+    def _beneath(self, paths: set[str]) -> list[str]:
+        """Return the files at and below some paths, and links among their parents."""
+        exact = {str(path) for name in paths for path in (name, *PurePosixPath(name).parents)}
+        prefixes = tuple("" if path == "." else f"{path}/" for path in paths)
+        return [path for path in self._files if path in exact or path.startswith(prefixes)]
 
     def _write(self, paths: Iterable[str]) -> None:
-        new = [one for one in paths if one not in self._written and self._is_safe(one)]
+        new = [path for path in paths if path not in self._written and self._is_safe(path)]
         self._written.update(new)
-        contents = self._contents({self._files[one][1] for one in new})
-        for one in new:
-            mode, name = self._files[one]
-            path = self._folder / one
+        contents = self._contents({self._files[path][1] for path in new})
+        for relative_path in new:
+            mode, name = self._files[relative_path]
+            path = self._directory / relative_path
             path.parent.mkdir(parents=True, exist_ok=True)
             if mode != _LINK:
                 path.write_bytes(contents[name])
                 path.chmod(_FILES[mode])
                 continue
-            # A link that no system can make leads nowhere
+            # Ignore links that the file system cannot represent.
             with contextlib.suppress(OSError, ValueError):
                 path.symlink_to(os.fsdecode(contents[name]))
                 self._links.add(path)
-        # Another link can turn where one leads, so all are looked at again
-        for path in [one for one in self._links if not any(self._inside([one]))]:
+        # New links can change the targets of others, so check all of them again.
+        for path in [link for link in self._links if not any(self._inside([link]))]:
             path.unlink()
             self._links.discard(path)
 
@@ -153,62 +153,61 @@ class _Tree:
 
     def _contents(self, names: Iterable[str]) -> dict[str, bytes]:
         """Return the contents of git objects, by name."""
-        asked = sorted(names)
-        found: dict[str, bytes] = {}
-        answer = _git(self._top, "cat-file", "--batch", lines=asked) if asked else b""
+        objects = sorted(names)
+        contents: dict[str, bytes] = {}
+        output = _git(self._top, "cat-file", "--batch", lines=objects) if objects else b""
         start = 0
-        for name in asked:
-            end = answer.index(b"\n", start)
-            size = answer[start:end].decode().rpartition(" ")[2]
+        for name in objects:
+            end = output.index(b"\n", start)
+            size = output[start:end].decode().rpartition(" ")[2]
             if not size.isdecimal():
                 hint = "run `git fetch`"
                 raise UsageError(Diagnostic(f"git has no object `{name}`", hint=hint))
-            found[name] = answer[end + 1 : end + 1 + int(size)]
+            contents[name] = output[end + 1 : end + 1 + int(size)]
             start = end + int(size) + 2
-        return found
+        return contents
 
 
-def _named(roots: Iterable[Path]) -> Iterator[Path]:
-    """Yield the paths that recipes name with `..`, which may be outside the recipe directory."""
+def _referenced(roots: Iterable[Path]) -> Iterator[Path]:
+    """Yield the paths with `..` in recipes, which may be outside the recipe directory."""
     for path in (path for root in roots for path in (root / "images").glob("*.yaml")):
         try:
             if b".." not in path.read_bytes():
                 continue
             fields = Fields(load(path), path.name, Problems())
         except (OSError, RecipeError):
-            # Told when the recipes are read
+            # Reading the recipes reports it.
             continue
         lock = fields.text("requirements")
         code = fields.child("code", "`code`")
         files = [one.text("from") for one in fields.children("files", "a file")]
         for text in (lock, f"{lock}.lock", code.text("directory") if code else "", *files):
-            # A variable of a matrix can stand for anything
-            known = takewhile(lambda part: "$" not in part, PurePosixPath(text).parts)
-            yield path.parent.joinpath(*known)
+            # A variable of a matrix can have any value.
+            yield path.parent.joinpath(*takewhile(lambda part: "$" not in part, PurePosixPath(text).parts))
 
 
-def _top(folder: Path) -> Path:
-    """The folder of the repository that a folder belongs to."""
-    return Path(os.fsdecode(_git(folder, "rev-parse", "--show-toplevel")).removesuffix("\n")).resolve()
+def _top(directory: Path) -> Path:
+    """Return the top directory of the repository that contains a directory."""
+    return Path(os.fsdecode(_git(directory, "rev-parse", "--show-toplevel")).removesuffix("\n")).resolve()
 
 
-def _is_within(folder: Path, top: Path) -> bool:
+def _is_within(directory: Path, top: Path) -> bool:
     """Return whether a directory belongs to a repository, but not to a submodule of it."""
-    return folder.resolve().is_relative_to(top) and _top(folder) == top
+    return directory.resolve().is_relative_to(top) and _top(directory) == top
 
 
-def _git(folder: Path, *words: str, lines: Iterable[str] = ()) -> bytes:
-    command: Sequence[str] = ("git", "-C", str(folder), *words)
-    given = "".join(f"{line}\n" for line in lines).encode()
+def _git(directory: Path, *words: str, lines: Iterable[str] = ()) -> bytes:
+    command: Sequence[str] = ("git", "-C", str(directory), *words)
+    stdin = "".join(f"{line}\n" for line in lines).encode()
     try:
-        ended = subprocess.run(command, input=given, capture_output=True, timeout=_SECONDS, check=False)
+        process = subprocess.run(command, input=stdin, capture_output=True, timeout=_SECONDS, check=False)
     except FileNotFoundError as error:
         raise UsageError(
             Diagnostic("`git` is not installed", hint="install it, or compare two images")
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise UsageError(Diagnostic(f"git did not read `{folder}` within {_SECONDS} s")) from error
-    if ended.returncode != 0:
-        tail = tuple(ended.stderr.decode(errors="replace").strip().splitlines()[-3:])
-        raise UsageError(Diagnostic(f"git cannot read `{folder}`", tail=tail))
-    return ended.stdout
+        raise UsageError(Diagnostic(f"git did not read `{directory}` within {_SECONDS} s")) from error
+    if process.returncode != 0:
+        tail = tuple(process.stderr.decode(errors="replace").strip().splitlines()[-3:])
+        raise UsageError(Diagnostic(f"git cannot read `{directory}`", tail=tail))
+    return process.stdout

@@ -1,6 +1,6 @@
 """GPUs of instance types, and whether a released image fits them.
 
-The facts are the catalogue's, in `instance_gpus.json`: looking up an address has no time to read YAML.
+Image URI look-ups read `instance_gpus.json`, which is made from the catalogue, because YAML is too slow.
 """
 
 import json
@@ -15,7 +15,7 @@ from bakehouse.util.suggest import nearest
 
 FILE = Path(__file__).parent / "data/instance_gpus.json"
 _ARM = re.compile(r"ml\.(?:[a-z]+[0-9]+g[a-z]*|[a-z0-9]+-gb[0-9]+)\.")
-"""Graviton's and Grace's types, as AWS names them."""
+"""Instance types with Graviton or Grace processors."""
 _NEURON = re.compile(r"ml\.(?:trn|inf)[0-9]")
 _BOUND = re.compile(r"(?P<sign>~=|[=!]=|[<>]=?)\s*(?P<version>[0-9]+(?:\.[0-9]+)*)(?P<all>\.\*)?")
 _FITS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt}
@@ -28,12 +28,12 @@ class InstanceGpus:
     name: str
     gpu: bool
     architecture: str = ""
-    """Empty where it has no GPU, or where nobody has written down which."""
+    """Empty if it is unknown or there is no GPU."""
 
     def unfit(self, *, gpu: bool, architecture: str) -> str:
-        """Why an image doesn't run on it, as a clause; empty where it does."""
+        """Return why an image does not run on it, as a clause; empty if it does."""
         if gpu and not self.gpu:
-            return f"is for GPUs, but `{self.name}` has none"
+            return f"needs GPUs, but `{self.name}` has none"
         if self.gpu and not gpu:
             return f"is for CPUs only, but `{self.name}` has GPUs"
         if self.architecture and not is_within(self.architecture, architecture):
@@ -48,18 +48,18 @@ def find_gpus(name: str) -> InstanceGpus:
     if name in ("local", "local_gpu"):
         return InstanceGpus(name, gpu=name == "local_gpu")
     if is_arm(name) or _NEURON.match(name):
-        why = "its processor is Arm, the images are for x86" if is_arm(name) else "it has Neuron devices"
+        why = "it has an Arm processor, not x86" if is_arm(name) else "it has Neuron devices"
         hint = "use an instance type with NVIDIA GPUs or without GPUs"
         raise UsageError(Diagnostic(f"no image runs on `{name}`: {why}", hint=hint))
-    known = _known()
-    found = known.get(name)
-    if found is None:
+    architecture = _architectures().get(name)
+    if architecture is None:
         hint = meant(name) or "name an image; `bake list` lists them"
         raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
-    if found == "unknown":
+    if architecture == "unknown":
         message = f"the catalogue does not record the GPUs of `{name}`"
         raise UsageError(Diagnostic(message, hint="name an image; `bake list` lists them"))
-    return InstanceGpus(name, gpu=found != "none", architecture="" if found == "none" else found)
+    is_cpu = architecture == "none"
+    return InstanceGpus(name, gpu=not is_cpu, architecture="" if is_cpu else architecture)
 
 
 def is_arm(name: str) -> bool:
@@ -68,14 +68,14 @@ def is_arm(name: str) -> bool:
 
 
 def meant(name: str) -> str:
-    """A hint at the instance type that an unknown one was meant to be; empty where none is like it."""
-    near = nearest(name, _known())
+    """Return a hint at the instance type most like an unknown one; empty if none is similar."""
+    near = nearest(name, _architectures())
     return f"did you mean `{near}`?" if near else ""
 
 
 @cache
-def _known() -> dict[str, str]:
-    """The architecture of each type's GPUs, `none` or `unknown`."""
+def _architectures() -> dict[str, str]:
+    """Return the GPU architecture of each instance type, `none` or `unknown`."""
     return dict(json.loads(FILE.read_text(encoding="utf-8")))
 
 
@@ -86,14 +86,15 @@ def is_within(architecture: str, ranges: str) -> bool:
 
 def _fits(architecture: str, bound: re.Match[str]) -> bool:
     sign, version = bound["sign"], bound["version"]
-    has, wanted = _numbers(architecture), _numbers(version)
+    actual, limit = _numbers(architecture), _numbers(version)
     if compare := _FITS.get(sign):
-        return bool(compare(has, wanted))
-    told = version.count(".") + 1
+        return bool(compare(actual, limit))
+    digits = version.count(".") + 1
     if sign == "~=":
-        return has >= wanted and has[: told - 1] == wanted[: told - 1]
-    digits = told if bound["all"] else len(wanted)
-    return (has[:digits] == wanted[:digits]) == (sign == "==")
+        return actual >= limit and actual[: digits - 1] == limit[: digits - 1]
+    if not bound["all"]:
+        digits = len(limit)
+    return (actual[:digits] == limit[:digits]) == (sign == "==")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

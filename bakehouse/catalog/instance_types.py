@@ -22,7 +22,7 @@ class Instance:
     rdma_read: bool | None = None
     """EFA supports RDMA read."""
     gpu_architecture: str = ""
-    """Such as `8.0`; empty where nobody has written it down, or there is no GPU."""
+    """Such as `8.0`; empty if it is unknown or there is no GPU."""
 
     @property
     def family(self) -> str:
@@ -31,14 +31,14 @@ class Instance:
 
 
 def instances(catalog: Catalog) -> dict[str, Instance]:
-    """All instance types of the catalogue, by name."""
+    """Return all instance types of the catalogue, by name."""
     component = catalog.components.get(INSTANCE)
     variants = component.releases[0].variants if component and component.releases else ()
-    return {one.name: _instance(one.name, one.spec.provides) for one in variants}
+    return {variant.name: _instance(variant.name, variant.spec.provides) for variant in variants}
 
 
 def find_instance(known: Mapping[str, Instance], name: str) -> Instance:
-    """The instance type of a name; raises UsageError where there is none."""
+    """Return the instance type of a name. Raises UsageError if there is none."""
     if name not in known:
         hint = suggestion(name, known) or "SageMaker's types start with `ml.`, such as `ml.g5.12xlarge`"
         raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
@@ -46,14 +46,12 @@ def find_instance(known: Mapping[str, Instance], name: str) -> Instance:
 
 
 def gpus_text(catalog: Catalog) -> str:
-    """The architecture of each type's GPUs, `none` or `unknown`, as `instance_gpus.json` is committed."""
-    component = catalog.components.get(INSTANCE)
-    variants = component.releases[0].variants if component and component.releases else ()
-    found = {}
-    for one in variants:
-        is_cpu = one.spec.provides.get("gpus") == "0"
-        found[one.name] = "none" if is_cpu else one.spec.provides.get("gpu-architecture", "unknown")
-    return json.dumps(found, indent=2, sort_keys=True) + "\n"
+    """Return the committed `instance_gpus.json`: the GPU architecture of each type, `none` or `unknown`."""
+    architectures = {
+        instance.name: "none" if instance.gpus == 0 else instance.gpu_architecture or "unknown"
+        for instance in instances(catalog).values()
+    }
+    return json.dumps(architectures, indent=2, sort_keys=True) + "\n"
 
 
 def _instance(name: str, provides: Mapping[str, str]) -> Instance:

@@ -1,7 +1,7 @@
-"""JSON Schemas of recipes and components, for editors: what the reading code asks of a file is written down.
+"""JSON Schemas of recipes and components, for editors, recorded from the readers.
 
-The readers are run over fields that hold nothing and remember every question. So a key that is read is in
-the schema, with its shape, and one that is not read is not.
+The readers run over empty fields that record every key and its type. So the schema contains exactly the keys
+that are read.
 """
 
 import json
@@ -22,80 +22,80 @@ Schema = dict[str, Any]
 FOLDER = Path("schema")
 """Directory of the committed schemas, below the Bakehouse directory."""
 _NOWHERE = Location(Path("schema"), 1, 1)
-_ANSWER = "1"
-"""A version, a name and a number: with it the readers go on."""
+_SAMPLE = "1"
+"""Value of all recorded fields: a valid version, name and number."""
 _SHORT = 150
-"""In characters: shorter shapes are repeated instead of named."""
+"""Shapes below this number of characters are repeated instead of named."""
 _VARIABLE = r"\$\{"
-"""A variable of a `matrix`, which may stand for any text."""
+"""A variable of a `matrix`, which can have any value."""
 
 TEXT: Schema = {"type": ["string", "number", "boolean", "null"]}
-"""Editors take a version such as 3.10 for a number; Bakehouse reads every value as it is written."""
+"""Editors read a version such as 3.10 as a number; Bakehouse reads all values as text."""
 _FILLED: Schema = {"type": ["string", "number", "boolean"], "minLength": 1}
 _TEXTS: Schema = {"type": "object", "additionalProperties": TEXT}
 _LISTED: Schema = {**_TEXTS, "minProperties": 1}
 
 
-def write(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
+def write(directory: Path) -> None:
+    directory.mkdir(exist_ok=True)
     for name, text in texts().items():
-        (folder / name).write_text(text, encoding="utf-8")
+        (directory / name).write_text(text, encoding="utf-8")
 
 
 def texts() -> dict[str, str]:
-    """Both schemas as they are committed, by their file names."""
-    found = {"recipe.schema.json": recipe(), "component.schema.json": component()}
-    return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in found.items()}
+    """Return both schemas as they are committed, by file name."""
+    schemas = {"recipe.schema.json": recipe(), "component.schema.json": component()}
+    return {name: json.dumps(schema, indent=2, sort_keys=True) + "\n" for name, schema in schemas.items()}
 
 
 def component() -> Schema:
-    """The schema of a `component.yaml`."""
-    asked = _Questions("A component of Bakehouse", Problems())
-    read_component(asked, Path("a-component"))
-    asked.below("releases").below("variants").shapes[MATRIX] = _AXES
-    return _document(asked)
+    """Return the schema of a `component.yaml`."""
+    fields = _RecordedFields("A component of Bakehouse", Problems())
+    read_component(fields, Path("a-component"))
+    fields.children_of["releases"].children_of["variants"].shapes[MATRIX] = _AXES
+    return _document(fields)
 
 
 def recipe() -> Schema:
-    """The schema of a recipe, with or without a matrix."""
-    asked = _Questions("An image recipe of Bakehouse", Problems())
-    read_recipe(asked, Path("an-image.yaml"), _ANSWER, Catalog({}), locked=True)
+    """Return the schema of a recipe, with or without a matrix."""
+    fields = _RecordedFields("An image recipe of Bakehouse", Problems())
+    read_recipe(fields, Path("an-image.yaml"), _SAMPLE, Catalog({}), locked=True)
     cells = {"type": "array", "items": _LISTED}
-    asked.shapes[MATRIX] = {**_AXES, "properties": {EXCLUDE: cells, INCLUDE: cells}}
-    return {**_document(asked), "dependencies": {MATRIX: ["name"]}}
+    fields.shapes[MATRIX] = {**_AXES, "properties": {EXCLUDE: cells, INCLUDE: cells}}
+    return {**_document(fields), "dependencies": {MATRIX: ["name"]}}
 
 
-def _document(asked: "_Questions") -> Schema:
-    """The whole schema; a shape that stands in several places is written down once."""
-    found = asked.schema()
+def _document(fields: "_RecordedFields") -> Schema:
+    """Return the complete schema; repeated shapes become definitions."""
+    schema = fields.schema()
     names = {json.dumps(TEXT): "text", json.dumps(_FILLED): "filled_text", json.dumps(_TEXTS): "texts"}
-    _name(found, "", names, set())
+    _name(schema, "", names, set())
     definitions: Schema = {}
-    short = _short(found, names, definitions)
+    short = _short(schema, names, definitions)
     draft = "http://json-schema.org/draft-07/schema#"
-    return {"$schema": draft, "title": asked.title, **short, "definitions": definitions}
+    return {"$schema": draft, "title": fields.title, **short, "definitions": definitions}
 
 
 def _name(value: object, key: str, names: dict[str, str], seen: set[str]) -> None:
-    """Give shapes that come twice a name: the first key they stand for."""
+    """Name repeated shapes after their first key."""
     if isinstance(value, dict):
         text = json.dumps(value)
         is_property = key not in ("items", "additionalProperties")
         if "type" in value and text in seen and len(text) > _SHORT and is_property:
             names.setdefault(text, key)
         seen.add(text)
-        for inner, one in value.items():
-            _name(one, inner, names, seen)
+        for inner_key, inner_value in value.items():
+            _name(inner_value, inner_key, names, seen)
 
 
 def _short(value: Any, names: dict[str, str], definitions: Schema) -> Any:
-    """A schema with references in place of the shapes that have names."""
+    """Return a schema with references in place of named shapes."""
     if isinstance(value, list):
-        return [_short(one, names, definitions) for one in value]
+        return [_short(item, names, definitions) for item in value]
     if not isinstance(value, dict):
         return value
     name = names.get(json.dumps(value))
-    short = {key: _short(one, names, definitions) for key, one in value.items()}
+    short = {key: _short(item, names, definitions) for key, item in value.items()}
     if name is None:
         return short
     definitions[name] = short
@@ -118,8 +118,8 @@ _AXES: Schema = {
 }
 
 
-class _Questions(Fields):
-    """Fields that hold nothing: whatever is asked of them is answered, and remembered as a shape."""
+class _RecordedFields(Fields):
+    """Empty fields that return a sample for every key, and record its shape."""
 
     def __init__(self, what: str, problems: Problems) -> None:
         super().__init__(Mapping((), _NOWHERE), what, problems)
@@ -129,35 +129,34 @@ class _Questions(Fields):
         self._optional: set[str] = set()
         self._alternatives: list[list[str]] = []
         self._is_closed = False
-        self._inner: dict[str, _Questions] = {}
+        self.children_of: dict[str, _RecordedFields] = {}
+        """The recorded fields of the mappings at a key."""
         self._keys: list[tuple[Node, str]] = []
 
-    def below(self, key: str) -> "_Questions":
-        """Return the questions about the mappings of a key."""
-        return self._inner[key]
-
     def schema(self) -> Schema:
-        """Return the questions as a schema."""
+        """Return the recorded fields as a schema."""
         properties = {key: self._shape(key) for key in self.shapes}
-        found: Schema = {"type": "object", "properties": properties}
+        schema: Schema = {"type": "object", "properties": properties}
         if required := sorted(self._required - self._optional):
-            found["required"] = required
+            schema["required"] = required
         if self._alternatives:
-            found["allOf"] = [{"oneOf": [{"required": [key]} for key in keys]} for keys in self._alternatives]
+            schema["allOf"] = [
+                {"oneOf": [{"required": [key]} for key in keys]} for keys in self._alternatives
+            ]
         if self._is_closed:
-            found["additionalProperties"] = False
-        return found
+            schema["additionalProperties"] = False
+        return schema
 
     def _shape(self, key: str) -> Schema:
         shape = self.shapes[key]
-        place = {"array": "items", "object": "additionalProperties"}.get(str(shape.get("type")))
-        if key not in self._inner:
+        if key not in self.children_of:
             return shape
-        inner = self._inner[key].schema()
-        return {**shape, place: inner} if place else inner
+        child = self.children_of[key].schema()
+        keyword = {"array": "items", "object": "additionalProperties"}.get(str(shape.get("type")))
+        return {**shape, keyword: child} if keyword else child
 
-    def _remember(self, key: str, shape: Schema) -> None:
-        """The narrowest of several answers counts: a key may be asked for in more than one way."""
+    def _record(self, key: str, shape: Schema) -> None:
+        """Record the most specific shape of a key, which may be read in several ways."""
         if len(shape) > len(self.shapes.get(key, {})) or key not in self.shapes:
             self.shapes[key] = shape
 
@@ -170,8 +169,8 @@ class _Questions(Fields):
         return False
 
     def node(self, key: str) -> Node | None:
-        self._remember(key, {})
-        node = Scalar(_ANSWER, _NOWHERE)
+        self._record(key, {})
+        node = Scalar(_SAMPLE, _NOWHERE)
         self._keys.append((node, key))
         return node
 
@@ -182,32 +181,32 @@ class _Questions(Fields):
     def text(self, key: str, default: str = "", *, required: bool = False) -> str:
         if required:
             self._required.add(key)
-        self._remember(key, _FILLED if required and key not in self._optional else TEXT)
-        return default or _ANSWER
+        self._record(key, _FILLED if required and key not in self._optional else TEXT)
+        return default or _SAMPLE
 
     def flag(self, key: str, *, default: bool = False) -> bool:
-        self._remember(key, _or_variable({"enum": [True, False, "true", "false"]}))
+        self._record(key, _or_variable({"enum": [True, False, "true", "false"]}))
         return default
 
     def number(self, key: str, default: int) -> int:
         limits = {"minimum": 0, "maximum": 999_999_999, "pattern": "^[0-9]{1,9}$"}
-        self._remember(key, _or_variable({"type": ["integer", "string"], **limits}))
+        self._record(key, _or_variable({"type": ["integer", "string"], **limits}))
         return default
 
     def size(self, key: str, unknown: str) -> int | None:
         limits = {"minimum": 1, "pattern": f"^(?:[1-9][0-9]{{0,17}}|{unknown})$"}
-        self._remember(key, _or_variable({"type": ["integer", "string"], **limits}))
+        self._record(key, _or_variable({"type": ["integer", "string"], **limits}))
         return None
 
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
-        self._remember(key, _or_variable({"enum": list(allowed)}))
+        self._record(key, _or_variable({"enum": list(allowed)}))
         return default
 
     def choice_or_choices(
         self, key: str, words: Iterable[str], items: Iterable[str], default: str
     ) -> str | tuple[str, ...]:
         listed = {"type": "array", "items": _or_variable({"enum": list(items)})}
-        self._remember(key, {"anyOf": [*_or_variable({"enum": list(words)})["anyOf"], listed]})
+        self._record(key, {"anyOf": [*_or_variable({"enum": list(words)})["anyOf"], listed]})
         return default
 
     def one_of(self, keys: Iterable[Key]) -> Key | None:
@@ -218,38 +217,38 @@ class _Questions(Fields):
         return names[0]
 
     def scalars(self, key: str) -> tuple[Scalar, ...]:
-        self._remember(key, {"type": "array", "items": TEXT})
-        return (Scalar(_ANSWER, _NOWHERE),)
+        self._record(key, {"type": "array", "items": TEXT})
+        return (Scalar(_SAMPLE, _NOWHERE),)
 
     def matching(self, key: str, pattern: re.Pattern[str], what: str) -> tuple[str, ...]:
         item = {**TEXT, "pattern": f"{_whole(pattern)}|{_VARIABLE}"}
-        self._remember(key, {"type": "array", "items": item, "description": f"each is a {what}"})
-        return (_ANSWER,)
+        self._record(key, {"type": "array", "items": item, "description": f"each is a {what}"})
+        return (_SAMPLE,)
 
     def pairs(self, key: str) -> tuple[tuple[Scalar, Node], ...]:
         node = self.node(key)
-        self._remember(key, {"type": "object"})
-        return ((Scalar(_ANSWER, _NOWHERE), node),) if node else ()
+        self._record(key, {"type": "object"})
+        return ((Scalar(_SAMPLE, _NOWHERE), node),) if node else ()
 
     def text_pairs(self, key: str) -> tuple[tuple[Scalar, Scalar], ...]:
-        self._remember(key, _TEXTS)
-        return ((Scalar(_ANSWER, _NOWHERE), Scalar(_ANSWER, _NOWHERE)),)
+        self._record(key, _TEXTS)
+        return ((Scalar(_SAMPLE, _NOWHERE), Scalar(_SAMPLE, _NOWHERE)),)
 
     def name_or_pair(self, key: str, form: str) -> tuple[Scalar, Scalar | None] | None:
         self._required.add(key)
         pair = {**_TEXTS, "minProperties": 1, "maxProperties": 1}
-        self._remember(key, {"anyOf": [_FILLED, pair], "description": form})
-        return Scalar(_ANSWER, _NOWHERE), None
+        self._record(key, {"anyOf": [_FILLED, pair], "description": form})
+        return Scalar(_SAMPLE, _NOWHERE), None
 
     def nodes(self, key: str) -> tuple[Node, ...]:
         node = self.node(key)
-        self._remember(key, {"type": "array"})
+        self._record(key, {"type": "array"})
         return (node,) if node else ()
 
     def inner(self, node: Node, what: str) -> Fields:
-        """Asked of a node that was given for a key: what it is asked belongs to that key's shape."""
-        key = next(key for given, key in self._keys if given is node)
-        return self._inner.setdefault(key, _Questions(what, self.problems))
+        """Return the fields of a returned node; their shape is part of the shape of its key."""
+        key = next(key for returned, key in self._keys if returned is node)
+        return self.children_of.setdefault(key, _RecordedFields(what, self.problems))
 
     def finish(self) -> None:
         self._is_closed = True

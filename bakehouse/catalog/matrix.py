@@ -1,6 +1,6 @@
-"""Expansion of a matrix: `${name}` in a text is replaced by the values of the axes.
+"""Expansion of a matrix, which replaces `${name}` in texts by the values of the axes.
 
-The `matrix` of a variant or of a recipe has the axes. Texts without one are never looked at.
+The `matrix` of a variant or recipe lists the axes.
 """
 
 import re
@@ -25,50 +25,53 @@ _FILTERS: dict[str, Callable[[str], str]] = {
 }
 
 Variables = Mapping[str, Scalar]
-"""The values of one cell, by the names of their variables."""
+"""The values of one cell, by variable."""
 
 
 def variants(node: Node, problems: Problems) -> list[Node]:
     """Return a variant, or the variants of its `matrix`."""
     if not isinstance(node, YamlMapping) or all(key.text != MATRIX for key, _ in node.entries):
         return [node]
-    fields = Fields(node, "a variant", problems)
-    axes = fields.child(MATRIX, f"`{MATRIX}`")
-    kept = tuple((key, value) for key, value in node.entries if key.text != MATRIX)
-    found = _cells(axes, axes.names, problems) if axes else []
-    return [substituted(YamlMapping(kept, node.location), cell, problems) for cell in found]
+    axes = Fields(node, "a variant", problems).child(MATRIX, f"`{MATRIX}`")
+    return expand(node, _cells(axes, axes.names, problems) if axes else [], problems)
+
+
+def expand(node: YamlMapping, cells: Iterable[Variables], problems: Problems) -> list[Node]:
+    """Return copies of a mapping without its `matrix`, each with the values of one cell."""
+    entries = tuple((key, value) for key, value in node.entries if key.text != MATRIX)
+    return [substituted(YamlMapping(entries, node.location), cell, problems) for cell in cells]
 
 
 def cells(fields: Fields) -> list[Variables]:
-    """The cells of a `matrix`: the product of its axes without what `exclude` matches, then `include`.
+    """Return the cells of a `matrix`: the product of its axes without `exclude`, and `include`.
 
     An axis is a list of texts, or of mappings that set several variables at once.
     """
     axes = [name for name in fields.names if name not in (EXCLUDE, INCLUDE)]
-    found = _cells(fields, axes, fields.problems)
-    known = found[0].keys() if found else set()
-    kept = found
-    for pattern in fields.children(EXCLUDE, "an item of `exclude`"):
-        wanted = _texts(pattern)
-        if _are_known(pattern, wanted, known):
-            left = [cell for cell in kept if not _matches(cell, wanted)]
+    product_cells = _cells(fields, axes, fields.problems)
+    variables = product_cells[0].keys() if product_cells else set()
+    kept = product_cells
+    for item in fields.children(EXCLUDE, "an item of `exclude`"):
+        pattern = _texts(item)
+        if _are_known(item, pattern, variables):
+            left = [cell for cell in kept if not _matches(cell, pattern)]
             if len(left) == len(kept):
-                pattern.report(
-                    "this item excludes nothing", pattern.location, hint="remove it or correct its values"
+                item.report(
+                    "this item excludes nothing", item.location, hint="remove it or correct its values"
                 )
             kept = left
-    for extra in fields.children(INCLUDE, "an item of `include`"):
-        cell = _texts(extra)
-        if _are_known(extra, cell, known) and _is_whole(extra, cell, known):
+    for item in fields.children(INCLUDE, "an item of `include`"):
+        cell = _texts(item)
+        if _are_known(item, cell, variables) and _is_whole(item, cell, variables):
             kept = [*kept, cell]
     fields.finish()
-    if found and not kept:
+    if product_cells and not kept:
         fields.report("the matrix has no combinations left", fields.location)
     return kept
 
 
 def substituted(node: Node, cell: Variables, problems: Problems) -> Node:
-    """A node with the variables in its texts replaced; `$${` stands for `${` itself."""
+    """Return a node with the variables in its texts replaced; `$${` is a literal `${`."""
     if isinstance(node, Scalar):
         return _text(node, cell, problems) if "${" in node.text else node
     if isinstance(node, Sequence):
@@ -80,7 +83,7 @@ def substituted(node: Node, cell: Variables, problems: Problems) -> Node:
 def _text(scalar: Scalar, cell: Variables, problems: Problems) -> Scalar:
     whole = _VARIABLE.fullmatch(scalar.text)
     if whole and not whole["literal"] and not whole["filters"] and whole["name"] in cell:
-        # Where the value stands is what a reader has to see.
+        # Keep the location of the value, because the mistake is there.
         return cell[whole["name"]]
 
     def value(match: re.Match[str]) -> str:
@@ -92,12 +95,12 @@ def _text(scalar: Scalar, cell: Variables, problems: Problems) -> Scalar:
             problems.add(Diagnostic(f"unknown variable `{name}`", scalar.location, hint=hint))
             return ""
         text = cell[name].text
-        for one in filters:
-            if one not in _FILTERS:
-                hint = suggestion(one, _FILTERS)
-                problems.add(Diagnostic(f"unknown filter `{one}`", scalar.location, hint=hint))
+        for filter_name in filters:
+            if filter_name not in _FILTERS:
+                hint = suggestion(filter_name, _FILTERS)
+                problems.add(Diagnostic(f"unknown filter `{filter_name}`", scalar.location, hint=hint))
                 return ""
-            text = _FILTERS[one](text)
+            text = _FILTERS[filter_name](text)
         return text
 
     return Scalar(_VARIABLE.sub(value, scalar.text), scalar.location)
@@ -111,7 +114,7 @@ def _cells(fields: Fields, axes: Iterable[str], problems: Problems) -> list[Vari
         size *= len(items)
     if not lists:
         fields.report(
-            f"{fields.what} has no axes", fields.location, hint="an axis is a name and a list of values"
+            f"{fields.what} has no axes", fields.location, hint="write an axis as a name and a list of values"
         )
         return []
     if size > MAX_CELLS:
@@ -136,13 +139,13 @@ def _axis(fields: Fields, name: str) -> list[Variables]:
             items.append({name: item})
         else:
             items.append(_texts(Fields(item, f"an item of axis `{name}`", fields.problems)))
-    is_alike = True
-    for written, values in zip(node.items, items, strict=True):
+    is_uniform = True
+    for item, values in zip(node.items, items, strict=True):
         if odd := values.keys() ^ items[0].keys():
-            is_alike = False
+            is_uniform = False
             label = f"{', '.join(f'`{variable}`' for variable in sorted(odd))} not in all"
-            fields.report(f"the items of axis `{name}` set different variables", written.location, label)
-    return items if is_alike else []
+            fields.report(f"the items of axis `{name}` set different variables", item.location, label)
+    return items if is_uniform else []
 
 
 def _check_apart(fields: Fields, parts: list[Variables]) -> None:
@@ -155,30 +158,30 @@ def _check_apart(fields: Fields, parts: list[Variables]) -> None:
 
 
 def _texts(fields: Fields) -> Variables:
-    found = {}
+    texts = {}
     for name in fields.names:
         fields.text(name)
         node = fields.node(name)
         if isinstance(node, Scalar):
-            found[name] = node
-    return found
+            texts[name] = node
+    return texts
 
 
-def _are_known(fields: Fields, given: Variables, known: Iterable[str]) -> bool:
-    unknown = [name for name in given if name not in known]
+def _are_known(fields: Fields, given: Variables, variables: Iterable[str]) -> bool:
+    unknown = [name for name in given if name not in variables]
     for name in unknown:
-        hint = suggestion(name, known)
+        hint = suggestion(name, variables)
         fields.report(f"unknown variable `{name}`", fields.place(name), hint=hint)
     return bool(given) and not unknown
 
 
-def _is_whole(fields: Fields, given: Variables, known: Iterable[str]) -> bool:
-    missing = [name for name in known if name not in given]
+def _is_whole(fields: Fields, given: Variables, variables: Iterable[str]) -> bool:
+    missing = [name for name in variables if name not in given]
     if missing:
         names = ", ".join(f"`{name}`" for name in missing)
         fields.report(f"an item of `include` does not set {names}", fields.location)
     return not missing
 
 
-def _matches(cell: Variables, wanted: Variables) -> bool:
-    return all(fnmatchcase(cell[name].text, value.text) for name, value in wanted.items())
+def _matches(cell: Variables, patterns: Variables) -> bool:
+    return all(fnmatchcase(cell[name].text, pattern.text) for name, pattern in patterns.items())

@@ -18,6 +18,9 @@ _LOCK_LINE = re.compile(
 )
 
 
+_ROW = ("name", "version", "sha256", "bytes", "file")
+
+
 @dataclass(frozen=True)
 class Package:
     """A line of a Python lock: a package and the file that is installed."""
@@ -45,13 +48,12 @@ class Package:
     @cached_property
     def row(self) -> str:
         """Entry of the package in image locks, as JSON, cached because most packages are in many images."""
-        told = {name: getattr(self, name) for name in ("name", "version", "sha256", "bytes", "file")}
-        return json.dumps(told)
+        return json.dumps({name: getattr(self, name) for name in _ROW})
 
 
 @dataclass(frozen=True)
 class Lock:
-    """A Python lock, read when its packages are asked for: a catalogue has hundreds, an image a few."""
+    """A Python lock, read on first use because a catalogue has hundreds and an image needs a few."""
 
     path: Path
     named_at: Location
@@ -59,17 +61,17 @@ class Lock:
     """Requirements to lock again, if the component has them."""
 
     def heading(self, python: str) -> str:
-        """Its first line, which tells what it was made from."""
+        """Return its first line, which records the Python version and the requirements."""
         return f"# Python {python}: {', '.join(self.requirements)}"
 
     @cached_property
     def by_name(self) -> Mapping[str, Package]:
-        """The packages by their normal names; raises as `packages`."""
-        return {normal_name(one.name): one for one in self.packages}
+        """The packages by normal name; raises like `packages`."""
+        return {normal_name(package.name): package for package in self.packages}
 
     @property
     def first_line(self) -> str:
-        """Empty where there is no such file."""
+        """Empty if the file does not exist."""
         try:
             return self.path.read_text(encoding="utf-8").partition("\n")[0]
         except (OSError, UnicodeDecodeError):
@@ -84,21 +86,21 @@ class Lock:
 
     @cached_property
     def packages(self) -> tuple[Package, ...]:
-        """Raises RecipeError where the lock can't be read, or a line of it is none."""
+        """Raises RecipeError if the lock is unreadable or has an invalid line."""
         problems = Problems()
-        found = load_lock(self.path, self.named_at, problems)
+        packages = load_lock(self.path, self.named_at, problems)
         problems.raise_as(RecipeError)
-        return found
+        return packages
 
 
 @cache
 def normal_name(name: str) -> str:
-    """A Python package's name as all ways to write it mean it."""
+    """Return the normalized name of a Python package (PEP 503), cached."""
     return canonicalize_name(name)
 
 
 def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Package, ...]:
-    """The packages of a lock: one line each, `name==version --hash=sha256:…  # file bytes`."""
+    """Read the packages of a lock, one line each: `name==version --hash=sha256:…  # file bytes`."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
-from bakehouse.catalog.matrix import MATRIX, cells, substituted
+from bakehouse.catalog.matrix import MATRIX, cells, expand
 from bakehouse.catalog.python_lock import Package, load_lock
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import APT_PACKAGE, environment, is_version, requirement
@@ -24,22 +24,22 @@ from bakehouse.util.yaml_reader import Node, Scalar, load
 
 STATUSES = ("current", "frozen", "legacy")
 FORMATS = ("docker", "oci", "oci-zstd")
-"""Docker schema 2 or OCI with gzip layers; OCI with zstd layers, which Docker's schema has no type for."""
+"""Docker schema 2 or OCI with gzip layers, or OCI with zstd layers (impossible in Docker schema 2)."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 GPU_CHECKS = ("nccl_all_reduce", "gpu")
 JOB_CHECKS = (
     *("train_success", "train_failure", "torchrun_1x2", "torchrun_2x2", "mpirun_1x2", "mpi_2x2"),
     *GPU_CHECKS,
 )
-"""The smoke checks that are jobs."""
+"""Smoke checks that run a job."""
 _CHECKS = (*JOB_CHECKS, "no_private_keys", "components")
-_PART_CHECK = re.compile(r"components\.[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9_]+")
+_COMPONENT_CHECK = re.compile(r"components\.[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9_]+")
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """User content of an image besides components."""
+    """Content of an image in addition to components."""
 
     apt: tuple[str, ...] = ()
     packages: tuple[Package, ...] = ()
@@ -57,7 +57,7 @@ class Targets:
     instances: tuple[Scalar, ...] = ()
     """Instance types, or globs of them."""
     driver: Scalar | None = None
-    """The version of the host's driver; None where it is unknown."""
+    """Version of the host's driver; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ class Recipe:
     """A recipe of one image."""
 
     name: str
-    """Its identifier."""
+    """Name of the image."""
     family: str
-    """The name of its recipe's file, which a matrix's images share."""
+    """Name of the recipe file, which the images of a matrix share."""
     summary: str
     status: str
     base: Requirement
@@ -78,16 +78,16 @@ class Recipe:
     content: Content
     location: Location
     requirements: Path | None = None
-    """The user's requirements file, where it is not a lock itself."""
+    """Requirements file of the user, unless it is itself a lock."""
     targets: Targets = Targets()
     required: tuple[str, ...] | None = None
-    """The smoke checks that have to have passed before the image is released; None where it doesn't say."""
+    """Smoke checks that must pass before a release; None if the recipe does not list them."""
     format: str = FORMATS[0]
-    """In what form the image is stored and pushed."""
+    """Format in which the image is stored and pushed."""
     budgets: tuple[Budget, ...] = ()
     """Size limits of its components."""
     trim: tuple[str, ...] | None = None
-    """The kinds of files that it goes without; None where it leaves that to the evidence."""
+    """Kinds of files that it omits; None if this depends on the evidence."""
     is_committed: bool = True
     """The rendered files are committed."""
 
@@ -95,72 +95,58 @@ class Recipe:
 def load_recipes(
     roots: Iterable[Path], catalog: Catalog, problems: Problems | None = None, *, locked: bool = True
 ) -> dict[str, Recipe]:
-    """All image recipes by name; a later folder's recipe replaces an earlier one's whole.
+    """Read all image recipes, by name; those of later directories replace earlier ones.
 
-    Without `locked`, requirements whose lock is missing or old are no mistake: it is about to be made.
-    Raises RecipeError with every mistake found in any of them, or adds them to `problems` where it is given.
+    Without `locked`, missing and outdated locks of requirements are accepted, because `bake lock` makes them.
+    Mistakes are added to `problems`, or raised together as RecipeError without it.
     """
-    found = Problems() if problems is None else problems
-    recipes = _load_recipes(roots, catalog, found, locked)
-    if problems is None:
-        found.raise_as(RecipeError)
-    return recipes
-
-
-def _load_recipes(
-    roots: Iterable[Path], catalog: Catalog, problems: Problems, locked: bool
-) -> dict[str, Recipe]:
+    mistakes = Problems() if problems is None else problems
     families: dict[str, list[Recipe]] = {}
     for root in roots:
         for path in sorted((root / "images").glob("*.yml")):
             hint = f"rename it to `{path.stem}.yaml`"
-            problems.add(
+            mistakes.add(
                 Diagnostic(f"`{path.name}` is not read as a recipe", Location(path, 1, 1), hint=hint)
             )
         for path in sorted((root / "images").glob("*.yaml")):
             try:
-                families[path.stem] = _load_family(path, load(path), catalog, problems, locked)
+                families[path.stem] = _load_family(path, load(path), catalog, mistakes, locked)
             except RecipeError as error:
-                problems.extend(error.diagnostics)
+                mistakes.extend(error.diagnostics)
     recipes: dict[str, Recipe] = {}
-    is_clean = not problems
+    is_clean = not mistakes
     for recipe in (recipe for family in families.values() for recipe in family):
         first = recipes.setdefault(recipe.name, recipe)
         if first is not recipe and is_clean:
             message = f"two images are called `{recipe.name}`"
             label = f"the other one is in {first.location.path.name}"
             hint = "use more variables of the matrix in `name`" if first.family == recipe.family else ""
-            problems.add(Diagnostic(message, recipe.location, label if not hint else "", hint=hint))
+            mistakes.add(Diagnostic(message, recipe.location, label if not hint else "", hint=hint))
+    if problems is None:
+        mistakes.raise_as(RecipeError)
     return recipes
 
 
 def _load_family(path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool) -> list[Recipe]:
-    """The recipe of one image, or those of a matrix's cells."""
+    """Return the recipe of one image, or those of the cells of a matrix."""
     fields = Fields(root, f"image `{path.stem}`", problems)
     matrix = fields.child(MATRIX, f"`{MATRIX}`")
     if not isinstance(root, YamlMapping) or matrix is None:
-        return [_load_recipe(path, root, path.stem, catalog, problems, locked)]
-    kept = tuple((key, value) for key, value in root.entries if key.text != MATRIX)
-    found = []
-    for cell in cells(matrix):
-        node = substituted(YamlMapping(kept, root.location), cell, problems)
+        return [read_recipe(Fields(root, fields.what, problems), path, path.stem, catalog, locked=locked)]
+    recipes = []
+    for node in expand(root, cells(matrix), problems):
         name = Fields(node, fields.what, Problems()).node("name")
         if isinstance(name, Scalar):
-            found.append(_load_recipe(path, node, name.text, catalog, problems, locked))
+            image = Fields(node, fields.what, problems)
+            recipes.append(read_recipe(image, path, name.text, catalog, locked=locked))
         else:
             hint = "such as `name: training-${python|tag}`"
             fields.report("a recipe with a matrix needs a `name` for its images", matrix.location, hint=hint)
-    return found
-
-
-def _load_recipe(
-    path: Path, root: Node, name: str, catalog: Catalog, problems: Problems, locked: bool
-) -> Recipe:
-    return read_recipe(Fields(root, f"image `{path.stem}`", problems), path, name, catalog, locked=locked)
+    return recipes
 
 
 def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, locked: bool) -> Recipe:
-    """The recipe of one image, from a file of which `matrix` is taken out."""
+    """Read the recipe of one image, without `matrix`."""
     if not _NAME.fullmatch(name) or len(name) > 100:
         label = "lowercase letters and digits, single `-`, `.` and `_` between them"
         fields.report(f"`{name}` is not an image name", fields.place("name"), label)
@@ -175,8 +161,8 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         message = f"image `{path.stem}` sets user `{user}`"
         hint = "remove `user`: SageMaker starts training as root, and its toolkit writes to /opt/ml"
         fields.report(message, fields.place("user"), "training images run as root", hint)
-    named = [*fields.text_pairs("components")]
-    requires = [one for key, value in named if (one := requirement(key, value, fields.problems))]
+    components = fields.text_pairs("components")
+    requires = (requirement(name, versions, fields.problems) for name, versions in components)
     content, unlocked = _content(fields, path, locked)
     commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
@@ -185,7 +171,7 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         summary=fields.text("summary", required=True),
         status=fields.choice("status", STATUSES, "current"),
         base=_base(fields, catalog),
-        components=tuple(requires),
+        components=tuple(filter(None, requires)),
         variants={key.text: value for key, value in fields.text_pairs("variants")},
         exclude=frozenset(fields.texts("exclude")),
         content=content,
@@ -199,53 +185,50 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
     )
     fields.finish()
-    _check_names(fields, catalog, [key for key, _ in named])
+    _check_names(fields, catalog, [name for name, _ in components])
     return recipe
 
 
 def _required(fields: Fields) -> tuple[str, ...] | None:
-    """The smoke checks that `required` names: jobs, or what components answer."""
-    if not fields.has("required"):
-        fields.scalars("required")
-        return None
-    named = fields.scalars("required")
-    for one in named:
-        if one.text not in _CHECKS and not _PART_CHECK.fullmatch(one.text):
-            hint = suggestion(one.text, _CHECKS) or "`bake smoke` prints the names of the checks"
-            fields.report(f"unknown smoke check `{one.text}`", one.location, hint=hint)
-    return tuple(dict.fromkeys(one.text for one in named))
+    """Read the smoke checks in `required`: jobs, or checks of components."""
+    checks = fields.scalars("required")
+    for check in checks:
+        if check.text not in _CHECKS and not _COMPONENT_CHECK.fullmatch(check.text):
+            hint = suggestion(check.text, _CHECKS) or "`bake smoke` prints the names of the checks"
+            fields.report(f"unknown smoke check `{check.text}`", check.location, hint=hint)
+    return tuple(dict.fromkeys(check.text for check in checks)) if fields.has("required") else None
 
 
 def _targets(fields: Fields, catalog: Catalog) -> Targets:
     child = fields.child("targets", "`targets`")
     if child is None:
         return Targets()
-    instances = child.scalars("instances")
-    for one in instances:
-        check_instance(one, catalog, child.problems)
+    targets = child.scalars("instances")
+    for instance in targets:
+        check_instance(instance, catalog, child.problems)
     driver = child.node("driver") if child.text("driver") else None
     if not isinstance(driver, Scalar) or not is_driver(driver, child.problems):
         driver = None
     child.finish()
-    return Targets(instances, driver)
+    return Targets(targets, driver)
 
 
-def check_instance(one: Scalar, catalog: Catalog, problems: Problems) -> None:
-    """Report an instance type, or a glob of them, that the catalogue does not have."""
-    found = catalog.components.get(INSTANCE)
-    releases = found.releases if found else ()
-    known = [variant.name for release in releases for variant in release.variants]
-    if not any(fnmatchcase(name, one.text) for name in known):
-        hint = suggestion(one.text, known)
-        problems.add(Diagnostic(f"unknown instance type `{one.text}`", one.location, hint=hint))
+def check_instance(instance: Scalar, catalog: Catalog, problems: Problems) -> None:
+    """Report an unknown instance type, or a glob that matches none."""
+    component = catalog.components.get(INSTANCE)
+    releases = component.releases if component else ()
+    names = [variant.name for release in releases for variant in release.variants]
+    if not any(fnmatchcase(name, instance.text) for name in names):
+        message = f"unknown instance type `{instance.text}`"
+        problems.add(Diagnostic(message, instance.location, hint=suggestion(instance.text, names)))
 
 
-def is_driver(one: Scalar, problems: Problems) -> bool:
+def is_driver(driver: Scalar, problems: Problems) -> bool:
     """Return whether a text is a driver version; report it if it is not."""
-    if is_version(one.text):
+    if is_version(driver.text):
         return True
-    message = f"`{one.text}` is not a driver version"
-    problems.add(Diagnostic(message, one.location, hint="use a version such as `550.163.01`"))
+    message = f"`{driver.text}` is not a driver version"
+    problems.add(Diagnostic(message, driver.location, hint="use a version such as `550.163.01`"))
     return False
 
 
@@ -254,19 +237,19 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
     if given is None:
         return Requirement("", "", fields.location)
     name, value = given
-    found = Requirement(name.text, "", name.location)
+    base = Requirement(name.text, "", name.location)
     if value is not None:
-        found = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
+        base = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
     bases = set(filter(catalog.links.is_base, catalog.components)) | catalog.unread
     if name.text not in bases:
         fields.report(f"unknown base `{name.text}`", name.location, hint=suggestion(name.text, bases))
-    return found
+    return base
 
 
-def _check_names(fields: Fields, catalog: Catalog, named: list[Scalar]) -> None:
+def _check_names(fields: Fields, catalog: Catalog, components: list[Scalar]) -> None:
     known = catalog.provided_names - {INSTANCE, DRIVER}
     keys = [key for key, _ in fields.pairs("variants")]
-    for name in (*named, *keys, *fields.scalars("exclude")):
+    for name in (*components, *keys, *fields.scalars("exclude")):
         if name.text not in known:
             hint = suggestion(name.text, known) or "components are directories below recipes/components"
             fields.report(f"unknown component `{name.text}`", name.location, hint=hint)
@@ -324,5 +307,5 @@ def _requirements(fields: Fields, recipe: Path, locked: bool) -> tuple[tuple[Pac
 
 
 def lock_heading(name: str, requirements: bytes) -> str:
-    """A lock's first line, which tells the requirements that it was made of."""
+    """Return the first line of a lock, which identifies the requirements that it was made from."""
     return f"# of {name} sha256:{sha256(requirements).hexdigest()}"

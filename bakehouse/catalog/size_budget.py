@@ -18,7 +18,7 @@ _UNITS = {"kB": 10**3, "MB": 10**6, "GB": 10**9}
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The bytes that a part of an image may have as pushed."""
+    """Size limit of a component or other part of an image, as pushed."""
 
     name: str
     """A component, or one of `OWN`."""
@@ -28,18 +28,18 @@ class Budget:
 
 
 def read_budgets(fields: Fields, components: Collection[str]) -> tuple[Budget, ...]:
-    """The `budget` of a recipe, with its mistakes told where they stand."""
+    """Read the `budget` of a recipe and report its mistakes."""
     names = {*OWN, *components}
-    found = []
+    budgets = []
     for name, value in fields.text_pairs("budget"):
         match = _SIZE.fullmatch(value.text)
         if name.text not in names:
-            hint = suggestion(name.text, names) or "`image` is the whole image"
+            hint = suggestion(name.text, names) or "use `image` to limit the whole image"
             fields.report(f"`{name.text}` in `budget` is not a component", name.location, hint=hint)
         elif match is None:
             hint = "use a size such as `700 MB` or `1.2 GB`"
-            fields.report(f"`{value.text}` is not a size", value.location, "a number and kB, MB or GB", hint)
+            fields.report(f"invalid size `{value.text}`", value.location, "a number and kB, MB or GB", hint)
         else:
             size = round(float(match["number"]) * _UNITS[match["unit"]])
-            found.append(Budget(name.text, size, value.text, value.location))
-    return tuple(found)
+            budgets.append(Budget(name.text, size, value.text, value.location))
+    return tuple(budgets)

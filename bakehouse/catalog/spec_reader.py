@@ -1,4 +1,4 @@
-"""Reads the specification of a component, release or variant; recipes share some of the checks."""
+"""Reader of the specification of a component, release or variant; recipes share some of the checks."""
 
 import re
 from pathlib import Path
@@ -26,7 +26,7 @@ from bakehouse.util.yaml_reader import Node, Scalar
 
 UNKNOWN = "unknown"
 APT_PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*[a-z0-9.+](=[A-Za-z0-9.+:~-]+)?")
-"""A package of the distribution; a hyphen at its end would tell apt to remove it."""
+"""A Debian package without a final hyphen, which means removal to apt."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FOLDER = re.compile(r"/[A-Za-z0-9._/+@-]*")
 _BELOW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
@@ -40,7 +40,7 @@ _SOURCES: dict[ArtifactKind, tuple[re.Pattern[str], str]] = {
     "debian": (re.compile(r"[a-z0-9][a-z0-9.+-]+=[A-Za-z0-9.+:~-]+"), "package=version"),
 }
 _LONGEST_VERSION = 500
-"""Python makes no number of thousands of digits."""
+"""Python refuses to parse numbers with thousands of digits."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONFIDENCES = ("high", "medium", "low")
 _ANY = "any"
@@ -56,7 +56,7 @@ def read_spec(fields: Fields, folder: Path, above: VariantSpec) -> VariantSpec:
         constraints=(*above.constraints, *_requirements(fields, "constraints")),
         recommends=(*above.recommends, *_requirements(fields, "recommends")),
         provides={**above.provides, **_provides(fields)},
-        artifacts=tuple({one.name: one for one in (*above.artifacts, *_artifacts(fields))}.values()),
+        artifacts=tuple({each.name: each for each in (*above.artifacts, *_artifacts(fields))}.values()),
         conflicts=(*above.conflicts, *_conflicts(fields)),
         lock=_lock(fields, folder) or above.lock,
         apt=(*above.apt, *fields.matching("apt", APT_PACKAGE, "apt package name")),
@@ -73,7 +73,7 @@ def read_spec(fields: Fields, folder: Path, above: VariantSpec) -> VariantSpec:
 
 
 def requirement(name: Scalar, specifier: Scalar, problems: Problems) -> Requirement | None:
-    """`name: specifier` as a Requirement; `*` and a bare version mean any and exactly that one."""
+    """Read `name: specifier`; `*` means any version, and a bare version means exactly that one."""
     text = specifier.text.strip()
     if not text:
         message = f"`{name.text}` has no version range"
@@ -88,26 +88,26 @@ def requirement(name: Scalar, specifier: Scalar, problems: Problems) -> Requirem
             raise InvalidSpecifier
         SpecifierSet(text)
     except InvalidSpecifier:
-        hint = 'write versions as ">=2.9,<3" or "2.9.1"; "*" is any'
+        hint = 'write versions as ">=2.9,<3" or "2.9.1", or "*" for any'
         problems.add(Diagnostic(f"`{specifier.text}` is not a version range", specifier.location, hint=hint))
         return None
     return Requirement(name.text, text, specifier.location)
 
 
 def environment(fields: Fields) -> dict[str, str]:
-    """The variables that `environment` sets, as they stand: nothing expands them."""
-    found = {}
+    """Read the variables of `environment`, which are not expanded."""
+    variables = {}
     for name, value in fields.text_pairs("environment"):
         if not _VARIABLE.fullmatch(name.text):
             fields.report(f"`{name.text}` is not a variable name", name.location)
         elif "\n" in value.text:
             fields.report(f"the value of `{name.text}` must be one line", value.location)
         elif name.text in ("PATH", "LD_LIBRARY_PATH") and "$" in value.text:
-            hint = "/usr/local/bin and /opt/ml/code are on PATH already: put programs there"
+            hint = "put programs into /usr/local/bin or /opt/ml/code, which are on PATH"
             label = "variables are not expanded"
             fields.report(f"`{name.text}` cannot refer to variables", value.location, label, hint)
-        found[name.text] = value.text
-    return found
+        variables[name.text] = value.text
+    return variables
 
 
 def is_version(text: str) -> bool:
@@ -155,19 +155,20 @@ def read_frozen(fields: Fields) -> tuple[Frozen, ...]:
 
 
 def _facts(fields: Fields) -> dict[str, str]:
-    """Templates put them into lines of shell, which a second line would leave."""
-    found = {}
+    """Read facts, which must be single lines because templates insert them into shell commands."""
+    facts = {}
     for name, value in fields.text_pairs("facts"):
         if "\n" in value.text:
-            hint = "`>-` joins the lines of a text"
+            hint = "write `>-` before the text to join its lines"
             fields.report(f"fact `{name.text}` must be one line", value.location, hint=hint)
-        found[name.text] = value.text
-    return found
+        facts[name.text] = value.text
+    return facts
 
 
 def _requirements(fields: Fields, key: str) -> tuple[Requirement, ...]:
-    found = (requirement(name, value, fields.problems) for name, value in fields.text_pairs(key))
-    return tuple(one for one in found if one)
+    return tuple(
+        each for pair in fields.text_pairs(key) if (each := requirement(*pair, fields.problems)) is not None
+    )
 
 
 def _lock(fields: Fields, folder: Path) -> Lock | None:
@@ -181,7 +182,7 @@ def _lock(fields: Fields, folder: Path) -> Lock | None:
     if not _BELOW.fullmatch(name):
         label = "letters, digits and `._+-` between slashes, below the component's directory"
         fields.report(f"`{name}` is not a relative path of a lock", fields.place("lock"), label)
-    # One that can be made is missed by those who need it.
+    # A missing lock that `bake lock` can make is reported when it is needed.
     elif not requirements and not is_file(path):
         hint = "run `bake lock`"
         fields.report(f"lock `{path.name}` does not exist", fields.place("lock"), hint=hint)
@@ -189,7 +190,7 @@ def _lock(fields: Fields, folder: Path) -> Lock | None:
 
 
 def _conflicts(fields: Fields) -> tuple[Incompatibility, ...]:
-    found = []
+    conflicts = []
     for child in fields.children("conflicts", "a conflict"):
         parts = _requirements(child, "with")
         if not parts and child.require("with"):
@@ -197,8 +198,8 @@ def _conflicts(fields: Fields) -> tuple[Incompatibility, ...]:
         reason, source = child.text("reason", required=True), child.text("source", required=True)
         certain = child.choice("confidence", _CONFIDENCES, "high") != "low"
         child.finish()
-        found.append(Incompatibility(parts, reason, source, certain, child.place("reason")))
-    return tuple(found)
+        conflicts.append(Incompatibility(parts, reason, source, certain, child.place("reason")))
+    return tuple(conflicts)
 
 
 def _provides(fields: Fields) -> dict[str, str]:
@@ -212,12 +213,8 @@ def _provides(fields: Fields) -> dict[str, str]:
 
 
 def _artifacts(fields: Fields) -> tuple[Artifact, ...]:
-    artifacts = []
-    for name, node in fields.pairs("artifacts"):
-        artifact = _artifact(name.text, node, fields)
-        if artifact:
-            artifacts.append(artifact)
-    return tuple(artifacts)
+    artifacts = (_artifact(name.text, node, fields) for name, node in fields.pairs("artifacts"))
+    return tuple(artifact for artifact in artifacts if artifact)
 
 
 def _artifact(name: str, node: Node, owner: Fields) -> Artifact | None:
@@ -242,7 +239,7 @@ def _artifact(name: str, node: Node, owner: Fields) -> Artifact | None:
 def _size_place(fields: Fields) -> Location | None:
     if fields.has("bytes"):
         return fields.place("bytes")
-    # What a variable stands for lies elsewhere, where a size would be a variable too.
+    # The value of a variable is elsewhere, so a size cannot be added next to it.
     spot = fields.place("sha256")
     return spot if spot.line == fields.key_place("sha256").line else None
 

@@ -13,7 +13,7 @@ KINDS = (HEADERS, CUDA_HEADERS, STATIC, "tests", "tools", "documentation", "libr
 SAFE, NONE, ALL = "safe", "none", "all"
 _NEVER_LOADED, _GPU, _CPU = "never-loaded", "gpu", "cpu"
 _EVIDENCE = (_NEVER_LOADED, _GPU, _CPU)
-"""No program loads such files while a job runs; or jobs were seen to run without them, on GPUs or on CPUs."""
+"""Programs never load such files while a job runs, or jobs have passed without them on GPUs or CPUs."""
 _PATTERN = re.compile(r"[A-Za-z0-9_*][A-Za-z0-9._*?\[\]+@-]*(/[A-Za-z0-9_*][A-Za-z0-9._*?\[\]+@-]*)*")
 _ALL_STATIC = ("**/*.a", "**/*.la")
 """Patterns that every stage drops by default."""
@@ -21,23 +21,22 @@ _ALL_STATIC = ("**/*.a", "**/*.la")
 
 @dataclass(frozen=True, slots=True)
 class TrimChoice:
-    """Files that an image can go without, and whether it does."""
+    """Files that an image can omit, and whether it does."""
 
     trim: Trim
     is_taken: bool
 
 
 def read_trims(fields: Fields, above: Mapping[str, Trim]) -> dict[str, Trim]:
-    """The `trim` of a component, release or variant: what it leaves unsaid the level above says."""
-    found = dict(above)
+    """Read the `trim` of a component, release or variant; missing fields come from the level above."""
+    trims = dict(above)
     for name, node in fields.pairs("trim"):
         child = fields.inner(node, f"`{name.text}` in `trim`")
         inherited = above.get(name.text, Trim(name.text, location=name.location))
         files = child.matching("files", _PATTERN, "pattern of files")
-        says_files = child.has("files")
         trim = Trim(
             name.text,
-            files if says_files else inherited.files,
+            files if child.has("files") else inherited.files,
             child.text("reason") or inherited.reason,
             child.choice("evidence", _EVIDENCE, inherited.evidence),
             name.location,
@@ -45,46 +44,46 @@ def read_trims(fields: Fields, above: Mapping[str, Trim]) -> dict[str, Trim]:
         child.text("source")
         child.finish()
         if name.text not in KINDS:
-            hint = suggestion(name.text, KINDS) or f"they are {', '.join(KINDS)}"
+            hint = suggestion(name.text, KINDS) or f"use one of {', '.join(KINDS)}"
             child.report(f"`{name.text}` is not a kind of file to trim", name.location, hint=hint)
         elif trim.files and not trim.reason:
-            label = "here, or for all the component's releases"
+            label = "add it here, or for all releases of the component"
             child.report(f"`{name.text}` in `trim` has no `reason`", name.location, label)
         else:
-            found[name.text] = trim
-    return found
+            trims[name.text] = trim
+    return trims
 
 
 def read_kinds(fields: Fields) -> tuple[str, ...] | None:
-    """The kinds that a recipe's `trim` names; None where it leaves it to the evidence."""
-    found = fields.choice_or_choices("trim", (SAFE, NONE, ALL), KINDS, SAFE)
-    if isinstance(found, tuple):
-        return found
-    return {SAFE: None, NONE: (), ALL: KINDS}[found]
+    """Read the kinds in the `trim` of a recipe; None if they depend on the evidence."""
+    kinds = fields.choice_or_choices("trim", (SAFE, NONE, ALL), KINDS, SAFE)
+    if isinstance(kinds, tuple):
+        return kinds
+    return {SAFE: None, NONE: (), ALL: KINDS}[kinds]
 
 
 def trim_choices(
-    found: Iterable[Trim], wanted: tuple[str, ...] | None, *, gpu: bool
+    trims: Iterable[Trim], kinds: tuple[str, ...] | None, *, gpu: bool
 ) -> tuple[TrimChoice, ...]:
-    """The trims of a component: those that the recipe names, else those that are safe."""
+    """Return the trims of a component with the decision of the recipe, else the safe default."""
     safe = (_NEVER_LOADED, _GPU) if gpu else _EVIDENCE
     return tuple(
-        TrimChoice(trim, trim.evidence in safe if wanted is None else trim.kind in wanted)
-        for trim in found
+        TrimChoice(trim, trim.evidence in safe if kinds is None else trim.kind in kinds)
+        for trim in trims
         if trim.files
     )
 
 
-def drop_patterns(found: Iterable[TrimChoice], wanted: tuple[str, ...] | None) -> tuple[str, ...]:
-    """Arguments of `finish-layer`: patterns of files to drop, and with `!` static libraries to keep."""
+def drop_patterns(choices: Iterable[TrimChoice], kinds: tuple[str, ...] | None) -> tuple[str, ...]:
+    """Return arguments of `finish-layer`: patterns of files to drop, and with `!` libraries to keep."""
     taken: list[str] = []
     kept: list[str] = []
-    for one in found:
-        if one.trim.kind != STATIC:
-            taken += one.trim.files if one.is_taken else ()
-        elif not one.is_taken:
-            kept += one.trim.files
-    if wanted is not None and STATIC not in wanted:
+    for choice in choices:
+        if choice.trim.kind != STATIC:
+            taken += choice.trim.files if choice.is_taken else ()
+        elif not choice.is_taken:
+            kept += choice.trim.files
+    if kinds is not None and STATIC not in kinds:
         kept = [*_ALL_STATIC]
     return (*taken, *(f"!{pattern}" for pattern in kept))
 

@@ -12,35 +12,35 @@ from bakehouse.util.yaml_fields import Fields
 CODE_DIRECTORY = "/opt/ml/code"
 MAX_FILES = 10_000
 MAX_BYTES = 200_000_000
-"""They are committed below `images/`, and lie in memory while images are planned."""
+"""Limits of files that are committed below `images/` and kept in memory while images are planned."""
 _PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+"
 _PATH = re.compile(f"{_PART}(?:/{_PART})*")
-"""A relative path that needs no quoting and can't leave its folder."""
+"""A relative path that needs no quoting and cannot leave its directory."""
 _LINKS = {
     **{f"/{name}": f"/usr/{name}" for name in ("bin", "sbin", "lib", "lib32", "lib64", "libx32")},
     "/var/run": "/run",
     "/var/lock": "/run/lock",
 }
-"""Links in every base since distributions merged /usr: a folder copied over one would take its place."""
+"""Links in every base with a merged /usr, which copied directories would replace."""
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that goes into the image as it is."""
+    """A file that is copied into the image."""
 
     target: str
-    """Its absolute path in the image."""
+    """Absolute path in the image."""
     content: bytes
     is_executable: bool
 
 
 Placed = list[tuple[File, Location]]
-"""Files with the places of the recipe that name them."""
+"""Files with their locations in the recipe."""
 
 
 def read_files(fields: Fields, folder: Path) -> Placed:
-    """The files of `files`, each with the place that names it."""
-    found: Placed = []
+    """Read the files of `files`, each with its location in the recipe."""
+    placed: Placed = []
     for child in fields.children("files", "a file"):
         source = beside(child, "from", folder)
         target = child.text("to", required=True)
@@ -52,17 +52,17 @@ def read_files(fields: Fields, folder: Path) -> Placed:
             label = "letters, digits and `._+@-` between slashes"
             child.report(f"`{target}` is not a plain absolute path", spot, label)
         elif is_folder(source):
-            found += _folder(source, target.rstrip("/"), child, spot)
+            placed += _directory(source, target.rstrip("/"), child, spot)
         elif is_file(source):
             name = f"{target}{source.name}" if target.endswith("/") else target
-            found += _file(source, name, child, spot)
+            placed += _file(source, name, child, spot)
         else:
             child.report(f"`{child.text('from')}` does not exist next to the recipe", child.place("from"))
-    return found
+    return placed
 
 
 def read_code(fields: Fields, folder: Path) -> tuple[Placed, str | None]:
-    """The training code of `code`, and its entry point below its folder."""
+    """Read the training code of `code`, and its entry point relative to its directory."""
     child = fields.child("code", "`code`")
     if child is None:
         return [], None
@@ -82,18 +82,18 @@ def read_code(fields: Fields, folder: Path) -> tuple[Placed, str | None]:
         child.report(
             f"`{child.text('directory')}` does not contain `{entry_point}`", child.place("entry_point")
         )
-    return _folder(source, CODE_DIRECTORY, child, child.place("directory")), entry_point
+    return _directory(source, CODE_DIRECTORY, child, child.place("directory")), entry_point
 
 
 def beside(fields: Fields, key: str, folder: Path) -> Path | None:
-    """The path that `key` names, which must be relative: a recipe is read on other machines too."""
+    """Read a path, which must be relative because recipes are read on other machines too."""
     text = fields.text(key, required=True)
     if text.startswith("/"):
         fields.report(f"`{key}` must be relative to the recipe's directory", fields.place(key))
     return folder / text if text and not text.startswith("/") else None
 
 
-def _folder(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
+def _directory(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
     try:
         paths = sorted(islice(source.rglob("*"), MAX_FILES + 1))
     except OSError as error:
@@ -103,11 +103,11 @@ def _folder(source: Path, target: str, fields: Fields, spot: Location) -> Placed
         message = f"`{source.name}` contains more than {MAX_FILES:,} files"
         fields.report(message, spot, hint="name a smaller directory")
         return []
-    found: Placed = []
+    placed: Placed = []
     for path in paths:
         if is_file(path) and "__pycache__" not in path.parts:
-            found += _file(path, f"{target}/{path.relative_to(source).as_posix()}", fields, spot)
-    return found
+            placed += _file(path, f"{target}/{path.relative_to(source).as_posix()}", fields, spot)
+    return placed
 
 
 def _file(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
@@ -124,16 +124,16 @@ def _file(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
 
 
 def check_targets(placed: Placed, fields: Fields) -> None:
-    """No file may lie where another one does, or needs a folder, or the base has a link."""
+    """Report files whose path is that of another file, of a directory, or below a link of the base."""
     taken: set[str] = set()
-    folders = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
+    directories = {str(parent) for file, _ in placed for parent in PurePosixPath(file.target).parents}
     for file, spot in placed:
         if file.target in taken:
             fields.report(f"two files have the target `{file.target}`", spot)
-        elif file.target in folders:
+        elif file.target in directories:
             fields.report(f"`{file.target}` is the path of a file and of a directory", spot)
         taken.add(file.target)
-        for link, folder in _LINKS.items():
+        for link, directory in _LINKS.items():
             if PurePosixPath(file.target).is_relative_to(link):
                 message = f"`{file.target}` is below `{link}`, a link in every base"
-                fields.report(message, spot, hint=f"write `{folder}{file.target.removeprefix(link)}`")
+                fields.report(message, spot, hint=f"write `{directory}{file.target.removeprefix(link)}`")

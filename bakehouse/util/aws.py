@@ -198,8 +198,7 @@ def translate_errors(action: str, principal: Callable[[], str] = lambda: _UNNAME
         yield
     except (ClientError, BotoCoreError) as error:
         response = getattr(error, "response", None)
-        translated = _answered(action, response, principal) if response else _unsent(action, error)
-        raise translated from error
+        raise (_rejected(action, response, principal) if response else _unsent(action, error)) from error
     except ResponseParserError as error:
         facts = (("because", "the answer did not come from AWS"),)
         hint = "check whether a proxy answers in place of AWS"
@@ -220,10 +219,9 @@ def summarize(error: PublishError) -> str:
     return "; ".join((diagnostic.message, *reasons, *(value for _, value in diagnostic.facts)))
 
 
-def _answered(action: str, response: Any, principal: Callable[[], str]) -> AwsError:
+def _rejected(action: str, response: Any, principal: Callable[[], str]) -> AwsError:
     """Classify an error response of AWS."""
-    answer = response.get("Error", {})
-    code, text = str(answer.get("Code", "")), str(answer.get("Message", ""))
+    code, text = (str(response.get("Error", {}).get(key, "")) for key in ("Code", "Message"))
     if code in _EXPIRED:
         hint = "log in again (`aws sso login`, or the way your CI does)"
         diagnostic = Diagnostic("the AWS session has expired", hint=hint)
@@ -233,9 +231,9 @@ def _answered(action: str, response: Any, principal: Callable[[], str]) -> AwsEr
         reasons = (Reason(f"AWS answered `{code}`"),)
         diagnostic = Diagnostic("AWS does not know these credentials", reasons=reasons, hint=hint)
         return AwsError(AwsFault.UNAUTHENTICATED, diagnostic, code)
-    denied = _ACTION.search(text)
-    if code in _DENIED or denied:
-        lack = f"lacks {denied[1]}" if denied else "lacks the permission"
+    permission = _ACTION.search(text)
+    if code in _DENIED or permission:
+        lack = f"lacks {permission[1]}" if permission else "lacks the permission"
         reasons = (Reason(f"{principal()} is valid but {lack}"),)
         hint = "use a role with that permission"
         diagnostic = Diagnostic(f"not allowed to {action}", reasons=reasons, hint=hint)
@@ -295,10 +293,7 @@ def _unauthenticated(message: str, hint: str = "") -> AwsError:
 
 def _role_provider(fetcher: Any) -> Any:
     """Return a provider of a role's credentials that renews them: a push may outlast them."""
-    from botocore.credentials import (
-        CredentialProvider,
-        DeferredRefreshableCredentials,
-    )
+    from botocore.credentials import CredentialProvider, DeferredRefreshableCredentials
 
     class RoleProvider(CredentialProvider):  # type: ignore[misc]
         METHOD = "assume-role"

@@ -19,7 +19,7 @@ class OverdueError(Exception):
 
 
 def remaining(until: float) -> float:
-    """Seconds until a moment of time.monotonic(); raises OverdueError when it has passed."""
+    """Return the seconds until a moment of time.monotonic(); raise OverdueError if it has passed."""
     left = until - time.monotonic()
     if left <= 0:
         raise OverdueError

@@ -14,9 +14,9 @@ _POLL_SECONDS = 0.1
 
 @contextlib.contextmanager
 def exclusive(path: Path, waiting: Callable[[], None] = lambda: None, until: float = NEVER) -> Iterator[None]:
-    """Hold `path` alone; `waiting` is called once when somebody else holds it.
+    """Hold `path` alone; `waiting` is called once if another process holds it.
 
-    Raises OverdueError where it is not to be had before `until`, of time.monotonic().
+    Raises OverdueError if it is still held at `until` (time.monotonic()).
     """
     with _opened(path) as handle:
         try:
@@ -42,9 +42,9 @@ def _wait_for(handle: int, operation: int, until: float) -> None:
 
 @contextlib.contextmanager
 def shared(path: Path) -> Iterator[Callable[[], bool]]:
-    """Hold `path` together with others that hold it so; the function given tells whether there are none.
+    """Hold `path` shared, and yield a function that checks whether it is the only holder.
 
-    It is for the moment of leaving: asking may give the share up.
+    Call it only before leaving: the check may release the shared lock.
     """
     with _opened(path) as handle:
         fcntl.flock(handle, fcntl.LOCK_SH)
@@ -60,7 +60,7 @@ def shared(path: Path) -> Iterator[Callable[[], bool]]:
 
 @contextlib.contextmanager
 def try_exclusive(path: Path) -> Iterator[bool]:
-    """Hold `path` alone if nobody holds it at this moment; gives whether that is so."""
+    """Hold `path` alone if no process holds it now; yield whether it is held."""
     with _opened(path) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,9 +72,9 @@ def try_exclusive(path: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def join_shared(path: Path, until: float = NEVER) -> Iterator[None]:
-    """Hold `path` together with others, also where one may not write; its folder is not made.
+    """Hold `path` together with others, even without write permission; its directory is not created.
 
-    Raises OSError where it can't be opened, OverdueError where somebody holds it alone until that time.
+    Raises OSError if it cannot be opened, OverdueError if another process holds it alone at `until`.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Replace `path` by `content` in one step, making its folder when needed.
+    """Replace `path` by `content` in one step, and create its directory if needed.
 
-    A reader sees the old content or the new, never a part; an interrupted write leaves the old one.
+    Readers see either the old or the new content. An interrupted write leaves the old one.
     """
-    # Looking up an address imports this module and never writes: it has no time for what this imports.
+    # Image URI look-ups import this module but never write, so they need not wait for this import.
     import tempfile
 
     data = content.encode() if isinstance(content, str) else content

@@ -1,24 +1,24 @@
-"""Numbers, durations and tables as text: the one place that decides how they look."""
+"""Format of numbers, durations and tables in all output."""
 
 from collections.abc import Iterable, Sequence
 
 
 def format_bytes(count: float) -> str:
-    """A number of bytes in decimal units: `1.24 GB`, `83.2 MB`, `5 kB`, `191 bytes`."""
+    """Format bytes in decimal units: `1.24 GB`, `83.2 MB`, `5 kB`, `191 bytes`."""
     size = abs(count)
     if size < 1e3:
         return format_count(round(count), "byte")
     if size < 1e5:
         return f"{count / 1e3:.0f} kB"
-    # What would be printed as 1000.0 MB is a gigabyte.
+    # Print 1.00 GB instead of 1000.0 MB.
     return f"{count / 1e6:.1f} MB" if size < 999.95e6 else f"{count / 1e9:.2f} GB"
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration: `0.4 s`, `83 s`, `2:05` for minutes, `1:02:05` for hours."""
+    """Format a duration: `0.4 s`, `83 s`, `2:05` for minutes, `1:02:05` for hours."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
-    # Rounding comes first: 179.7 seconds are 3:00, not 2:60.
+    # Round first, so that 179.7 seconds are 3:00, not 2:60.
     whole = round(seconds)
     if whole < 100:
         return f"{whole} s"
@@ -28,7 +28,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_count(count: int, noun: str, plural: str = "") -> str:
-    """A number with its noun: `1 file`, `6,394 files`."""
+    """Format a number with its noun: `1 file`, `6,394 files`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
@@ -40,10 +40,10 @@ def format_names(names: Iterable[str], separator: str = ", ") -> str:
 def format_table(
     rows: Iterable[Sequence[str]], *, align: str = "", indent: str = "", max_width: int | None = None
 ) -> str:
-    """Rows of cells as aligned lines, each with its newline; empty without rows.
+    """Format rows of cells as aligned lines, each with a newline; empty without rows.
 
-    `align` has `l` or `r` for each column; a column it does not name is aligned to the left. A cell longer
-    than `max_width` moves the rest of its line, but not its column.
+    `align` has `l` (default) or `r` for each column. A cell longer than `max_width` moves the rest of its
+    line, but does not widen its column.
     """
     cells = [[*row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]

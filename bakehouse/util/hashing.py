@@ -9,23 +9,23 @@ KEY_LABEL = "org.bakehouse.key"
 """Label of an image with its build key."""
 
 
-# `json.dumps` makes one of its own for each value that is to be sorted
+# `json.dumps` creates a new encoder for each call with `sort_keys`
 _ENCODER = json.JSONEncoder(sort_keys=True)
 
 
 class Json(str):
-    """A text that is JSON already."""
+    """A text that is already JSON."""
 
 
 def key_of(*inputs: object) -> str:
-    """64 hex digits over inputs, as one JSON list with sorted keys."""
-    pieces = (one if isinstance(one, Json) else _ENCODER.encode(one) for one in inputs)
+    """Return the sha256 of inputs, encoded as one JSON list with sorted keys, as 64 hex digits."""
+    pieces = (value if isinstance(value, Json) else _ENCODER.encode(value) for value in inputs)
     return sha256(f"[{', '.join(pieces)}]".encode()).hexdigest()
 
 
 @lru_cache(1024)
 def text_json(text: str) -> Json:
-    """A text as an input: templates are long, enter many keys, and are encoded once."""
+    """Return a text as an input, cached because templates are long and enter many keys."""
     return json_of(text)
 
 
@@ -37,15 +37,15 @@ def text_key(text: str) -> Json:
 
 @lru_cache(16)
 def texts_json(texts: tuple[tuple[str, str], ...]) -> Json:
-    """Texts by name as one input, encoded once."""
+    """Return texts by name as one input, cached."""
     return json_of(dict(texts))
 
 
 def list_of(inputs: Iterable[Json]) -> Json:
-    """Inputs as one that is a list."""
+    """Return inputs as one input that is a list."""
     return Json(f"[{', '.join(inputs)}]")
 
 
 def json_of(*inputs: object) -> Json:
-    """Some inputs that enter many keys beside each other: encoded once."""
+    """Encode consecutive inputs, to be done once if they enter many keys."""
     return Json(", ".join(map(_ENCODER.encode, inputs)))

@@ -10,11 +10,11 @@ from bakehouse.errors import Diagnostic, PublishError, Reason
 Sha256 = NewType("Sha256", str)
 """64 hex digits over the bytes of a file."""
 Digest = NewType("Digest", str)
-"""`sha256:` and 64 hex digits: an OCI object's address."""
+"""`sha256:` and 64 hex digits, the digest of an OCI object."""
 
 PLATFORM = "linux/amd64"
 EPOCH = 1767225600
-"""The time of every file and image that we make, 2026-01-01: any fixed value would do."""
+"""The time of all files and images that Bakehouse makes, 2026-01-01; any fixed value is fine."""
 COMPRESSION_LEVEL = 3
 """Level of gzip: half the time of the default level, for 5 % more bytes (700 MB of torch)."""
 
@@ -25,7 +25,7 @@ _TAG = re.compile(r"[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}")
 _HOST = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]{1,5})?|\[[0-9a-fA-F:]+\](:[0-9]{1,5})?")
 _REPOSITORY_LENGTHS = range(2, 257)
 ECR_HOST = re.compile(r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+")
-"""Amazon ECR's addresses, in every partition."""
+"""Hosts of Amazon ECR, in all partitions."""
 
 
 def is_loopback(host: str) -> bool:
@@ -48,23 +48,23 @@ def is_named(host: str, registry: str) -> bool:
 
 
 def region_of(host: str) -> str:
-    """The region of an Amazon ECR registry; empty for any other."""
-    found = ECR_HOST.fullmatch(host)
-    return found["region"] if found else ""
+    """Return the region of an Amazon ECR registry; empty for other registries."""
+    match = ECR_HOST.fullmatch(host)
+    return match["region"] if match else ""
 
 
 def check_names(host: str, repository: str, *tags: str) -> None:
-    """Refuse names that a registry would refuse after minutes of pushing."""
+    """Raise PublishError for names that a registry would reject after minutes of pushing."""
     if not _HOST.fullmatch(host):
-        message = f"`{host}` is not the address of a registry"
-        hint = "write a host and, where needed, a port, as in `registry.example.com:5000`"
+        message = f"`{host}` is not a registry host"
+        hint = "write a host and, if needed, a port, as in `registry.example.com:5000`"
         raise PublishError(Diagnostic(message, hint=hint))
     if not _REPOSITORY.fullmatch(repository) or len(repository) not in _REPOSITORY_LENGTHS:
-        message = f"`{repository}` can't be the name of a repository"
+        message = f"`{repository}` is not a valid repository name"
         rule = "2 to 256 characters: lower-case letters and digits, joined by `.`, `_`, `-` or `/`"
-        raise PublishError(Diagnostic(message, reasons=(Reason(f"registries take {rule}"),)))
+        raise PublishError(Diagnostic(message, reasons=(Reason(f"registries accept {rule}"),)))
     for tag in tags:
         if not _TAG.fullmatch(tag):
-            message = f"`{tag}` can't be a tag"
+            message = f"`{tag}` is not a valid tag"
             rule = "at most 128 letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`"
-            raise PublishError(Diagnostic(message, reasons=(Reason(f"registries take {rule}"),)))
+            raise PublishError(Diagnostic(message, reasons=(Reason(f"registries accept {rule}"),)))

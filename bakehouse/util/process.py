@@ -25,9 +25,9 @@ def running(
     stdout: int = subprocess.DEVNULL,
     gently: bool = True,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A program in a process group of its own, its standard error piped; stopped at the end.
+    """Run a program in its own process group with standard error piped, and stop it at the end.
 
-    Ctrl-C at the terminal doesn't reach it by itself. A gentle stop leaves it time to put things in order.
+    Ctrl-C at the terminal does not reach it directly. A gentle stop leaves it time to clean up.
     """
     process = subprocess.Popen(
         [*_dying_with_parent(gently), *command],
@@ -49,7 +49,7 @@ def running(
 
 
 def read(sinks: Mapping[IO[bytes], Callable[[bytes], None]], tick: Callable[[], None]) -> None:
-    """Hand what comes out of pipes to their sinks until all end; call `tick` four times a second or more."""
+    """Pass the output of pipes to their sinks until all end; call `tick` at least four times a second."""
     with selectors.DefaultSelector() as selector:
         for pipe, sink in sinks.items():
             selector.register(pipe, selectors.EVENT_READ, sink)
@@ -63,12 +63,12 @@ def read(sinks: Mapping[IO[bytes], Callable[[bytes], None]], tick: Callable[[], 
 
 
 def with_environment(more: Mapping[str, str]) -> dict[str, str]:
-    """This process's environment and more."""
+    """Return the environment of this process with more variables."""
     return {**os.environ, **more}
 
 
 def _dying_with_parent(gently: bool) -> tuple[str, ...]:
-    """A prefix that ends the program when this process is killed; none where the machine has no such tool."""
+    """Return a prefix that ends the program when this process is killed; empty without such a tool."""
     return ("setpriv", "--pdeathsig", "TERM" if gently else "KILL", "--") if _has_setpriv() else ()
 
 

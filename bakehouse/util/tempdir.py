@@ -34,7 +34,7 @@ def private_directory(state: Path) -> Iterator[Path]:
 
 
 def abandoned(parent: Path) -> Iterator[Path]:
-    """Files and directories in `parent`, named `<run id>.<anything>`, of runs that have ended."""
+    """Yield files and directories in `parent`, named `<run id>.<anything>`, of runs that have ended."""
     for path in parent.glob("*.*"):
         with contextlib.suppress(FileNotFoundError):
             if is_abandoned(path.name.partition(".")[0], path.stat().st_mtime):

@@ -11,14 +11,14 @@ _DIM, _PLAIN = "\033[2m", "\033[0m"
 
 
 class Redrawn:
-    """The rows; who writes a line of another kind erases them first."""
+    """Rows at the end of a terminal. Erase them before you write other lines."""
 
     def __init__(self, stream: TextIO, *, colour: bool = False, width: int | None = None) -> None:
         self._stream, self._colour, self._width = stream, colour, width
         self._count = 0
 
     def draw(self, rows: Sequence[str]) -> None:
-        """Each row on one line of the screen: one that is broken in two would not be erased whole."""
+        """Draw each row on one line, clipped, because wrapped rows cannot be erased completely."""
         self.erase()
         width = (self._width or _width(self._stream)) - 1
         for row in rows:

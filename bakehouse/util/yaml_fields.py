@@ -1,4 +1,4 @@
-"""Reads the fields of a YAML mapping by name, collecting every mistake on the way."""
+"""Reader of the fields of a YAML mapping by name, which collects all mistakes."""
 
 import re
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ Key = TypeVar("Key", bound=str)
 class Fields:
     """The fields of a mapping, read by name. Every mistake is collected and replaced by a neutral value.
 
-    Call `finish` last: it reports the keys nobody asked for.
+    Call `finish` last. It reports the keys that were not read.
     """
 
     def __init__(self, node: Node, what: str, problems: Problems) -> None:
@@ -23,7 +23,7 @@ class Fields:
         self.location = node.location
         self._is_mapping = isinstance(node, Mapping)
         self._values: dict[str, tuple[Scalar, Node]] = {}
-        self._asked: set[str] = set()
+        self._read: set[str] = set()
         if not isinstance(node, Mapping):
             self.report(f"{what} must be a mapping of names to values", node.location)
             return
@@ -37,7 +37,7 @@ class Fields:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys, in their order."""
+        """The keys in file order."""
         return tuple(self._values)
 
     def report(self, message: str, location: Location, label: str = "", hint: str = "") -> None:
@@ -55,7 +55,7 @@ class Fields:
         return self._values[key][1].location if key in self._values else self.location
 
     def node(self, key: str) -> Node | None:
-        self._asked.add(key)
+        self._read.add(key)
         return self._values[key][1] if key in self._values else None
 
     def require(self, key: str) -> Node | None:
@@ -77,7 +77,7 @@ class Fields:
     def flag(self, key: str, *, default: bool = False) -> bool:
         text = self.text(key, "true" if default else "false")
         if text not in ("true", "false"):
-            self.report(f"`{key}` is `true` or `false`", self.place(key))
+            self.report(f"`{key}` must be `true` or `false`", self.place(key))
         return text == "true"
 
     def number(self, key: str, default: int) -> int:
@@ -92,14 +92,14 @@ class Fields:
         return self._values[key][0].location if key in self._values else self.location
 
     def size(self, key: str, unknown: str) -> int | None:
-        """A number of bytes; None where there is none, or the word for one that is `unknown`."""
+        """Read a number of bytes; None if it is missing or the word `unknown`."""
         text = self.text(key, unknown)
         if text == unknown:
             return None
         if not re.fullmatch("[1-9][0-9]{0,17}", text):
             label = "a whole number above 0"
             hint = f"write `{unknown}` or remove `{key}` if it is unknown"
-            self.report(f"`{text}` is not a number of bytes", self.place(key), label, hint)
+            self.report(f"`{text}` is not a valid number of bytes", self.place(key), label, hint)
             return None
         return int(text)
 
@@ -113,7 +113,7 @@ class Fields:
     def choice_or_choices(
         self, key: str, words: Iterable[str], items: Iterable[str], default: str
     ) -> str | tuple[str, ...]:
-        """Return one of `words`, or a list of `items`."""
+        """Read one of `words`, or a list of `items`."""
         if not isinstance(self.node(key), Sequence):
             if (text := self.text(key, default)) not in items:
                 return self.choice(key, words, default)
@@ -121,15 +121,15 @@ class Fields:
                 f"`{text}` is not a valid `{key}`", self.place(key), hint=f"write a list: `{key}: [{text}]`"
             )
             return default
-        named = self.scalars(key)
-        for one in named:
-            if one.text not in items:
-                hint = suggestion(one.text, items) or f"they are {', '.join(items)}"
-                self.report(f"`{one.text}` in `{key}` is not a kind of file", one.location, hint=hint)
-        return tuple(one.text for one in named if one.text in items)
+        kinds = self.scalars(key)
+        for kind in kinds:
+            if kind.text not in items:
+                hint = suggestion(kind.text, items) or f"use one of {', '.join(items)}"
+                self.report(f"`{kind.text}` in `{key}` is not a kind of file", kind.location, hint=hint)
+        return tuple(kind.text for kind in kinds if kind.text in items)
 
     def one_of(self, keys: Iterable[Key]) -> Key | None:
-        """Which of some keys stands here: exactly one has to."""
+        """Return which of some keys is set; report a mistake unless it is exactly one."""
         given = [key for key in keys if self.has(key)]
         if len(given) == 1:
             return given[0]
@@ -137,7 +137,7 @@ class Fields:
         return None
 
     def scalars(self, key: str) -> tuple[Scalar, ...]:
-        """The texts of a list, with their places."""
+        """Read a list of texts with their locations."""
         items = self.nodes(key)
         for item in items:
             if not isinstance(item, Scalar):
@@ -148,7 +148,7 @@ class Fields:
         return tuple(item.text for item in self.scalars(key))
 
     def matching(self, key: str, pattern: re.Pattern[str], what: str) -> tuple[str, ...]:
-        """The texts of a list, each of which has to match."""
+        """Read a list of texts, each of which must match."""
         items = self.scalars(key)
         for item in items:
             if not pattern.fullmatch(item.text):
@@ -156,24 +156,23 @@ class Fields:
         return tuple(item.text for item in items)
 
     def pairs(self, key: str) -> tuple[tuple[Scalar, Node], ...]:
-        """The entries of a mapping, in their order; a key that stands twice is reported."""
+        """Read the entries of a mapping in file order; duplicate keys are reported."""
         node = self.node(key)
         if node is None:
             return ()
-        inner = Fields(node, f"`{key}`", self.problems)
-        return tuple(inner._values.values())
+        return tuple(Fields(node, f"`{key}`", self.problems)._values.values())
 
     def text_pairs(self, key: str) -> tuple[tuple[Scalar, Scalar], ...]:
-        found = []
+        pairs = []
         for name, value in self.pairs(key):
             if isinstance(value, Scalar):
-                found.append((name, value))
+                pairs.append((name, value))
             else:
                 self._text(value, f"`{name.text}` in `{key}`")
-        return tuple(found)
+        return tuple(pairs)
 
     def name_or_pair(self, key: str, form: str) -> tuple[Scalar, Scalar | None] | None:
-        """A text, or a mapping of one text to another; `form` says what they are. It must be there."""
+        """Read a required text, or a mapping of one text to another; `form` describes both in messages."""
         node = self.require(key)
         if isinstance(node, Scalar):
             return node, None
@@ -184,7 +183,7 @@ class Fields:
         return None
 
     def nodes(self, key: str) -> tuple[Node, ...]:
-        """The items of a list, whatever they are."""
+        """Read the items of a list of any kind."""
         node = self.node(key)
         if node is None:
             return ()
@@ -194,7 +193,7 @@ class Fields:
         return node.items
 
     def children(self, key: str, what: str) -> tuple["Fields", ...]:
-        """A list of mappings."""
+        """Read a list of mappings."""
         return tuple(self.inner(item, what) for item in self.nodes(key))
 
     def child(self, key: str, what: str) -> "Fields | None":
@@ -202,14 +201,14 @@ class Fields:
         return None if node is None else self.inner(node, what)
 
     def inner(self, node: Node, what: str) -> "Fields":
-        """The fields of a mapping that stands in this one."""
+        """Return the fields of a mapping inside this one."""
         return Fields(node, what, self.problems)
 
     def finish(self) -> None:
-        """Report the keys that nothing asked for, with the nearest known one."""
+        """Report the keys that were not read, with the nearest known key."""
         for name, (key, _) in self._values.items():
-            if name not in self._asked:
-                hint = suggestion(name, self._asked)
+            if name not in self._read:
+                hint = suggestion(name, self._read)
                 self.report(f"unknown key `{name}` in {self.what}", key.location, hint=hint)
 
     def _text(self, node: Node, what: str) -> str:

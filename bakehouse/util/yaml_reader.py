@@ -1,7 +1,7 @@
-"""Reader of YAML into nodes with file, line and column, within limits that are checked first.
+"""Reader of YAML into nodes with file, line and column, within size limits.
 
-Every scalar stays text, so that version `3.10` is not the number 3.1. PyYAML's events are used, not its
-composer: that one recurses in C and ends the process on 100,000 brackets.
+Every scalar stays text, so that version `3.10` is not the number 3.1. The reader uses the events of PyYAML,
+because its composer recurses in C and crashes on 100,000 brackets.
 """
 
 import re
@@ -17,20 +17,20 @@ MAX_BYTES = 1_000_000
 MAX_DEPTH = 20
 MAX_NODES = 10_000
 MAX_TEXT = 16_000
-"""BuildKit takes no line of a Dockerfile beyond 65,535 bytes."""
+"""BuildKit rejects lines of a Dockerfile that are longer than 65,535 bytes."""
 
 _Mark = yaml.error.Mark | yaml._yaml.Mark
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Characters that double quotes can hide: controls, line separators, changes of direction."""
 _UNQUOTED = re.compile(r"""(?:[:,\[{]|-\s)\s*(?P<value>[>*!&%@`|][^\s,"'\]}#]*)""")
-"""A value that starts with a sign of YAML's own, as version ranges do."""
+"""A value that starts with an indicator character of YAML, like a version range."""
 _OPEN = {
     "while parsing a flow mapping": "not closed, or a comma is missing after it",
     "while parsing a flow sequence": "not closed, or a comma is missing after it",
     "while scanning a quoted scalar": "this quote is not closed",
 }
-"""Mistakes reported at their start: the place where the parser fails says little."""
+"""Mistakes reported where they start, because the parser fails much later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ Node = Scalar | Sequence | Mapping
 
 
 def load(path: Path) -> Node:
-    """The root node of a YAML file.
+    """Return the root node of a YAML file.
 
-    Raises RecipeError when the file can't be read, is no YAML, or goes over a limit.
+    Raises RecipeError if the file is unreadable, is not valid YAML, or exceeds a limit.
     """
     try:
         with path.open("rb") as file:
@@ -70,7 +70,7 @@ def load(path: Path) -> Node:
 
 
 def parse(data: bytes, path: Path) -> Node:
-    """The root node of YAML text; `path` is what locations name."""
+    """Return the root node of YAML text; `path` is the path in locations."""
     if len(data) > MAX_BYTES:
         message = f"`{path.name}` is larger than {MAX_BYTES:,} bytes"
         raise RecipeError(Diagnostic(message, Location(path, 1, 1)))
@@ -108,13 +108,13 @@ def _events(text: str) -> Iterator[yaml.Event]:
 
 
 class _Reader:
-    """Builds nodes from events with a stack of its own, so that depth costs no recursion."""
+    """Builder of nodes from events, with its own stack so that deep nesting needs no recursion."""
 
     def __init__(self, path: Path, text: str) -> None:
         self._path = path
         self._text = text
         self._lines = text.splitlines()
-        # Characters that no text may hold come as they are, or from an escape in double quotes.
+        # Forbidden characters appear literally, or as an escape in double quotes.
         self._may_hide = "\\" in text or _HIDDEN.search(text) is not None
 
     def read(self) -> Node:
@@ -123,7 +123,7 @@ class _Reader:
         except yaml.MarkedYAMLError as error:
             raise RecipeError(self._syntax_error(error)) from error
         except yaml.YAMLError as error:
-            # The one error without marks: a character that YAML does not take
+            # The only error without marks is a character that YAML forbids.
             spot = self._unreadable()
             raise RecipeError(Diagnostic("this is not YAML", spot, "a control character")) from error
 
@@ -174,8 +174,8 @@ class _Reader:
         is_one_line = start is not None and end is not None and start.line == end.line
         length = end.column - start.column if is_one_line and start and end else 1
         location = self._location(start, length)
-        if self._may_hide and (found := _HIDDEN.search(value)):
-            name = found[0].encode("unicode_escape").decode()
+        if self._may_hide and (hidden := _HIDDEN.search(value)):
+            name = hidden[0].encode("unicode_escape").decode()
             raise RecipeError(Diagnostic(f"a text contains the character `{name}`", location))
         if len(value) > MAX_TEXT:
             message = f"a text has more than {MAX_TEXT:,} characters"
@@ -210,13 +210,13 @@ class _Reader:
         if "\t" in spot.text[: spot.column]:
             return Diagnostic("this is not YAML", spot, "a tab", hint="indent with spaces")
         hint = ""
-        for found in _UNQUOTED.finditer(spot.text):
-            if found.start("value") < spot.column <= found.end("value") + 1:
-                hint = f'put quotes around it: "{found["value"]}"'
+        for match in _UNQUOTED.finditer(spot.text):
+            if match.start("value") < spot.column <= match.end("value") + 1:
+                hint = f'put quotes around it: "{match["value"]}"'
         return Diagnostic("this is not YAML", spot, (error.problem or "").strip(), hint=hint)
 
     def _unreadable(self) -> Location:
         for number, line in enumerate(self._text.split("\n"), 1):
-            if found := _HIDDEN.search(line):
-                return Location(self._path, number, found.start() + 1, 1, line)
+            if match := _HIDDEN.search(line):
+                return Location(self._path, number, match.start() + 1, 1, line)
         return Location(self._path, 1, 1)

@@ -121,14 +121,14 @@ def test_a_merge_that_was_not_finished_is_told_with_its_line(tmp_path: Path) -> 
     path = tmp_path / "apt/bookworm.packages"
     ours, theirs = "Size: 1000\n", "<<<<<<< HEAD\nSize: 999\n=======\nSize: 1000\n>>>>>>> other\n"
     path.write_text(path.read_text().replace(ours, theirs, 1))
-    assert mistake(lock).startswith(f"error: invalid field of a package\n  --> {path}:4:1\n")
+    assert mistake(lock).startswith(f"error: invalid field in a lock\n  --> {path}:4:1\n")
 
 
 def test_two_packages_that_lost_the_line_between_them_are_not_one(tmp_path: Path) -> None:
     lock = locked(tmp_path)
     path = tmp_path / "apt/bookworm.packages"
     path.write_text(path.read_text().replace("\n\nPackage: libc6\n", "\nPackage: libc6\n"))
-    assert mistake(lock).startswith("error: a package has `Package` twice\n")
+    assert mistake(lock).startswith("error: duplicate field `Package` of a package\n")
 
 
 def test_a_package_for_other_machines_is_refused(tmp_path: Path) -> None:

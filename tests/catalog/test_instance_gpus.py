@@ -37,12 +37,12 @@ def test_what_is_known_of_a_type() -> None:
         ),
         (
             "ml.c7g.xlarge",
-            "no image runs on `ml.c7g.xlarge`: its processor is Arm, the images are for x86",
+            "no image runs on `ml.c7g.xlarge`: it has an Arm processor, not x86",
             "use an instance type with NVIDIA GPUs or without GPUs",
         ),
         (
             "ml.p6e-gb200.36xlarge",
-            "no image runs on `ml.p6e-gb200.36xlarge`: its processor is Arm, the images are for x86",
+            "no image runs on `ml.p6e-gb200.36xlarge`: it has an Arm processor, not x86",
             "use an instance type with NVIDIA GPUs or without GPUs",
         ),
         (
@@ -91,5 +91,5 @@ def test_ranges_are_read_as_packaging_reads_them(sign: str) -> None:
 def test_images_for_cpus_and_images_for_gpus() -> None:
     assert AMPERE.unfit(gpu=False, architecture="") == "is for CPUs only, but `ml.p4d.24xlarge` has GPUs"
     plain = InstanceGpus("ml.c5.xlarge", gpu=False)
-    assert plain.unfit(gpu=True, architecture=">=7.5") == "is for GPUs, but `ml.c5.xlarge` has none"
+    assert plain.unfit(gpu=True, architecture=">=7.5") == "needs GPUs, but `ml.c5.xlarge` has none"
     assert plain.unfit(gpu=False, architecture="") == ""

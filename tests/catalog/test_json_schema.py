@@ -27,7 +27,7 @@ ABOUT_SHAPES = (
     "has no `",
     "has an empty `",
     "needs one of",
-    "is `true` or `false`",
+    "must be `true` or `false`",
     "must be a whole number",
     "is not a valid `status`",
     "is not a valid `confidence`",

@@ -204,7 +204,7 @@ def test_what_is_no_address_in_s3_is_refused(empty: Tree, address: str) -> None:
     with pytest.raises(RecipeError) as caught:
         project.find(empty.root, {})
 
-    assert f"`ledger` in [tool.bakehouse] is `{address}`, which is not an S3 URL" in error_text(caught.value)
+    assert f"`ledger` in [tool.bakehouse] is invalid: `{address}`" in error_text(caught.value)
 
 
 def test_what_is_remembered_can_be_kept_elsewhere(empty: Tree) -> None:

@@ -91,8 +91,8 @@ def test_the_account_is_that_of_the_role(empty: Tree) -> None:
         (
             '  prefix = "Team"',
             (4, 3),
-            "`Team` can't be the name of a repository",
-            "registries take 2 to 256 characters: lower-case letters and digits, "
+            "`Team` is not a valid repository name",
+            "registries accept 2 to 256 characters: lower-case letters and digits, "
             "joined by `.`, `_`, `-` or `/`",
         ),
         (
@@ -103,7 +103,7 @@ def test_the_account_is_that_of_the_role(empty: Tree) -> None:
         ),
         ("fips = 1", (4, 1), "`fips` in [{}] must be true or false", ""),
         ("create = 1", (4, 1), "`create` in [{}] must be a table", ""),
-        ("profile = 1", (4, 1), "`profile` in [{}] must be a text", ""),
+        ("profile = 1", (4, 1), "`profile` in [{}] must be a string", ""),
         (
             "create = {pull_accounts = ['12']}",
             (4, 1),

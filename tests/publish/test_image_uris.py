@@ -240,7 +240,7 @@ def test_without_an_instance_type_nobody_guesses(tmp_path: Path, family: dict[st
 def test_an_image_that_is_named_has_to_fit_too(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
     diagnostic = refused(tmp_path, "pytorch-cu130", instance_type=PLAIN)
     assert diagnostic.reasons == (
-        Reason("`pytorch-cu130` of 2026-11-20 is for GPUs, but `ml.c5.2xlarge` has none"),
+        Reason("`pytorch-cu130` of 2026-11-20 needs GPUs, but `ml.c5.2xlarge` has none"),
     )
 
 

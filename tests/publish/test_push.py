@@ -148,7 +148,7 @@ def test_artifacts_that_nobody_pinned_are_refused_where_they_are_written(tmp_pat
 
 def test_a_name_that_no_registry_takes_is_refused_before_the_push(tmp_path: Path) -> None:
     (diagnostic,) = refused(tmp_path, prefix="Our-Team")
-    assert diagnostic.message == "`Our-Team/mpi-cpu` can't be the name of a repository"
+    assert diagnostic.message == "`Our-Team/mpi-cpu` is not a valid repository name"
 
 
 def test_the_image_uri_names_the_digest() -> None:

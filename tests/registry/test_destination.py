@@ -117,9 +117,9 @@ def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: P
     ("to", "message"),
     [
         ("nowhere", "there is no registry `nowhere`"),
-        ("htps://x", "`htps:` is not the address of a registry"),
-        ("team/Upper", "`Upper/image` can't be the name of a repository"),
-        ("local/Upper", "`Upper/image` can't be the name of a repository"),
+        ("htps://x", "`htps:` is not a registry host"),
+        ("team/Upper", "`Upper/image` is not a valid repository name"),
+        ("local/Upper", "`Upper/image` is not a valid repository name"),
         (
             f"{ACCOUNT}.dkr.ecr.eu-wst-1.amazonaws.com",
             "there is no AWS region `eu-wst-1`",

@@ -57,11 +57,11 @@ def test_a_repository_that_registries_refuse(repository: str) -> None:
         check_names("localhost:5000", repository)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`{repository}` can't be the name of a repository",
+            f"`{repository}` is not a valid repository name",
             reasons=(
                 Reason(
-                    "registries take 2 to 256 characters: lower-case letters and digits, joined by `.`, `_`, "
-                    "`-` or `/`"
+                    "registries accept 2 to 256 characters: lower-case letters and digits, joined by `.`, "
+                    "`_`, `-` or `/`"
                 ),
             ),
         ),
@@ -74,10 +74,10 @@ def test_a_tag_that_registries_refuse(tag: str) -> None:
         check_names("localhost:5000", "bakehouse/mpi-cpu", "fine", tag)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`{tag}` can't be a tag",
+            f"`{tag}` is not a valid tag",
             reasons=(
                 Reason(
-                    "registries take at most 128 letters, digits, `.`, `_` and `-`, "
+                    "registries accept at most 128 letters, digits, `.`, `_` and `-`, "
                     "not beginning with `.` or `-`"
                 ),
             ),
@@ -91,8 +91,8 @@ def test_an_address_that_is_none(host: str) -> None:
         check_names(host, "bakehouse/mpi-cpu")
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"`{host}` is not the address of a registry",
-            hint="write a host and, where needed, a port, as in `registry.example.com:5000`",
+            f"`{host}` is not a registry host",
+            hint="write a host and, if needed, a port, as in `registry.example.com:5000`",
         ),
     )
 

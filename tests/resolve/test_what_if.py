@@ -235,7 +235,7 @@ def test_a_search_that_ends_early_says_so(shop: Tree, monkeypatch: pytest.Monkey
         (
             "torch=2,9",
             "error: `2,9` is not a version range\n  --> --assume torch=2,9\n\n"
-            'hint: write versions as ">=2.9,<3" or "2.9.1"; "*" is any\n',
+            'hint: write versions as ">=2.9,<3" or "2.9.1", or "*" for any\n',
         ),
         (
             "=2",

@@ -73,7 +73,7 @@ def test_a_flag_is_true_or_false(text: str) -> None:
     fields, problems = reading(f"f: '{text}'\n")
 
     assert fields.flag("f") is False
-    assert messages(problems) == ["`f` is `true` or `false`"]
+    assert messages(problems) == ["`f` must be `true` or `false`"]
 
 
 def test_a_value_of_the_wrong_shape_is_reported_once() -> None:

@@ -1,0 +1,110 @@
+"""Reader of a table of a TOML file, which collects all mistakes with their locations.
+
+Locations are found by text search because tomllib keeps no positions.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from bakehouse.errors import Diagnostic, Location, Problems
+from bakehouse.util.suggest import suggestion
+
+
+class TomlTable:
+    """A table whose values are read by type; a wrong one is reported and replaced by a neutral value."""
+
+    def __init__(self, values: Mapping[str, Any], name: str, path: Path, problems: Problems) -> None:
+        self.values, self.name, self.path = values, name, path
+        self.problems = problems
+
+    def report(self, key: str, message: str, hint: str = "") -> None:
+        self.problems.add(Diagnostic(message, key_location(self.path, key, self.name), hint=hint))
+
+    def check_keys(self, keys: Collection[str]) -> None:
+        """Report unknown keys."""
+        for key in self.values:
+            if key not in keys:
+                self.report(key, f"unknown key `{key}` in [{self.name}]", suggestion(key, keys))
+
+    def text(self, key: str, default: str = "", *, pattern: str = "", hint: str = "") -> str:
+        value = self.values.get(key, default)
+        if not isinstance(value, str):
+            self.report_type(key, "a string")
+        elif value and pattern and not re.fullmatch(pattern, value):
+            self.report(key, f"`{key}` in [{self.name}] is invalid: `{value}`", hint)
+        else:
+            return value
+        return default
+
+    def texts(
+        self, key: str, is_valid: Callable[[str], bool] = lambda item: True, hint: str = ""
+    ) -> tuple[str, ...]:
+        value = self.values.get(key, [])
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            self.report_type(key, "a list of strings")
+            return ()
+        for item in value:
+            if not is_valid(item):
+                self.report(key, f"`{key}` in [{self.name}] has an invalid item: `{item}`", hint)
+        return tuple(dict.fromkeys(item for item in value if is_valid(item)))
+
+    def flag(self, key: str) -> bool:
+        value = self.values.get(key, False)
+        if not isinstance(value, bool):
+            self.report_type(key, "true or false")
+            return False
+        return value
+
+    def number(self, key: str, default: int, numbers: range, kind: str) -> int:
+        """Read one of `numbers`, which `kind` describes in messages."""
+        value = self.values.get(key, default)
+        if type(value) is not int or (key in self.values and value not in numbers):
+            self.report_type(key, kind)
+            return default
+        return value
+
+    def pairs(self, key: str) -> dict[str, str]:
+        value = self.values.get(key, {})
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+            self.report_type(key, "a table of names and strings")
+            return {}
+        return dict(value)
+
+    def child(self, key: str, kind: str = "a table") -> "TomlTable":
+        """Return the table at `key`, empty if there is none."""
+        value = self.values.get(key, {})
+        if not isinstance(value, dict):
+            self.report_type(key, kind)
+            value = {}
+        return TomlTable(value, f"{self.name}.{key}", self.path, self.problems)
+
+    def report_type(self, key: str, kind: str) -> None:
+        self.report(key, f"`{key}` in [{self.name}] must be {kind}")
+
+
+def key_location(path: Path, key: str, table: str) -> Location:
+    """Return the location of a key in a table or below it, else of the table, else the start of the file."""
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    inside = False
+    table_location = None
+    for number, line in enumerate(lines, 1):
+        words = line.strip()
+        if words.startswith("["):
+            header = words.strip("[] \t").replace('"', "").replace("'", "")
+            inside = header == table or header.startswith(f"{table}.")
+            if inside and table_location is None:
+                table_location = _word_location(path, number, line, header.split(".")[-1])
+        name = line.split("=")[0].strip().strip("\"'")
+        if inside and name == key:
+            return _word_location(path, number, line, key)
+    if table_location is None and "." in table:
+        # It may be an inline table of its parent.
+        parent, _, name = table.rpartition(".")
+        return key_location(path, name, parent)
+    return table_location or Location(path, 1, 1)
+
+
+def _word_location(path: Path, number: int, line: str, word: str) -> Location:
+    return Location(path, number, max(line.find(word), 0) + 1, len(word), line)
