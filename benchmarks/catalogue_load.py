@@ -29,7 +29,7 @@ def values(node: Node) -> int:
     return 1 + sum(1 + values(value) for _, value in node.entries)
 
 
-def measured(asked: argparse.Namespace) -> Result:
+def measured(options: argparse.Namespace) -> Result:
     files = sorted(path for root in ROOTS for path in root.rglob("*.yaml"))
     count = sum(values(load(path)) for path in files)
     with tempfile.TemporaryDirectory() as directory:
@@ -41,11 +41,13 @@ def measured(asked: argparse.Namespace) -> Result:
             "recipes": lambda: load_recipes(ROOTS, catalog),
         }
         rounds = harness.interleaved(
-            {name: functools.partial(harness.spent, job) for name, job in jobs.items()}, asked.rounds
+            {name: functools.partial(harness.spent, job) for name, job in jobs.items()}, options.rounds
         )
     anew, cached, recipes = (1000 * harness.cpu(rounds[name]) for name in jobs)
     images = len(load_recipes(ROOTS, catalog))
-    variants = sum(len(release.variants) for one in catalog.components.values() for release in one.releases)
+    variants = sum(
+        len(release.variants) for component in catalog.components.values() for release in component.releases
+    )
     parts = f"{len(catalog.components)} components, {variants} variants"
     return Result(
         (
@@ -58,8 +60,8 @@ def measured(asked: argparse.Namespace) -> Result:
     )
 
 
-def main(words: list[str] | None = None) -> None:
-    harness.run("catalogue_load", harness.parser(__doc__, rounds=7), measured, words)
+def main(arguments: list[str] | None = None) -> None:
+    harness.run("catalogue_load", harness.parser(__doc__, rounds=7), measured, arguments)
 
 
 if __name__ == "__main__":

@@ -36,18 +36,18 @@ class ColdEngine:
 
     def disk(self) -> int:
         """Size of its data in bytes."""
-        words = ["du", "--summarize", "--block-size=1", str(self.place.data_root)]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
-        return int(done.stdout.split()[0])
+        command = ["du", "--summarize", "--block-size=1", str(self.place.data_root)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        return int(result.stdout.split()[0])
 
-    def docker(self, *words: str) -> str:
+    def docker(self, *arguments: str) -> str:
         """Return the output of a docker command; a failure ends the benchmark."""
-        done = subprocess.run(
-            ["docker", *words], env=self.environment, capture_output=True, text=True, check=False
+        result = subprocess.run(
+            ["docker", *arguments], env=self.environment, capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            sys.exit(f"`docker {' '.join(words)}` failed:\n{done.stderr}")
-        return done.stdout
+        if result.returncode:
+            sys.exit(f"`docker {' '.join(arguments)}` failed:\n{result.stderr}")
+        return result.stdout
 
     def copy_in(self, references: Sequence[str]) -> None:
         """Load images of the default engine."""
@@ -70,11 +70,11 @@ def cold_engine(under: Path) -> Iterator[ColdEngine]:
         sys.exit(
             f"there is no {_COUNTED}: the CPU that an engine uses is counted with control groups, version 1"
         )
-    with isolated_engine.isolated_engine(dockerd.CONTAINERD, _say, under=under) as place:
-        engine = ColdEngine(place)
+    with isolated_engine.isolated_engine(dockerd.CONTAINERD, _say, under=under) as paths:
+        engine = ColdEngine(paths)
         engine.group.mkdir(exist_ok=True)
         # What these start from now on is counted too.
-        for pidfile in (place.pidfile, place.exec_root / "containerd" / "containerd.pid"):
+        for pidfile in (paths.pidfile, paths.exec_root / "containerd" / "containerd.pid"):
             (engine.group / "cgroup.procs").write_text(pidfile.read_text())
         yield engine
 

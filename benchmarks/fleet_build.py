@@ -121,8 +121,8 @@ class Watched(Progress):
     def works(self, *, exports: bool) -> list[Work]:
         """Return the exports, or all other steps."""
         every = self.times.works.values()
-        ran = (one for one in every if one.started and one.completed and not one.is_cached)
-        return [one for one in ran if (one.step.text == EXPORT) == exports]
+        ran = (step for step in every if step.started and step.completed and not step.is_cached)
+        return [step for step in ran if (step.step.text == EXPORT) == exports]
 
 
 class Fleet:
@@ -150,14 +150,14 @@ class Fleet:
         steps, exports = watched.works(exports=False), watched.works(exports=True)
         first, last = min(map(started, steps)), max(map(completed, steps))
         stages = by_stage(steps)
-        done = max(map(completed, exports))
+        last_export = max(map(completed, exports))
         return FleetBuilt(
             **asdict(taken),
             before=first - marks[0],
             steps=last - first,
-            export=done - last,
-            after=marks[1] - done,
-            exporting=covered([(started(one), completed(one)) for one in exports]),
+            export=last_export - last,
+            after=marks[1] - last_export,
+            exporting=covered([(started(export), completed(export)) for export in exports]),
             steps_cpu=watched.cpu - cpu,
             chain=self.longest(stages),
             stages=stages,
@@ -165,11 +165,11 @@ class Fleet:
 
     def longest(self, stages: Mapping[str, float]) -> tuple[str, ...]:
         """Return the longest chain of stages of all images."""
-        found: list[tuple[float, tuple[str, ...]]] = []
+        chains: list[tuple[float, tuple[str, ...]]] = []
         for image in IMAGES:
             needs = needed((self.root / "images" / image / "Dockerfile").read_text())
-            found += [chain(name, needs, stages) for name in needs if name != "image"]
-        return max(found)[1] if found else ()
+            chains += [chain(name, needs, stages) for name in needs if name != "image"]
+        return max(chains)[1] if chains else ()
 
     def bump(self, number: int) -> None:
         """Change the build of the component, and render the images again."""
@@ -193,10 +193,10 @@ class Fleet:
 
         return measured(engine, call)[0]
 
-    def stage(self, engine: ColdEngine, name: str, given: BuildInputs) -> Built:
+    def stage(self, engine: ColdEngine, name: str, inputs: BuildInputs) -> Built:
         """Build one stage alone, keeping only its cache."""
-        image = next(one for one in IMAGES if f" AS {name}\n" in self.dockerfile(one).read_text())
-        words = [
+        image = next(image for image in IMAGES if f" AS {name}\n" in self.dockerfile(image).read_text())
+        command_line = [
             "docker",
             "buildx",
             "build",
@@ -205,9 +205,9 @@ class Fleet:
             "--target",
             name,
         ]
-        words += ["--build-arg", "SOURCE_DATE_EPOCH=1767225600"]
-        words += [*secrets(given), str(self.dockerfile(image).parent)]
-        return measured(engine, lambda: command(words, engine))[0]
+        command_line += ["--build-arg", "SOURCE_DATE_EPOCH=1767225600"]
+        command_line += [*secrets(inputs), str(self.dockerfile(image).parent)]
+        return measured(engine, lambda: command(command_line, engine))[0]
 
     def dockerfile(self, image: str) -> Path:
         return self.root / "images" / image / "Dockerfile"
@@ -221,34 +221,34 @@ def measured(engine: ColdEngine, call: Callable[[], object]) -> tuple[Built, flo
     return Built(spent.wall, used, max(0.0, spent.machine - used), load), before
 
 
-def monolith(engine: ColdEngine, image: str, base: str, given: BuildInputs, *, cache: bool) -> Built:
+def monolith(engine: ColdEngine, image: str, base: str, inputs: BuildInputs, *, cache: bool) -> Built:
     """Run `docker build` of one hand-written Dockerfile."""
-    words = ["docker", "build", "--tag", f"monolith/{image}", "--build-arg", f"BASE={base}"]
-    words += [] if cache else ["--no-cache"]
-    words += [*secrets(given), "--build-context", f"start-job={START_JOB}"]
-    words += ["--file", str(MONOLITHS / image / "Dockerfile"), str(MONOLITHS)]
-    return measured(engine, lambda: command(words, engine))[0]
+    command_line = ["docker", "build", "--tag", f"monolith/{image}", "--build-arg", f"BASE={base}"]
+    command_line += [] if cache else ["--no-cache"]
+    command_line += [*secrets(inputs), "--build-context", f"start-job={START_JOB}"]
+    command_line += ["--file", str(MONOLITHS / image / "Dockerfile"), str(MONOLITHS)]
+    return measured(engine, lambda: command(command_line, engine))[0]
 
 
-def command(words: Sequence[str], engine: ColdEngine, directory: Path = HERE) -> None:
-    done = subprocess.run(
-        words, cwd=directory, env=engine.environment, capture_output=True, text=True, check=False
+def command(arguments: Sequence[str], engine: ColdEngine, directory: Path = HERE) -> None:
+    result = subprocess.run(
+        arguments, cwd=directory, env=engine.environment, capture_output=True, text=True, check=False
     )
-    if done.returncode:
-        sys.exit(f"`{' '.join(words)}` failed:\n{done.stderr[-4000:]}")
+    if result.returncode:
+        sys.exit(f"`{' '.join(arguments)}` failed:\n{result.stderr[-4000:]}")
 
 
-def secrets(given: BuildInputs) -> list[str]:
+def secrets(inputs: BuildInputs) -> list[str]:
     """Return the machine's pip and apt settings as Bakehouse passes them to build steps."""
-    arguments = [f"--build-arg={name}={value}" for name, value in given.arguments.items()]
-    return [f"--secret=id={name},src={path}" for name, path in given.secrets.items()] + arguments
+    arguments = [f"--build-arg={name}={value}" for name, value in inputs.arguments.items()]
+    return [f"--secret=id={name},src={path}" for name, path in inputs.secrets.items()] + arguments
 
 
 @contextlib.contextmanager
 def asking(engine: ColdEngine) -> Iterator[None]:
     """Make calls of this process use that engine and its downloads."""
-    given = {name: engine.environment[name] for name in ("DOCKER_HOST", "BAKEHOUSE_CACHE")}
-    with mock.patch.dict(os.environ, given):
+    variables = {name: engine.environment[name] for name in ("DOCKER_HOST", "BAKEHOUSE_CACHE")}
+    with mock.patch.dict(os.environ, variables):
         yield
 
 
@@ -257,7 +257,7 @@ def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[BuildInputs]:
     """Yield the inputs for build steps of that engine."""
     project = open_workspace(fleet.root).project
     with asking(engine), over_http(engine) as environment:
-        given = build_inputs(
+        inputs = build_inputs(
             state=fleet.root / "build",
             mirrors=project.mirrors,
             ca=project.ca,
@@ -265,8 +265,8 @@ def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[BuildInputs]:
             suites=[SUITE],
             environment=environment,
         )
-        with given as found:
-            yield found
+        with inputs as files:
+            yield files
 
 
 @contextlib.contextmanager
@@ -278,10 +278,10 @@ def over_http(engine: ColdEngine) -> Iterator[dict[str, str]]:
     pip = pip_config.read(os.environ)
     with contextlib.ExitStack() as stack:
 
-        def reachable(place: str) -> str:
-            directory = folder_of(place)
+        def reachable(url: str) -> str:
+            directory = folder_of(url)
             if directory is None:
-                return place
+                return url
             # An index links to files beside it
             handler = partial(QuietFiles, directory=str(directory.parent))
             server = stack.enter_context(ThreadingHTTPServer((gateway, 0), handler))
@@ -305,8 +305,8 @@ class QuietFiles(SimpleHTTPRequestHandler):
 
 def inventory(engine: ColdEngine, reference: str) -> list[str]:
     """Return the programs and Python packages of an image with their versions."""
-    words = ("run", "--rm", "--network", "none", "--entrypoint", "sh", reference, "-c", INVENTORY)
-    return sorted(engine.docker(*words).split("\n"))
+    arguments = ("run", "--rm", "--network", "none", "--entrypoint", "sh", reference, "-c", INVENTORY)
+    return sorted(engine.docker(*arguments).split("\n"))
 
 
 def started(work: Work) -> float:
@@ -328,41 +328,41 @@ def covered(spans: Sequence[tuple[float, float]]) -> float:
 
 def by_stage(works: Sequence[Work]) -> dict[str, float]:
     """Return the seconds of each stage's steps; final stages are listed by image names."""
-    found: dict[str, float] = {}
+    seconds: dict[str, float] = {}
     for work in works:
         if work.step.text.startswith(("LINK ", "FROM ")) or not work.step.stage:
             continue
         name = work.step.stage
         name = f"{name}: {'+'.join(sorted(work.images))}" if name == "image" else name
-        found[name] = round(found.get(name, 0.0) + work.seconds(0.0), 2)
-    return found
+        seconds[name] = round(seconds.get(name, 0.0) + work.seconds(0.0), 2)
+    return seconds
 
 
 def needed(dockerfile: str) -> dict[str, set[str]]:
     """Return the stages that each stage of a Dockerfile builds on."""
-    found: dict[str, set[str]] = {}
+    needs: dict[str, set[str]] = {}
     name = ""
     for line in dockerfile.splitlines():
         if match := re.fullmatch(r"FROM (\S+) AS (\S+)", line):
             name = match[2]
-            found[name] = {match[1]} & found.keys()
+            needs[name] = {match[1]} & needs.keys()
         taken = re.findall(r"^COPY .*--from=(\S+)|--mount=type=bind,from=([^, ]+)", line)
-        found.get(name, set()).update(found.keys() & {one for pair in taken for one in pair})
-    return found
+        needs.get(name, set()).update(needs.keys() & {stage for pair in taken for stage in pair})
+    return needs
 
 
 def chain(
     name: str, needs: Mapping[str, set[str]], seconds: Mapping[str, float]
 ) -> tuple[float, tuple[str, ...]]:
     """Return the longest time to the end of a stage, and the stages of that path."""
-    before = max((chain(one, needs, seconds) for one in needs[name]), default=(0.0, ()))
+    before = max((chain(need, needs, seconds) for need in needs[name]), default=(0.0, ()))
     return before[0] + seconds.get(name, 0.0), (*before[1], name)
 
 
 def bases(fleet: Fleet) -> list[str]:
     """Return the references of the base images, bootstrapped if the engine lacks them."""
     workspace = open_workspace(fleet.root)
-    found: list[str] = []
+    references: list[str] = []
     images = plan_images(workspace, IMAGES).images
     with (
         contextlib.closing(docker.connect()) as engine,
@@ -372,8 +372,8 @@ def bases(fleet: Fleet) -> list[str]:
         for base in dict.fromkeys(image.base for image in images):
             assert isinstance(base, BootstrappedBase)
             base_image.ensure_base(base, engine=engine, state=workspace.project.state, report=say, get=get)
-            found.append(base.reference)
-    return found
+            references.append(base.reference)
+    return references
 
 
 def shared(fleet: Fleet) -> list[str]:
@@ -383,8 +383,8 @@ def shared(fleet: Fleet) -> list[str]:
     for image in images:
         for stage in image.stages:
             users.setdefault(f"{stage.name} {stage.part.version}", []).append(image.name)
-    everywhere = [name for name, found in users.items() if len(found) == len(images)]
-    own = [f"{', '.join(found)}: {name}" for name, found in users.items() if len(found) < len(images)]
+    everywhere = [name for name, members in users.items() if len(members) == len(images)]
+    own = [f"{', '.join(members)}: {name}" for name, members in users.items() if len(members) < len(images)]
     return [f"All {len(images)} share {', '.join(everywhere)}.", f"Beside that, {'; '.join(own)}."]
 
 
@@ -423,8 +423,8 @@ class Run:
                 self.export(engine)
             if "bump" in self.only:
                 self.bump(engine)
-        with self.engine() as engine, supplied(engine, self.fleet) as given:
-            self.chain = self.fleet.stage(engine, self.fleets[0].chain[-1], given)
+        with self.engine() as engine, supplied(engine, self.fleet) as inputs:
+            self.chain = self.fleet.stage(engine, self.fleets[0].chain[-1], inputs)
             say(f"the longest chain alone: {self.chain.wall:.1f} s")
         if "monoliths" in self.only:
             self.build_monoliths()
@@ -432,9 +432,9 @@ class Run:
                 with self.engine() as engine:
                     self.build_fleet(engine)
         if "prefix" in self.only:
-            with self.engine() as engine, supplied(engine, self.fleet) as given:
+            with self.engine() as engine, supplied(engine, self.fleet) as inputs:
                 for image in IMAGES:
-                    self.prefix[image] = monolith(engine, image, self.bases[0], given, cache=True)
+                    self.prefix[image] = monolith(engine, image, self.bases[0], inputs, cache=True)
                     say(f"{image}, with a prefix: {self.prefix[image].wall:.1f} s")
                 self.disk["monoliths with a prefix"] = engine.disk()
 
@@ -444,13 +444,17 @@ class Run:
         say(f"fleet: {self.fleets[-1].wall:.1f} s")
 
     def build_monoliths(self) -> None:
-        with self.engine() as engine, supplied(engine, self.fleet) as given:
+        with self.engine() as engine, supplied(engine, self.fleet) as inputs:
             for image in IMAGES:
-                self.monoliths[image] = monolith(engine, image, self.bases[0], given, cache=False)
+                self.monoliths[image] = monolith(engine, image, self.bases[0], inputs, cache=False)
                 say(f"{image}, a monolith: {self.monoliths[image].wall:.1f} s")
-                theirs, ours = inventory(engine, f"monolith/{image}"), self.contents[image]
-                self.differences += [f"{image}, ours alone: {one}" for one in ours if one not in theirs]
-                self.differences += [f"{image}, monolith alone: {one}" for one in theirs if one not in ours]
+                monolith_files, fleet_files = inventory(engine, f"monolith/{image}"), self.contents[image]
+                self.differences += [
+                    f"{image}, ours alone: {file}" for file in fleet_files if file not in monolith_files
+                ]
+                self.differences += [
+                    f"{image}, monolith alone: {file}" for file in monolith_files if file not in fleet_files
+                ]
                 self.disk["monoliths"] = self.disk.get("monoliths", 0) + engine.disk()
                 engine.docker("image", "rm", "--force", f"monolith/{image}")
                 engine.docker("builder", "prune", "--all", "--force")
@@ -470,46 +474,56 @@ class Run:
                 say(f"export {name}: {taken.wall:.1f} s, {taken.cpu:.1f} s of CPU")
 
     def bump(self, engine: ColdEngine) -> None:
-        with supplied(engine, self.fleet) as given:
+        with supplied(engine, self.fleet) as inputs:
             for number in range(self.rounds):
                 self.fleet.bump(2 * number + 2)
                 self.bumped.append(self.fleet.build(engine))
                 self.fleet.bump(2 * number + 3)
-                self.alone.append(self.fleet.stage(engine, BUMPED, given))
-                told = f"{self.bumped[-1].wall:.1f} s, {BUMPED} alone {self.alone[-1].wall:.1f} s"
-                say(f"{BUMPED} bumped, six images: {told}")
+                self.alone.append(self.fleet.stage(engine, BUMPED, inputs))
+                times = f"{self.bumped[-1].wall:.1f} s, {BUMPED} alone {self.alone[-1].wall:.1f} s"
+                say(f"{BUMPED} bumped, six images: {times}")
         self.fleet.bump(1)
 
     def result(self) -> Result:
-        ours = statistics.mean(one.wall for one in self.fleets)
-        ours_cpu = statistics.mean(one.cpu for one in self.fleets)
+        fleet_wall = statistics.mean(build.wall for build in self.fleets)
+        ours_cpu = statistics.mean(build.cpu for build in self.fleets)
         measures: list[Measure] = []
         if self.monoliths:
-            theirs = sum(one.wall for one in self.monoliths.values())
+            monolith_wall = sum(build.wall for build in self.monoliths.values())
             measures += [
-                Measure("P1", "six images, cold: ours, six monoliths", ours, theirs, most_ratio=0.2),
                 Measure(
-                    "", "the same in CPU seconds", ours_cpu, sum(one.cpu for one in self.monoliths.values())
+                    "P1", "six images, cold: ours, six monoliths", fleet_wall, monolith_wall, most_ratio=0.2
+                ),
+                Measure(
+                    "",
+                    "the same in CPU seconds",
+                    ours_cpu,
+                    sum(build.cpu for build in self.monoliths.values()),
                 ),
             ]
         if self.prefix:
-            theirs = sum(one.wall for one in self.prefix.values())
-            measures.append(Measure("", "monoliths with the same first steps", ours, theirs))
+            monolith_wall = sum(build.wall for build in self.prefix.values())
+            measures.append(Measure("", "monoliths with the same first steps", fleet_wall, monolith_wall))
         measures += self.limits()
         if len(self.exports) == 2:
             waves, once = (
-                statistics.mean(one.wall for one in found) for found in reversed(self.exports.values())
+                statistics.mean(export.wall for export in exports)
+                for exports in reversed(self.exports.values())
             )
             measures.append(Measure("", "cached images exported in two waves, all at once", waves, once))
         if self.bumped:
-            six, alone = (statistics.median(one.wall for one in found) for found in (self.bumped, self.alone))
+            six, alone = (
+                statistics.median(build.wall for build in builds) for builds in (self.bumped, self.alone)
+            )
             measures.append(
                 Measure("P2", f"{BUMPED} bumped: six images, {BUMPED} alone", six, alone, most_ratio=1.1)
             )
             for part, what in PARTS_OF_A_BUILD:
                 measures.append(
                     Measure(
-                        "", f"of that {what}", statistics.median(getattr(one, part) for one in self.bumped)
+                        "",
+                        f"of that {what}",
+                        statistics.median(getattr(build, part) for build in self.bumped),
                     )
                 )
         return Result(measures, self.rounds_told(), self.notes())
@@ -517,24 +531,28 @@ class Run:
     def limits(self) -> list[Measure]:
         """Compare the build with the lower bound from dependent stages and the number of cores."""
         cores = harness.machine().cores
-        export = statistics.mean(one.export for one in self.fleets)
-        busy = statistics.mean(one.steps_cpu for one in self.fleets) / cores
-        left = cores - statistics.mean(one.others / one.wall for one in self.fleets)
+        export = statistics.mean(build.export for build in self.fleets)
+        busy = statistics.mean(build.steps_cpu for build in self.fleets) / cores
+        left = cores - statistics.mean(build.others / build.wall for build in self.fleets)
         longest = self.chain.wall if self.chain else 0.0
-        ours = statistics.mean(one.wall for one in self.fleets)
-        found = [
+        fleet_wall = statistics.mean(build.wall for build in self.fleets)
+        measures = [
             Measure(
-                "P1", "ours without export, the limit", ours - export, max(longest, busy), most_ratio=1.2
+                "P1",
+                "ours without export, the limit",
+                fleet_wall - export,
+                max(longest, busy),
+                most_ratio=1.2,
             ),
             Measure("", "the longest chain of stages, alone", longest),
             Measure("", "CPU seconds of the steps ÷ cores", busy),
             Measure("", "the same ÷ the cores that other programs left", busy * cores / left),
         ]
         for part, what in PARTS_OF_A_BUILD:
-            found.append(
-                Measure("", f"of ours {what}", statistics.mean(getattr(one, part) for one in self.fleets))
+            measures.append(
+                Measure("", f"of ours {what}", statistics.mean(getattr(build, part) for build in self.fleets))
             )
-        return found
+        return measures
 
     def rounds_told(self) -> dict[str, object]:
         return {
@@ -551,17 +569,17 @@ class Run:
         }
 
     def notes(self) -> list[str]:
-        told = shared(self.fleet)
-        told.append(f"The longest chain: {', '.join(self.fleets[0].chain)}.")
+        lines = shared(self.fleet)
+        lines.append(f"The longest chain: {', '.join(self.fleets[0].chain)}.")
         if self.monoliths:
             differences = "; ".join(self.differences) or "none"
-            told.append(
+            lines.append(
                 f"Differences in programs and packages between ours and the monoliths: {differences}."
             )
-        others = [round(one.others) for one in self.fleets]
-        told.append(f"Other programs used {others} s of CPU while the fleet was built.")
-        told += [f"Disk, {name}: {harness.quantity(size, 'bytes')}." for name, size in self.disk.items()]
-        return told
+        others = [round(build.others) for build in self.fleets]
+        lines.append(f"Other programs used {others} s of CPU while the fleet was built.")
+        lines += [f"Disk, {name}: {harness.quantity(size, 'bytes')}." for name, size in self.disk.items()]
+        return lines
 
 
 PARTS_OF_A_BUILD = (
@@ -573,16 +591,16 @@ PARTS_OF_A_BUILD = (
 )
 
 
-def measure(asked: argparse.Namespace) -> Result:
-    only = asked.only.split(",")
+def measure(options: argparse.Namespace) -> Result:
+    only = options.only.split(",")
     if unknown := set(only) - set(PARTS):
         sys.exit(f"--only knows {', '.join(PARTS)}, not {', '.join(sorted(unknown))}")
-    with tempfile.TemporaryDirectory(dir=asked.directory) as directory:
-        run = Run(Fleet(Path(directory)), asked.directory, only, asked.rounds)
+    with tempfile.TemporaryDirectory(dir=options.directory) as directory:
+        run = Run(Fleet(Path(directory)), options.directory, only, options.rounds)
         try:
             run.everything()
-        except (KeyboardInterrupt, BakehouseError) as ended:
-            say(f"ended before all was measured: {ended!r}")
+        except (KeyboardInterrupt, BakehouseError) as error:
+            say(f"ended before all was measured: {error!r}")
             if not run.fleets:
                 raise
         return run.result()

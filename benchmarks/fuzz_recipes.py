@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     wishes = parser.parse_args()
     began, taken, refused, unplaced, broken, slowest = time.monotonic(), 0, 0, 0, 0, 0.0
-    seen: set[str] = set()
+    tracebacks: set[str] = set()
     with tempfile.TemporaryDirectory() as directory:
         mutations = Mutations(Path(directory) / "recipes")
         for seed in range(wishes.first, wishes.first + wishes.cases):
@@ -34,10 +34,10 @@ def main() -> None:
                 outcome = mutations.run(seed)
             except Exception:
                 broken += 1
-                told = traceback.format_exc(limit=-2)
-                if told not in seen:
-                    print(f"case {seed} is a traceback:\n{told}", flush=True)
-                seen.add(told)
+                text = traceback.format_exc(limit=-2)
+                if text not in tracebacks:
+                    print(f"case {seed} is a traceback:\n{text}", flush=True)
+                tracebacks.add(text)
                 continue
             taken += not outcome.diagnostics
             refused += bool(outcome.diagnostics)

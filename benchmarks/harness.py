@@ -80,12 +80,12 @@ class Measure:
     @property
     def is_reached(self) -> bool | None:
         """Return whether the goal is met; None without a goal or without a value."""
-        found = []
+        verdicts = []
         if self.most is not None:
-            found.append(self.ours <= self.most)
+            verdicts.append(self.ours <= self.most)
         if self.most_ratio is not None and self.ratio is not None:
-            found.append(self.ratio <= self.most_ratio)
-        return all(found) if found else None
+            verdicts.append(self.ratio <= self.most_ratio)
+        return all(verdicts) if verdicts else None
 
 
 @dataclass(frozen=True)
@@ -120,53 +120,53 @@ def spent(job: Callable[[], object]) -> Spent:
     return Spent(time.monotonic() - wall, _own_seconds() - cpu, _machine_seconds() - machine)
 
 
-def command(words: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> Spent:
+def command(arguments: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> Spent:
     """Return the times of a program; a failure ends the benchmark with its last output."""
 
     def call() -> None:
-        done = subprocess.run(
-            words, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
+        result = subprocess.run(
+            arguments, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
         )
-        if done.returncode:
-            told = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
-            sys.exit(f"`{' '.join(words)}` ended with {done.returncode}:\n{told}")
+        if result.returncode:
+            text = "\n".join((result.stdout + result.stderr).splitlines()[-20:])
+            sys.exit(f"`{' '.join(arguments)}` ended with {result.returncode}:\n{text}")
 
     return spent(call)
 
 
-def output(words: Sequence[str]) -> str:
+def output(arguments: Sequence[str]) -> str:
     """Return the output of a program that runs in the checkout."""
-    return subprocess.run(words, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run(arguments, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def interleaved(
-    jobs: Mapping[str, Callable[[], Spent]], rounds: int, say: Callable[[str], None] | None = None
+    jobs: Mapping[str, Callable[[], Spent]], rounds: int, report: Callable[[str], None] | None = None
 ) -> dict[str, list[Spent]]:
     """Run all jobs once in each round, in rotating order."""
-    found: dict[str, list[Spent]] = {name: [] for name in jobs}
+    costs: dict[str, list[Spent]] = {name: [] for name in jobs}
     names = list(jobs)
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            found[name].append(jobs[name]())
-            (say or _say)(f"round {number + 1} of {rounds}: {name} {found[name][-1].wall:.2f} s")
-    return found
+            costs[name].append(jobs[name]())
+            (report or _say)(f"round {number + 1} of {rounds}: {name} {costs[name][-1].wall:.2f} s")
+    return costs
 
 
-def wall(found: Iterable[Spent]) -> float:
+def wall(costs: Iterable[Spent]) -> float:
     """Return the median elapsed time."""
-    return statistics.median(one.wall for one in found)
+    return statistics.median(cost.wall for cost in costs)
 
 
-def cpu(found: Iterable[Spent]) -> float:
+def cpu(costs: Iterable[Spent]) -> float:
     """Return the median CPU time."""
-    return statistics.median(one.cpu for one in found)
+    return statistics.median(cost.cpu for cost in costs)
 
 
 def table(measures: Sequence[Measure]) -> str:
     """Return a Markdown table that is also readable in a terminal."""
     head = ("", "measure", "ours", "against", "ratio", "goal", "reached")
-    rows = [head, *(_row(one) for one in measures)]
+    rows = [head, *(_row(measure) for measure in measures)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |"
@@ -207,63 +207,64 @@ def cpu_model(cpuinfo: str) -> str:
 
 def parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
     """Return a parser with `--rounds`; `run` adds `--json`."""
-    made = argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    made.add_argument("--rounds", type=int, default=rounds, help=f"how often each is measured ({rounds})")
-    return made
+    parser.add_argument("--rounds", type=int, default=rounds, help=f"how often each is measured ({rounds})")
+    return parser
 
 
 def run(
     name: str,
     parser: argparse.ArgumentParser,
     measured: Callable[[argparse.Namespace], Result],
-    words: Sequence[str] | None = None,
+    arguments: Sequence[str] | None = None,
 ) -> None:
     """Run a benchmark: parse the command line, measure, print the table, write the JSON file."""
     default = ROOT / "build" / "benchmarks" / f"{name}.json"
     parser.add_argument("--json", type=Path, default=default, help="where the numbers go")
-    asked = parser.parse_args(words)
-    here, began, load = machine(), datetime.now(UTC), os.getloadavg()
-    result = measured(asked)
+    options = parser.parse_args(arguments)
+    this_machine, began, load = machine(), datetime.now(UTC), os.getloadavg()
+    result = measured(options)
     seconds = (datetime.now(UTC) - began).total_seconds()
-    told = {
+    document = {
         "name": name,
         "date": began.isoformat(timespec="seconds"),
         "seconds": round(seconds, 1),
-        "asked": {key: str(value) for key, value in vars(asked).items()},
-        "machine": {**asdict(here), "load_began": load, "load_ended": os.getloadavg()},
+        "asked": {key: str(value) for key, value in vars(options).items()},
+        "machine": {**asdict(this_machine), "load_began": load, "load_ended": os.getloadavg()},
         "measures": [
-            {**asdict(one), "ratio": one.ratio, "is_reached": one.is_reached} for one in result.measures
+            {**asdict(measure), "ratio": measure.ratio, "is_reached": measure.is_reached}
+            for measure in result.measures
         ],
         "rounds": result.rounds,
         "notes": list(result.notes),
     }
-    write_whole(asked.json, json.dumps(told, indent=1, default=asdict) + "\n")
+    write_whole(options.json, json.dumps(document, indent=1, default=asdict) + "\n")
     print(table(result.measures))
     for note in result.notes:
         print(note)
-    dirty = ", changed since" if here.is_dirty else ""
-    print(f"{began:%Y-%m-%d %H:%M} UTC, {seconds:.0f} s, commit {here.commit[:12]}{dirty}")
-    cores = f"{here.cores} cores of {here.cpu}, {here.memory_gib:g} GiB"
+    dirty = ", changed since" if this_machine.is_dirty else ""
+    print(f"{began:%Y-%m-%d %H:%M} UTC, {seconds:.0f} s, commit {this_machine.commit[:12]}{dirty}")
+    cores = f"{this_machine.cores} cores of {this_machine.cpu}, {this_machine.memory_gib:g} GiB"
     loads = f"load {load[0]:.1f} when it began, {os.getloadavg()[0]:.1f} when it ended"
-    print(f"{cores}, Linux {here.kernel}, Python {here.python}; {loads}")
+    print(f"{cores}, Linux {this_machine.kernel}, Python {this_machine.python}; {loads}")
 
 
-def _row(one: Measure) -> tuple[str, ...]:
+def _row(measure: Measure) -> tuple[str, ...]:
     goals = []
-    if one.most is not None:
-        goals.append(f"≤ {quantity(one.most, one.unit)}")
-    if one.most_ratio is not None:
-        goals.append(f"≤ {one.most_ratio:g} times")
+    if measure.most is not None:
+        goals.append(f"≤ {quantity(measure.most, measure.unit)}")
+    if measure.most_ratio is not None:
+        goals.append(f"≤ {measure.most_ratio:g} times")
     return (
-        one.id,
-        one.what,
-        quantity(one.ours, one.unit),
-        "" if one.against is None else quantity(one.against, one.unit),
-        "" if one.ratio is None else f"{one.ratio:.3g}",
+        measure.id,
+        measure.what,
+        quantity(measure.ours, measure.unit),
+        "" if measure.against is None else quantity(measure.against, measure.unit),
+        "" if measure.ratio is None else f"{measure.ratio:.3g}",
         ", ".join(goals),
-        {None: "", True: "yes", False: "**no**"}[one.is_reached],
+        {None: "", True: "yes", False: "**no**"}[measure.is_reached],
     )
 
 
@@ -273,7 +274,7 @@ def _say(line: str) -> None:
 
 def _own_seconds() -> float:
     used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(one.ru_utime + one.ru_stime for one in used)
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def _machine_seconds() -> float:
@@ -284,7 +285,7 @@ def _machine_seconds() -> float:
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
 
-def _git(*words: str) -> str:
+def _git(*arguments: str) -> str:
     return subprocess.run(
-        ["git", *words], cwd=ROOT, check=False, capture_output=True, text=True
+        ["git", *arguments], cwd=ROOT, check=False, capture_output=True, text=True
     ).stdout.strip()

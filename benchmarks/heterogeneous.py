@@ -51,32 +51,32 @@ def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds:
         hyperparameters={"steps": steps, "warmup": WARMUP, "rounds": rounds},
         deadline=900.0,
     )
-    found = workflow.run_job(workspace, IMAGES[framework], RunRequest(job, source_dir=SOURCE))
-    if found.status is not Status.COMPLETED:
-        sys.exit(text(found))
-    [host] = [one.host for one in found.hosts if one.group == "training"]
-    said = json.loads((found.folder / "model" / host / "result.json").read_text())
-    return Measured(said["milliseconds"], said.get("cores", 0.0))
+    report = workflow.run_job(workspace, IMAGES[framework], RunRequest(job, source_dir=SOURCE))
+    if report.status is not Status.COMPLETED:
+        sys.exit(text(report))
+    [host] = [host.host for host in report.hosts if host.group == "training"]
+    document = json.loads((report.folder / "model" / host / "result.json").read_text())
+    return Measured(document["milliseconds"], document.get("cores", 0.0))
 
 
-def measured(workspace: Workspace, framework: str, asked: argparse.Namespace) -> float:
+def measured(workspace: Workspace, framework: str, options: argparse.Namespace) -> float:
     """Print the rows of a framework, and return the gained part of the theoretical gain."""
-    training = Group("training", "ml.p4d.24xlarge", cpus=asked.training)
-    data = Group("data", "ml.c5.18xlarge", asked.data_hosts, cpus=asked.data)
+    training = Group("training", "ml.p4d.24xlarge", cpus=options.training)
+    data = Group("data", "ml.c5.18xlarge", options.data_hosts, cpus=options.data)
     rows: dict[str, list[Measured]] = {"alone": [], "nothing to prepare": [], "data group": []}
-    for _ in range(asked.times):
-        rows["alone"].append(run(workspace, framework, (training,), ROUNDS, asked.steps))
-        rows["nothing to prepare"].append(run(workspace, framework, (training,), 0, asked.steps * 4))
-        rows["data group"].append(run(workspace, framework, (training, data), ROUNDS, asked.steps * 2))
-    alone, bare, split = (statistics.median(one.milliseconds for one in row) for row in rows.values())
+    for _ in range(options.times):
+        rows["alone"].append(run(workspace, framework, (training,), ROUNDS, options.steps))
+        rows["nothing to prepare"].append(run(workspace, framework, (training,), 0, options.steps * 4))
+        rows["data group"].append(run(workspace, framework, (training, data), ROUNDS, options.steps * 2))
+    alone, bare, split = (statistics.median(job.milliseconds for job in row) for row in rows.values())
     for name, row in rows.items():
-        times = ", ".join(f"{one.milliseconds:.1f}" for one in row)
-        cores = ", ".join(f"{one.cores:.2f}" for one in row)
-        print(f"{framework}, {name}: {times} ms a step; used {cores} of {asked.training:g} cores")
-    prepare = (alone - bare) * asked.training
-    allowed = max(prepare / (asked.data * asked.data_hosts), bare)
+        times = ", ".join(f"{job.milliseconds:.1f}" for job in row)
+        cores = ", ".join(f"{job.cores:.2f}" for job in row)
+        print(f"{framework}, {name}: {times} ms a step; used {cores} of {options.training:g} cores")
+    prepare = (alone - bare) * options.training
+    allowed = max(prepare / (options.data * options.data_hosts), bare)
     part = float(allowed / split)
-    quotas = f"| {framework} | {asked.training:g} | {asked.data_hosts} x {asked.data:g} "
+    quotas = f"| {framework} | {options.training:g} | {options.data_hosts} x {options.data:g} "
     steps = f"| {alone:.0f} ms | {split:.0f} ms | {alone / split:.2f} | {alone / allowed:.2f} | {part:.2f} |"
     print(quotas + steps, flush=True)
     return part
@@ -90,12 +90,12 @@ def main() -> None:
     parser.add_argument("--data-hosts", type=int, default=1)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--times", type=int, default=3)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     workspace = open_workspace(HOME)
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the first job")
     print("| framework | cores: training | data | step alone | with data group | gain | allowed | part |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
-    parts = [measured(workspace, framework, asked) for framework in asked.framework or IMAGES]
+    parts = [measured(workspace, framework, options) for framework in options.framework or IMAGES]
     if min(parts) < GOAL:
         sys.exit(f"less than {GOAL} of what the quotas allow: is the machine quiet?")
 

@@ -54,8 +54,8 @@ def main() -> None:
         began = time.process_time()
         text = dockerfile()
         milliseconds.append(1000 * (time.process_time() - began))
-    told = {"version": hpccm.__version__, "lines": len(text.splitlines()), "milliseconds": milliseconds}
-    print(json.dumps(told))
+    document = {"version": hpccm.__version__, "lines": len(text.splitlines()), "milliseconds": milliseconds}
+    print(json.dumps(document))
 
 
 if __name__ == "__main__":

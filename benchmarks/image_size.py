@@ -55,7 +55,7 @@ class _Scale(io.RawIOBase):
         return size
 
 
-def layer(pins: Iterable[str], wanted: Callable[[str], bool] = lambda _: True) -> Weight:
+def layer(pins: Iterable[str], is_included: Callable[[str], bool] = lambda _: True) -> Weight:
     """Return the size of a layer of wheels, or of selected files."""
     scale, unpacked = _Scale(), 0
     with (
@@ -64,39 +64,39 @@ def layer(pins: Iterable[str], wanted: Callable[[str], bool] = lambda _: True) -
     ):
         for pin in pins:
             with tempfile.TemporaryDirectory() as directory:
-                words = (*PIP, "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:")
-                subprocess.run((*words, "--dest", directory, pin), check=True)
+                command = (*PIP, "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:")
+                subprocess.run((*command, "--dest", directory, pin), check=True)
                 for path in Path(directory).glob("*.whl"):
-                    unpacked += _add(archive, path, wanted)
+                    unpacked += _add(archive, path, is_included)
             print(f"{pin}: {unpacked:,} bytes, {scale.bytes:,} compressed", file=sys.stderr, flush=True)
     return Weight(scale.bytes, unpacked)
 
 
-def _add(archive: tarfile.TarFile, wheel: Path, wanted: Callable[[str], bool]) -> int:
+def _add(archive: tarfile.TarFile, wheel: Path, is_included: Callable[[str], bool]) -> int:
     unpacked = 0
     with zipfile.ZipFile(wheel) as files:
-        for one in files.infolist():
-            if not one.is_dir() and wanted(one.filename):
-                entry = tarfile.TarInfo(f"usr/local/{one.filename}")
-                entry.size, entry.mode = one.file_size, 0o755
-                with files.open(one) as file:
+        for member in files.infolist():
+            if not member.is_dir() and is_included(member.filename):
+                entry = tarfile.TarInfo(f"usr/local/{member.filename}")
+                entry.size, entry.mode = member.file_size, 0o755
+                with files.open(member) as file:
                     archive.addfile(entry, file)
-                unpacked += one.file_size
+                unpacked += member.file_size
     return unpacked
 
 
 def pins(requirements: Iterable[str]) -> list[str]:
     """Download packages and their dependencies, as pip resolves them."""
-    words = (*PIP, "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", "-")
-    told = subprocess.run((*words, *requirements), check=True, capture_output=True, text=True).stdout
-    found = (one["metadata"] for one in json.loads(told)["install"])
-    return [f"{one['name']}=={one['version']}" for one in found]
+    command = (*PIP, "install", "--dry-run", "--ignore-installed", "--only-binary=:all:", "--report", "-")
+    output = subprocess.run((*command, *requirements), check=True, capture_output=True, text=True).stdout
+    packages = (item["metadata"] for item in json.loads(output)["install"])
+    return [f"{package['name']}=={package['version']}" for package in packages]
 
 
-def measured(asked: argparse.Namespace) -> Result:
-    words = [str(harness.ROOT / "bake"), "sizes", asked.image, "--json"]
-    told = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    (image,) = json.loads(told)["images"]
+def measured(options: argparse.Namespace) -> Result:
+    command = [str(harness.ROOT / "bake"), "sizes", options.image, "--json"]
+    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    (image,) = json.loads(output)["images"]
     base = layer(pins(WHEELS))
     stored, unpacked = image["stored"] + base.stored, image["unpacked"] + base.unpacked
     measures = (

@@ -53,7 +53,7 @@ def ledgers(root: Path) -> None:
 
 def record(name: str, number: int, release: int) -> ReleaseRecord:
     digest = f"sha256:{number * RELEASES + release:064x}"
-    made = ReleaseRecord(
+    record = ReleaseRecord(
         image=name,
         key="7c1e44b0" * 8,
         digest=digest,
@@ -75,19 +75,19 @@ def record(name: str, number: int, release: int) -> ReleaseRecord:
         regions=(ReleasedRegion("eu-west-1", f"{HOST}/team/{name}@{digest}", f"{name}-20261120-7c1e44b0"),),
         provides=(ReleasedName("pytorch", "2.9.1"), ReleasedName("cuda", "12.8.1")),
     )
-    return replace(made, gpu_architecture=">=7.5" if made.gpu else "")
+    return replace(record, gpu_architecture=">=7.5" if record.gpu else "")
 
 
 def milliseconds(ask: str, directory: Path, path: Path) -> tuple[float, float]:
     """Return the median elapsed and CPU time of one lookup in new processes."""
     command = [sys.executable, "-c", ASK.format(ask=ask)]
-    answers = [
+    times = [
         subprocess.run(
             command, cwd=directory, env={"PYTHONPATH": str(path)}, check=True, capture_output=True, text=True
         ).stdout.split()
         for _ in range(TIMES)
     ]
-    wall, busy = zip(*((float(wall), float(busy)) for wall, busy in answers), strict=True)
+    wall, busy = zip(*((float(wall), float(busy)) for wall, busy in times), strict=True)
     return statistics.median(wall), statistics.median(busy)
 
 

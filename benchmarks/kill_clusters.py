@@ -21,26 +21,26 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--image", default="bakehouse/mpi-cpu:latest")
     parser.add_argument("--seed", type=int, default=1)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     with contextlib.closing(docker.connect()) as engine:
-        found = engine.image(wanted.image)
-    if found is None:
-        sys.exit(f"the engine has no `{wanted.image}`: `./bake build mpi-cpu` makes it")
-    began, done = time.monotonic(), []
+        image = engine.image(options.image)
+    if image is None:
+        sys.exit(f"the engine has no `{options.image}`: `./bake build mpi-cpu` makes it")
+    began, rounds = time.monotonic(), []
     with tempfile.TemporaryDirectory() as directory:
         project = killed_clusters.project(Path(directory))
-        for one in killed_clusters.rounds(found.digest, project, wanted.rounds, wanted.seed):
-            done.append(one)
-            print(len(done), killed_clusters.round_text(one), flush=True)
-    ways = Counter(one.killed_by.name for one in done)
-    swept = [one.sweeps for one in done if one.sweeps]
-    print(f"{len(done)} clusters in {time.monotonic() - began:.0f} s: {dict(ways)}")
-    print(f"killed after {statistics.median(one.after for one in done):.1f} s (median)")
-    print(f"{sum(one.ended_before for one in done)} had ended by themselves before")
+        for round_ in killed_clusters.rounds(image.digest, project, options.rounds, options.seed):
+            rounds.append(round_)
+            print(len(rounds), killed_clusters.round_text(round_), flush=True)
+    ways = Counter(round_.killed_by.name for round_ in rounds)
+    swept = [round_.sweeps for round_ in rounds if round_.sweeps]
+    print(f"{len(rounds)} clusters in {time.monotonic() - began:.0f} s: {dict(ways)}")
+    print(f"killed after {statistics.median(round_.after for round_ in rounds):.1f} s (median)")
+    print(f"{sum(round_.ended_before for round_ in rounds)} had ended by themselves before")
     print(f"{len(swept)} left something for a later run to sweep, which took {max(swept, default=0)} at most")
-    print(f"{sum(bool(one.left) for one in done)} left something behind for good")
-    print(f"{sum(one.signals > 1 for one in done)} were ended by a second signal only")
-    sys.exit(any(one.left for one in done))
+    print(f"{sum(bool(round_.left) for round_ in rounds)} left something behind for good")
+    print(f"{sum(round_.signals > 1 for round_ in rounds)} were ended by a second signal only")
+    sys.exit(any(round_.left for round_ in rounds))
 
 
 if __name__ == "__main__":

@@ -80,17 +80,24 @@ class Bench:
 
     def plain(self) -> Way:
         name = self._fresh()
-        words = ("docker", "build", "--quiet", "--tag", name, str(self._directory / "build"))
-        export = self._spent(lambda: run(*words))
+        command = ("docker", "build", "--quiet", "--tag", name, str(self._directory / "build"))
+        export = self._spent(lambda: run(*command))
         push = self._spent(lambda: run("docker", "push", "--quiet", name))
         return self._way(name, export, push)
 
     def ours(self, options: str) -> Way:
-        name, told = self._fresh(), self._directory / "told.json"
+        name, metadata = self._fresh(), self._directory / "told.json"
         output = f"type=image,name={name},{options},force-compression=true"
-        words = (*BUILD, "--metadata-file", str(told), "--output", output, str(self._directory / "build"))
-        export = self._spent(lambda: run(*words))
-        digest = Digest(json.loads(told.read_text())["containerimage.digest"])
+        command = (
+            *BUILD,
+            "--metadata-file",
+            str(metadata),
+            "--output",
+            output,
+            str(self._directory / "build"),
+        )
+        export = self._spent(lambda: run(*command))
+        digest = Digest(json.loads(metadata.read_text())["containerimage.digest"])
         # Under another name: that one is taken away with the push's end.
         pushed = name.replace("/benchmark:", "/pushed:")
         watch = StallPolicy(stall=600.0)
@@ -108,8 +115,8 @@ class Bench:
         """Return the times of a job, with the CPU time of the engine and of all child processes."""
         roots = (self._engine, os.getpid())
         before = cpu_seconds(roots)
-        found = harness.spent(job)
-        return Spent(found.wall, cpu_seconds(roots) - before, found.machine)
+        cost = harness.spent(job)
+        return Spent(cost.wall, cpu_seconds(roots) - before, cost.machine)
 
     def _way(self, pushed: str, export: Spent, push: Spent) -> Way:
         self.clear()
@@ -122,8 +129,8 @@ class Bench:
             subprocess.run(["docker", "image", "rm", "--force", name], capture_output=True, check=False)
         self._names.clear()
         cached = run("docker", "buildx", "du", "--verbose")
-        for found in re.findall(rf"^ID:\s+(\S+)\n(?:.+\n)*?Description:\s.*{self._step}", cached, re.M):
-            run("docker", "builder", "prune", "--force", "--all", "--filter", f"id={found}")
+        for cache_id in re.findall(rf"^ID:\s+(\S+)\n(?:.+\n)*?Description:\s.*{self._step}", cached, re.M):
+            run("docker", "builder", "prune", "--force", "--all", "--filter", f"id={cache_id}")
 
 
 def layer_bytes(reference: str) -> int:
@@ -137,12 +144,12 @@ def layer_bytes(reference: str) -> int:
     document = _document(url, accepted)
     if "manifests" in document:
         document = _document(f"{url.rpartition('/')[0]}/{document['manifests'][0]['digest']}", accepted)
-    return sum(int(one["size"]) for one in document["layers"])
+    return sum(int(layer["size"]) for layer in document["layers"])
 
 
 def _document(url: str, accepted: str) -> Any:
-    with urlopen(Request(url, headers={"Accept": accepted})) as answer:
-        return json.load(answer)
+    with urlopen(Request(url, headers={"Accept": accepted})) as response:
+        return json.load(response)
 
 
 def cpu_seconds(roots: Iterable[int]) -> float:
@@ -155,9 +162,9 @@ def cpu_seconds(roots: Iterable[int]) -> float:
             ticks[int(path.parent.name)] = sum(map(int, fields[11:15]))
     left, total = [*roots], 0
     while left:
-        one = left.pop()
-        total += ticks.get(one, 0)
-        left += [child for child, parent in parents.items() if parent == one]
+        pid = left.pop()
+        total += ticks.get(pid, 0)
+        left += [child for child, parent in parents.items() if parent == pid]
     return total / os.sysconf("SC_CLK_TCK")
 
 
@@ -172,8 +179,8 @@ def run(*command: str) -> str:
 @contextlib.contextmanager
 def bench(library: Path, engine: int) -> Iterator[Bench]:
     """Yield the layer and a registry."""
-    with tempfile.TemporaryDirectory() as given, socket.create_server(("127.0.0.1", 0)) as free:
-        directory, port = Path(given), free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as temporary, socket.create_server(("127.0.0.1", 0)) as free:
+        directory, port = Path(temporary), free.getsockname()[1]
         free.close()
         (directory / "build/layer").mkdir(parents=True)
         shutil.copyfile(library, directory / "build/layer/library")
@@ -181,42 +188,44 @@ def bench(library: Path, engine: int) -> Iterator[Bench]:
         step = f"COPY layer /{secrets.token_hex(4)}/"
         (directory / "build/Dockerfile").write_text(f"FROM scratch\n{step}\n")
         with EmbeddedRegistry(directory / "registry", port) as registry:
-            made = Bench(directory, registry.host, step, engine)
+            bench = Bench(directory, registry.host, step, engine)
             try:
-                yield made
+                yield bench
             finally:
-                made.clear()
+                bench.clear()
 
 
-def measured(asked: argparse.Namespace) -> Result:
-    found: dict[str, list[Way]] = {name: [] for name in (PLAIN, *FORMS)}
-    with bench(asked.library, asked.engine or usual_engine()) as way:
+def measured(options: argparse.Namespace) -> Result:
+    measurements: dict[str, list[Way]] = {name: [] for name in (PLAIN, *FORMS)}
+    with bench(options.library, options.engine or usual_engine()) as way:
         jobs: dict[str, Callable[[], Way]] = {PLAIN: way.plain}
         jobs |= {name: partial(way.ours, options) for name, options in FORMS.items()}
 
         def job(name: str) -> Spent:
-            one = jobs[name]()
-            found[name].append(one)
-            return Spent(one.wall, one.cpu, one.export.machine + one.push.machine)
+            measurement = jobs[name]()
+            measurements[name].append(measurement)
+            return Spent(
+                measurement.wall, measurement.cpu, measurement.export.machine + measurement.push.machine
+            )
 
         calls = {name: partial(job, name) for name in jobs}
-        harness.interleaved(calls, asked.rounds)
-    wall = {name: median(one.wall for one in ways) for name, ways in found.items()}
-    cpu = {name: median(one.cpu for one in ways) for name, ways in found.items()}
-    plain = found[PLAIN][0].bytes
+        harness.interleaved(calls, options.rounds)
+    wall = {name: median(sample.wall for sample in ways) for name, ways in measurements.items()}
+    cpu = {name: median(sample.cpu for sample in ways) for name, ways in measurements.items()}
+    plain = measurements[PLAIN][0].bytes
     measures = [
         Measure("P8", "our default: export and push", wall[DEFAULT], wall[PLAIN], most_ratio=0.5),
         Measure("P8", "zstd against the plain way's gzip", wall[ZSTD], wall[PLAIN], most_ratio=0.2),
     ]
-    for name, ways in found.items():
-        exported = median(one.export.wall for one in ways)
+    for name, ways in measurements.items():
+        exported = median(sample.export.wall for sample in ways)
         measures += [
             Measure("", f"{name}: wall", wall[name], wall[PLAIN]),
             Measure("", f"{name}: of it the export", exported, wall[name]),
             Measure("", f"{name}: CPU", cpu[name], cpu[PLAIN]),
             Measure("", f"{name}: bytes", ways[0].bytes, plain, "bytes"),
         ]
-    return Result(tuple(measures), found)
+    return Result(tuple(measures), measurements)
 
 
 if __name__ == "__main__":

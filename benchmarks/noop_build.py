@@ -27,10 +27,10 @@ def chosen(names: list[str]) -> list[Image]:
         render_images(workspace, plan, lambda line: None)
         return list(plan.images)
     client = docker.from_env()
-    there = {tag for image in client.images.list() for tag in image.tags}
+    present = {tag for image in client.images.list() for tag in image.tags}
     plan = plan_images(workspace, [])
-    found = [image for image in plan.images if image.reference in there]
-    return [image for image in found if isinstance(image.base, BootstrappedBase)]
+    images = [image for image in plan.images if image.reference in present]
+    return [image for image in images if isinstance(image.base, BootstrappedBase)]
 
 
 def asking(command: list[str], images: list[Image]) -> Spent:
@@ -40,48 +40,48 @@ def asking(command: list[str], images: list[Image]) -> Spent:
     return harness.command(command)
 
 
-def measured(asked: argparse.Namespace) -> Result:
-    images = chosen(asked.images)
+def measured(options: argparse.Namespace) -> Result:
+    images = chosen(options.images)
     if not images:
         sys.exit("the engine has no image of this checkout: name some, to have them built")
     names = [image.name for image in images]
-    ours = [*harness.BAKE, "build", *names]
+    command = [*harness.BAKE, "build", *names]
     files = [word for name in names for word in ("--file", f"images/{name}/docker-bake.json")]
     bare = ["docker", "buildx", "bake", "--provenance=false", *files, *(image.target for image in images)]
-    harness.command(ours)
+    harness.command(command)
     jobs = {
-        "ours": lambda: harness.command(ours),
-        "asked": lambda: asking(ours, images),
+        "ours": lambda: harness.command(command),
+        "asked": lambda: asking(command, images),
         "bare": lambda: harness.command(bare),
     }
     if len(names) > 1:
-        one = [*harness.BAKE, "build", names[0]]
-        jobs["one"] = lambda: harness.command(one)
+        one_image = [*harness.BAKE, "build", names[0]]
+        jobs["one"] = lambda: harness.command(one_image)
         alone = [*bare[:4], *files[:2], images[0].target]
         jobs["bare one"] = lambda: harness.command(alone)
-    rounds = harness.interleaved(jobs, asked.rounds)
-    mine, its, asked_mine = rounds["ours"], rounds["bare"], rounds["asked"]
+    rounds = harness.interleaved(jobs, options.rounds)
+    mine, plain, asked_mine = rounds["ours"], rounds["bare"], rounds["asked"]
     rows = [
         Measure(
             "P3",
             f"nothing changed, {len(names)} images, against a bare bake",
             harness.wall(mine),
-            harness.wall(its),
+            harness.wall(plain),
             most_ratio=1.5,
         ),
-        Measure("", "the same, BuildKit asked", harness.wall(asked_mine), harness.wall(its)),
-        Measure("", "the CPU of the command itself", harness.cpu(mine), harness.cpu(its)),
+        Measure("", "the same, BuildKit asked", harness.wall(asked_mine), harness.wall(plain)),
+        Measure("", "the CPU of the command itself", harness.cpu(mine), harness.cpu(plain)),
     ]
     if "one" in rounds:
-        mine, its = rounds["one"], rounds["bare one"]
-        rows.append(Measure("", f"{names[0]} alone", harness.wall(mine), harness.wall(its)))
+        mine, plain = rounds["one"], rounds["bare one"]
+        rows.append(Measure("", f"{names[0]} alone", harness.wall(mine), harness.wall(plain)))
     return Result(rows, {**rounds, "images": names}, [f"Images: {', '.join(names)}."])
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = harness.parser(__doc__, rounds=5)
     parser.add_argument("images", nargs="*", help="names; none means all that the engine has")
-    harness.run("noop_build", parser, measured, words)
+    harness.run("noop_build", parser, measured, arguments)
 
 
 if __name__ == "__main__":

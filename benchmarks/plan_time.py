@@ -31,13 +31,13 @@ PLAIN = ("mpi-cpu", "mpi5-cpu", "pytorch-cpu", "pytorch-cu130", "pytorch-deepspe
 
 def generated(recipes: list[Recipe], count: int) -> list[Recipe]:
     """Return a number of different images, taken evenly from all."""
-    made = []
+    copies = []
     for number in range(count):
         recipe = recipes[number * len(recipes) // count if count < len(recipes) else number % len(recipes)]
         environment = (*recipe.content.environment, ("GENERATED", str(number)))
         content = replace(recipe.content, environment=environment)
-        made.append(replace(recipe, name=f"generated-{number:04}", content=content))
-    return made
+        copies.append(replace(recipe, name=f"generated-{number:04}", content=content))
+    return copies
 
 
 def planned(count: int) -> None:
@@ -66,17 +66,17 @@ def write_recipes(directory: Path, count: int) -> None:
         path.write_text(f'{text}environment: {{GENERATED: "{number}"}}\n')
 
 
-def measured(asked: argparse.Namespace) -> Result:
-    counts = sorted(asked.counts)
-    with tempfile.TemporaryDirectory() as given:
-        directory = Path(given)
+def measured(options: argparse.Namespace) -> Result:
+    counts = sorted(options.counts)
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = Path(temporary)
         write_recipes(directory, counts[-1])
         command = [*harness.BAKE, "plan", "generated-*"]
         jobs: dict[str, Callable[[], Spent]] = {
             **{str(count): functools.partial(plan, count) for count in counts},
             "process": lambda: harness.command(command, cwd=directory),
         }
-        rounds = harness.interleaved(jobs, asked.rounds)
+        rounds = harness.interleaved(jobs, options.rounds)
     each = {count: 1000 * harness.cpu(rounds[str(count)]) / count for count in counts}
     rows = [
         Measure("P10", f"plan, each of {count:,} images, CPU", milliseconds, unit="ms", most=2.0)
@@ -92,15 +92,15 @@ def measured(asked: argparse.Namespace) -> Result:
     return Result(rows, rounds, notes)
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = harness.parser(__doc__, rounds=5)
     parser.add_argument("--counts", type=int, nargs="+", default=COUNTS)
     parser.add_argument("--only", type=int, help=argparse.SUPPRESS)
-    asked, _ = parser.parse_known_args(words)
-    if asked.only:
-        planned(asked.only)
+    options, _ = parser.parse_known_args(arguments)
+    if options.only:
+        planned(options.only)
         return
-    harness.run("plan_time", parser, measured, words)
+    harness.run("plan_time", parser, measured, arguments)
 
 
 if __name__ == "__main__":

@@ -170,14 +170,14 @@ def missing() -> Iterable[str]:
 def tried(fault: PushFault, pusher: str, layouts: dict[str, Layout], context: Path, wait: float) -> Cell:
     """Run a push program with a fault."""
     with tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
-        here = stack.enter_context(scene(fault, Path(directory), REPOSITORY, layouts))
-        environment = docker_configuration(Path(directory), here.token)
+        arranged = stack.enter_context(scene(fault, Path(directory), REPOSITORY, layouts))
+        environment = docker_configuration(Path(directory), arranged.token)
         digest = layouts["same"].manifest.digest
         label = f"bakehouse=tests-{os.getpid()}"
-        work = Work(here.place, digest, Path(directory), layouts["same"], context, label)
+        work = Work(arranged.place, digest, Path(directory), layouts["same"], context, label)
         log = Path(directory, "said")
         began = time.monotonic()
-        with log.open("wb") as said:
+        with log.open("wb") as log_file:
             running = subprocess.Popen(
                 PUSHERS[pusher](work),
                 env={
@@ -185,8 +185,8 @@ def tried(fault: PushFault, pusher: str, layouts: dict[str, Layout], context: Pa
                     **environment,
                     "PYTHONPATH": os.pathsep.join((str(HOME), os.environ.get("PYTHONPATH", ""))),
                 },
-                stdout=said,
-                stderr=said,
+                stdout=log_file,
+                stderr=log_file,
                 start_new_session=True,
             )
         try:
@@ -197,8 +197,8 @@ def tried(fault: PushFault, pusher: str, layouts: dict[str, Layout], context: Pa
             code = None
         seconds = time.monotonic() - began
         text = log.read_text(errors="replace")
-        verdict = _verdict(fault, code, text, here)
-        sent = sum(len(request.body) for request in here.proxy.requests) / 1e6
+        verdict = _verdict(fault, code, text, arranged)
+        sent = sum(len(request.body) for request in arranged.proxy.requests) / 1e6
     _forget(work.reference)
     return Cell(fault.name, pusher, verdict, round(seconds, 1), round(sent, 2), _last(text))
 
@@ -207,21 +207,21 @@ def _forget(reference: str) -> None:
     subprocess.run(["docker", "image", "rm", reference], capture_output=True)
 
 
-def _verdict(fault: PushFault, code: int | None, text: str, here: Scene) -> str:
+def _verdict(fault: PushFault, code: int | None, text: str, arranged: Scene) -> str:
     if code is None:
         return "hangs"
     if code == 0:
         if fault.cause:
             return "WRONG"
-        return "ok" if _is_whole(here) else "WRONG"
+        return "ok" if _is_whole(arranged) else "WRONG"
     if not fault.cause:
         return "fails"
     return "named" if re.search(fault.cause, text) else "unnamed"
 
 
-def _is_whole(here: Scene) -> bool:
+def _is_whole(arranged: Scene) -> bool:
     """Return whether the registry, asked without the fault, has the tag and all its content."""
-    proxy = Proxy(here.registry.port)
+    proxy = Proxy(arranged.registry.port)
     reply = proxy.forward(Request("GET", f"/v2/{REPOSITORY}/manifests/{TAG}", _ACCEPT, b"", None))  # type: ignore[arg-type]
     if reply.status != 200:
         return False
@@ -237,16 +237,16 @@ _ACCEPT = {"Accept": ", ".join(KINDS)}
 def _last(text: str) -> str:
     """Return the last line of the output, for a table."""
     lines = [line for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if "rror" in line or "denied" in line] or lines[-1:]
-    return " ".join(told[-1].split())[:300] if told else ""
+    errors = [line for line in lines if "rror" in line or "denied" in line] or lines[-1:]
+    return " ".join(errors[-1].split())[:300] if errors else ""
 
 
 def table(cells: Sequence[Cell], pushers: Sequence[str]) -> str:
     """Return a table with a row for each fault and a column for each push program."""
-    found = {(cell.fault, cell.pusher): cell for cell in cells}
+    by_fault = {(cell.fault, cell.pusher): cell for cell in cells}
     lines = ["| fault | " + " | ".join(pushers) + " |", "|---" * (len(pushers) + 1) + "|"]
     for fault in dict.fromkeys(cell.fault for cell in cells):
-        row = [found.get((fault, pusher)) for pusher in pushers]
+        row = [by_fault.get((fault, pusher)) for pusher in pushers]
         texts = [f"{cell.verdict}, {cell.seconds:.0f} s" if cell else "-" for cell in row]
         lines.append(f"| {fault} | " + " | ".join(texts) + " |")
     return "\n".join(lines)
@@ -258,9 +258,9 @@ def main() -> None:
     parser.add_argument("--pushers", default=",".join(PUSHERS))
     parser.add_argument("--deadline", type=float, default=75.0, help="seconds for a cell")
     parser.add_argument("--json", type=Path)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     absent = set(missing())
-    pushers = [name for name in wanted.pushers.split(",") if name not in absent]
+    pushers = [name for name in options.pushers.split(",") if name not in absent]
     cells: list[Cell] = []
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -270,12 +270,12 @@ def main() -> None:
             context.mkdir()
             image = stack.enter_context(built(context, "mpi-cpu"))
             layouts[name] = layout(directory / f"{name}-layout", image.digest)
-        for fault in (fault for fault in FAULTS if wanted.only in fault.name):
+        for fault in (fault for fault in FAULTS if options.only in fault.name):
             for pusher in pushers:
-                cells.append(tried(fault, pusher, layouts, directory / "same", wanted.deadline))
+                cells.append(tried(fault, pusher, layouts, directory / "same", options.deadline))
                 print(*(str(value) for value in asdict(cells[-1]).values()), sep="  ", flush=True)
-                if wanted.json:
-                    wanted.json.write_text(json.dumps([asdict(cell) for cell in cells], indent=2) + "\n")
+                if options.json:
+                    options.json.write_text(json.dumps([asdict(cell) for cell in cells], indent=2) + "\n")
     print(table(cells, pushers))
 
 

@@ -22,21 +22,21 @@ def main() -> None:
     parser.add_argument("--pushers", default="2,8")
     parser.add_argument("--registries", default=",".join(COURSES))
     parser.add_argument("--seed", type=int, default=1)
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     wrong = 0
-    for kind in wanted.registries.split(","):
-        for count in map(int, wanted.pushers.split(",")):
-            random, done, began = Random(wanted.seed), [], time.monotonic()
+    for kind in options.registries.split(","):
+        for count in map(int, options.pushers.split(",")):
+            random, races, began = Random(options.seed), [], time.monotonic()
             with (
                 tempfile.TemporaryDirectory() as directory,
                 COURSES[kind](Path(directory)) as course,
                 push_races.racers(course, count, Path(directory)) as race,
             ):
-                for number in range(wanted.rounds):
-                    done.append(race(number, random))
-                    print(kind, count, json.dumps(done[-1].codes), done[-1].winner, flush=True)
-            print(f"{kind}, {count} pushers: {push_races.summary(done)}; {time.monotonic() - began:.0f} s")
-            wrong += sum(bool(one.lied_to or one.failed) for one in done)
+                for number in range(options.rounds):
+                    races.append(race(number, random))
+                    print(kind, count, json.dumps(races[-1].codes), races[-1].winner, flush=True)
+            print(f"{kind}, {count} pushers: {push_races.summary(races)}; {time.monotonic() - began:.0f} s")
+            wrong += sum(bool(result.lied_to or result.failed) for result in races)
     sys.exit(bool(wrong))
 
 

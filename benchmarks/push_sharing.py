@@ -62,14 +62,14 @@ def forget() -> None:
     harness.output(["docker", "image", "rm", *names.split()])
 
 
-def measured(asked: argparse.Namespace) -> Result:
+def measured(options: argparse.Namespace) -> Result:
     with ExitStack() as stack:
         directory, state = (Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2))
         port = free_port()
-        write_project(directory, asked.image, port)
-        images = workflow.built_images(open_workspace(directory), [asked.image, SECOND], say)
+        write_project(directory, options.image, port)
+        images = workflow.built_images(open_workspace(directory), [options.image, SECOND], say)
         stack.callback(forget)
-        first, second = sorted(images, key=lambda one: one.image.name == SECOND)
+        first, second = sorted(images, key=lambda build: build.image.name == SECOND)
         publication = PushOptions(
             day=datetime.now(UTC).date(), locks=state / "locks", prefix="b", candidate=True
         )
@@ -78,14 +78,14 @@ def measured(asked: argparse.Namespace) -> Result:
         local = stack.enter_context(EmbeddedRegistry(state / "registry", free_port()))
         proxy = stack.enter_context(Proxy(int(local.host.rpartition(":")[2])).running())
 
-        def pushed(one: BuiltImage, host: str) -> PublishedImage:
+        def pushed(image: BuiltImage, host: str) -> PublishedImage:
             registry = NamedRegistry(host, lambda _: None)
-            return publish(one, None, registry, docker_push.connect(state / "pushes"), publication, say)
+            return publish(image, None, registry, docker_push.connect(state / "pushes"), publication, say)
 
         sent, whole = [], []
-        for one in (first, second, second):
+        for build in (first, second, second):
             before = sum(len(request.body) for request in proxy.requests)
-            whole.append(pushed(one, proxy.host).bytes)
+            whole.append(pushed(build, proxy.host).bytes)
             sent.append(sum(len(request.body) for request in proxy.requests) - before)
         command = ["push", "--candidate", SECOND]
         jobs = {
@@ -94,10 +94,10 @@ def measured(asked: argparse.Namespace) -> Result:
         }
         jobs["publish"]()
         jobs["process"]()
-        rounds = harness.interleaved(jobs, asked.rounds)
+        rounds = harness.interleaved(jobs, options.rounds)
     rows = (
         Measure("P7", "bytes of a second image that were sent", sent[1], whole[1], "bytes", most_ratio=0.01),
-        Measure("", f"bytes of the first, {asked.image}, that were sent", sent[0], whole[0], "bytes"),
+        Measure("", f"bytes of the first, {options.image}, that were sent", sent[0], whole[0], "bytes"),
         Measure("", "bytes that an unchanged push sends", sent[2], whole[2], "bytes"),
         Measure("P7", "an unchanged push, in process", harness.wall(rounds["publish"]), most=0.3),
         Measure("", "its CPU", harness.cpu(rounds["publish"])),
@@ -107,10 +107,10 @@ def measured(asked: argparse.Namespace) -> Result:
     return Result(rows, {**rounds, "sent": sent, "whole": whole})
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = harness.parser(__doc__, rounds=7)
     parser.add_argument("image", nargs="?", default="mpi-cpu", help="one of Bakehouse's (mpi-cpu)")
-    harness.run("push_sharing", parser, measured, words)
+    harness.run("push_sharing", parser, measured, arguments)
 
 
 if __name__ == "__main__":

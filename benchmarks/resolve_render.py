@@ -49,7 +49,7 @@ class Steps:
         return self.resolve + self.plan + self.render
 
 
-def one(recipe: Recipe, workspace: Workspace) -> Steps:
+def timed(recipe: Recipe, workspace: Workspace) -> Steps:
     """Measure an image in a process that has loaded the catalogue."""
     marks = [time.process_time()]
     resolution = resolve(recipe, workspace.catalog)
@@ -70,23 +70,23 @@ def forget(workspace: Workspace) -> None:
 
 def alone(recipe: Recipe, workspace: Workspace, times: int) -> Steps:
     """Return the median of several runs, each with cleared caches."""
-    found = []
+    steps = []
     for _ in range(times):
         forget(workspace)
-        found.append(one(recipe, workspace))
-    return middle(found)
+        steps.append(timed(recipe, workspace))
+    return middle(steps)
 
 
-def middle(found: list[Steps]) -> Steps:
+def middle(runs: list[Steps]) -> Steps:
     """Return the run with the median total."""
-    return sorted(found, key=lambda steps: steps.whole)[len(found) // 2]
+    return sorted(runs, key=lambda steps: steps.whole)[len(runs) // 2]
 
 
 def in_a_row(recipes: list[Recipe], workspace: Workspace) -> Steps:
     """Return the mean of one pass over all images."""
     forget(workspace)
-    found = [one(recipe, workspace) for recipe in recipes]
-    return Steps(*(statistics.mean(steps) for steps in zip(*map(_numbers, found), strict=True)))
+    runs = [timed(recipe, workspace) for recipe in recipes]
+    return Steps(*(statistics.mean(steps) for steps in zip(*map(_numbers, runs), strict=True)))
 
 
 def _told(steps: Steps) -> str:
@@ -109,41 +109,43 @@ def peer() -> str:
 
 def hpccm(python: str, count: int) -> tuple[dict[str, Any], Spent]:
     """Return the reported time of HPCCM for COUNT renderings in one process, and the time of the process."""
-    said: list[str] = []
+    messages: list[str] = []
     command = [python, str(ROOT / "benchmarks" / "hpccm_recipe.py"), str(count)]
-    spent = harness.spent(lambda: said.append(harness.output(command)))
-    return json.loads(said[0]), spent
+    spent = harness.spent(lambda: messages.append(harness.output(command)))
+    return json.loads(messages[0]), spent
 
 
-def measured(asked: argparse.Namespace) -> Result:
+def measured(options: argparse.Namespace) -> Result:
     workspace, python = open_workspace(ROOT), peer()
-    recipes = [one for one in workspace.recipes.values() if not asked.images or one.name in asked.images]
+    recipes = [
+        recipe for recipe in workspace.recipes.values() if not options.images or recipe.name in options.images
+    ]
     for recipe in recipes:
-        one(recipe, workspace)
+        timed(recipe, workspace)
     names = {LIKE_THE_PEERS, *(recipe.name for recipe in recipes)}
     rounds: dict[str, Any] = {name: [] for name in ("row", "peers", "alone", "hpccm", "check", "hpccm_all")}
     with tempfile.TemporaryDirectory() as directory:
         project = Path(directory)
         (project / "pyproject.toml").write_text("[tool.bakehouse]\n")
-        command = [*harness.BAKE, "render", *(asked.images or ["*"])]
+        command = [*harness.BAKE, "render", *(options.images or ["*"])]
         harness.command(command, cwd=project)
-        for number in range(asked.rounds):
+        for number in range(options.rounds):
             rounds["row"].append(in_a_row(recipes, workspace))
             rounds["peers"].append(alone(workspace.recipes[LIKE_THE_PEERS], workspace, TIMES))
-            told, _ = hpccm(python, TIMES)
-            rounds["hpccm"].append(statistics.median(told["milliseconds"]))
+            hpccm_report, _ = hpccm(python, TIMES)
+            rounds["hpccm"].append(statistics.median(hpccm_report["milliseconds"]))
             rounds["alone"].append([alone(recipe, workspace, 1).whole for recipe in recipes])
             rounds["check"].append(harness.command([*command, "--check"], cwd=project))
             rounds["hpccm_all"].append(hpccm(python, len(recipes))[1])
-            print(f"round {number + 1} of {asked.rounds}", file=sys.stderr, flush=True)
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
 
     row, peers = middle(rounds["row"]), middle(rounds["peers"])
-    theirs = statistics.median(rounds["hpccm"])
+    peer_time = statistics.median(rounds["hpccm"])
     each = sorted(statistics.median(times) for times in zip(*rounds["alone"], strict=True))
     count, most = len(recipes), each[9 * len(each) // 10]
     measures = (
-        Measure("P4", f"an image, {count} in a row, CPU", row.whole, theirs, "ms", most=1.0),
-        Measure("P4", f"{LIKE_THE_PEERS} alone, CPU", peers.whole, theirs, "ms", most=1.0),
+        Measure("P4", f"an image, {count} in a row, CPU", row.whole, peer_time, "ms", most=1.0),
+        Measure("P4", f"{LIKE_THE_PEERS} alone, CPU", peers.whole, peer_time, "ms", most=1.0),
         Measure("", "the median image alone, CPU", statistics.median(each), unit="ms"),
         Measure("", "90 % of images alone take at most, CPU", most, unit="ms"),
         Measure(
@@ -157,7 +159,7 @@ def measured(asked: argparse.Namespace) -> Result:
     )
     notes = (
         f"In a row: {_told(row)}; {LIKE_THE_PEERS} alone: {_told(peers)} (ms).",
-        f"Against HPCCM {told['version']}, which is told every version, for {told['lines']} lines.",
+        f"Against HPCCM {hpccm_report['version']}, with every version given, for {hpccm_report['lines']} lines.",
         f"HPCCM as a process writes one Dockerfile {count} times, and compares nothing.",
     )
     return Result(
@@ -167,10 +169,10 @@ def measured(asked: argparse.Namespace) -> Result:
     )
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = harness.parser(__doc__, rounds=5)
     parser.add_argument("images", nargs="*", help="names; none means all")
-    harness.run("resolve_render", parser, measured, words)
+    harness.run("resolve_render", parser, measured, arguments)
 
 
 if __name__ == "__main__":

@@ -31,29 +31,29 @@ def say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def measured(asked: argparse.Namespace) -> Result:
+def measured(options: argparse.Namespace) -> Result:
     workspace = open_workspace(ROOT)
-    built = workflow.built_images(workspace, asked.images, say)
-    suites: dict[str, list[Spent]] = {one.image.name: [] for one in built}
+    built = workflow.built_images(workspace, options.images, say)
+    suites: dict[str, list[Spent]] = {image.image.name: [] for image in built}
     checks: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
     alone: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
     with (
         tempfile.TemporaryDirectory() as directory,
         workflow.engine(say, daemon_info.Feature.LOCAL) as engine,
     ):
-        for _ in range(asked.rounds):
-            for one in built:
-                seconds, spent = tried(engine, one, Path(directory))
-                suites[one.image.name].append(spent)
-                checks[one.image.name].append(seconds)
+        for _ in range(options.rounds):
+            for image in built:
+                seconds, spent = tried(engine, image, Path(directory))
+                suites[image.image.name].append(spent)
+                checks[image.image.name].append(seconds)
                 tops = sorted((name for name in seconds if "." not in name), key=seconds.__getitem__)[-2:]
-                again = [tried(engine, one, Path(directory), name)[0] for name in tops]
-                alone[one.image.name].append({name: found[name] for found in again for name in found})
+                again = [tried(engine, image, Path(directory), name)[0] for name in tops]
+                alone[image.image.name].append({name: times[name] for times in again for name in times})
     rows, notes = [], []
     for name, times in suites.items():
         took = harness.wall(times)
-        for where, found in (("its slowest check", checks[name]), ("the slowest of two alone", alone[name])):
-            slowest = statistics.median(max(seconds.values()) for seconds in found)
+        for where, runs in (("its slowest check", checks[name]), ("the slowest of two alone", alone[name])):
+            slowest = statistics.median(max(seconds.values()) for seconds in runs)
             rows.append(Measure("P9", f"{name}: the suite against {where}", took, slowest, most_ratio=1.3))
         last = sorted(checks[name][-1].items(), key=lambda check: -check[1])
         own = [f"{check} {seconds:.1f}" for check, seconds in last if "." not in check]
@@ -61,23 +61,23 @@ def measured(asked: argparse.Namespace) -> Result:
     return Result(rows, {"suites": suites, "checks": checks, "alone": alone}, notes)
 
 
-def tried(engine: Engine, one: BuiltImage, state: Path, *only: str) -> tuple[dict[str, float], Spent]:
+def tried(engine: Engine, image: BuiltImage, state: Path, *only: str) -> tuple[dict[str, float], Spent]:
     """Return the seconds of each check and of all; a failed check ends the benchmark."""
-    seen: list[SmokeReport] = []
-    spent = harness.spent(lambda: seen.append(smoke.smoke(engine, one, state, only=only, report=say)))
-    [report] = seen
+    reports: list[SmokeReport] = []
+    spent = harness.spent(lambda: reports.append(smoke.smoke(engine, image, state, only=only, report=say)))
+    [report] = reports
     if not report.passed:
         failed = [check.name for check in report.checks if check.outcome is Outcome.FAILED]
-        sys.exit(f"{one.image.name} failed {', '.join(failed)}: that is no time to compare with")
+        sys.exit(f"{image.image.name} failed {', '.join(failed)}: that is no time to compare with")
     # A report of some checks alone holds the others of the report before.
-    asked = [check for check in report.checks if not only or check.name in only]
-    return {check.name: check.seconds for check in asked if check.seconds}, spent
+    checks = [check for check in report.checks if not only or check.name in only]
+    return {check.name: check.seconds for check in checks if check.seconds}, spent
 
 
-def main(words: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> None:
     parser = harness.parser(__doc__, rounds=3)
     parser.add_argument("images", nargs="*", default=IMAGES, help=f"names ({', '.join(IMAGES)})")
-    harness.run("smoke_suite", parser, measured, words)
+    harness.run("smoke_suite", parser, measured, arguments)
 
 
 if __name__ == "__main__":

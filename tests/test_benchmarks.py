@@ -33,26 +33,26 @@ def test_medians_are_of_the_wall_and_of_the_cpu() -> None:
 
 
 def test_each_round_does_every_job_once_and_begins_with_another() -> None:
-    done: list[str] = []
+    jobs: list[str] = []
 
     def job(name: str) -> Spent:
-        done.append(name)
-        return spent(float(len(done)))
+        jobs.append(name)
+        return spent(float(len(jobs)))
 
-    said: list[str] = []
-    found = harness.interleaved(
-        {name: functools.partial(job, name) for name in "abc"}, rounds=3, say=said.append
+    messages: list[str] = []
+    costs = harness.interleaved(
+        {name: functools.partial(job, name) for name in "abc"}, rounds=3, report=messages.append
     )
-    assert "".join(done) == "abcbcacab"
-    assert [one.wall for one in found["a"]] == [1.0, 6.0, 8.0]
-    assert said[3] == "round 2 of 3: b 4.00 s"
+    assert "".join(jobs) == "abcbcacab"
+    assert [cost.wall for cost in costs["a"]] == [1.0, 6.0, 8.0]
+    assert messages[3] == "round 2 of 3: b 4.00 s"
 
 
 def test_a_job_s_cpu_is_that_of_its_processes_too() -> None:
     busy = "import time\nwhile time.process_time() < 0.3: pass"
-    found = harness.command([sys.executable, "-c", busy])
-    assert found.cpu >= 0.3
-    assert found.wall >= 0.3
+    cost = harness.command([sys.executable, "-c", busy])
+    assert cost.cpu >= 0.3
+    assert cost.wall >= 0.3
 
 
 def test_a_program_that_fails_ends_the_benchmark_with_its_last_words() -> None:
@@ -105,26 +105,26 @@ def test_a_run_writes_what_it_measured_where_and_of_which_commit(
     took = [spent(1.0, 0.5), spent(2.0, 0.6)]
     rounds = {"ours": took, "bytes": [1, 2]}
 
-    def measured(asked: argparse.Namespace) -> Result:
-        assert asked.rounds == 2
+    def measured(arguments: argparse.Namespace) -> Result:
+        assert arguments.rounds == 2
         return Result((Measure("P3", "nothing changed", 1.5, 1.0, most_ratio=1.5),), rounds, ("Told so.",))
 
     path = tmp_path / "there" / "x.json"
     harness.run("x", harness.parser("What it is.", rounds=5), measured, ["--rounds=2", f"--json={path}"])
-    found = json.loads(path.read_text())
-    assert found["name"] == "x"
-    assert found["asked"]["rounds"] == "2"
-    assert found["rounds"] == {"ours": [asdict(one) for one in took], "bytes": [1, 2]}
-    assert found["measures"][0]["ratio"] == 1.5
-    assert found["measures"][0]["is_reached"] is True
-    assert found["notes"] == ["Told so."]
-    here = harness.machine()
-    assert found["machine"] | asdict(here) == found["machine"]
-    assert {"load_began", "load_ended"} < set(found["machine"])
+    document = json.loads(path.read_text())
+    assert document["name"] == "x"
+    assert document["asked"]["rounds"] == "2"
+    assert document["rounds"] == {"ours": [asdict(cost) for cost in took], "bytes": [1, 2]}
+    assert document["measures"][0]["ratio"] == 1.5
+    assert document["measures"][0]["is_reached"] is True
+    assert document["notes"] == ["Told so."]
+    machine = harness.machine()
+    assert document["machine"] | asdict(machine) == document["machine"]
+    assert {"load_began", "load_ended"} < set(document["machine"])
     printed = capsys.readouterr().out
     assert printed.startswith(harness.table([Measure("P3", "nothing changed", 1.5, 1.0, most_ratio=1.5)]))
     assert "\nTold so.\n" in printed
-    assert f"commit {here.commit[:12]}" in printed
+    assert f"commit {machine.commit[:12]}" in printed
 
 
 def test_without_a_path_the_numbers_go_below_build(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -151,26 +151,26 @@ def without_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_resolving_and_rendering_is_measured_beside_hpccm(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    theirs = {"version": "26.5.0", "lines": 78, "milliseconds": [0.4]}
+    reference = {"version": "26.5.0", "lines": 78, "milliseconds": [0.4]}
     monkeypatch.setattr(resolve_render, "peer", lambda: "")
-    monkeypatch.setattr(resolve_render, "hpccm", lambda python, count: (theirs, spent(0.2, 0.2)))
-    found = told(resolve_render.main, tmp_path, "mpi-cpu", "mpi5-cpu")
-    assert [one["id"] for one in found["measures"] if one["id"]] == ["P4", "P4", "P5"]
-    assert found["measures"][0]["what"] == "an image, 2 in a row, CPU"
-    assert found["measures"][0]["against"] == 0.4
-    assert [len(times) for times in found["rounds"]["alone"]] == [2]
+    monkeypatch.setattr(resolve_render, "hpccm", lambda python, count: (reference, spent(0.2, 0.2)))
+    report = report_of(resolve_render.main, tmp_path, "mpi-cpu", "mpi5-cpu")
+    assert [measure["id"] for measure in report["measures"] if measure["id"]] == ["P4", "P4", "P5"]
+    assert report["measures"][0]["what"] == "an image, 2 in a row, CPU"
+    assert report["measures"][0]["against"] == 0.4
+    assert [len(times) for times in report["rounds"]["alone"]] == [2]
 
 
 def test_what_is_planned_is_what_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = open_workspace(harness.ROOT)
     plans: list[Plan] = []
 
-    def kept(*words: Any) -> Plan:
-        plans.append(make_plan(*words))
+    def kept(*arguments: Any) -> Plan:
+        plans.append(make_plan(*arguments))
         return plans[-1]
 
     monkeypatch.setattr(resolve_render, "make_plan", kept)
-    resolve_render.one(workspace.recipes["mpi-cpu"], workspace)
+    resolve_render.timed(workspace.recipes["mpi-cpu"], workspace)
     assert plans[0].images == plan_images(workspace, ["mpi-cpu"]).images
 
 
@@ -178,28 +178,28 @@ def test_the_catalogue_is_measured_anew_and_from_the_cache(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "")
-    found = told(catalogue_load.main, tmp_path)
-    assert [one["most"] for one in found["measures"]] == [300.0, 80.0, None]
+    report = report_of(catalogue_load.main, tmp_path)
+    assert [measure["most"] for measure in report["measures"]] == [300.0, 80.0, None]
 
 
 @pytest.mark.usefixtures("without_wrapper")
 def test_plans_of_every_count_are_measured_in_processes_of_their_own(tmp_path: Path) -> None:
-    found = told(plan_time.main, tmp_path, "--counts", "1", "2")
-    assert [one["what"] for one in found["measures"]] == [
+    report = report_of(plan_time.main, tmp_path, "--counts", "1", "2")
+    assert [measure["what"] for measure in report["measures"]] == [
         "plan, each of 1 images, CPU",
         "plan, each of 2 images, CPU",
         "each of 2 against each of 1",
         "`./bake plan` of 2 YAML files, as a process",
     ]
-    assert all(one["ours"] > 0 for one in found["measures"])
+    assert all(measure["ours"] > 0 for measure in report["measures"])
 
 
 def test_generated_images_are_taken_evenly_and_differ() -> None:
     recipes = list(open_workspace(harness.ROOT).recipes.values())
-    found = plan_time.generated(recipes, 2)
-    assert [one.name for one in found] == ["generated-0000", "generated-0001"]
-    assert found[1].components == recipes[len(recipes) // 2].components
-    assert found[1].content.environment[-1] == ("GENERATED", "1")
+    generated = plan_time.generated(recipes, 2)
+    assert [recipe.name for recipe in generated] == ["generated-0000", "generated-0001"]
+    assert generated[1].components == recipes[len(recipes) // 2].components
+    assert generated[1].content.environment[-1] == ("GENERATED", "1")
     assert len(plan_time.generated(recipes[:3], 7)) == 7
 
 
@@ -207,16 +207,16 @@ def test_generated_images_are_taken_evenly_and_differ() -> None:
 def test_what_needs_an_engine_has_a_command_line_that_tells_what_it_does(name: str) -> None:
     command = [sys.executable, str(harness.ROOT / "benchmarks" / f"{name}.py"), "--help"]
     env = {**os.environ, "PYTHONPATH": str(harness.ROOT)}
-    said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
-    assert "--rounds" in said
-    assert "--json" in said
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
+    assert "--rounds" in output
+    assert "--json" in output
 
 
-def told(main: Callable[[list[str]], None], directory: Path, *words: str) -> dict[str, Any]:
+def report_of(main: Callable[[list[str]], None], directory: Path, *arguments: str) -> dict[str, Any]:
     """What a benchmark of one round writes."""
-    main(["--rounds=1", f"--json={directory / 'found.json'}", *words])
-    found: dict[str, Any] = json.loads((directory / "found.json").read_text())
-    return found
+    main(["--rounds=1", f"--json={directory / 'found.json'}", *arguments])
+    report: dict[str, Any] = json.loads((directory / "found.json").read_text())
+    return report
 
 
 def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
@@ -237,6 +237,6 @@ def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
     with pytest.raises(KeyboardInterrupt), layer_push.bench(tmp_path / "library", os.getpid()) as way:
         way.plain()
 
-    asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
-    [name] = [words[words.index("--tag") + 1] for words in asked if words[0] == "build"]
-    assert ["image", "rm", "--force", name] in asked
+    commands = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
+    [name] = [command[command.index("--tag") + 1] for command in commands if command[0] == "build"]
+    assert ["image", "rm", "--force", name] in commands

@@ -9,11 +9,15 @@ from bakehouse.errors import BakehouseError, Diagnostic, Location, Problems, Rec
 
 
 def every_class(root: type[BakehouseError] = BakehouseError) -> list[type[BakehouseError]]:
-    return [root, *(one for child in root.__subclasses__() for one in every_class(child))]
+    return [root, *(subclass for child in root.__subclasses__() for subclass in every_class(child))]
 
 
 def test_each_failure_class_has_an_exit_code_of_its_own() -> None:
-    codes = {one.__name__: one.exit_code for one in every_class() if one.__module__ == errors.__name__}
+    codes = {
+        subclass.__name__: subclass.exit_code
+        for subclass in every_class()
+        if subclass.__module__ == errors.__name__
+    }
 
     assert len(codes) == len(set(codes.values()))
     assert all(0 < code < 126 for code in codes.values())
@@ -30,7 +34,12 @@ def test_problems_are_raised_in_file_order_each_once() -> None:
     with pytest.raises(RecipeError) as caught:
         problems.raise_as(RecipeError)
 
-    assert [one.message for one in caught.value.diagnostics] == ["of no file", "first", "second", "third"]
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+        "of no file",
+        "first",
+        "second",
+        "third",
+    ]
 
 
 def test_no_problems_raise_nothing() -> None:

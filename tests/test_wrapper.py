@@ -60,9 +60,9 @@ class Checkout:
         self.programs = directory / "bin"
         self.programs.mkdir()
         for name in PROGRAMS:
-            found = shutil.which(name)
-            assert found
-            (self.programs / name).symlink_to(found)
+            program = shutil.which(name)
+            assert program
+            (self.programs / name).symlink_to(program)
         self.add_python("python3")
 
     def add_python(self, name: str) -> None:
@@ -135,9 +135,9 @@ def test_it_can_be_called_through_a_link(checkout: Checkout, tmp_path: Path) -> 
 
 def test_two_first_runs_make_one_venv(checkout: Checkout) -> None:
     with checkout.start(SLOW="0.5") as first, checkout.start(SLOW="0.5") as second:
-        said = sorted(process.communicate(timeout=30)[1] for process in (first, second))
+        errors = sorted(process.communicate(timeout=30)[1] for process in (first, second))
 
-    assert said == [MADE, "bake: waiting for another run that makes .venv\n"]
+    assert errors == [MADE, "bake: waiting for another run that makes .venv\n"]
 
 
 def test_the_first_python_that_is_new_enough_is_taken(checkout: Checkout) -> None:
@@ -215,10 +215,10 @@ def locked() -> dict[str, str]:
 def test_the_lock_holds_what_the_project_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lists = (project["dependencies"], *project["optional-dependencies"].values())
-    asked = [text for texts in lists for text in texts]
+    requirements = [text for texts in lists for text in texts]
     versions = locked()
 
-    unfit = [text for text in asked if not _fits(Requirement(text), versions)]
+    unfit = [text for text in requirements if not _fits(Requirement(text), versions)]
 
     command = "uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --generate-hashes"
     assert unfit == [], f"run `{command} --no-header --no-annotate --only-binary :all: -o requirements.lock`"

@@ -30,7 +30,9 @@ class Store(FakeEngine):
 
     def __init__(self, *layers: bytes, digest: str = fake_engine.DIGEST, runs: Run | None = None) -> None:
         super().__init__(lambda spec: runs or Run())
-        self._stored = StoredImage(digest, 1, layers=tuple(hashlib.sha256(one).hexdigest() for one in layers))
+        self._stored = StoredImage(
+            digest, 1, layers=tuple(hashlib.sha256(layer).hexdigest() for layer in layers)
+        )
         self.archives[digest] = saved(layers, form="none")
 
     def image(self, reference: str) -> StoredImage | None:
@@ -45,7 +47,7 @@ def compared(first: Store, second: Store, directory: Path, store: str = "overlay
 
 
 @pytest.fixture
-def found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
+def reproduction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Reproduction:
     """An image whose own step wrote the time."""
     monkeypatch.setattr("bakehouse.analysis.compare.shutil.which", lambda name: None)
     first = layer(Member("opt/made", b"22 November"), Member("opt/same", b"1"))
@@ -57,11 +59,11 @@ def test_the_same_layers_are_not_read(tmp_path: Path) -> None:
     first, second = Store(LOWER), Store(LOWER)
     first.archives.clear()
 
-    found = compared(first, second, tmp_path)
+    reproduction = compared(first, second, tmp_path)
 
-    assert found.is_same
-    assert found.digests is None
-    assert compare.table([found]) == (
+    assert reproduction.is_same
+    assert reproduction.digests is None
+    assert compare.table([reproduction]) == (
         "mine  overlay2 store  1 of 1 layers identical  digests not comparable: one store has none"
         "  clock 40 days ahead\n"
     )
@@ -96,10 +98,10 @@ def test_of_another_digest_with_the_same_layers_the_compression_or_the_settings_
     ]
 
 
-def test_a_layer_that_differs_is_reported_with_whose_it_is_and_its_files(found: Reproduction) -> None:
-    assert not found.is_same
-    assert compare.table([found]).startswith("mine  overlay2 store  1 of 2 layers identical  ")
-    assert diagnostics.failure_text(compare.diagnostic(found)) == (
+def test_a_layer_that_differs_is_reported_with_whose_it_is_and_its_files(reproduction: Reproduction) -> None:
+    assert not reproduction.is_same
+    assert compare.table([reproduction]).startswith("mine  overlay2 store  1 of 2 layers identical  ")
+    assert diagnostics.failure_text(compare.diagnostic(reproduction)) == (
         "error: image `mine` differs when an engine with the overlay2 store builds it\n"
         "\n"
         "layer 2, of run:\n"
@@ -128,19 +130,19 @@ def test_of_many_files_some_are_named_and_the_rest_counted(tmp_path: Path) -> No
     names = [f"opt/{number:03}" for number in range(25)]
     first, second = (layer(*(Member(name, b"x", mtime=time) for name in names)) for time in (0, 1))
 
-    found = compared(Store(LOWER, first), Store(LOWER, second), tmp_path)
+    reproduction = compared(Store(LOWER, first), Store(LOWER, second), tmp_path)
 
-    (table,) = compare.diagnostic(found).tables
+    (table,) = compare.diagnostic(reproduction).tables
     assert len(table.rows) == 21
     assert table.rows[-1] == ("and 5 more", "")
 
 
 def test_a_layer_too_many_is_a_difference(tmp_path: Path) -> None:
-    found = compared(Store(LOWER), Store(LOWER, layer(Member("more"))), tmp_path)
+    reproduction = compared(Store(LOWER), Store(LOWER, layer(Member("more"))), tmp_path)
 
-    (one,) = found.differing
-    assert one.digests[0] == "none"
-    assert [file.path for file in one.files] == ["/more"]
+    (difference,) = reproduction.differing
+    assert difference.digests[0] == "none"
+    assert [file.path for file in difference.files] == ["/more"]
 
 
 def test_what_no_lock_has_is_reported() -> None:
@@ -174,16 +176,20 @@ def test_files_are_looked_into_where_there_is_a_program_for_it(
         for content in (b"one\n", b"other\n")
     )
 
-    found = compared(first, second, tmp_path)
+    reproduction = compared(first, second, tmp_path)
 
-    assert found.looked_into == (("/opt/made", ("one", "other")),)
-    assert "/opt/made differs in:\n  one\n  other\n" in diagnostics.failure_text(compare.diagnostic(found))
+    assert reproduction.looked_into == (("/opt/made", ("one", "other")),)
+    assert "/opt/made differs in:\n  one\n  other\n" in diagnostics.failure_text(
+        compare.diagnostic(reproduction)
+    )
 
 
 def test_where_only_the_compression_differs_it_is_reported_how_that_comes(tmp_path: Path) -> None:
     other = Store(LOWER, digest="sha256:" + "5a" * 32)
     other.archives["sha256:" + "5a" * 32] = saved([LOWER], form="gzip")
 
-    told = compare.diagnostic(compared(Store(LOWER), other, tmp_path, "containerd"))
+    diagnostic = compare.diagnostic(compared(Store(LOWER), other, tmp_path, "containerd"))
 
-    assert told.hint == ("an engine reuses layers that an earlier build, such as `docker build`, compressed")
+    assert diagnostic.hint == (
+        "an engine reuses layers that an earlier build, such as `docker build`, compressed"
+    )

@@ -35,7 +35,10 @@ def layer(owner: str, digest: str, stored: int) -> LayerSize:
 
 
 def image(name: str, *layers: LayerSize) -> ImageSize:
-    stored, unpacked = (sum(one) for one in zip(*((one.stored, one.unpacked) for one in layers), strict=True))
+    stored, unpacked = (
+        sum(numbers)
+        for numbers in zip(*((numbers.stored, numbers.unpacked) for numbers in layers), strict=True)
+    )
     return ImageSize(
         *(name, DIGEST, stored, True, unpacked, parts_of(layers), layers), (), (), (), (), (), 0
     )  # fmt: skip
@@ -48,11 +51,11 @@ OTHER = image("other", BASE, TORCH, layer("dali", "sha256:dali", 10))
 
 
 def test_a_layer_of_several_images_is_stored_once() -> None:
-    found = fleet_size([SMALL, LARGE, OTHER])
+    fleet = fleet_size([SMALL, LARGE, OTHER])
 
-    assert (found.all_stored, found.once_stored) == (65 + 260 + 270, 60 + 5 + 200 + 10)
-    assert (found.all_unpacked, found.once_unpacked) == (3 * 595, 3 * 275)
-    assert [(one.layer.owner, one.images) for one in found.layers] == [
+    assert (fleet.all_stored, fleet.once_stored) == (65 + 260 + 270, 60 + 5 + 200 + 10)
+    assert (fleet.all_unpacked, fleet.once_unpacked) == (3 * 595, 3 * 275)
+    assert [(layer.layer.owner, layer.images) for layer in fleet.layers] == [
         ("torch", ("large", "other")),
         ("debian", ("small", "large", "other")),
         ("dali", ("other",)),
@@ -69,20 +72,20 @@ def test_a_layer_that_an_image_has_twice_is_stored_once_as_well() -> None:
 def test_images_are_compared_component_by_component() -> None:
     newer = image("newer", BASE, layer("torch", "sha256:newer", 240), layer("dali", "sha256:dali", 10))
 
-    found = size_difference(LARGE, newer)
+    difference = size_difference(LARGE, newer)
 
-    assert [(one.name, one.stored, one.unpacked) for one in found.parts] == [
+    assert [(part.name, part.stored, part.unpacked) for part in difference.parts] == [
         ("torch", 40, 120),
         ("dali", 10, 30),
     ]
-    assert (found.stored, found.unpacked) == (50, 150)
-    assert (found.shared_layers, found.shared_stored) == (1, 60)
+    assert (difference.stored, difference.unpacked) == (50, 150)
+    assert (difference.shared_layers, difference.shared_stored) == (1, 60)
 
 
 def test_a_release_is_compared_by_its_bytes_and_versions() -> None:
-    found = since_release(LARGE, [("torch", "2.9.0"), ("debian", "12")], RECORD)
+    difference = since_release(LARGE, [("torch", "2.9.0"), ("debian", "12")], RECORD)
 
-    assert (found.before, found.after, found.is_same) == (150, 260, True)
-    assert found.parts == (("torch", "2.8.0", "2.9.0"), ("sshd", "9.2", ""), ("debian", "", "12"))
+    assert (difference.before, difference.after, difference.is_same) == (150, 260, True)
+    assert difference.parts == (("torch", "2.8.0", "2.9.0"), ("sshd", "9.2", ""), ("debian", "", "12"))
     other = replace(LARGE, digest="sha256:other")
     assert not since_release(other, [], RECORD).is_same

@@ -32,43 +32,45 @@ def test_layers_come_in_their_order_with_what_they_hold(form: Form) -> None:
         pytest.skip("needs the program `zstd`")
     contents: dict[str, LayerContents] = {}
 
-    found = image_archive.read(pieces(saved([LOWER, UPPER], MADE_BY, form)), contents)
+    stored = image_archive.read(pieces(saved([LOWER, UPPER], MADE_BY, form)), contents)
 
-    assert [one.compression for one in found.layers] == [form, form]
-    assert [one.bytes for one in found.layers] == [len(compressed(one, form)) for one in (LOWER, UPPER)]
-    assert [contents[one.digest].files for one in found.layers] == [
+    assert [layer.compression for layer in stored.layers] == [form, form]
+    assert [layer.bytes for layer in stored.layers] == [
+        len(compressed(layer, form)) for layer in (LOWER, UPPER)
+    ]
+    assert [contents[layer.digest].files for layer in stored.layers] == [
         (LayerFile("/a", 1),),
         (LayerFile("/b", 2), LayerFile("/c", 3)),
     ]
-    assert found.made_by == MADE_BY
-    assert found.is_as_pushed == (form != "none")
+    assert stored.made_by == MADE_BY
+    assert stored.is_as_pushed == (form != "none")
 
 
 def test_a_layer_that_is_an_empty_archive_is_a_layer() -> None:
-    found = image_archive.read([saved([layer()], ["RUN true"], "none")], {})
+    stored = image_archive.read([saved([layer()], ["RUN true"], "none")], {})
 
-    assert len(found.layers) == 1
+    assert len(stored.layers) == 1
 
 
 def test_all_that_a_registry_stores_is_counted() -> None:
     archive = saved([LOWER, UPPER], MADE_BY)
 
-    found = image_archive.read([archive])
+    stored = image_archive.read([archive])
 
-    documents = found.other_bytes
+    documents = stored.other_bytes
     assert documents > 300
-    assert found.bytes == documents + sum(one.bytes for one in found.layers)
+    assert stored.bytes == documents + sum(layer.bytes for layer in stored.layers)
 
 
 def test_a_layer_that_is_known_is_not_read_again() -> None:
     archive = saved([LOWER, UPPER], MADE_BY)
     first = image_archive.read([archive]).layers[0].digest
-    known = LayerContents((LayerFile("/known", 7),))
-    contents = {first: known}
+    cached = LayerContents((LayerFile("/known", 7),))
+    contents = {first: cached}
 
-    found = image_archive.read([archive], contents)
+    stored = image_archive.read([archive], contents)
 
-    assert [contents[one.digest].files[0].path for one in found.layers] == ["/known", "/b"]
+    assert [contents[layer.digest].files[0].path for layer in stored.layers] == ["/known", "/b"]
 
 
 def test_history_that_does_not_fit_the_layers_tells_nothing() -> None:
@@ -123,8 +125,8 @@ class Torn(io.BytesIO):
     """A file that can't be read to its end."""
 
     def read(self, size: int | None = -1) -> bytes:
-        if found := super().read(size):
-            return found
+        if data := super().read(size):
+            return data
         message = "unexpected end of data"
         raise tarfile.ReadError(message)
 
@@ -143,7 +145,9 @@ def test_what_keeps_a_layer_of_zstd_from_being_read_is_raised_and_not_printed(
 
 def test_layers_with_one_name_are_distinguished() -> None:
     """As Docker 24 saves from its own store."""
-    config = json.dumps({"os": "linux", "history": [{"created_by": one} for one in MADE_BY]}).encode()
+    config = json.dumps(
+        {"os": "linux", "history": [{"created_by": created_by} for created_by in MADE_BY]}
+    ).encode()
     listed = [{"Config": "c0.json", "Layers": ["one/layer.tar", "two/layer.tar"]}]
     archive = layer(
         Member("c0.json", config),
@@ -153,9 +157,9 @@ def test_layers_with_one_name_are_distinguished() -> None:
     )
     contents: dict[str, LayerContents] = {}
 
-    found = image_archive.read([archive], contents)
+    stored = image_archive.read([archive], contents)
 
-    assert [contents[one.digest].files for one in found.layers] == [
+    assert [contents[layer.digest].files for layer in stored.layers] == [
         (LayerFile("/a", 1),),
         (LayerFile("/b", 2), LayerFile("/c", 3)),
     ]

@@ -34,10 +34,10 @@ def test_equal_layers_do_not_differ() -> None:
     ],
 )
 def test_what_differs_of_a_file_is_reported(other: Member, aspect: str) -> None:
-    (found,) = layer_diff.differences(entries(FILE), entries(other))
+    (difference,) = layer_diff.differences(entries(FILE), entries(other))
 
-    assert found.path == "/opt/made"
-    assert aspect in found.aspects
+    assert difference.path == "/opt/made"
+    assert aspect in difference.aspects
 
 
 def test_only_another_content_makes_a_file_worth_looking_into() -> None:
@@ -51,9 +51,9 @@ def test_only_another_content_makes_a_file_worth_looking_into() -> None:
 def test_a_link_that_leads_elsewhere_is_reported() -> None:
     first, second = Member("opt/link", link="one"), Member("opt/link", link="other")
 
-    (found,) = layer_diff.differences(entries(first), entries(second))
+    (difference,) = layer_diff.differences(entries(first), entries(second))
 
-    assert found == EntryDifference("/opt/link", ("link to one and other",))
+    assert difference == EntryDifference("/opt/link", ("link to one and other",))
 
 
 def test_a_file_that_only_one_has_is_reported() -> None:
@@ -66,6 +66,6 @@ def test_a_file_that_only_one_has_is_reported() -> None:
 
 
 def test_another_order_is_reported_at_its_first_file() -> None:
-    found = layer_diff.differences(entries(Member("a"), FILE), entries(FILE, Member("a")))
+    differences = layer_diff.differences(entries(Member("a"), FILE), entries(FILE, Member("a")))
 
-    assert found == (EntryDifference("/a", ("another position in the archive",)),)
+    assert differences == (EntryDifference("/a", ("another position in the archive",)),)

@@ -15,42 +15,44 @@ def read(*members: Member) -> LayerContents:
 
 
 def test_files_have_their_sizes_and_large_ones_their_sha256() -> None:
-    found = read(Member("opt/", directory=True), Member("opt/large", LARGE), Member("./opt/small", b"12345"))
+    contents = read(
+        Member("opt/", directory=True), Member("opt/large", LARGE), Member("./opt/small", b"12345")
+    )
 
     large = LayerFile("/opt/large", len(LARGE), hashlib.sha256(LARGE).hexdigest())
-    assert found == LayerContents((large, LayerFile("/opt/small", 5)))
-    assert found.bytes == len(LARGE) + 5
+    assert contents == LayerContents((large, LayerFile("/opt/small", 5)))
+    assert contents.bytes == len(LARGE) + 5
 
 
 def test_large_files_are_hashed() -> None:
     just, less = b"x" * HASHED_BYTES, b"x" * (HASHED_BYTES - 1)
 
-    assert [bool(one.sha256) for one in read(Member("a", just), Member("b", less)).files] == [True, False]
+    assert [bool(file.sha256) for file in read(Member("a", just), Member("b", less)).files] == [True, False]
 
 
 def test_a_hard_link_is_another_name_without_size() -> None:
-    found = read(Member("bin/a", b"123"), Member("bin/b", hard="bin/a"), Member("bin/c", hard="./bin/b"))
+    contents = read(Member("bin/a", b"123"), Member("bin/b", hard="bin/a"), Member("bin/c", hard="./bin/b"))
 
-    assert found.files == (LayerFile("/bin/a", 3, links=("/bin/b", "/bin/c")),)
+    assert contents.files == (LayerFile("/bin/a", 3, links=("/bin/b", "/bin/c")),)
 
 
 def test_a_symbolic_link_is_no_file() -> None:
-    found = read(Member("lib/libx.so.1", b"123"), Member("lib/libx.so", link="libx.so.1"))
+    contents = read(Member("lib/libx.so.1", b"123"), Member("lib/libx.so", link="libx.so.1"))
 
-    assert found == LayerContents((LayerFile("/lib/libx.so.1", 3),), others=("/lib/libx.so",))
+    assert contents == LayerContents((LayerFile("/lib/libx.so.1", 3),), others=("/lib/libx.so",))
 
 
 def test_removed_and_added_paths_are_separate() -> None:
-    found = read(Member("etc/.wh.motd"), Member("opt/.wh..wh..opq"), Member("opt/new", b"1"))
+    contents = read(Member("etc/.wh.motd"), Member("opt/.wh..wh..opq"), Member("opt/new", b"1"))
 
-    assert found == LayerContents((LayerFile("/opt/new", 1),), removed=("/etc/motd",), emptied=("/opt",))
+    assert contents == LayerContents((LayerFile("/opt/new", 1),), removed=("/etc/motd",), emptied=("/opt",))
 
 
 def test_of_an_entry_that_stands_twice_the_last_one_counts() -> None:
-    found = read(Member("a", b"1"), Member("a", b"22"), Member("b", b"1"), Member("b", link="a"))
+    contents = read(Member("a", b"1"), Member("a", b"22"), Member("b", b"1"), Member("b", link="a"))
     again = read(Member("b", link="a"), Member("b", b"1"))
 
-    assert found == LayerContents((LayerFile("/a", 2),), others=("/b",))
+    assert contents == LayerContents((LayerFile("/a", 2),), others=("/b",))
     assert again == LayerContents((LayerFile("/b", 1),))
 
 

@@ -58,13 +58,17 @@ def test_an_image_without_dpkg_has_no_list(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_distributions_of_every_directory_of_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = str(Path(pytest.__file__).parent.parent)
+    directory = str(Path(pytest.__file__).parent.parent)
     other = "/opt/other/lib/python3.8/dist-packages"
-    walked: list[tuple[str, list[str], list[str]]] = [(here, [], []), ("/usr/share", [], []), (other, [], [])]
+    walked: list[tuple[str, list[str], list[str]]] = [
+        (directory, [], []),
+        ("/usr/share", [], []),
+        (other, [], []),
+    ]
     monkeypatch.setattr(os, "walk", lambda top: walked if top == "/" else [])
-    found = inside.python()
-    assert {"name": "pytest", "version": pytest.__version__, "folder": here} in found
-    assert {one["folder"] for one in found} == {here}
+    packages = inside.python()
+    assert {"name": "pytest", "version": pytest.__version__, "folder": directory} in packages
+    assert {package["folder"] for package in packages} == {directory}
 
 
 def test_the_order_is_the_same_every_time() -> None:
@@ -84,7 +88,7 @@ def test_a_container_of_the_digest_is_asked_without_network(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("run", "answer"),
+    ("run", "printed"),
     [
         (Run(exit_code=127), "exited with 127"),
         (Run(exit_code=None), "no answer within 300 s"),
@@ -92,10 +96,10 @@ def test_a_container_of_the_digest_is_asked_without_network(tmp_path: Path) -> N
         (Run(prints='{"python": []}'), "the output is not a list of packages"),
     ],
 )
-def test_an_image_that_can_not_be_listed(tmp_path: Path, run: Run, answer: str) -> None:
+def test_an_image_that_can_not_be_listed(tmp_path: Path, run: Run, printed: str) -> None:
     with pytest.raises(PublishError) as caught:
         list_installed(FakeEngine(lambda _: run), image(), DIGEST, tmp_path / "log")
-    facts = (("answer", answer), ("full log", str(tmp_path / "log")))
+    facts = (("answer", printed), ("full log", str(tmp_path / "log")))
     message = "the packages of image `mpi-cpu` cannot be listed"
     assert caught.value.diagnostics == (Diagnostic(message, facts=facts),)
 

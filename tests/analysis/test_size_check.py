@@ -49,9 +49,9 @@ def saved_layers(*made_by: str) -> SavedImage:
 
 
 def test_an_image_is_measured_by_its_parts(tree: Tree) -> None:
-    found = Machine().scale.size(tree.one(), DIGEST)
+    size = Machine().scale.size(tree.one(), DIGEST)
 
-    assert [(one.owner, one.unpacked) for one in found.layers] == [
+    assert [(layer.owner, layer.unpacked) for layer in size.layers] == [
         ("debian", 1000),
         ("python", 1),
         ("torch", 4098),
@@ -72,9 +72,9 @@ def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
     extra = "apt: [htop]\nrun: [echo a, echo b]\nfiles: [{from: tool, to: /opt/tool}]\n"
     tree.image(IMAGE + extra)
 
-    found = dockerfile.layer_owners(tree.one(), templates())
+    owners = dockerfile.layer_owners(tree.one(), templates())
 
-    assert [(one.name, one.instruction) for one in found] == [
+    assert [(owner.name, owner.instruction) for owner in owners] == [
         ("apt", "RUN"),
         ("toolkit", "RUN"),
         ("toolkit", "COPY"),
@@ -86,9 +86,9 @@ def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
         ("run", "RUN"),
         ("run", "RUN"),
     ]
-    done = [one.word for one in instructions(tree.dockerfile())]
-    last_stage = done[len(done) - 1 - done[::-1].index("FROM") :]
-    assert [one.instruction for one in found] == [
+    words = [instruction.word for instruction in instructions(tree.dockerfile())]
+    last_stage = words[len(words) - 1 - words[::-1].index("FROM") :]
+    assert [owner.instruction for owner in owners] == [
         word for word in last_stage if word in ("RUN", "COPY", "ADD", "WORKDIR")
     ]
 
@@ -147,13 +147,13 @@ def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree) -> None:
             return StoredImage(DIGEST, 1) if "other" in reference else None
 
     image = tree.one()
-    heard: list[str] = []
+    messages: list[str] = []
     other = replace(image, name="other")
 
-    found = stored_images(One(lambda spec: Run()), [image, other], ["*"], heard.append)
+    stored = stored_images(One(lambda spec: Run()), [image, other], ["*"], messages.append)
 
-    assert found == ((other, Digest(DIGEST)),)
-    assert heard == ["1 of 2 images are missing: not built from their current recipes"]
+    assert stored == ((other, Digest(DIGEST)),)
+    assert messages == ["1 of 2 images are missing: not built from their current recipes"]
 
 
 def budget(tree: Tree, text: str) -> Image:

@@ -168,9 +168,9 @@ def test_an_image_beside_its_release() -> None:
 def test_an_image_beside_a_release_that_the_engine_still_has() -> None:
     other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
     new = (PartSize("torch", 1, 200, 600), PartSize("run", 1, 5, 15))
-    for anew, told in ((new, "torch 200 bytes, run 5 bytes"), ((), "none")):
+    for anew, lacking in ((new, "torch 200 bytes, run 5 bytes"), ((), "none")):
         text = size_tables.released(since_release(other, [], RECORD, anew))
-        assert text.splitlines()[-1] == f"  layers that the release lacks: {told}"
+        assert text.splitlines()[-1] == f"  layers that the release lacks: {lacking}"
 
 
 def test_an_image_of_the_same_versions_as_its_release() -> None:
@@ -203,7 +203,7 @@ def test_what_trimming_took_and_could_take() -> None:
         TrimSize("torch", "headers", True, 0, 0, "compilers read them"),
     )
 
-    found = size_tables.report(replace(SIZE, trims=trims), (), 5)
+    report = size_tables.report(replace(SIZE, trims=trims), (), 5)
 
     assert (
         """\
@@ -211,5 +211,5 @@ trim: removed, or removable with `trim`, unpacked
   libraries of torch  218.0 MB  3 files  nothing names them
   headers of torch     removed           compilers read them
 """
-        in found
+        in report
     )

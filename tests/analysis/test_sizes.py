@@ -31,32 +31,34 @@ OTHER = b"\1" * HASHED_BYTES
 
 def size(*brought: tuple[str, Sequence[Member]]) -> ImageSize:
     """The sizes of an image whose layers are stored in ten times their number of bytes."""
-    contents = {str(number): layers.read(io.BytesIO(layer(*one))) for number, (_, one) in enumerate(brought)}
+    contents = {
+        str(number): layers.read(io.BytesIO(layer(*members))) for number, (_, members) in enumerate(brought)
+    }
     blobs = tuple(LayerBlob(str(number), 10 * (number + 1), "gzip") for number in range(len(brought)))
     saved = SavedImage(blobs, tuple("COPY" for _ in brought), 5)
     return sizes.size_of("small", "sha256:0", saved, [owner for owner, _ in brought], contents)
 
 
 def test_layers_of_one_component_are_summed_up() -> None:
-    found = size(
+    image_size = size(
         ("debian", [Member("a", b"1")]), ("sshd", [Member("b", b"22")]), ("sshd", [Member("c", b"1")])
     )
 
-    assert found.parts == (PartSize("sshd", 2, 50, 3), PartSize("debian", 1, 10, 1))
-    assert [(one.owner, one.stored, one.unpacked, one.files) for one in found.layers] == [
+    assert image_size.parts == (PartSize("sshd", 2, 50, 3), PartSize("debian", 1, 10, 1))
+    assert [(layer.owner, layer.stored, layer.unpacked, layer.files) for layer in image_size.layers] == [
         ("debian", 10, 1, 1),
         ("sshd", 20, 2, 1),
         ("sshd", 30, 1, 1),
     ]
-    assert (found.stored, found.unpacked) == (65, 4)
+    assert (image_size.stored, image_size.unpacked) == (65, 4)
 
 
 def test_a_file_that_a_later_layer_replaces_is_shipped_and_never_seen() -> None:
-    found = size(("debian", [Member("bin/a", BLOB)]), ("torch", [Member("bin/a", BLOB)]))
+    image_size = size(("debian", [Member("bin/a", BLOB)]), ("torch", [Member("bin/a", BLOB)]))
 
-    assert found.unseen == (OwnedFile("/bin/a", "debian", HASHED_BYTES),)
-    assert found.twice == ()
-    assert found.folders == (DirectorySize("/bin", HASHED_BYTES, 1),)
+    assert image_size.unseen == (OwnedFile("/bin/a", "debian", HASHED_BYTES),)
+    assert image_size.twice == ()
+    assert image_size.folders == (DirectorySize("/bin", HASHED_BYTES, 1),)
 
 
 @pytest.mark.parametrize(
@@ -72,18 +74,18 @@ def test_a_file_that_a_later_layer_replaces_is_shipped_and_never_seen() -> None:
     ],
 )
 def test_what_a_later_layer_removes_is_never_seen(later: Member) -> None:
-    found = size(("debian", [Member("opt/lib/x", b"12"), Member("etc/y", b"1")]), ("apt", [later]))
+    image_size = size(("debian", [Member("opt/lib/x", b"12"), Member("etc/y", b"1")]), ("apt", [later]))
 
-    assert found.unseen == (OwnedFile("/opt/lib/x", "debian", 2),)
+    assert image_size.unseen == (OwnedFile("/opt/lib/x", "debian", 2),)
 
 
 def test_files_added_to_an_emptied_directory_are_visible() -> None:
-    found = size(
+    image_size = size(
         ("debian", [Member("opt/x", b"12")]), ("apt", [Member("opt/.wh..wh..opq"), Member("opt/x", b"1")])
     )
 
-    assert found.unseen == (OwnedFile("/opt/x", "debian", 2),)
-    assert found.folders == (DirectorySize("/opt", 1, 1),)
+    assert image_size.unseen == (OwnedFile("/opt/x", "debian", 2),)
+    assert image_size.folders == (DirectorySize("/opt", 1, 1),)
 
 
 def test_a_file_with_a_name_left_is_seen() -> None:
@@ -93,18 +95,18 @@ def test_a_file_with_a_name_left_is_seen() -> None:
     left = size(
         ("debian", [Member("bin/a", BLOB), linked[1]]), ("apt", [Member("bin/.wh.a"), Member("c", BLOB)])
     )
-    assert [one.path for one in left.twice[0].files] == ["/bin/b", "/c"]
+    assert [file.path for file in left.twice[0].files] == ["/bin/b", "/c"]
     gone = size(("debian", linked), ("apt", [Member("bin/.wh.a"), Member("bin/.wh.b")]))
     assert gone.unseen == (OwnedFile("/bin/a", "debian", 2),)
 
 
 def test_the_same_content_in_two_places_is_there_twice() -> None:
-    found = size(
+    image_size = size(
         ("numpy", [Member("a/libx", BLOB), Member("a/linked", hard="a/libx"), Member("small", b"1")]),
         ("scipy", [Member("b/libx", BLOB), Member("b/else", OTHER), Member("small2", b"1")]),
     )
 
-    [copies] = found.twice
+    [copies] = image_size.twice
     assert copies.files == (
         OwnedFile("/a/libx", "numpy", HASHED_BYTES),
         OwnedFile("/b/libx", "scipy", HASHED_BYTES),
@@ -113,7 +115,7 @@ def test_the_same_content_in_two_places_is_there_twice() -> None:
 
 
 def test_a_library_of_one_name_in_two_directories_is_reported_whatever_its_version() -> None:
-    found = size(
+    image_size = size(
         (
             "torch",
             [
@@ -136,7 +138,7 @@ def test_a_library_of_one_name_in_two_directories_is_reported_whatever_its_versi
         ),
     )
 
-    assert found.libraries == (
+    assert image_size.libraries == (
         Copies("libnccl.so", (OwnedFile("/torch/lib/libnccl.so.2", "torch", 4 * 1024),
                               OwnedFile("/usr/lib/libnccl.so.2.21.5", "nccl", 3 * 1024))),
         Copies("libgomp.so", (OwnedFile("/torch/lib/libgomp-a34b3233.so.1.0.0", "torch", 2 * 1024),
@@ -166,20 +168,20 @@ def test_a_file_is_of_the_kind_that_its_path_tells(path: str, kind: FileKind | N
 
 
 def test_kinds_are_summed_up_with_whose_they_are() -> None:
-    found = size(
+    image_size = size(
         ("apt", [Member("usr/lib/libc.a", b"123"), Member("usr/lib/libm.a", b"1")]),
         ("torch", [Member("torch/lib/libx.a", b"12345")]),
     )
 
-    assert found.kinds == (KindSize(FileKind.STATIC, 9, 3, (("torch", 5), ("apt", 4))),)
+    assert image_size.kinds == (KindSize(FileKind.STATIC, 9, 3, (("torch", 5), ("apt", 4))),)
 
 
 def test_a_directory_that_is_nearly_all_one_directory_below_is_reported_by_that_one() -> None:
     files = [Member("opt/venv/lib/torch/a", b"x" * 95), Member("opt/venv/lib/numpy/b", b"x" * 4)]
 
-    found = size(("torch", [*files, Member("usr/c", b"x")]))
+    image_size = size(("torch", [*files, Member("usr/c", b"x")]))
 
-    assert found.folders == (
+    assert image_size.folders == (
         DirectorySize("/opt/venv/lib/torch", 95, 1),
         DirectorySize("/opt/venv/lib/numpy", 4, 1),
         DirectorySize("/usr", 1, 1),
@@ -193,9 +195,9 @@ def test_what_could_still_go_is_weighed_in_its_own_layers_only() -> None:
     torch = LayerContents((LayerFile("/opt/lib/libspare.so.1", 70), LayerFile("/opt/lib/libtorch.so", 5)))
     other = LayerContents((LayerFile("/opt/lib/libspare.so", 900),))
 
-    found = trims_of(choices, [("base", other), ("torch", torch)])
+    trims = trims_of(choices, [("base", other), ("torch", torch)])
 
-    assert found == (
+    assert trims == (
         TrimSize("torch", "libraries", False, 70, 1, "nothing names it"),
         TrimSize("torch", "headers", True, 0, 0, "compilers read them"),
     )

@@ -71,11 +71,11 @@ def test_a_file_is_known_by_its_name_sum_size_and_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "missing"), [("vim", ("vim", "")), ("gcc-12=11.0", ("gcc-12=11.0", "12.2"))]
+    ("package", "missing"), [("vim", ("vim", "")), ("gcc-12=11.0", ("gcc-12=11.0", "12.2"))]
 )
-def test_what_is_not_locked_is_named(tmp_path: Path, asked: str, missing: tuple[str, str]) -> None:
+def test_what_is_not_locked_is_named(tmp_path: Path, package: str, missing: tuple[str, str]) -> None:
     with pytest.raises(NotLocked) as caught:
-        locked(tmp_path).install([asked], on=())
+        locked(tmp_path).install([package], on=())
     assert (caught.value.asked, caught.value.locked) == missing
 
 
@@ -89,12 +89,12 @@ def test_a_need_that_no_package_meets_is_not_locked(tmp_path: Path) -> None:
 
 
 def test_a_later_directory_replaces_packages_and_adds_to_them(tmp_path: Path) -> None:
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    for directory in (ours, theirs):
+    first, later = tmp_path / "ours", tmp_path / "theirs"
+    for directory in (first, later):
         directory.mkdir()
-    locked(ours)
-    locked(theirs, {"openssl": {"Version": "3.0"}, "vim": {}})
-    lock = apt_locks([ours, theirs])["bookworm"]
+    locked(first)
+    locked(later, {"openssl": {"Version": "3.0"}, "vim": {}})
+    lock = apt_locks([first, later])["bookworm"]
     assert [deb.version for deb in lock.install(["openssl"], on=lock.base([]))] == ["3.0"]
     assert names(lock.install(["vim"], on=())) == ["vim"]
 
@@ -119,8 +119,8 @@ def test_what_is_no_package_is_told_with_its_line(tmp_path: Path) -> None:
 def test_a_merge_that_was_not_finished_is_told_with_its_line(tmp_path: Path) -> None:
     lock = locked(tmp_path)
     path = tmp_path / "apt/bookworm.packages"
-    ours, theirs = "Size: 1000\n", "<<<<<<< HEAD\nSize: 999\n=======\nSize: 1000\n>>>>>>> other\n"
-    path.write_text(path.read_text().replace(ours, theirs, 1))
+    line, conflict = "Size: 1000\n", "<<<<<<< HEAD\nSize: 999\n=======\nSize: 1000\n>>>>>>> other\n"
+    path.write_text(path.read_text().replace(line, conflict, 1))
     assert mistake(lock).startswith(f"error: invalid field in a lock\n  --> {path}:4:1\n")
 
 
@@ -163,8 +163,8 @@ def test_locks_that_were_mixed_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_written_is_read_again_and_sorted() -> None:
-    found = [fields for _, fields in stanzas(index())]
-    text = written(reversed(found))
+    packages = [fields for _, fields in stanzas(index())]
+    text = written(reversed(packages))
     assert [fields["Package"] for _, fields in stanzas(text)] == sorted(PACKAGES)
     assert written(fields for _, fields in stanzas(text)) == text
 

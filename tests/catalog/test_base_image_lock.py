@@ -33,8 +33,8 @@ def read(directory: Path, text: str = LOCK) -> BaseLock:
     path = directory / "apt/bases" / file_of(PINNED)
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    [found] = read_locks([directory]).bases.values()
-    return found
+    [lock] = read_locks([directory]).bases.values()
+    return lock
 
 
 def refused(directory: Path, text: str) -> str:
@@ -69,8 +69,8 @@ def test_a_lock_is_found_by_its_base_with_the_digest(tmp_path: Path) -> None:
 
 def test_a_later_directory_replaces_an_earlier_ones_lock(tmp_path: Path) -> None:
     read(tmp_path / "ours")
-    theirs = read(tmp_path / "theirs")
-    assert [*read_locks([tmp_path / "ours", tmp_path / "theirs"]).bases.values()] == [theirs]
+    later = read(tmp_path / "theirs")
+    assert [*read_locks([tmp_path / "ours", tmp_path / "theirs"]).bases.values()] == [later]
 
 
 def test_a_locks_name_has_a_piece_of_the_digest() -> None:
@@ -89,21 +89,21 @@ def test_an_empty_lock_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_step_that_adds_what_is_not_described_is_refused(tmp_path: Path) -> None:
-    found = refused(tmp_path, LOCK.replace("Adds: gcc\n", "Adds: gcc-13\n"))
-    assert "error: a step adds `gcc-13`, but the lock does not describe it\n" in found
-    assert "12.8.1-base-abababab.packages:8:1\n" in found
+    text = refused(tmp_path, LOCK.replace("Adds: gcc\n", "Adds: gcc-13\n"))
+    assert "error: a step adds `gcc-13`, but the lock does not describe it\n" in text
+    assert "12.8.1-base-abababab.packages:8:1\n" in text
 
 
 def test_a_package_without_a_sha256_is_refused(tmp_path: Path) -> None:
-    found = refused(tmp_path, LOCK.replace("SHA256", "SHA1"))
-    assert "error: incomplete package in a lock\n" in found
-    assert "12.8.1-base-abababab.packages:11:1\n" in found
-    assert "a package needs Package, Version, Filename, Size, SHA256" in found
+    text = refused(tmp_path, LOCK.replace("SHA256", "SHA1"))
+    assert "error: incomplete package in a lock\n" in text
+    assert "12.8.1-base-abababab.packages:11:1\n" in text
+    assert "a package needs Package, Version, Filename, Size, SHA256" in text
 
 
 def test_a_package_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    found = refused(tmp_path, LOCK + "\n" + stanza("gcc", {}))
-    assert "error: duplicate package `gcc` in `nvidia-cuda-12.8.1-base-abababab.packages`" in found
+    text = refused(tmp_path, LOCK + "\n" + stanza("gcc", {}))
+    assert "error: duplicate package `gcc` in `nvidia-cuda-12.8.1-base-abababab.packages`" in text
 
 
 def test_a_site_that_is_no_address_is_refused(tmp_path: Path) -> None:

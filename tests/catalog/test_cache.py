@@ -26,14 +26,14 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """One for each time that a catalogue is read anew."""
-    found: list[Path] = []
+    roots_read: list[Path] = []
 
     def load(roots: list[Path], problems: Problems) -> Catalog:
-        found.extend(roots)
+        roots_read.extend(roots)
         return load_catalog(roots, problems)
 
     monkeypatch.setattr(catalogcache, "load_catalog", load)
-    return found
+    return roots_read
 
 
 def take(tree: Tree) -> Catalog:
@@ -42,8 +42,8 @@ def take(tree: Tree) -> Catalog:
 
 
 def kept(cache: Path) -> Path:
-    [found] = cache.iterdir()
-    return found
+    [file] = cache.iterdir()
+    return file
 
 
 def test_it_is_read_once(tree: Tree, cache: Path, reads: list[Path]) -> None:
@@ -57,10 +57,10 @@ def test_it_is_read_once(tree: Tree, cache: Path, reads: list[Path]) -> None:
 def test_what_bakehouse_brings_is_the_same_from_the_cache(cache: Path) -> None:
     roots = [HOME / "recipes"]
     cached_catalog(roots, Problems())
-    found = cached_catalog(roots, Problems())
+    catalog = cached_catalog(roots, Problems())
 
-    assert found == load_catalog(roots)
-    assert found.provided_names == load_catalog(roots).provided_names
+    assert catalog == load_catalog(roots)
+    assert catalog.provided_names == load_catalog(roots).provided_names
 
 
 CHANGES: dict[str, Callable[[Tree], object]] = {
@@ -87,10 +87,10 @@ def test_it_is_read_anew_after_any_change(change: str, tree: Tree, cache: Path, 
     take(tree)
     CHANGES[change](tree)
     problems = Problems()
-    found = cached_catalog([tree.root], problems)
+    catalog = cached_catalog([tree.root], problems)
 
     assert len(reads) == 2
-    assert found == load_catalog([tree.root], Problems())
+    assert catalog == load_catalog([tree.root], Problems())
 
 
 def test_one_with_mistakes_is_not_kept(tree: Tree, cache: Path, reads: list[Path]) -> None:

@@ -26,13 +26,13 @@ def test_releases_are_newest_first_whatever_their_order(empty: Tree) -> None:
     versions = ["2.9.0", "2.10.0", "2.10.0rc1", "2.9.0.post1", "1!0.1"]
     releases = "".join(f'  - version: "{version}"\n' for version in versions)
     empty.component("part", f"summary: A part\nreleases:\n{releases}")
-    found = empty.catalog().components["part"].releases
+    parsed = empty.catalog().components["part"].releases
 
-    assert [one.version for one in found] == ["1!0.1", "2.10.0", "2.10.0rc1", "2.9.0.post1", "2.9.0"]
+    assert [release.version for release in parsed] == ["1!0.1", "2.10.0", "2.10.0rc1", "2.9.0.post1", "2.9.0"]
 
 
 def test_a_variant_says_more_than_its_release_and_that_more_than_the_component(empty: Tree) -> None:
-    found = spec(
+    variant_spec = spec(
         empty,
         """\
 summary: A part
@@ -62,12 +62,19 @@ releases:
 """,
     )
 
-    assert [(one.name, one.specifier) for one in found.requires] == [("part", "==1.*"), ("part", ">0")]
-    assert found.apt == ("one", "two", "three")
-    assert found.environment == {"A": "component", "B": "release", "C": "variant"}
-    assert found.provides == {"cuda": "2", "nccl": "1"}
-    assert (found.facts, found.entrypoint, found.gpu) == ({"make": "two"}, ("b", "c"), True)
-    assert [one.source for one in found.artifacts] == ["https://example.org/new.tgz"]
+    assert [(requirement.name, requirement.specifier) for requirement in variant_spec.requires] == [
+        ("part", "==1.*"),
+        ("part", ">0"),
+    ]
+    assert variant_spec.apt == ("one", "two", "three")
+    assert variant_spec.environment == {"A": "component", "B": "release", "C": "variant"}
+    assert variant_spec.provides == {"cuda": "2", "nccl": "1"}
+    assert (variant_spec.facts, variant_spec.entrypoint, variant_spec.gpu) == (
+        {"make": "two"},
+        ("b", "c"),
+        True,
+    )
+    assert [artifact.source for artifact in variant_spec.artifacts] == ["https://example.org/new.tgz"]
 
 
 @pytest.mark.parametrize(
@@ -84,20 +91,20 @@ releases:
     ],
 )
 def test_a_bare_version_is_that_version_and_what_belongs_to_it(empty: Tree, written: str, meant: str) -> None:
-    found = spec(
+    variant_spec = spec(
         empty, f'summary: A part\nreleases: [{{version: "1", constraints: {{part: "{written}"}}}}]\n'
     )
 
-    assert found.constraints[0].specifier == meant
+    assert variant_spec.constraints[0].specifier == meant
 
 
 @pytest.mark.parametrize("written", ["2.9rc1", "1.0+cpu", ">= x", "==2.9 ==3", "=2.9", "latest", ">2 <3"])
 def test_what_is_no_range_is_refused(written: str, empty: Tree) -> None:
     problems = Problems()
     empty.component("part", COMPONENTS["python"])
-    spot = empty.catalog().components["part"].location
+    location = empty.catalog().components["part"].location
 
-    assert requirement(Scalar("part", spot), Scalar(written, spot), problems) is None
+    assert requirement(Scalar("part", location), Scalar(written, location), problems) is None
     assert problems
 
 
@@ -117,13 +124,13 @@ def test_ranges_hold_as_for_python_packages_with_previews(
     empty: Tree, specifier: str, version: str, holds: bool
 ) -> None:
     text = f'summary: A part\nreleases: [{{version: "1", requires: {{part: "{specifier or "*"}"}}}}]\n'
-    [found] = spec(empty, text).requires
+    [requirement] = spec(empty, text).requires
 
-    assert found.allows(version) is holds
+    assert requirement.allows(version) is holds
 
 
 def test_an_artifact_has_an_address_a_file_and_a_place_to_pin_it(empty: Tree) -> None:
-    found = spec(
+    variant_spec = spec(
         empty,
         f"""\
 summary: A part
@@ -135,7 +142,7 @@ releases:
       smp: {{pypi: "smp==1.7.0", file: smp-1.7.0.whl, sha256: unknown, notes: x, source: y, confidence: low}}
 """,
     )
-    wheel, source, smp = found.artifacts
+    wheel, source, smp = variant_spec.artifacts
 
     assert (wheel.kind, wheel.file, wheel.sha256) == ("url", "torch-2.13.0+cpu-cp311.whl", SHA)
     assert wheel.address == wheel.source == "https://example.org/torch-2.13.0%2Bcpu-cp311.whl?x=1#frag"
@@ -163,9 +170,11 @@ releases:
           tools: {{url: "https://example.org/b.tgz", sha256: {SHA}}}
 """,
     )
-    one, two = (variant.spec.artifacts for variant in empty.catalog().components["part"].releases[0].variants)
+    first, two = (
+        variant.spec.artifacts for variant in empty.catalog().components["part"].releases[0].variants
+    )
 
-    assert [artifact.bytes for artifact in one] == [2861523148, None, None]
+    assert [artifact.bytes for artifact in first] == [2861523148, None, None]
     wheel, source, tools = two
     assert wheel.bytes is None
     assert wheel.size_location
@@ -175,8 +184,8 @@ releases:
 
 
 def unpinned(artifact: Artifact) -> str:
-    spot = artifact.location
-    return spot.text[spot.column - 1 :][: spot.length]
+    location = artifact.location
+    return location.text[location.column - 1 :][: location.length]
 
 
 @pytest.mark.parametrize(
@@ -233,10 +242,14 @@ def test_a_lock_that_is_not_utf8_is_told_when_it_is_needed(tree: Tree) -> None:
 def test_a_later_directory_replaces_a_component_whole(tmp_path: Path, tree: Tree) -> None:
     later = Tree(tmp_path / "later")
     later.component("torch", 'summary: Theirs\nreleases: [{version: "1"}]\n')
-    found = load_catalog([tree.root, later.root]).components
+    components = load_catalog([tree.root, later.root]).components
 
-    assert (found["torch"].summary, found["torch"].template, found["torch"].launchers) == ("Theirs", "", ())
-    assert found["python"].folder == tree.root / "components/python"
+    assert (components["torch"].summary, components["torch"].template, components["torch"].launchers) == (
+        "Theirs",
+        "",
+        (),
+    )
+    assert components["python"].folder == tree.root / "components/python"
 
 
 def test_directories_that_are_nobodys_component_are_left_alone(tree: Tree) -> None:
@@ -257,10 +270,10 @@ def test_a_components_files_are_kept_with_their_names(tree: Tree) -> None:
     tree.write("components/torch/files/bin/tool", "#!/bin/sh\n")
     tree.write("components/torch/files/__pycache__/x.pyc", b"\xff")
     tree.write("components/torch/smoke.py", "")
-    found = tree.catalog().components["torch"]
+    component = tree.catalog().components["torch"]
 
-    assert found.files == {"bin/tool": b"#!/bin/sh\n"}
-    assert found.smoke == tree.root / "components/torch/smoke.py"
+    assert component.files == {"bin/tool": b"#!/bin/sh\n"}
+    assert component.smoke == tree.root / "components/torch/smoke.py"
 
 
 def test_every_name_that_can_be_asked_for_is_known(tree: Tree) -> None:
@@ -268,15 +281,15 @@ def test_every_name_that_can_be_asked_for_is_known(tree: Tree) -> None:
 
 
 def test_what_bakehouse_brings_can_be_read() -> None:
-    found = load_catalog([HOME / "recipes"]).components
+    components = load_catalog([HOME / "recipes"]).components
 
-    assert found["debian"].is_base
-    assert not found["pytorch"].is_base
+    assert components["debian"].is_base
+    assert not components["pytorch"].is_base
 
 
 def test_every_address_that_bakehouse_brings_is_pinned_or_says_where_its_facts_come_from() -> None:
     for component in load_catalog([HOME / "recipes"]).components.values():
         text = (component.folder / "component.yaml").read_text()
         for release in component.releases:
-            for artifact in (one for variant in release.variants for one in variant.spec.artifacts):
+            for artifact in (source for variant in release.variants for source in variant.spec.artifacts):
                 assert artifact.sha256 or "source:" in text, artifact

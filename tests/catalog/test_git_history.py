@@ -19,10 +19,10 @@ files: [{{from: ../../tools/, to: /opt/tools/}}]
 {CODE}"""
 
 
-def git(directory: Path, *words: str, given: bytes = b"") -> str:
+def git(directory: Path, *arguments: str, content: bytes = b"") -> str:
     who = ["-c", "user.name=a", "-c", "user.email=a@example.org", "-c", "commit.gpgsign=false"]
-    command = ["git", "-C", str(directory), *who, *words]
-    return subprocess.run(command, check=True, capture_output=True, input=given).stdout.decode().strip()
+    command = ["git", "-C", str(directory), *who, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, input=content).stdout.decode().strip()
 
 
 @pytest.fixture
@@ -48,33 +48,34 @@ def commit(tree: Tree) -> None:
 
 
 def link(tree: Tree, path: str, target: str) -> None:
-    there = tree.root / path
-    there.parent.mkdir(parents=True, exist_ok=True)
-    there.symlink_to(target)
+    link_path = tree.root / path
+    link_path.parent.mkdir(parents=True, exist_ok=True)
+    link_path.symlink_to(target)
 
 
 def laid_out(tree: Tree, revision: str = "HEAD") -> list[str]:
     """The files and links that the recipes of a commit were read from, beside the components."""
     with git_history.past(project(tree), revision) as then:
         directory = then.recipes["small"].location.path.parent.parent.parent
-        found = (path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())
-        return sorted(path for path in found if not path.endswith("component.yaml"))
+        paths = (path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())
+        return sorted(path for path in paths if not path.endswith("component.yaml"))
 
 
 def forged(tree: Tree, *entries: tuple[str, str, str]) -> str:
     """A commit of entries (mode, name, object) that git itself would not make a tree of."""
     lines = git(tree.root, "ls-tree", "HEAD").splitlines()
-    kept = [(line.split()[0], line.split()[3], line.split()[2]) for line in lines]
+    kept_entries = [(line.split()[0], line.split()[3], line.split()[2]) for line in lines]
     data = b"".join(
-        f"{mode.lstrip('0')} {name}\0".encode() + bytes.fromhex(one) for mode, name, one in (*kept, *entries)
+        f"{mode.lstrip('0')} {name}\0".encode() + bytes.fromhex(digest)
+        for mode, name, digest in (*kept_entries, *entries)
     )
-    named = git(tree.root, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", given=data)
+    named = git(tree.root, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", content=data)
     return git(tree.root, "commit-tree", named, "-m", "forged")
 
 
 def written(tree: Tree, text: str) -> str:
     """An object that holds a text."""
-    return git(tree.root, "hash-object", "-w", "--stdin", given=text.encode())
+    return git(tree.root, "hash-object", "-w", "--stdin", content=text.encode())
 
 
 def test_the_recipes_are_those_of_the_commit(repository: Tree) -> None:
@@ -83,7 +84,7 @@ def test_the_recipes_are_those_of_the_commit(repository: Tree) -> None:
         assert sorted(then.catalog.components) == sorted(COMPONENTS)
 
 
-def asked(tree: Tree, revision: str) -> str:
+def message_of(tree: Tree, revision: str) -> str:
     with pytest.raises(UsageError) as caught, git_history.past(project(tree), revision):
         pass
     return caught.value.diagnostics[0].message
@@ -103,18 +104,18 @@ def test_directories_outside_the_repository_are_taken_as_they_are(
 
 @pytest.mark.parametrize("revision", ["nope", "--all"])
 def test_a_commit_that_does_not_exist_is_told(repository: Tree, revision: str) -> None:
-    assert asked(repository, revision) == f"commit `{revision}` does not exist"
+    assert message_of(repository, revision) == f"commit `{revision}` does not exist"
 
 
 def test_recipes_that_can_not_be_read_are_told_with_the_commit(repository: Tree) -> None:
     repository.write("mine/images/small.yaml", "summary: [")
     git(repository.root, "commit", "--quiet", "-am", "broken")
 
-    assert asked(repository, "HEAD") == "cannot read the recipes of `HEAD`: this is not YAML"
+    assert message_of(repository, "HEAD") == "cannot read the recipes of `HEAD`: this is not YAML"
 
 
 def test_a_directory_without_git_is_told(tree: Tree) -> None:
-    assert asked(tree, "HEAD").startswith("git cannot read")
+    assert message_of(tree, "HEAD").startswith("git cannot read")
 
 
 def test_mistakes_of_a_commit_are_placed_as_git_names_the_file(repository: Tree) -> None:
@@ -123,8 +124,8 @@ def test_mistakes_of_a_commit_are_placed_as_git_names_the_file(repository: Tree)
 
     with pytest.raises(UsageError) as caught, git_history.past(project(repository), "HEAD"):
         pass
-    spot = caught.value.diagnostics[0].location
-    assert str(spot and spot.path) == "HEAD:mine/images/small.yaml"
+    location = caught.value.diagnostics[0].location
+    assert str(location and location.path) == "HEAD:mine/images/small.yaml"
 
 
 @pytest.mark.parametrize("target", ["/etc/hostname", "/", "../../../../..", "../../../../../outside"])
@@ -178,7 +179,7 @@ def test_a_forged_tree_writes_nothing_beside_its_directory(
     repository.write("mine/images/small.yaml", IMAGE + "files: [{from: ../../, to: /all/}]\n")
     commit(repository)
     evil = written(repository, "evil")
-    directory = git(repository.root, "mktree", given=f"100644 blob {evil}\tevil\n".encode())
+    directory = git(repository.root, "mktree", content=f"100644 blob {evil}\tevil\n".encode())
     link_out = ("120000", "link", written(repository, ".."))
     revision = forged(repository, ("40000", "..", directory), link_out, ("40000", "link", directory))
 
@@ -199,9 +200,9 @@ def test_recipes_are_read_with_code_files_and_requirements_that_lie_elsewhere(re
 
     with git_history.past(project(repository), "HEAD") as then:
         content = then.recipes["small"].content
-        assert [one.target for one in content.code] == ["/opt/ml/code/train.py"]
-        assert [one.target for one in content.files] == ["/opt/tools/deep/tool"]
-        assert [one.name for one in content.packages] == ["numpy"]
+        assert [file.target for file in content.code] == ["/opt/ml/code/train.py"]
+        assert [file.target for file in content.files] == ["/opt/tools/deep/tool"]
+        assert [package.name for package in content.packages] == ["numpy"]
 
 
 def test_what_no_recipe_is_read_from_is_not_copied(repository: Tree) -> None:
@@ -221,7 +222,7 @@ def test_code_behind_a_link_is_read_from_where_it_leads(repository: Tree) -> Non
     commit(repository)
 
     with git_history.past(project(repository), "HEAD") as then:
-        assert [one.target for one in then.recipes["small"].content.code] == ["/opt/ml/code/train.py"]
+        assert [file.target for file in then.recipes["small"].content.code] == ["/opt/ml/code/train.py"]
 
 
 def test_a_matrixs_variable_in_a_path_can_stand_for_any_directory(repository: Tree) -> None:
@@ -254,7 +255,7 @@ def test_programs_stay_executable(repository: Tree) -> None:
     commit(repository)
 
     with git_history.past(project(repository), "HEAD") as then:
-        assert [one.is_executable for one in then.recipes["small"].content.files] == [True, False]
+        assert [file.is_executable for file in then.recipes["small"].content.files] == [True, False]
 
 
 def test_a_lock_that_was_old_is_no_mistake(repository: Tree) -> None:
@@ -292,4 +293,4 @@ def test_a_git_that_hangs_is_told(repository: Tree, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("PATH", f"{repository.root}/bin{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(git_history, "_SECONDS", 0.05)
 
-    assert asked(repository, "HEAD") == f"git did not read `{repository.root}` within 0.05 s"
+    assert message_of(repository, "HEAD") == f"git did not read `{repository.root}` within 0.05 s"

@@ -12,10 +12,10 @@ AMPERE = InstanceGpus("ml.p4d.24xlarge", gpu=True, architecture="8.0")
 
 
 def test_the_committed_table_is_the_catalogues(request: pytest.FixtureRequest) -> None:
-    found = gpus_text(open_workspace().catalog)
+    text = gpus_text(open_workspace().catalog)
     if request.config.getoption("--update-snapshots"):
-        FILE.write_text(found, encoding="utf-8")
-    assert FILE.read_text(encoding="utf-8") == found
+        FILE.write_text(text, encoding="utf-8")
+    assert FILE.read_text(encoding="utf-8") == text
 
 
 def test_what_is_known_of_a_type() -> None:
@@ -26,7 +26,7 @@ def test_what_is_known_of_a_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told", "hint"),
+    ("name", "message", "hint"),
     [
         ("ml.p4d.24xlagre", "unknown instance type `ml.p4d.24xlagre`", "did you mean `ml.p4d.24xlarge`?"),
         ("x", "unknown instance type `x`", "name an image; `bake list` lists them"),
@@ -52,10 +52,10 @@ def test_what_is_known_of_a_type() -> None:
         ),
     ],
 )
-def test_types_that_no_image_is_for(name: str, told: str, hint: str) -> None:
+def test_types_that_no_image_is_for(name: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_gpus(name)
-    assert caught.value.diagnostics == (Diagnostic(told, hint=hint),)
+    assert caught.value.diagnostics == (Diagnostic(message, hint=hint),)
 
 
 @pytest.mark.parametrize("ranges", ["", ">=7.5", ">=5.0,<10", "==8.0.*", ">7.5,<=8.0,!=8.6"])
@@ -65,25 +65,31 @@ def test_gpus_that_an_image_has_code_for(ranges: str) -> None:
 
 @pytest.mark.parametrize("ranges", [">=8.6", ">=3.5,<8", "==7.5.*", "!=8.0", ">8.0", "<=7.5", ">=10"])
 def test_gpus_that_an_image_has_no_code_for(ranges: str) -> None:
-    told = f"has code for GPUs of architecture {ranges}, but `ml.p4d.24xlarge` has 8.0"
-    assert AMPERE.unfit(gpu=True, architecture=ranges) == told
+    message = f"has code for GPUs of architecture {ranges}, but `ml.p4d.24xlarge` has 8.0"
+    assert AMPERE.unfit(gpu=True, architecture=ranges) == message
 
 
 @pytest.mark.parametrize("sign", ["", ">", ">=", "<", "<=", "==", "!=", "~="])
 def test_ranges_are_read_as_packaging_reads_them(sign: str) -> None:
     """The look-up has no time for packaging, and what is checked before a job is sent has to say the same."""
     architectures = ["3.7", "7.0", "7.5", "8.0", "8.6", "8.9", "9.0", "10.0", "10.3", "12"]
-    bounds = [f"{sign}{one}" for one in architectures if sign and not (sign == "~=" and "." not in one)] or [
-        ""
-    ]
+    bounds = [
+        f"{sign}{architecture}"
+        for architecture in architectures
+        if sign and not (sign == "~=" and "." not in architecture)
+    ] or [""]
     if sign in ("==", "!="):
         bounds += ["==8.*", "!=8.*", "==8.0.*", "!=8.6.*"]
-    ranges = [*bounds, *(f"{one},<10" for one in bounds if one), *(f">=7.5, {one}" for one in bounds if one)]
+    ranges = [
+        *bounds,
+        *(f"{bound},<10" for bound in bounds if bound),
+        *(f">=7.5, {bound}" for bound in bounds if bound),
+    ]
     differing = [
-        (has, one)
+        (has, specifier)
         for has in architectures
-        for one in ranges
-        if is_within(has, one) != SpecifierSet(one).contains(has)
+        for specifier in ranges
+        if is_within(has, specifier) != SpecifierSet(specifier).contains(has)
     ]
     assert differing == []
 

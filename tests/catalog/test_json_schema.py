@@ -92,9 +92,9 @@ def test_a_mistake_of_shape_is_seen(path: Path, empty: Tree) -> None:
         is_seen = bool(complaints(path.read_bytes(), kind(path)))
     except yaml.YAMLError:
         return
-    told = mistakes_of_shape(path.read_bytes(), kind(path), empty)
+    messages = mistakes_of_shape(path.read_bytes(), kind(path), empty)
 
-    assert is_seen >= bool(told), told
+    assert is_seen >= bool(messages), messages
 
 
 @pytest.mark.parametrize("name", ["component", "recipe"])
@@ -102,16 +102,16 @@ def test_whatever_is_written_both_say_the_same_of_its_shape(name: str, empty: Tr
     """In 300 damaged files no mistake of shape is missed, and nothing is refused that would be read."""
     random = Random(name)
     whole = yaml.safe_load(RICH if name == "recipe" else PART)
-    seen = {"refused": 0, "taken": 0}
+    counts = {"refused": 0, "taken": 0}
     for _ in range(300):
         data = json.dumps(damaged(whole, random, random.choice([0.01, 0.03, 0.1]))).encode()
         refused = complaints(data, name)
-        told = mistakes(data, name, empty)
-        shapes = [one for one in told if is_of_shape(one)]
+        messages = mistakes(data, name, empty)
+        shapes = [message for message in messages if is_of_shape(message)]
         assert bool(refused) >= bool(shapes), (data, shapes)
-        assert bool(told) >= bool(refused), (data, refused)
-        seen["refused" if refused else "taken"] += 1
-    assert min(seen.values()) > 30, seen
+        assert bool(messages) >= bool(refused), (data, refused)
+        counts["refused" if refused else "taken"] += 1
+    assert min(counts.values()) > 30, counts
 
 
 def test_a_matrix_and_variants_for_each_value_are_taken() -> None:
@@ -149,23 +149,29 @@ releases:
 
 
 def mistakes_of_shape(data: bytes, name: str, tree: Tree) -> list[str]:
-    return [one for one in mistakes(data, name, tree) if is_of_shape(one)]
+    return [message for message in mistakes(data, name, tree) if is_of_shape(message)]
 
 
 def is_of_shape(message: str) -> bool:
-    return any(words in message for words in ABOUT_SHAPES) and not any(words in message for words in NOT_SEEN)
+    return any(phrase in message for phrase in ABOUT_SHAPES) and not any(
+        phrase in message for phrase in NOT_SEEN
+    )
 
 
 def mistakes(data: bytes, name: str, tree: Tree) -> list[str]:
     """What Bakehouse says of one file, beside a small catalogue."""
-    for one in ("debian", "python"):
-        tree.component(one, COMPONENTS[one])
+    for component in ("debian", "python"):
+        tree.component(component, COMPONENTS[component])
     tree.image(IMAGE if name == "component" else data.decode(errors="surrogateescape"))
     if name == "component":
         tree.write("components/part/component.yaml", data)
     try:
         load_recipes([tree.root], load_catalog([tree.root]))
     except RecipeError as error:
-        places = {"component.yaml", "small.yaml"}
-        return [one.message for one in error.diagnostics if one.location and one.location.path.name in places]
+        names = {"component.yaml", "small.yaml"}
+        return [
+            diagnostic.message
+            for diagnostic in error.diagnostics
+            if diagnostic.location and diagnostic.location.path.name in names
+        ]
     return []

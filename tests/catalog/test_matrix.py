@@ -40,7 +40,7 @@ def test_each_gives_a_variant_for_every_value(tree: Tree) -> None:
     tree.component("torch", TORCH)
     [release] = tree.catalog().components["torch"].releases
 
-    assert [(one.name, one.spec.requires[0].specifier) for one in release.variants] == [
+    assert [(variant.name, variant.spec.requires[0].specifier) for variant in release.variants] == [
         ("cpu-py311", "==3.11.*"),
         ("cpu-py312", "==3.12.*"),
     ]
@@ -50,7 +50,7 @@ def test_a_recipe_gives_an_image_for_every_cell(tree: Tree) -> None:
     tree.component("torch", TORCH)
     tree.image(MATRIX)
 
-    assert {name: one.summary for name, one in tree.recipes().items()} == {
+    assert {name: recipe.summary for name, recipe in tree.recipes().items()} == {
         "small-py311": "For Python 3.11",
         "small-py312": "For Python 3.12",
     }
@@ -69,9 +69,9 @@ def test_a_value_is_shown_where_it_stands(tree: Tree) -> None:
     tree.component("torch", TORCH)
     tree.image(MATRIX)
 
-    asked = {one.name: one for one in tree.recipes()["small-py312"].components}
+    components = {component.name: component for component in tree.recipes()["small-py312"].components}
 
-    assert (asked["python"].location.line, asked["python"].location.column) == (4, 20)
+    assert (components["python"].location.line, components["python"].location.column) == (4, 20)
 
 
 def test_axes_multiply_and_their_items_may_set_several_variables(tree: Tree) -> None:
@@ -110,7 +110,7 @@ def test_images_that_are_not_committed_are_known(tree: Tree) -> None:
     tree.component("torch", TORCH)
     tree.image(MATRIX + 'commit: ["*-py312"]\n')
 
-    assert {name: one.is_committed for name, one in tree.recipes().items()} == {
+    assert {name: recipe.is_committed for name, recipe in tree.recipes().items()} == {
         "small-py311": False,
         "small-py312": True,
     }
@@ -134,7 +134,7 @@ def test_a_text_without_a_dollar_is_itself(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("axes", "told"),
+    ("axes", "message"),
     [
         ("  a: x\n  b: [y]\n", "axis `a` must be a list of values"),
         ("  a: []\n  b: [y]\n", "axis `a` must be a list of values"),
@@ -155,12 +155,14 @@ def test_a_text_without_a_dollar_is_itself(text: str) -> None:
         ),
     ],
 )
-def test_mistakes_in_a_matrix_are_told(tree: Tree, axes: str, told: str) -> None:
+def test_mistakes_in_a_matrix_are_told(tree: Tree, axes: str, message: str) -> None:
     with pytest.raises(RecipeError) as caught:
         matrix(tree, axes)
 
-    assert any(one.message.startswith(told) for one in caught.value.diagnostics), caught.value
-    assert all(one.location for one in caught.value.diagnostics)
+    assert any(diagnostic.message.startswith(message) for diagnostic in caught.value.diagnostics), (
+        caught.value
+    )
+    assert all(diagnostic.location for diagnostic in caught.value.diagnostics)
 
 
 def test_a_mistake_that_all_cells_have_is_told_once(tree: Tree) -> None:
@@ -169,7 +171,9 @@ def test_a_mistake_that_all_cells_have_is_told_once(tree: Tree) -> None:
     with pytest.raises(RecipeError) as caught:
         tree.recipes()
 
-    assert [one.message for one in caught.value.diagnostics] == ["unknown key `colour` in image `small`"]
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+        "unknown key `colour` in image `small`"
+    ]
 
 
 def test_an_unknown_filter_is_told(tree: Tree) -> None:

@@ -37,17 +37,17 @@ def own(empty: Tree) -> Tree:
 
 
 def test_settings_are_found_from_a_directory_below(own: Tree) -> None:
-    found = project.find(own.root / "src" / "deep" / "er", {})
+    settings = project.find(own.root / "src" / "deep" / "er", {})
 
-    assert found.root == own.root
-    assert found.recipe_roots == (HOME / "recipes", own.root / "recipes", own.root / "more")
-    assert (found.registry, found.region, found.repository_prefix) == ("ecr", "eu-west-1", "team")
-    assert (found.mirrors, found.ca, found.registry_port) == (
+    assert settings.root == own.root
+    assert settings.recipe_roots == (HOME / "recipes", own.root / "recipes", own.root / "more")
+    assert (settings.registry, settings.region, settings.repository_prefix) == ("ecr", "eu-west-1", "team")
+    assert (settings.mirrors, settings.ca, settings.registry_port) == (
         (str(own.root / "wheels"),),
         own.root / "ca.pem",
         5055,
     )
-    assert (found.images, found.state) == (own.root / "images", own.root / "build")
+    assert (settings.images, settings.state) == (own.root / "images", own.root / "build")
 
 
 @pytest.mark.parametrize(
@@ -83,11 +83,11 @@ def test_a_project_without_our_table_is_passed_over(own: Tree) -> None:
 
 
 def test_outside_of_any_project_it_is_bakehouse_itself(empty: Tree) -> None:
-    found = project.find(empty.root, {})
+    settings = project.find(empty.root, {})
 
-    assert (found.root, found.recipe_roots) == (HOME, (HOME / "recipes",))
-    assert (found.registry, found.region, found.mirrors, found.ca) == ("local", None, (), None)
-    assert found.registry_port == 5050
+    assert (settings.root, settings.recipe_roots) == (HOME, (HOME / "recipes",))
+    assert (settings.registry, settings.region, settings.mirrors, settings.ca) == ("local", None, (), None)
+    assert settings.registry_port == 5050
 
 
 def test_an_empty_table_is_a_project(empty: Tree) -> None:
@@ -103,14 +103,14 @@ def test_the_environment_wins_over_the_file(own: Tree) -> None:
         "BAKEHOUSE_CA": "/etc/own.pem",
         "BAKEHOUSE_MIRRORS": "/mnt/a  https://mirror.example.org/b",
     }
-    found = project.find(own.root, variables)
+    settings = project.find(own.root, variables)
 
-    assert (found.registry, found.registry_port, found.ca) == (
+    assert (settings.registry, settings.registry_port, settings.ca) == (
         "registry.example.org",
         6000,
         Path("/etc/own.pem"),
     )
-    assert found.mirrors == (str(own.root / "wheels"), "/mnt/a", "https://mirror.example.org/b")
+    assert settings.mirrors == (str(own.root / "wheels"), "/mnt/a", "https://mirror.example.org/b")
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_a_port_from_the_environment_is_checked(text: str, empty: Tree) -> None:
 
 
 def test_an_empty_variable_is_none(empty: Tree) -> None:
-    found = project.find(empty.root, {"BAKEHOUSE_REGISTRY_PORT": "", "BAKEHOUSE_CA": ""})
+    settings = project.find(empty.root, {"BAKEHOUSE_REGISTRY_PORT": "", "BAKEHOUSE_CA": ""})
 
-    assert (found.registry_port, found.ca) == (5050, None)
+    assert (settings.registry_port, settings.ca) == (5050, None)
 
 
 @pytest.mark.parametrize(
@@ -181,13 +181,13 @@ def test_own_recipes_lie_over_the_catalogue_that_bakehouse_brings(own: Tree) -> 
     own.write("recipes/images/mpi-cpu.yaml", 'summary: Ours\nbase: {debian: "12"}\ncomponents: {ours: "*"}\n')
     own.write("recipes/components/ours/component.yaml", 'summary: Ours\nreleases: [{version: "1"}]\n')
     own.write("more/components/python/component.yaml", COMPONENTS["python"].replace("3.12", "3.99"))
-    found = project.find(own.root / "src", {})
-    catalog = load_catalog(found.recipe_roots)
-    recipes = load_recipes(found.recipe_roots, catalog)
+    settings = project.find(own.root / "src", {})
+    catalog = load_catalog(settings.recipe_roots)
+    recipes = load_recipes(settings.recipe_roots, catalog)
 
     assert recipes["mpi-cpu"].summary == "Ours"
-    assert [one.name for one in recipes["mpi-cpu"].components] == ["ours"]
-    assert [one.version for one in catalog.components["python"].releases] == ["3.99", "3.11"]
+    assert [component.name for component in recipes["mpi-cpu"].components] == ["ours"]
+    assert [release.version for release in catalog.components["python"].releases] == ["3.99", "3.11"]
     assert {"ours", "pytorch", "sshd"} <= catalog.components.keys()
 
 

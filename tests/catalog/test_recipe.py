@@ -32,25 +32,28 @@ def refusal(tree: Tree, text: str) -> str:
 
 
 def test_a_recipe_says_what_an_image_is_made_of(tree: Tree) -> None:
-    found = read(
+    recipe = read(
         tree,
         'status: frozen\ncomponents: {python: "3.11", torch: "*"}\n'
         'variants: {torch: "cpu-*"}\nexclude: [python]\n',
     )
 
-    assert (found.name, found.summary, found.status) == ("small", "A small image", "frozen")
-    assert (found.base.name, found.base.specifier) == ("debian", "==12.*")
-    assert [(one.name, one.specifier) for one in found.components] == [("python", "==3.11.*"), ("torch", "")]
-    assert found.variants["torch"].text == "cpu-*"
-    assert found.exclude == {"python"}
-    assert found.content == Content()
+    assert (recipe.name, recipe.summary, recipe.status) == ("small", "A small image", "frozen")
+    assert (recipe.base.name, recipe.base.specifier) == ("debian", "==12.*")
+    assert [(component.name, component.specifier) for component in recipe.components] == [
+        ("python", "==3.11.*"),
+        ("torch", ""),
+    ]
+    assert recipe.variants["torch"].text == "cpu-*"
+    assert recipe.exclude == {"python"}
+    assert recipe.content == Content()
 
 
 def test_a_base_of_any_version_is_named_alone(tree: Tree) -> None:
     tree.image("summary: x\nbase: debian\n")
-    found = tree.recipes()["small"].base
+    base = tree.recipes()["small"].base
 
-    assert (found.name, found.specifier) == ("debian", "")
+    assert (base.name, base.specifier) == ("debian", "")
 
 
 def test_root_may_be_named_as_the_user(tree: Tree) -> None:
@@ -63,13 +66,13 @@ def test_own_files_keep_their_bytes_and_mode(tree: Tree) -> None:
     tree.write("images/data/sub/é", "e")
     tree.write("images/data/__pycache__/x.pyc", "")
     tree.write("images/run.sh", "#!/bin/sh\n").chmod(0o755)
-    found = content(
+    own = content(
         tree,
         "files:\n- {from: data/, to: /opt/data}\n- {from: run.sh, to: /usr/local/bin/}\n"
         "- {from: run.sh, to: /opt/start}\n",
     )
 
-    assert [(one.target, one.content, one.is_executable) for one in found.files] == [
+    assert [(file.target, file.content, file.is_executable) for file in own.files] == [
         ("/opt/data/a b.bin", b"\x00\xff", False),
         ("/opt/data/sub/é", b"e", False),
         ("/usr/local/bin/run.sh", b"#!/bin/sh\n", True),
@@ -80,10 +83,10 @@ def test_own_files_keep_their_bytes_and_mode(tree: Tree) -> None:
 def test_training_code_lies_where_sagemaker_looks(tree: Tree) -> None:
     tree.write("images/src/train.py", "pass\n")
     tree.write("images/src/lib/model.py", "pass\n")
-    found = content(tree, "code: {directory: src, entry_point: lib/model.py}\n")
+    own = content(tree, "code: {directory: src, entry_point: lib/model.py}\n")
 
-    assert [one.target for one in found.code] == ["/opt/ml/code/lib/model.py", "/opt/ml/code/train.py"]
-    assert found.entry_point == "lib/model.py"
+    assert [file.target for file in own.code] == ["/opt/ml/code/lib/model.py", "/opt/ml/code/train.py"]
+    assert own.entry_point == "lib/model.py"
 
 
 def test_code_and_files_must_not_meet(tree: Tree) -> None:
@@ -129,23 +132,23 @@ def test_the_whole_machine_is_not_read(tree: Tree) -> None:
 
 def test_a_lock_may_be_the_requirements_themselves(tree: Tree) -> None:
     tree.write("images/own.lock", f"numpy==2.0 --hash=sha256:{SHA}  # numpy-2.0.whl 10\n")
-    found = read(tree, "requirements: own.lock\n")
+    recipe = read(tree, "requirements: own.lock\n")
 
-    assert [one.name for one in found.content.packages] == ["numpy"]
-    assert found.requirements is None
+    assert [package.name for package in recipe.content.packages] == ["numpy"]
+    assert recipe.requirements is None
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_requirements_are_installed_from_their_lock(tree: Tree, end: str) -> None:
-    given = tree.write("images/requirements.txt", "numpy\n")
-    first = f"# of requirements.txt sha256:{sha256(given.read_bytes()).hexdigest()}"
+    requirements = tree.write("images/requirements.txt", "numpy\n")
+    first = f"# of requirements.txt sha256:{sha256(requirements.read_bytes()).hexdigest()}"
     tree.write(
         "images/requirements.txt.lock", f"{first}{end}numpy==2.0 --hash=sha256:{SHA}  # numpy-2.0.whl 10{end}"
     )
-    found = read(tree, "requirements: requirements.txt\n")
+    recipe = read(tree, "requirements: requirements.txt\n")
 
-    assert [one.version for one in found.content.packages] == ["2.0"]
-    assert found.requirements == given
+    assert [package.version for package in recipe.content.packages] == ["2.0"]
+    assert recipe.requirements == requirements
 
 
 def test_apt_packages_are_sorted_and_may_have_versions(tree: Tree) -> None:
@@ -157,12 +160,12 @@ def test_apt_packages_are_sorted_and_may_have_versions(tree: Tree) -> None:
 
 
 def test_environment_and_steps_are_kept_as_written(tree: Tree) -> None:
-    found = content(
+    own = content(
         tree, 'environment: {A: "1", B: " $HOME\\t\\"x\\" "}\nrun:\n- echo a\n- |\n  echo b\n  echo c\n'
     )
 
-    assert found.environment == (("A", "1"), ("B", ' $HOME\t"x" '))
-    assert found.run == ("echo a", "echo b\necho c\n")
+    assert own.environment == (("A", "1"), ("B", ' $HOME\t"x" '))
+    assert own.run == ("echo a", "echo b\necho c\n")
 
 
 @pytest.mark.parametrize(
@@ -205,10 +208,10 @@ def test_a_later_directory_replaces_a_recipe_whole(tmp_path: Path, tree: Tree) -
     later = Tree(tmp_path / "later")
     later.image("summary: Theirs\nbase: debian\n")
     later.image("summary: New\nbase: debian\n", "new")
-    found = load_recipes([tree.root, later.root], tree.catalog())
+    recipes = load_recipes([tree.root, later.root], tree.catalog())
 
-    assert (found["small"].summary, found["small"].components) == ("Theirs", ())
-    assert found["new"].summary == "New"
+    assert (recipes["small"].summary, recipes["small"].components) == ("Theirs", ())
+    assert recipes["new"].summary == "New"
 
 
 def test_what_bakehouse_brings_can_be_read() -> None:
@@ -220,9 +223,9 @@ def test_what_bakehouse_brings_can_be_read() -> None:
 
 
 def test_required_checks_are_jobs_or_what_components_answer(tree: Tree) -> None:
-    found = read(tree, "required: [gpu, nccl_all_reduce, gpu, components.pytorch.computes_on_gpu]\n")
+    recipe = read(tree, "required: [gpu, nccl_all_reduce, gpu, components.pytorch.computes_on_gpu]\n")
 
-    assert found.required == ("gpu", "nccl_all_reduce", "components.pytorch.computes_on_gpu")
+    assert recipe.required == ("gpu", "nccl_all_reduce", "components.pytorch.computes_on_gpu")
 
 
 def test_a_required_check_that_there_is_not_is_refused(tree: Tree) -> None:

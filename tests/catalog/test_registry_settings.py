@@ -73,7 +73,7 @@ def test_the_account_is_that_of_the_role(empty: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("lines", "spot", "message", "hint"),
+    ("lines", "position", "message", "hint"),
     [
         ("regoins = []", (4, 1), "unknown key `regoins` in [{}]", "did you mean `regions`?"),
         (
@@ -131,26 +131,26 @@ def test_the_account_is_that_of_the_role(empty: Tree) -> None:
     ],
 )
 def test_a_mistake_is_told_at_its_place(
-    lines: str, spot: tuple[int, int], message: str, hint: str, empty: Tree
+    lines: str, position: tuple[int, int], message: str, hint: str, empty: Tree
 ) -> None:
     start = '[tool.bakehouse.registries.team]\naccount = "123456789012"\nregions = ["eu-west-1"]\n'
     with pytest.raises(RecipeError) as caught:
         read(empty, f"{start}{lines}\n")
 
-    told = caught.value.diagnostics[0]
-    assert (told.message, told.hint) == (message.format("tool.bakehouse.registries.team"), hint)
-    assert told.location
-    assert (told.location.line, told.location.column) == spot
+    diagnostic = caught.value.diagnostics[0]
+    assert (diagnostic.message, diagnostic.hint) == (message.format("tool.bakehouse.registries.team"), hint)
+    assert diagnostic.location
+    assert (diagnostic.location.line, diagnostic.location.column) == position
 
 
 def test_a_table_that_names_no_registry(empty: Tree) -> None:
     with pytest.raises(RecipeError) as caught:
         read(empty, '[tool.bakehouse.registries.team]\nprefix = "team"\n')
 
-    [told] = caught.value.diagnostics
-    assert told.message == "[tool.bakehouse.registries.team] needs `account`, `role` or `host`"
-    assert told.location
-    assert (told.location.line, told.location.column) == (1, 28)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "[tool.bakehouse.registries.team] needs `account`, `role` or `host`"
+    assert diagnostic.location
+    assert (diagnostic.location.line, diagnostic.location.column) == (1, 28)
 
 
 @pytest.mark.parametrize("name", ["local", "ecr", "Team", "a.b"])
@@ -183,9 +183,9 @@ def test_a_lifecycle_policy_may_expire_untagged_images_alone(empty: Tree) -> Non
 def test_the_settings_in_the_docs_are_read(empty: Tree) -> None:
     text = (HOME / "docs/how-to/use-ecr.md").read_text()
     [block] = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
-    found = read(empty, block)
+    registries = read(empty, block)
 
-    assert found["team"].regions == ("eu-west-1", "us-east-1")
-    assert found["own"].host == "registry.example.com:5000"
+    assert registries["team"].regions == ("eu-west-1", "us-east-1")
+    assert registries["own"].host == "registry.example.com:5000"
     documented = set(re.findall(r"(?m)^(\w+) = ", block))
     assert documented == {*KEYS, *CREATE} - {"create", "lifecycle"}

@@ -8,15 +8,15 @@ from tests.conftest import IMAGE, Tree
 def test_a_budget_is_read_with_its_place(tree: Tree) -> None:
     tree.image(IMAGE + "budget: {torch: 700 MB, image: 1.25 GB, apt: 90kB, debian: 60.5 MB}\n")
 
-    found = tree.one().budgets
+    budgets = tree.one().budgets
 
-    assert [(one.name, one.bytes, one.written) for one in found] == [
+    assert [(budget.name, budget.bytes, budget.written) for budget in budgets] == [
         ("torch", 700_000_000, "700 MB"),
         ("image", 1_250_000_000, "1.25 GB"),
         ("apt", 90_000, "90kB"),
         ("debian", 60_500_000, "60.5 MB"),
     ]
-    assert (found[1].location.line, found[1].location.column) == (5, 32)
+    assert (budgets[1].location.line, budgets[1].location.column) == (5, 32)
 
 
 @pytest.mark.parametrize("budget", ["", "budget: {torch: 700 MB}\n", "budget: {torch: 1 kB, image: 2 kB}\n"])

@@ -105,13 +105,13 @@ def test_no_part_for_gpus_goes_without_libraries_or_cuda_headers_by_itself() -> 
         if variant.spec.gpu
     ]
     taken = [
-        one.trim
+        choice.trim
         for spec in specs
-        for one in trim_choices(spec.trims.values(), None, gpu=True)
-        if one.is_taken
+        for choice in trim_choices(spec.trims.values(), None, gpu=True)
+        if choice.is_taken
     ]
-    assert {one.kind for one in taken} <= {"headers", "documentation", "tools"}
-    assert not [path for one in taken for path in one.files if ".so" in path]
+    assert {trim.kind for trim in taken} <= {"headers", "documentation", "tools"}
+    assert not [path for trim in taken for path in trim.files if ".so" in path]
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_pattern_means_the_paths_that_the_build_drops(pattern: str, path: str,
 
 
 @pytest.mark.parametrize(
-    ("words", "left"),
+    ("arguments", "left"),
     [
         (["opt/include"], ["opt/lib/libtorch.so"]),
         (["opt/include", "!opt/lib/libdev*.a"], ["opt/lib/libdevice.a", "opt/lib/libtorch.so"]),
@@ -145,7 +145,7 @@ def test_a_pattern_means_the_paths_that_the_build_drops(pattern: str, path: str,
     ],
 )
 def test_a_layer_has_what_is_not_dropped_and_the_static_libraries_that_are_kept(
-    tmp_path: Path, words: list[str], left: list[str]
+    tmp_path: Path, arguments: list[str], left: list[str]
 ) -> None:
     out = tmp_path / "out"
     for name in ("include/a.h", "lib/libdevice.a", "lib/libmuch.a", "lib/libtorch.so"):
@@ -157,11 +157,13 @@ def test_a_layer_has_what_is_not_dropped_and_the_static_libraries_that_are_kept(
     program.write_text(text.replace('Path("/out")', f"Path({str(out)!r})"))
 
     subprocess.run(
-        [sys.executable, program, "torch", *words], check=True, env={**os.environ, "SOURCE_DATE_EPOCH": "1"}
+        [sys.executable, program, "torch", *arguments],
+        check=True,
+        env={**os.environ, "SOURCE_DATE_EPOCH": "1"},
     )
 
-    found = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
-    assert found == [*left, "usr/share/bakehouse/torch"]
+    paths = sorted(str(path.relative_to(out)) for path in out.rglob("*") if path.is_file())
+    assert paths == [*left, "usr/share/bakehouse/torch"]
 
 
 def test_evidence_is_from_cpus_where_nobody_says_more() -> None:

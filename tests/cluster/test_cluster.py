@@ -169,10 +169,10 @@ def test_hosts_are_dealt_to_groups_at_random_and_the_same_way_for_a_seed() -> No
 def test_each_host_gets_its_group_and_all_others() -> None:
     job = replace(JOB, groups=GROUPS, seed=3)
     [trainer] = job.hosts_by_group["dnn"]
-    told = json.loads(input_files(job, trainer)["/opt/ml/input/config/resourceconfig.json"])
+    document = json.loads(input_files(job, trainer)["/opt/ml/input/config/resourceconfig.json"])
 
-    assert (told["current_group_name"], told["current_instance_type"]) == ("dnn", "ml.p4d.24xlarge")
-    assert {one["instance_group_name"]: tuple(one["hosts"]) for one in told["instance_groups"]} == (
+    assert (document["current_group_name"], document["current_instance_type"]) == ("dnn", "ml.p4d.24xlarge")
+    assert {group["instance_group_name"]: tuple(group["hosts"]) for group in document["instance_groups"]} == (
         job.hosts_by_group
     )
 
@@ -234,15 +234,15 @@ def test_a_host_that_is_killed_gives_the_others_their_time_to_notice(tmp_path: P
 
 
 def test_what_hosts_print_is_heard_with_their_names(tmp_path: Path) -> None:
-    heard: list[tuple[str, bytes]] = []
+    output: list[tuple[str, bytes]] = []
     cluster.run(
         FakeEngine(lambda spec: Run(prints=f"I am {spec.hostname}\n")),
         JOB,
         tmp_path,
-        on_output=lambda host, data: heard.append((host, data)),
+        on_output=lambda host, data: output.append((host, data)),
     )
 
-    assert heard == [("algo-1", b"I am algo-1\n"), ("algo-2", b"I am algo-2\n")]
+    assert output == [("algo-1", b"I am algo-1\n"), ("algo-2", b"I am algo-2\n")]
 
 
 def test_what_hosts_leave_is_kept_by_their_names(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def log(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "words", "hint"),
+    ("name", "message", "hint"),
     [
         ("raises", "ValueError: no such thing", ""),
         ("raises-mpi", "ValueError: no such thing", ""),
@@ -71,26 +71,26 @@ def log(name: str) -> str:
         ),
     ],
 )
-def test_the_cause_is_read_from_the_log(name: str, words: str, hint: str) -> None:
-    found = find_cause(log(name), LogContext("algo-1", HOSTS))
+def test_the_cause_is_read_from_the_log(name: str, message: str, hint: str) -> None:
+    cause = find_cause(log(name), LogContext("algo-1", HOSTS))
 
-    assert found is not None
-    assert (found.message, found.hint) == (words, hint)
+    assert cause is not None
+    assert (cause.message, cause.hint) == (message, hint)
 
 
 @pytest.mark.parametrize("name", ["full-python", "full-torch", "full-tensorflow"])
 def test_a_full_directory_is_the_cause(name: str) -> None:
-    found = find_cause(log(name), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
+    cause = find_cause(log(name), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
 
-    assert found is not None
-    assert (found.message, found.hint) == ("/opt/ml/model is full", ROOM)
+    assert cause is not None
+    assert (cause.message, cause.hint) == ("/opt/ml/model is full", ROOM)
 
 
 def test_a_full_directory_is_not_the_cause_without_a_write_error() -> None:
-    found = find_cause(log("raises"), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
+    cause = find_cause(log("raises"), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
 
-    assert found is not None
-    assert found.message == "ValueError: no such thing"
+    assert cause is not None
+    assert cause.message == "ValueError: no such thing"
 
 
 def test_of_a_shared_log_the_rank_s_own_lines_count() -> None:
@@ -107,17 +107,17 @@ def test_of_a_shared_log_the_rank_s_own_lines_count() -> None:
 
 
 def test_consequences_of_another_rank_s_failure_are_not_the_cause() -> None:
-    found = find_cause(log("raises-torch").replace("[rank1]: ", ""), LogContext("algo-2", HOSTS))
+    cause = find_cause(log("raises-torch").replace("[rank1]: ", ""), LogContext("algo-2", HOSTS))
 
-    assert found is not None
-    assert found.message == "ValueError: no such thing"
+    assert cause is not None
+    assert cause.message == "ValueError: no such thing"
 
 
 def test_the_log_is_shown_up_to_the_cause() -> None:
-    found = find_cause(log("raises"), LogContext("algo-1", HOSTS))
+    cause = find_cause(log("raises"), LogContext("algo-1", HOSTS))
 
-    assert found is not None
-    assert found.lines[-1] == "ValueError: no such thing"
+    assert cause is not None
+    assert cause.lines[-1] == "ValueError: no such thing"
 
 
 def test_an_exception_that_was_survived_is_no_cause() -> None:
@@ -132,12 +132,12 @@ def test_a_log_that_does_not_say_gives_no_cause(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "message"),
     [
         ("exits-3", "the script exited with 3"),
         ("killed-by-memory", "the script was killed by signal SIGKILL"),
         ("raises-mpi", ""),
     ],
 )
-def test_the_script_s_exit_comes_from_the_toolkit(name: str, words: str) -> None:
-    assert script_exit(log(name)) == words
+def test_the_script_s_exit_comes_from_the_toolkit(name: str, message: str) -> None:
+    assert script_exit(log(name)) == message

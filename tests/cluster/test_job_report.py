@@ -31,10 +31,10 @@ def failed(code: int = 1, failure: str | None = None, *, out_of_memory: bool = F
 
 
 def test_a_job_that_completed() -> None:
-    found = report(JOB, DONE, DIRECTORY)
+    job_report = report(JOB, DONE, DIRECTORY)
 
-    assert found.passed
-    assert text(found) == (
+    assert job_report.passed
+    assert text(job_report) == (
         """\
 mpi-cpu-1: Completed after 10 s (predicted SageMaker status)
   algo-1  homogeneousCluster  ml.c5.xlarge  exit 0 after 9.5 s
@@ -54,13 +54,13 @@ def test_a_disabled_nccl_log_is_reported() -> None:
 
 
 def test_a_job_that_failed_has_the_failure_files_words_and_the_exit_code() -> None:
-    found = report(JOB, failed(3, "ValueError: no\nmore"), DIRECTORY)
+    job_report = report(JOB, failed(3, "ValueError: no\nmore"), DIRECTORY)
 
-    assert (found.status, found.reason) == (
+    assert (job_report.status, job_report.reason) == (
         Status.FAILED,
         "AlgorithmError: ValueError: no\nmore, exit code: 3",
     )
-    assert text(found) == (
+    assert text(job_report) == (
         """\
 mpi-cpu-1: Failed after 10 s (predicted SageMaker status)
   AlgorithmError: ValueError: no …
@@ -81,10 +81,10 @@ def test_sagemaker_keeps_the_first_1024_characters() -> None:
 
 
 def test_a_host_that_ran_out_of_memory() -> None:
-    found = report(JOB, failed(137, out_of_memory=True), DIRECTORY)
+    job_report = report(JOB, failed(137, out_of_memory=True), DIRECTORY)
 
-    assert found.hosts[1].end == "exit 137: out of memory"
-    assert (found.cause, found.hint) == (
+    assert job_report.hosts[1].end == "exit 137: out of memory"
+    assert (job_report.cause, job_report.hint) == (
         "ran out of memory",
         "use a larger instance type or a smaller batch",
     )
@@ -97,14 +97,14 @@ def test_a_crash_is_reported_with_its_signal() -> None:
 def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
     note = RankEvent(3, "algo-2", RankStep.FAILED, 2.0, "ValueError: no")
     split = {**DONE.rank_logs, "algo-1": SplitLog({3: "three\n"}, "")}
-    found = report(JOB, replace(failed(), events=(note,), rank_logs=split), DIRECTORY)
+    job_report = report(JOB, replace(failed(), events=(note,), rank_logs=split), DIRECTORY)
 
-    assert (found.failed_rank, found.failed_host, found.tail) == (3, "algo-2", ("three",))
+    assert (job_report.failed_rank, job_report.failed_host, job_report.tail) == (3, "algo-2", ("three",))
     assert """\
   first failure: rank 3 on algo-2: ValueError: no
     | three
   log: build/runs/x/logs/algo-2-rank-3.log
-""" in text(found)
+""" in text(job_report)
 
 
 RAISED = "Traceback (most recent call last):\n  File x\nValueError: no such thing\nmore\n"
@@ -115,55 +115,71 @@ def test_the_cause_is_the_exception_that_the_failing_rank_printed() -> None:
         "algo-1": SplitLog({3: RAISED}, "MPI_ABORT was invoked on rank 3 in\n"),
         "algo-2": SplitLog({}, ""),
     }
-    found = report(JOB, replace(failed(), rank_logs=split), DIRECTORY)
+    job_report = report(JOB, replace(failed(), rank_logs=split), DIRECTORY)
 
-    assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
-    assert found.tail[-1] == "ValueError: no such thing"
+    assert (job_report.failed_rank, job_report.failed_host, job_report.cause) == (
+        3,
+        "algo-2",
+        "ValueError: no such thing",
+    )
+    assert job_report.tail[-1] == "ValueError: no such thing"
 
 
 def test_the_code_of_a_rank_that_only_exited_is_the_toolkit_s() -> None:
     rest = "MPI_ABORT was invoked on rank 1 in communicator\nExecuteUserScriptError:\nExitCode 3\n"
     end = replace(failed(), logs={"algo-1": rest, "algo-2": ""}, rank_logs={"algo-1": SplitLog({}, rest)})
     end = replace(end, rank_logs={**end.rank_logs, "algo-2": SplitLog({}, "")})
-    found = report(JOB, end, DIRECTORY)
+    job_report = report(JOB, end, DIRECTORY)
 
-    assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-1", "the script exited with 3")
-    assert found.log == DIRECTORY / "logs/algo-1.log"
+    assert (job_report.failed_rank, job_report.failed_host, job_report.cause) == (
+        1,
+        "algo-1",
+        "the script exited with 3",
+    )
+    assert job_report.log == DIRECTORY / "logs/algo-1.log"
 
 
 def test_a_rank_that_was_killed_on_a_host_without_memory() -> None:
     rest = "mpirun noticed that process rank 3 with PID 0 on node algo-2 exited on signal 9 (Killed).\n"
     split = {"algo-1": SplitLog({3: RAISED}, rest), "algo-2": SplitLog({}, "")}
-    found = report(JOB, replace(failed(1, out_of_memory=True), rank_logs=split), DIRECTORY)
+    job_report = report(JOB, replace(failed(1, out_of_memory=True), rank_logs=split), DIRECTORY)
 
-    assert (found.failed_rank, found.cause) == (3, "ran out of memory")
+    assert (job_report.failed_rank, job_report.cause) == (3, "ran out of memory")
     assert report(JOB, replace(failed(), rank_logs=split), DIRECTORY).cause == "exited on signal 9 (Killed)"
 
 
 def test_a_rank_that_raised_is_found_though_mpirun_lost_its_message() -> None:
     split = {"algo-1": SplitLog({0: "well\n", 3: RAISED}, "ORTE_ERROR_LOG\n"), "algo-2": SplitLog({}, "")}
-    found = report(JOB, replace(failed(), rank_logs=split), DIRECTORY)
+    job_report = report(JOB, replace(failed(), rank_logs=split), DIRECTORY)
 
-    assert (found.failed_rank, found.failed_host, found.cause) == (3, "algo-2", "ValueError: no such thing")
+    assert (job_report.failed_rank, job_report.failed_host, job_report.cause) == (
+        3,
+        "algo-2",
+        "ValueError: no such thing",
+    )
 
 
 def test_of_two_failures_in_one_second_the_consequence_is_skipped() -> None:
     logs = {
-        host: f"[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {words}\n"
+        host: f"[rank{rank}]: Traceback (most recent call last):\n[rank{rank}]: {message}\n"
         "Root Cause (first observed failure):\n  time      : 10:00:00\n"
         f"  rank      : {rank} (local_rank: 0)\n  exitcode  : 1 (pid: 39)\n"
-        for host, rank, words in (
+        for host, rank, message in (
             ("algo-1", 0, "RuntimeError: Connection closed by peer [192.168.128.3]:64160"),
             ("algo-2", 1, "ValueError: no such thing"),
         )
     }
     split = {host: SplitLog({}, log) for host, log in logs.items()}
     ends = (HostResult("algo-1", 1, seconds=3.0), HostResult("algo-2", 1, seconds=3.5))
-    found = report(
+    job_report = report(
         replace(JOB, processes_per_host=1), replace(DONE, hosts=ends, logs=logs, rank_logs=split), DIRECTORY
     )
 
-    assert (found.failed_rank, found.failed_host, found.cause) == (1, "algo-2", "ValueError: no such thing")
+    assert (job_report.failed_rank, job_report.failed_host, job_report.cause) == (
+        1,
+        "algo-2",
+        "ValueError: no such thing",
+    )
 
 
 def test_a_full_directory_is_reported() -> None:
@@ -177,31 +193,35 @@ def test_a_full_directory_is_reported() -> None:
 
 def test_a_job_that_took_too_long() -> None:
     end = replace(failed(0), timed_out=True, hosts=(failed().hosts[0], replace(DONE.hosts[1])))
-    found = report(JOB, end, DIRECTORY)
+    job_report = report(JOB, end, DIRECTORY)
 
-    assert (found.status, found.reason) == (
+    assert (job_report.status, job_report.reason) == (
         Status.STOPPED,
         "MaxRuntimeExceeded: the job did not end within 60 s",
     )
-    assert found.hint == "read the log of algo-1, or allow more time with `--timeout`"
+    assert job_report.hint == "read the log of algo-1, or allow more time with `--timeout`"
     assert (
         "  not ended: algo-1: did not end within 60 s\n    | one\n  log: build/runs/x/logs/algo-1.log\n"
-        in (text(found))
+        in (text(job_report))
     )
 
 
 def test_a_job_that_was_stopped() -> None:
-    found = report(replace(JOB, stop_after=5.0), replace(failed(143), stopped=True), DIRECTORY)
+    job_report = report(replace(JOB, stop_after=5.0), replace(failed(143), stopped=True), DIRECTORY)
 
-    assert (found.status, found.reason, found.passed) == (Status.STOPPED, "stopped after 5 s", False)
+    assert (job_report.status, job_report.reason, job_report.passed) == (
+        Status.STOPPED,
+        "stopped after 5 s",
+        False,
+    )
 
 
 def test_a_host_that_was_killed_here_is_a_lost_host() -> None:
-    found = report(replace(JOB, kills={"algo-2": 3.0}), failed(137), DIRECTORY)
+    job_report = report(replace(JOB, kills={"algo-2": 3.0}), failed(137), DIRECTORY)
 
-    assert (found.status, found.reason) == (Status.FAILED, "InternalServerError: algo-2 was lost")
-    assert found.hosts[1].end == "killed by this run"
-    assert (found.failed_host, found.cause) == ("algo-2", "killed by this run")
+    assert (job_report.status, job_report.reason) == (Status.FAILED, "InternalServerError: algo-2 was lost")
+    assert job_report.hosts[1].end == "killed by this run"
+    assert (job_report.failed_host, job_report.cause) == ("algo-2", "killed by this run")
 
 
 THREE = replace(JOB, groups=homogeneous(3))
@@ -218,22 +238,22 @@ def test_how_long_the_others_took_to_notice_a_loss() -> None:
     split = {host: SplitLog({}, "") for host in THREE.host_names}
     end = replace(DONE, hosts=ends, faults=(loss,), seconds=60.0, timed_out=True, logs=logs, rank_logs=split)
 
-    found = report(replace(THREE, kills={"algo-2": 10.0}), end, DIRECTORY)
+    job_report = report(replace(THREE, kills={"algo-2": 10.0}), end, DIRECTORY)
 
     assert """\
   after 10 s algo-2 was killed
     algo-1  exit 1, 3.4 s later
     algo-3  still running, 50 s later
   first failure: algo-2: killed by this run
-""" in text(found)
-    assert found.hint == "set time-outs in the script: algo-3 did not notice the failure"
+""" in text(job_report)
+    assert job_report.hint == "set time-outs in the script: algo-3 did not notice the failure"
 
 
 def test_a_failure_after_a_partition_is_reported_as_its_consequence() -> None:
     loss = InjectedFault("data and dnn were cut off from each other", 2.0, witnesses=("algo-2",))
-    found = report(JOB, replace(failed(), faults=(loss,)), DIRECTORY)
+    job_report = report(JOB, replace(failed(), faults=(loss,)), DIRECTORY)
 
-    assert found.hint == "this run caused the failure: data and dnn were cut off from each other"
+    assert job_report.hint == "this run caused the failure: data and dnn were cut off from each other"
 
 
 def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
@@ -242,10 +262,10 @@ def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
     end = replace(DONE, logs={**DONE.logs, "algo-1": log})
 
     assert report(job, end, DIRECTORY).passed
-    found = report(job, end, DIRECTORY, frozenset({"ml.p4d.24xlarge"}))
+    job_report = report(job, end, DIRECTORY, frozenset({"ml.p4d.24xlarge"}))
 
-    assert not found.passed
-    assert text(found).endswith(
+    assert not job_report.passed
+    assert text(job_report).endswith(
         """\
   hosts were assigned to groups with --seed 7
   NCCL: NET/Socket
@@ -256,6 +276,6 @@ def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
 
 
 def test_the_report_is_json_for_programs() -> None:
-    found = json.loads(as_json(report(JOB, DONE, DIRECTORY)))
+    document = json.loads(as_json(report(JOB, DONE, DIRECTORY)))
 
-    assert (found["status"], found["passed"], found["folder"]) == ("Completed", True, "build/runs/x")
+    assert (document["status"], document["passed"], document["folder"]) == ("Completed", True, "build/runs/x")

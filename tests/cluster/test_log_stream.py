@@ -5,7 +5,7 @@ import pytest
 from bakehouse.cluster.log_stream import LogStream
 
 
-def told(*chunks: tuple[str, bytes], colour: bool = False) -> list[str]:
+def merged(*chunks: tuple[str, bytes], colour: bool = False) -> list[str]:
     lines: list[str] = []
     stream = LogStream({"algo-1": 0, "algo-2": 2}, lines.append, colour=colour)
     for host, data in chunks:
@@ -15,15 +15,18 @@ def told(*chunks: tuple[str, bytes], colour: bool = False) -> list[str]:
 
 
 def test_lines_carry_their_hosts() -> None:
-    assert told(("algo-1", b"a\n"), ("algo-2", b"b\n")) == ["algo-1   │ a", "algo-2   │ b"]
+    assert merged(("algo-1", b"a\n"), ("algo-2", b"b\n")) == ["algo-1   │ a", "algo-2   │ b"]
 
 
 def test_a_line_that_comes_in_pieces_is_one_line() -> None:
-    assert told(("algo-1", b"a"), ("algo-2", b"b\n"), ("algo-1", b"c\n")) == ["algo-2   │ b", "algo-1   │ ac"]
+    assert merged(("algo-1", b"a"), ("algo-2", b"b\n"), ("algo-1", b"c\n")) == [
+        "algo-2   │ b",
+        "algo-1   │ ac",
+    ]
 
 
 def test_the_last_line_needs_no_end() -> None:
-    assert told(("algo-1", b"a\nrest")) == ["algo-1   │ a", "algo-1   │ rest"]
+    assert merged(("algo-1", b"a\nrest")) == ["algo-1   │ a", "algo-1   │ rest"]
 
 
 @pytest.mark.parametrize(
@@ -36,18 +39,18 @@ def test_the_last_line_needs_no_end() -> None:
     ],
 )
 def test_the_launchers_tags_become_ranks(line: bytes, name: str) -> None:
-    assert told(("algo-1", line)) == [f"{name.ljust(9)}│ hello"]
+    assert merged(("algo-1", line)) == [f"{name.ljust(9)}│ hello"]
 
 
 def test_each_host_has_a_colour_of_its_own() -> None:
-    one, two = told(("algo-1", b"a\n"), ("algo-2", b"b\n"), colour=True)
+    first, two = merged(("algo-1", b"a\n"), ("algo-2", b"b\n"), colour=True)
 
-    assert one == "\x1b[36malgo-1   │\x1b[0m a"
+    assert first == "\x1b[36malgo-1   │\x1b[0m a"
     assert two.startswith("\x1b[33m")
 
 
 def test_torchruns_own_count_of_a_host_becomes_the_rank_in_the_job() -> None:
-    assert told(("algo-2", b"[default1]:hello\n")) == ["algo-2:3 │ hello"]
+    assert merged(("algo-2", b"[default1]:hello\n")) == ["algo-2:3 │ hello"]
 
 
 def test_torchrun_s_tag_stays_if_the_first_rank_is_unknown() -> None:

@@ -58,14 +58,14 @@ def test_a_line_without_an_end_is_followed_by_the_next_tag() -> None:
 def test_splitting_gives_each_rank_its_lines_in_order_and_loses_none(
     lines: list[tuple[int, str]], rest: list[str]
 ) -> None:
-    tagged = "".join(f"[1,{rank}]<stdout>:{words}\n" for rank, words in lines)
-    untagged = "".join(f"{words}\n" for words in rest)
+    tagged = "".join(f"[1,{rank}]<stdout>:{line}\n" for rank, line in lines)
+    untagged = "".join(f"{line}\n" for line in rest)
 
     log = split_log(tagged + untagged)
 
     assert log.rest == untagged
     expected = {
-        rank: "".join(f"{words}\n" for other, words in lines if other == rank) for rank, _ in sorted(lines)
+        rank: "".join(f"{line}\n" for other, line in lines if other == rank) for rank, _ in sorted(lines)
     }
     assert log.ranks == expected
     assert list(log.ranks) == sorted(expected)

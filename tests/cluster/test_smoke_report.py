@@ -204,9 +204,9 @@ def test_checks_that_a_machine_did_not_run_again_keep_what_was_seen_of_them(tmp_
     for report in (replace(THERE, checks=(failed, GPU)), replace(THERE, checks=(GPU,))):
         smoke_report.attach(written(tmp_path, report), "mpi-cpu", [DIGEST], tmp_path)
 
-    seen = smoke_report.load_all(tmp_path, DIGEST)
-    assert seen is not None
-    assert {check.name: check.outcome for check in seen.checks}["mpi_2x2"] is Outcome.FAILED
+    merged = smoke_report.load_all(tmp_path, DIGEST)
+    assert merged is not None
+    assert {check.name: check.outcome for check in merged.checks}["mpi_2x2"] is Outcome.FAILED
 
 
 @pytest.mark.parametrize(
@@ -249,5 +249,5 @@ def test_a_machine_s_name_leads_nowhere(tmp_path: Path) -> None:
 
     smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path / "state")
 
-    [kept] = (tmp_path / "state").rglob("*.json")
-    assert kept.name == "_________x.json"
+    [file] = (tmp_path / "state").rglob("*.json")
+    assert file.name == "_________x.json"

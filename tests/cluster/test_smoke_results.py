@@ -38,7 +38,7 @@ def notes(
 
 def ended(
     *codes: int | None,
-    told: tuple[RankEvent, ...] = (),
+    events: tuple[RankEvent, ...] = (),
     log: str = "",
     timed_out: bool = False,
     job: TrainingJob = JOB,
@@ -49,7 +49,7 @@ def ended(
     )
     logs = dict.fromkeys(job.host_names, "") | {"algo-1": log}
     return JobResult(
-        hosts, told, logs, {host: split_log(text) for host, text in logs.items()}, timed_out, 41.23
+        hosts, events, logs, {host: split_log(text) for host, text in logs.items()}, timed_out, 41.23
     )
 
 
@@ -58,7 +58,7 @@ def judge(end: JobResult, check: Check = CHECK, job: TrainingJob = JOB) -> Check
 
 
 def test_a_job_of_which_every_rank_finished_passes() -> None:
-    result = judge(ended(0, 0, told=notes(JOB)))
+    result = judge(ended(0, 0, events=notes(JOB)))
 
     assert result == CheckResult(
         "mpi_2x2", Outcome.PASSED, 41.2, ranks=4, source="bakehouse/probes/mpi_allreduce.py", log=DIRECTORY
@@ -67,10 +67,10 @@ def test_a_job_of_which_every_rank_finished_passes() -> None:
 
 def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
     log = "[1,0]<stdout>:fine\n[1,3]<stderr>:Traceback\n[1,3]<stderr>:ValueError: boom\n[1,0]<stderr>:Error\n"
-    told = notes(JOB, failed={3: "ValueError: boom\nand a page more", 0: "connection closed"})
-    told = tuple(sorted(told, key=lambda note: (note.rank != 3, note.at)))
+    events = notes(JOB, failed={3: "ValueError: boom\nand a page more", 0: "connection closed"})
+    events = tuple(sorted(events, key=lambda note: (note.rank != 3, note.at)))
 
-    result = judge(ended(1, None, told=told, log=log))
+    result = judge(ended(1, None, events=events, log=log))
 
     assert result == CheckResult(
         "mpi_2x2",
@@ -87,13 +87,13 @@ def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
 
 
 def test_the_word_error_in_a_log_is_no_failure() -> None:
-    result = judge(ended(0, 0, told=notes(JOB), log="DistNetworkError: Error at exit\nTraceback\n"))
+    result = judge(ended(0, 0, events=notes(JOB), log="DistNetworkError: Error at exit\nTraceback\n"))
 
     assert result.outcome is Outcome.PASSED
 
 
 def test_a_timeout_names_the_ranks_that_did_not_arrive() -> None:
-    result = judge(ended(None, None, told=notes(JOB, late=(1, 2)), timed_out=True))
+    result = judge(ended(None, None, events=notes(JOB, late=(1, 2)), timed_out=True))
 
     assert result.reason == "did not end within 120 s; ranks 1-2 did not arrive at the first collective"
     assert result.failed_rank == "algo-1 rank 1"
@@ -105,8 +105,8 @@ def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> N
     opening = "did not end within 120 s; "
 
     nobody = judge(ended(None, None, timed_out=True))
-    half = judge(ended(None, None, told=started[:2], timed_out=True))
-    everyone = judge(ended(None, None, told=started, timed_out=True))
+    half = judge(ended(None, None, events=started[:2], timed_out=True))
+    everyone = judge(ended(None, None, events=started, timed_out=True))
 
     assert nobody.reason == opening + "ranks 0-3 did not start, none arrived at the first collective"
     assert half.reason == opening + "ranks 2-3 did not start, none arrived at the first collective"
@@ -114,31 +114,31 @@ def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> N
 
 
 def test_a_timeout_after_all_arrived_names_those_that_did_not_finish() -> None:
-    told = tuple(note for note in notes(JOB) if (note.rank, note.step) != (2, RankStep.FINISHED))
+    events = tuple(note for note in notes(JOB) if (note.rank, note.step) != (2, RankStep.FINISHED))
 
-    result = judge(ended(None, None, told=told, timed_out=True))
+    result = judge(ended(None, None, events=events, timed_out=True))
 
     assert result.reason == "did not end within 120 s; all ranks arrived, rank 2 did not finish"
 
 
 def test_a_host_that_does_not_end_after_its_ranks_is_named() -> None:
-    result = judge(ended(0, None, told=notes(JOB), timed_out=True))
+    result = judge(ended(0, None, events=notes(JOB), timed_out=True))
 
     assert result.reason == "did not end within 120 s; all ranks finished, algo-2 did not end"
 
 
 def test_a_rank_that_raised_is_shown_even_when_the_others_then_hung() -> None:
-    told = notes(JOB, failed={2: "ValueError: boom"})
+    events = notes(JOB, failed={2: "ValueError: boom"})
 
-    result = judge(ended(None, None, told=told, timed_out=True))
+    result = judge(ended(None, None, events=events, timed_out=True))
 
     assert (result.failed_rank, result.reason) == ("algo-2 rank 2", "ValueError: boom")
 
 
 def test_exit_0_is_no_pass_while_a_rank_did_not_finish() -> None:
-    told = tuple(note for note in notes(JOB) if note.rank != 1)
+    events = tuple(note for note in notes(JOB) if note.rank != 1)
 
-    assert judge(ended(0, 0, told=told)).reason == "exit 0, but rank 1 did not finish"
+    assert judge(ended(0, 0, events=events)).reason == "exit 0, but rank 1 did not finish"
 
 
 def test_a_failure_without_a_rank_shows_the_failing_host() -> None:
@@ -167,14 +167,14 @@ def test_a_host_without_memory_is_reported() -> None:
 
 
 def test_success_requires_the_file_that_sagemaker_reads() -> None:
-    end = ended(0, 0, told=notes(JOB))
+    end = ended(0, 0, events=notes(JOB))
     silent = replace(end, hosts=(end.hosts[0], replace(end.hosts[1], success=False)))
 
     assert judge(silent).reason == "algo-2 wrote no /opt/ml/output/success"
 
 
 def test_a_model_that_was_asked_for_must_be_there() -> None:
-    end = ended(0, 0, told=notes(JOB))
+    end = ended(0, 0, events=notes(JOB))
     empty = replace(end, hosts=(replace(end.hosts[0], model={}), end.hosts[1]))
 
     assert judge(empty, replace(CHECK, needs_model=True)).reason == "algo-1 wrote no file below /opt/ml/model"
@@ -184,25 +184,25 @@ def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
     job = TrainingJob(DIGEST, "train-failure", deadline=120.0)
     check = Check("train_failure", job, must_fail=True)
     events = notes(job, failed={0: "RuntimeError"})
-    end = ended(1, told=events, job=job)
-    told = replace(end, hosts=(replace(end.hosts[0], failure="Framework Error"),))
+    end = ended(1, events=events, job=job)
+    with_failure = replace(end, hosts=(replace(end.hosts[0], failure="Framework Error"),))
 
     def reason(end: JobResult) -> str:
         return judge(end, check, job).reason
 
-    assert reason(told) == ""
+    assert reason(with_failure) == ""
     assert reason(end) == "a failing script wrote no /opt/ml/output/failure"
-    assert reason(ended(0, told=events, job=job)) == "a failing script exited with 0 instead of 1"
+    assert reason(ended(0, events=events, job=job)) == "a failing script exited with 0 instead of 1"
     assert reason(ended(None, job=job, timed_out=True)) == "a failing script did not end within 120 s"
-    both = replace(told, hosts=(replace(told.hosts[0], success=True),))
+    both = replace(with_failure, hosts=(replace(with_failure.hosts[0], success=True),))
     assert reason(both) == "a failing script wrote /opt/ml/output/success"
-    assert reason(replace(told, events=())) == "the failing script did not run"
+    assert reason(replace(with_failure, events=())) == "the failing script did not run"
 
 
 def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> None:
     log = tmp_path / "components.log"
     log.write_text('--- a\nloading\n{"component": "a"}\nTraceback\n--- b\nother\n')
-    answers = ProbeResults(
+    probes = ProbeResults(
         (VersionResult("a", "1.0", "1.0"), VersionResult("b", "2.0")),
         (
             CheckAnswer("a", "x", Outcome.FAILED, "ValueError: boom\nmore", 0.1, "smoke.py:3"),
@@ -212,7 +212,7 @@ def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> 
         log,
     )
 
-    assert smoke_results.component_results(answers) == (
+    assert smoke_results.component_results(probes) == (
         CheckResult("components", Outcome.PASSED, 2.0, log=log),
         CheckResult(
             "components.a.x",
@@ -228,7 +228,7 @@ def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> 
 
 
 def test_components_that_are_not_what_was_declared_fail(tmp_path: Path) -> None:
-    answers = ProbeResults(
+    probes = ProbeResults(
         (
             VersionResult("a", "1.0", "1.1", source="a/smoke.py"),
             VersionResult("b", "2.0", None, "ImportError: no", "b/smoke.py:2"),
@@ -238,7 +238,7 @@ def test_components_that_are_not_what_was_declared_fail(tmp_path: Path) -> None:
         tmp_path / "none.log",
     )
 
-    (result,) = smoke_results.component_results(answers)
+    (result,) = smoke_results.component_results(probes)
 
     assert result.outcome is Outcome.FAILED
     assert result.reason == "`a` is 1.1, declared 1.0; `b` did not report its version: ImportError: no"
@@ -246,14 +246,16 @@ def test_components_that_are_not_what_was_declared_fail(tmp_path: Path) -> None:
 
 
 def test_components_none_of_which_can_answer_are_not_tested(tmp_path: Path) -> None:
-    answers = ProbeResults((VersionResult("a", "1.0"),), (), 0.0, tmp_path / "none.log")
+    probes = ProbeResults((VersionResult("a", "1.0"),), (), 0.0, tmp_path / "none.log")
 
-    (result,) = smoke_results.component_results(answers)
+    (result,) = smoke_results.component_results(probes)
 
     assert (result.outcome, result.reason) == (Outcome.NOT_TESTED, "no component reports its version")
 
 
 def test_a_private_key_in_the_image_fails() -> None:
     assert smoke_results.key_result([], 0.2).outcome is Outcome.PASSED
-    found = smoke_results.key_result(["/root/.ssh/id_rsa", "/etc/ssh/ssh_host_rsa_key"], 0.2)
-    assert found.reason == "the image contains private keys: `/root/.ssh/id_rsa`, `/etc/ssh/ssh_host_rsa_key`"
+    result = smoke_results.key_result(["/root/.ssh/id_rsa", "/etc/ssh/ssh_host_rsa_key"], 0.2)
+    assert (
+        result.reason == "the image contains private keys: `/root/.ssh/id_rsa`, `/etc/ssh/ssh_host_rsa_key`"
+    )

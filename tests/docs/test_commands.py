@@ -40,8 +40,8 @@ def mistakes(text: str) -> list[str]:
             unknown.append(f"no task {name}")
             continue
         names = {long for argument in COMMANDS[name].get_arguments() for long in argument.names}
-        known = {f"--{long.replace('_', '-')}" for long in names} | {"--help"}
-        unknown += [f"no option {name} {option}" for option in options if option not in known]
+        valid = {f"--{long.replace('_', '-')}" for long in names} | {"--help"}
+        unknown += [f"no option {name} {option}" for option in options if option not in valid]
     return unknown
 
 

@@ -66,17 +66,17 @@ def test_the_project_of_the_tutorial_resolves_as_shown(tmp_path: Path) -> None:
     heading = lock_heading("requirements.txt", (tmp_path / "requirements.txt").read_bytes())
     lock = f"{heading}\npandas==3.1.1 --hash=sha256:{'0' * 64}  # pandas-3.1.1-py3-none-any.whl 1\n"
     (tmp_path / "requirements.txt.lock").write_text(lock)
-    shown = dict(re.findall(r"\$ bake ([^\n]*)\n((?:[^$`\n][^\n]*\n)+)", text))
+    outputs = dict(re.findall(r"\$ bake ([^\n]*)\n((?:[^$`\n][^\n]*\n)+)", text))
 
-    assert bake(tmp_path, "resolve churn") == shown["resolve churn"]
-    assert bake(tmp_path, "render") == shown["render"]
+    assert bake(tmp_path, "resolve churn") == outputs["resolve churn"]
+    assert bake(tmp_path, "render") == outputs["render"]
     assert bake(tmp_path, "render --check")
     assert "pytorch 2.13.0" in bake(tmp_path, "explain churn pytorch")
     assert "fits with python 3.12" in bake(tmp_path, "resolve churn --assume python=3.12")
 
 
-def bake(folder: Path, words: str) -> str:
-    command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *words.split()]
+def bake(folder: Path, arguments: str) -> str:
+    command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments.split()]
     environment = os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(HOME)}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=True

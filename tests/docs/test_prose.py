@@ -103,7 +103,7 @@ def test_phrases_are_found_with_their_lines(
 ) -> None:
     path = tmp_path / name
     path.write_text(content, encoding="utf-8")
-    assert [(one.line, one.problem.strip("`")) for one in find_phrases(path)] == problems
+    assert [(violation.line, violation.problem.strip("`")) for violation in find_phrases(path)] == problems
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_phrases_are_found_with_their_lines(
 def test_long_sentences_are_found_with_their_lines(tmp_path: Path, content: str, lines: list[int]) -> None:
     path = tmp_path / "a.md"
     path.write_text(content, encoding="utf-8")
-    assert [one.line for one in find_long_sentences(path)] == lines
+    assert [violation.line for violation in find_long_sentences(path)] == lines
 
 
 def test_long_subjects_since_the_last_release_are_found(tmp_path: Path) -> None:

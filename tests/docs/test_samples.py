@@ -18,9 +18,9 @@ GUIDES = HOME / "docs/how-to"
 def test_the_comparison_of_instances_is_what_the_command_prints() -> None:
     [sample] = [code for _, code in blocks(GUIDES / "choose-instances.md") if code.startswith("$ bake")]
     command, output = re.split(r"(?<!\\)\n", sample.removeprefix("$ bake "), maxsplit=1)
-    words = shlex.split(command.replace("\\\n", " "))
+    arguments = shlex.split(command.replace("\\\n", " "))
     completed = subprocess.run(
-        [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *words],
+        [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments],
         cwd=HOME,
         env=os.environ | {"NO_COLOR": "1"},
         capture_output=True,

@@ -58,7 +58,9 @@ def step(
     return Step(digest, target, stage, position, "RUN make -j 2 && make install", 1.0, 2.0, error=error)
 
 
-def told(*steps: Step, text: str = "", tail: tuple[str, ...] = (), exported: tuple[str, ...] = ()) -> str:
+def failure_message(
+    *steps: Step, text: str = "", tail: tuple[str, ...] = (), exported: tuple[str, ...] = ()
+) -> str:
     failure = Failure(("a", "b"), steps, {"d": tail}, text, frozenset(exported))
     dockerfiles = {name: Path("images", name, "Dockerfile") for name in ("a", "b")}
     error = explain(failure, dockerfiles, {"metis": Path("recipes/metis/install.j2")})
@@ -70,7 +72,9 @@ def test_a_failing_step_names_image_stage_line_and_template() -> None:
     stopped = step("exit code: 137: context canceled: context canceled", "b", "e")
     text = f"{FRAME}ERROR: failed to solve: {EXIT_2}\n"
 
-    assert told(step(EXIT_2), stopped, text=text, tail=("cc: no such file", "make: *** [all] Error 2")) == (
+    assert failure_message(
+        step(EXIT_2), stopped, text=text, tail=("cc: no such file", "make: *** [all] Error 2")
+    ) == (
         """\
 error: image `a` failed to build: stage `metis` failed with exit code 2
   --> images/a/Dockerfile:6:1
@@ -89,14 +93,14 @@ hint: run this stage alone: `docker build --target metis images/a`
 
 def test_a_shared_stage_fails_for_all_its_images() -> None:
     text = f"{FRAME}ERROR: failed to solve: {EXIT_2}\n"
-    assert told(step(EXIT_2), step(EXIT_2, "b"), text=text).startswith(
+    assert failure_message(step(EXIT_2), step(EXIT_2, "b"), text=text).startswith(
         "error: images `a` and `b` failed to build: stage `metis` failed with exit code 2\n"
     )
 
 
 def test_an_image_that_was_finished_before_is_not_called_stopped() -> None:
     full = "failed to copy: write /var/lib/x: no space left on device"
-    assert "not built" not in told(step(full), exported=("b",))
+    assert "not built" not in failure_message(step(full), exported=("b",))
 
 
 def test_the_images_that_failed_are_reported_apart_from_those_that_were_stopped() -> None:
@@ -107,24 +111,24 @@ def test_the_images_that_failed_are_reported_apart_from_those_that_were_stopped(
 
 
 @pytest.mark.parametrize(
-    ("said", "expected"),
+    ("line", "expected"),
     [("curl: (28) Connection timed out after 20001 milliseconds", True), ("curl: (22) error: 404", False)],
 )
-def test_what_the_network_did_alone_is_network_failure(said: str, expected: bool) -> None:
-    failure = Failure(("a",), (step(EXIT_2),), {"d": (said,)}, "", frozenset())
+def test_what_the_network_did_alone_is_network_failure(line: str, expected: bool) -> None:
+    failure = Failure(("a",), (step(EXIT_2),), {"d": (line,)}, "", frozenset())
     error = explain(failure, {"a": Path("images/a/Dockerfile")}, {})
     assert isinstance(error, ImagesFailed)
     assert error.is_network_failure is expected
 
 
 def test_an_engine_that_takes_too_long_over_something_of_its_own() -> None:
-    said = "DeadlineExceeded: failed to copy: rpc error: code = DeadlineExceeded desc = context deadline"
-    failure = Failure(("a", "b"), (), {}, f"ERROR: failed to solve: {said}\n", frozenset({"b"}))
+    message = "DeadlineExceeded: failed to copy: rpc error: code = DeadlineExceeded desc = context deadline"
+    failure = Failure(("a", "b"), (), {}, f"ERROR: failed to solve: {message}\n", frozenset({"b"}))
     error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
     assert isinstance(error, EngineTimedOut)
     assert failure_text(error.diagnostics[0]) == (
         f"""\
-error: {said}
+error: {message}
   not built  `a` (stopped by this failure)
 
 hint: run the same command again: the engine was too slow, probably under high load
@@ -166,9 +170,9 @@ def test_what_a_parallel_build_disturbs_is_worth_a_retry(reason: str, message: s
     assert diagnostic.hint == hint
 
 
-@pytest.mark.parametrize("said", ["no space left on device", "snapshot x does not exist: not found"])
-def test_what_every_image_would_meet_is_no_failure_of_some(said: str) -> None:
-    failure = Failure(("a", "b"), (step(said),), {}, "", frozenset())
+@pytest.mark.parametrize("line", ["no space left on device", "snapshot x does not exist: not found"])
+def test_what_every_image_would_meet_is_no_failure_of_some(line: str) -> None:
+    failure = Failure(("a", "b"), (step(line),), {}, "", frozenset())
     error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
     assert not isinstance(error, ImagesFailed)
 
@@ -181,7 +185,9 @@ def test_without_a_known_template_the_comment_of_the_stage_names_it() -> None:
 
 def test_a_full_disk() -> None:
     message = "failed to copy: write /var/lib/x: no space left on device"
-    assert told(step(message, stage="", position=""), text=f"ERROR: failed to solve: {message}\n") == (
+    assert failure_message(
+        step(message, stage="", position=""), text=f"ERROR: failed to solve: {message}\n"
+    ) == (
         """\
 error: image `a` failed to build: the disk is full
   not built  `b` (stopped by this failure)
@@ -198,8 +204,8 @@ def test_a_file_that_pip_finds_changed() -> None:
         f"        Expected sha256 {good}",
         f"             Got        {bad}",
     )
-    said = told(step(EXIT_2), tail=tail, exported=("b",))
-    assert said == (
+    text = failure_message(step(EXIT_2), tail=tail, exported=("b",))
+    assert text == (
         f"""\
 error: image `a` failed to build: a downloaded file does not match its checksum
   step      metis 2/2: RUN make -j 2 && make install
@@ -228,18 +234,18 @@ hint: find out why the file changed before you update the checksum
     ],
 )
 def test_a_download_that_fails_has_its_hint(line: str, hint: str) -> None:
-    said = told(step(EXIT_2), tail=(line,))
-    assert said.startswith("error: image `a` failed to build: stage `metis` failed with exit code 2\n")
-    assert said.endswith(f"\nhint: {hint}\n")
+    text = failure_message(step(EXIT_2), tail=(line,))
+    assert text.startswith("error: image `a` failed to build: stage `metis` failed with exit code 2\n")
+    assert text.endswith(f"\nhint: {hint}\n")
 
 
 def test_an_address_that_no_longer_has_its_file() -> None:
     tail = ("curl: (22) The requested URL returned error: 404", "fetch: x did not give a file with sha256 0")
-    said = told(step(EXIT_2), tail=tail)
-    assert said.splitlines()[0].endswith(
+    text = failure_message(step(EXIT_2), tail=tail)
+    assert text.splitlines()[0].endswith(
         "`a` failed to build: stage `metis` failed with exit code 2: a file no longer exists at its URL"
     )
-    assert said.endswith(
+    assert text.endswith(
         "hint: copy the file into a directory and add the directory to `mirrors` in [tool.bakehouse]\n"
     )
 
@@ -250,7 +256,7 @@ def test_a_base_that_is_nowhere() -> None:
         "ERROR: failed to solve: r.example/x:1: failed to resolve source metadata for "
         f"r.example/x:1: {cause}\n"
     )
-    assert told(step(cause, stage="internal", position=""), text=text, exported=("b",)) == (
+    assert failure_message(step(cause, stage="internal", position=""), text=text, exported=("b",)) == (
         f"""\
 error: image `a` failed to build: cannot pull base `r.example/x:1`
   answer  {cause}
@@ -265,13 +271,13 @@ def test_a_dockerfile_that_is_none() -> None:
     path.write_text(DOCKERFILE.replace("RUN make", "RUNN make"))
     problem = "dockerfile parse error on line 6: unknown instruction: RUNN (did you mean RUN?)"
     text = f"{FRAME.replace('RUN make', 'RUNN make')}ERROR: failed to solve: {problem}\n"
-    assert told(text=text).startswith(
+    assert failure_message(text=text).startswith(
         f"error: image `b` failed to build: {problem}\n  --> images/b/Dockerfile:6:1\n"
     )
 
 
 def test_a_missing_secret() -> None:
-    assert told(step("secret ca: not found"), exported=("b",)) == (
+    assert failure_message(step("secret ca: not found"), exported=("b",)) == (
         """\
 error: image `a` failed to build: the secret `ca` is missing
   step  metis 2/2: RUN make -j 2 && make install
@@ -280,9 +286,9 @@ error: image `a` failed to build: the secret `ca` is missing
 
 
 def test_a_killed_step() -> None:
-    said = told(step(EXIT_2.replace("code: 2", "code: 137")), exported=("b",))
-    assert said.startswith("error: image `a` failed to build: stage `metis` was killed\n")
-    assert said.endswith("hint: reduce the number of parallel jobs (probably out of memory)\n")
+    text = failure_message(step(EXIT_2.replace("code: 2", "code: 137")), exported=("b",))
+    assert text.startswith("error: image `a` failed to build: stage `metis` was killed\n")
+    assert text.endswith("hint: reduce the number of parallel jobs (probably out of memory)\n")
 
 
 def test_an_engine_that_does_not_answer() -> None:
@@ -300,9 +306,9 @@ hint: run `bake doctor`
 
 
 def test_a_failure_before_any_step() -> None:
-    assert told(text="ERROR: failed to stat pip: no such file or directory\n", exported=("a", "b")) == (
-        "error: failed to stat pip: no such file or directory\n"
-    )
+    assert failure_message(
+        text="ERROR: failed to stat pip: no such file or directory\n", exported=("a", "b")
+    ) == ("error: failed to stat pip: no such file or directory\n")
 
 
 def test_a_layer_that_the_engine_lost_is_reported_as_its_fault() -> None:
@@ -310,7 +316,7 @@ def test_a_layer_that_the_engine_lost_is_reported_as_its_fault() -> None:
         "failed to commit ocp55uygf to pfetxc5t9 during finalize: failed to stat active key during commit: "
         "snapshot ocp55uygf does not exist: not found"
     )
-    assert told(step(lost), exported=("b",)) == (
+    assert failure_message(step(lost), exported=("b",)) == (
         """\
 error: image `a` failed to build: the engine lost a layer
   step  metis 2/2: RUN make -j 2 && make install

@@ -25,10 +25,12 @@ def test_objects_of_many_lines_in_pieces_of_any_size() -> None:
     text = json.dumps(STATUS, indent=2) + "\n" + json.dumps({"logs": []}, indent=2) + "\n"
     for size in (1, 7, 50, 10_000):
         output = Output()
-        found = [
-            one for start in range(0, len(text), size) for one in output.feed(text[start : start + size])
+        objects = [
+            document
+            for start in range(0, len(text), size)
+            for document in output.feed(text[start : start + size])
         ]
-        assert found == [STATUS, {"logs": []}]
+        assert objects == [STATUS, {"logs": []}]
 
 
 def test_objects_of_one_line() -> None:

@@ -115,17 +115,17 @@ def test_an_image_with_another_file_of_the_same_name_keeps_its_own_inputs(projec
 
 
 def test_the_engine_is_not_restarted_under_a_call(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place, seen = DaemonPaths(state=project), set[bool]()
-    monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: place)
+    paths, outcomes = DaemonPaths(state=project), set[bool]()
+    monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: paths)
 
     def look(event: Event) -> None:
-        with usage_lock.exclusive_engine(place) as is_alone:
-            seen.add(is_alone)
+        with usage_lock.exclusive_engine(paths) as is_alone:
+            outcomes.add(is_alone)
 
     buildx.bake(TARGETS, cwd=project, state=project / "state", secrets={}, arguments={}, on_event=look)
-    assert seen == {False}
+    assert outcomes == {False}
     look(Tick())
-    assert seen == {False, True}
+    assert outcomes == {False, True}
 
 
 def test_a_failure_is_explained(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,15 +169,15 @@ hint: run `bake doctor`; it lists what is missing and how to install it
 
 
 def goes(
-    *answers: Exception | None, restart: bool = True, said: list[str] | None = None
+    *errors: Exception | None, restart: bool = True, messages: list[str] | None = None
 ) -> tuple[list[list[str]], int]:
     """Return the targets of each call for the given results, and the number of restarts."""
-    left, calls, restarts = list(answers), list[list[str]](), list[int]()
+    left, calls, restarts = list(errors), list[list[str]](), list[int]()
 
     def bake(targets: Sequence[Target]) -> dict[str, str]:
         calls.append([target.name for target in targets])
-        if answer := left.pop(0):
-            raise answer
+        if error := left.pop(0):
+            raise error
         return {target.name: "sha256:1" for target in targets}
 
     def restarted() -> bool:
@@ -186,8 +186,8 @@ def goes(
 
     targets = [Target(name, name, Path(name)) for name in ("a", "b", "c")]
     with contextlib.suppress(LayerLost):
-        say = (said if said is not None else []).append
-        bake_with_retries(targets, bake, lambda error, left: None, restarted, say)
+        report = (messages if messages is not None else []).append
+        bake_with_retries(targets, bake, lambda error, left: None, restarted, report)
     return calls, len(restarts)
 
 
@@ -203,17 +203,17 @@ def test_a_target_that_failed_for_the_network_is_given_one_more_try() -> None:
     hiccup = ImagesFailed(
         Diagnostic("image `b` failed to build: curl failed"), images=frozenset({"b"}), is_network_failure=True
     )
-    said = list[str]()
-    assert goes(hiccup, None, said=said) == ([["a", "b", "c"]] * 2, 0)
-    assert said == ["image `b` failed to build: curl failed (probably a network failure): retrying once"]
+    messages = list[str]()
+    assert goes(hiccup, None, messages=messages) == ([["a", "b", "c"]] * 2, 0)
+    assert messages == ["image `b` failed to build: curl failed (probably a network failure): retrying once"]
     assert goes(hiccup, hiccup, None) == ([["a", "b", "c"], ["a", "b", "c"], ["a", "c"]], 0)
 
 
 def test_an_engine_that_faltered_is_asked_once_more() -> None:
     faltered = EngineTimedOut(Diagnostic("DeadlineExceeded: failed to copy"))
-    said = list[str]()
-    assert goes(faltered, None, said=said) == ([["a", "b", "c"]] * 2, 0)
-    assert said == ["DeadlineExceeded: failed to copy: retrying once"]
+    messages = list[str]()
+    assert goes(faltered, None, messages=messages) == ([["a", "b", "c"]] * 2, 0)
+    assert messages == ["DeadlineExceeded: failed to copy: retrying once"]
     with pytest.raises(EngineTimedOut):
         goes(faltered, faltered, None)
 
@@ -264,7 +264,7 @@ fi > "$metadata"
     )
     assert digests == {"a": "sha256:aa", "b": "sha256:bb"}
     calls = [json.loads((project / f"override-{number}.json").read_text())["target"] for number in (0, 1)]
-    assert [{name: one.get("output") for name, one in call.items()} for call in calls] == [
+    assert [{name: target.get("output") for name, target in call.items()} for call in calls] == [
         {"a": None, "b": ["type=cacheonly"]},
         {"b": None},
     ]

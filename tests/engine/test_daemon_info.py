@@ -23,36 +23,36 @@ ENGINES = Path(__file__).parent / "engines"
 
 def recorded(name: str, **changed: Any) -> DockerClient:
     """Return a docker client with recorded answers; `changed` replaces facts of `docker info`."""
-    answers = json.loads((ENGINES / f"{name}.json").read_text())
+    replies = json.loads((ENGINES / f"{name}.json").read_text())
     if changed:
-        answers["info"]["out"] |= changed
+        replies["info"]["out"] |= changed
 
     def client(*arguments: str) -> ProgramResult:
-        answer = answers[arguments[0]]
-        out = answer["out"]
-        return ProgramResult(answer["code"], out if isinstance(out, str) else json.dumps(out), answer["err"])
+        reply = replies[arguments[0]]
+        out = reply["out"]
+        return ProgramResult(reply["code"], out if isinstance(out, str) else json.dumps(out), reply["err"])
 
     return client
 
 
 def engine(name: str, hostname: str = "builder-1", **changed: Any) -> Daemon:
-    found = daemon_info.probe(recorded(name, **changed), hostname)
-    assert isinstance(found, Daemon)
-    return found
+    daemon = daemon_info.probe(recorded(name, **changed), hostname)
+    assert isinstance(daemon, Daemon)
+    return daemon
 
 
-def refused(found: Daemon, *features: Feature) -> str:
+def refused(daemon: Daemon, *features: Feature) -> str:
     with pytest.raises(EngineError) as caught:
-        daemon_info.require(found, *features)
+        daemon_info.require(daemon, *features)
     return "\n".join(failure_text(diagnostic) for diagnostic in caught.value.diagnostics)
 
 
 def test_an_engine_with_everything_lacks_nothing() -> None:
-    found = engine("containerd")
+    daemon = engine("containerd")
 
-    assert daemon_info.missing_features(found) == ()
-    daemon_info.require(found, *Feature)
-    assert found == Daemon(
+    assert daemon_info.missing_features(daemon) == ()
+    daemon_info.require(daemon, *Feature)
+    assert daemon == Daemon(
         endpoint="unix:///var/run/docker.sock",
         name="builder-1",
         version="26.1.5+dfsg1",
@@ -161,10 +161,10 @@ def test_only_what_a_task_needs_is_required() -> None:
 
 
 def test_every_lack_is_reported_at_once() -> None:
-    found = engine("overlay2", hostname="laptop")
+    daemon = engine("overlay2", hostname="laptop")
 
     with pytest.raises(EngineError) as caught:
-        daemon_info.require(found, *Feature)
+        daemon_info.require(daemon, *Feature)
 
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
         "the container engine runs on another machine, `builder-1`",

@@ -76,8 +76,8 @@ def test_what_a_sweep_removed_is_counted_by_kind() -> None:
 class Removal:
     """Object whose removal the engine rejects a number of times."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int, words: str, times: int) -> None:
-        self.refusal = docker.errors.APIError("refused", Answer(status), words)  # type: ignore[arg-type]
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int, explanation: str, times: int) -> None:
+        self.refusal = docker.errors.APIError("refused", Answer(status), explanation)  # type: ignore[arg-type]
         self.left, self.asked, self.clock = times, 0, 0.0
         monkeypatch.setattr("bakehouse.engine.docker_container.time.sleep", self.pass_)
         monkeypatch.setattr("bakehouse.engine.docker_container.time.monotonic", lambda: self.clock)

@@ -8,12 +8,12 @@ from bakehouse.engine.docker_errors import translate_errors
 from bakehouse.errors import EngineError
 
 
-def refused(answer: str) -> docker.errors.APIError:
-    return docker.errors.APIError("500 Server Error", explanation=answer)
+def refused(explanation: str) -> docker.errors.APIError:
+    return docker.errors.APIError("500 Server Error", explanation=explanation)
 
 
 @pytest.mark.parametrize(
-    ("answer", "hint"),
+    ("explanation", "hint"),
     [
         (
             'could not select device driver "" with capabilities: [[gpu]]',
@@ -25,18 +25,18 @@ def refused(answer: str) -> docker.errors.APIError:
         ),
     ],
 )
-def test_gpus_that_are_not_there(answer: str, hint: str) -> None:
+def test_gpus_that_are_not_there(explanation: str, hint: str) -> None:
     with pytest.raises(EngineError) as caught, translate_errors("start a container"):
-        raise refused(answer)
+        raise refused(explanation)
 
     assert failure_text(caught.value.diagnostics[0]) == (
-        f"error: the container engine could not start a container\n  answer  {answer}\n\nhint: {hint}\n"
+        f"error: the container engine could not start a container\n  answer  {explanation}\n\nhint: {hint}\n"
     )
 
 
 def test_an_unknown_error_has_no_hint() -> None:
-    answer = "all pools are used"
+    explanation = "all pools are used"
     with pytest.raises(EngineError) as caught, translate_errors("make a network"):
-        raise refused(answer)
+        raise refused(explanation)
 
     assert caught.value.diagnostics[0].hint == ""

@@ -16,7 +16,7 @@ from tests.support.fake_commands import put
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> DaemonPaths:
+def paths(tmp_path: Path) -> DaemonPaths:
     place = DaemonPaths(
         state=tmp_path / "state",
         socket=tmp_path / "s",
@@ -96,66 +96,66 @@ def test_what_the_command_line_says_is_not_said_twice() -> None:
     assert dockerd.configuration(owner, 40).keys() == {"builder", "features"}
 
 
-def test_nothing_to_clear(place: DaemonPaths) -> None:
-    assert dockerd.clear_remains(place) == ()
+def test_nothing_to_clear(paths: DaemonPaths) -> None:
+    assert dockerd.clear_remains(paths) == ()
 
 
-def test_what_a_dead_engine_left_is_cleared(place: DaemonPaths) -> None:
-    place.pidfile.write_text("4194304")
-    inner = place.exec_root / "containerd" / "containerd.pid"
+def test_what_a_dead_engine_left_is_cleared(paths: DaemonPaths) -> None:
+    paths.pidfile.write_text("4194304")
+    inner = paths.exec_root / "containerd" / "containerd.pid"
     inner.write_text("4194304\n")
-    dead_socket(place.socket)
-    dead_socket(place.containerd)
+    dead_socket(paths.socket)
+    dead_socket(paths.containerd)
 
-    assert dockerd.clear_remains(place) == (place.pidfile, inner, place.socket, place.containerd)
-    assert not any(path.exists() for path in (place.pidfile, inner, place.socket, place.containerd))
+    assert dockerd.clear_remains(paths) == (paths.pidfile, inner, paths.socket, paths.containerd)
+    assert not any(path.exists() for path in (paths.pidfile, inner, paths.socket, paths.containerd))
 
 
-def test_a_pid_that_another_program_has_now_is_a_dead_engines(place: DaemonPaths, sleeper: int) -> None:
-    place.pidfile.write_text(str(sleeper))
-    inner = place.exec_root / "containerd" / "containerd.pid"
+def test_a_pid_that_another_program_has_now_is_a_dead_engines(paths: DaemonPaths, sleeper: int) -> None:
+    paths.pidfile.write_text(str(sleeper))
+    inner = paths.exec_root / "containerd" / "containerd.pid"
     inner.write_text(str(sleeper))
 
-    assert dockerd.clear_remains(place) == (place.pidfile, inner)
+    assert dockerd.clear_remains(paths) == (paths.pidfile, inner)
     assert Path(f"/proc/{sleeper}").exists()
 
 
-def test_a_living_process_keeps_its_pid_file(place: DaemonPaths, sleeper: int) -> None:
-    place.pidfile.write_text(str(sleeper))
+def test_a_living_process_keeps_its_pid_file(paths: DaemonPaths, sleeper: int) -> None:
+    paths.pidfile.write_text(str(sleeper))
 
-    assert dockerd.process_of(place.pidfile, "sleep") == sleeper
-    assert dockerd.process_of(place.pidfile, "sleep", "60") == sleeper
-    assert dockerd.process_of(place.pidfile, "sleep", "61") is None
+    assert dockerd.process_of(paths.pidfile, "sleep") == sleeper
+    assert dockerd.process_of(paths.pidfile, "sleep", "60") == sleeper
+    assert dockerd.process_of(paths.pidfile, "sleep", "61") is None
 
 
-def test_a_live_socket_stays(place: DaemonPaths) -> None:
+def test_a_live_socket_stays(paths: DaemonPaths) -> None:
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(place.socket))
+        server.bind(str(paths.socket))
         server.listen()
 
-        assert dockerd.clear_remains(place) == ()
+        assert dockerd.clear_remains(paths) == ()
 
 
-def test_a_damaged_pid_file_names_no_process(place: DaemonPaths) -> None:
-    place.pidfile.write_text("")
+def test_a_damaged_pid_file_names_no_process(paths: DaemonPaths) -> None:
+    paths.pidfile.write_text("")
 
-    assert dockerd.process_of(place.pidfile, "dockerd") is None
-
-
-def test_no_engine_of_ours_to_stop(place: DaemonPaths) -> None:
-    place.pidfile.write_text(str(os.getpid()))
-
-    assert dockerd.stop(place) is False
+    assert dockerd.process_of(paths.pidfile, "dockerd") is None
 
 
-def test_a_dead_socket_does_not_answer(place: DaemonPaths) -> None:
-    dead_socket(place.socket)
+def test_no_engine_of_ours_to_stop(paths: DaemonPaths) -> None:
+    paths.pidfile.write_text(str(os.getpid()))
 
-    assert dockerd.answers(place.socket) is False
+    assert dockerd.stop(paths) is False
 
 
-def test_the_cache_limit_of_another_machines_engine_is_not_known(place: DaemonPaths) -> None:
-    assert dockerd.configured_cache_limit("tcp://builder-1:2375", place) is None
+def test_a_dead_socket_does_not_answer(paths: DaemonPaths) -> None:
+    dead_socket(paths.socket)
+
+    assert dockerd.answers(paths.socket) is False
+
+
+def test_the_cache_limit_of_another_machines_engine_is_not_known(paths: DaemonPaths) -> None:
+    assert dockerd.configured_cache_limit("tcp://builder-1:2375", paths) is None
 
 
 IP = 'echo "$@" > asked'

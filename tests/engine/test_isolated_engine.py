@@ -48,15 +48,15 @@ def test_it_shares_nothing_with_another_and_asks_for_no_rules(
     """The owner's network settings are copied, but not the storage settings."""
     owner = tmp_path / "owner.json"
     owner.write_text(json.dumps({"dns": ["192.0.2.1"], "data-root": "/data", "bip": "172.17.0.1/16"}))
-    told: list[DaemonPaths] = []
+    started: list[DaemonPaths] = []
     monkeypatch.setattr("bakehouse.engine.isolated_engine.os.geteuid", lambda: 0)
     monkeypatch.setattr("bakehouse.engine.isolated_engine._make_bridge", lambda name: None)
-    monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda place, say: told.append(place))
+    monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda daemon, report: started.append(daemon))
 
-    with isolated_engine.isolated_engine("overlay2", print, under=tmp_path / "engines", owner=owner) as place:
-        settings = json.loads(place.configured.read_text())
+    with isolated_engine.isolated_engine("overlay2", print, under=tmp_path / "engines", owner=owner) as paths:
+        settings = json.loads(paths.configured.read_text())
 
-    assert told == [place]
+    assert started == [paths]
     assert settings["dns"] == ["192.0.2.1"]
     assert "data-root" not in settings
     assert "bip" not in settings

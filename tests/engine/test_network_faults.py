@@ -18,7 +18,7 @@ def root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
 
-def told(error: type[BakehouseError], netem: str = "", *, cuts: bool = False) -> str:
+def error_message(error: type[BakehouseError], netem: str = "", *, cuts: bool = False) -> str:
     with pytest.raises(error) as caught:
         network_faults.require(netem, cuts=cuts)
     return failure_text(caught.value.diagnostics[0])
@@ -28,7 +28,7 @@ def test_a_kernel_without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     says = "echo 'Error: Specified qdisc kind is unknown.' >&2; exit 2"
     fake_commands.put(tmp_path, monkeypatch, **{**CAN, "tc": says})
 
-    assert told(EngineError, "delay 100ms") == (
+    assert error_message(EngineError, "delay 100ms") == (
         "error: this machine does not support `--netem`: its kernel has no netem (CONFIG_NET_SCH_NETEM)\n"
         "\n"
         "hint: try `modprobe sch_netem`, or use another machine\n"
@@ -39,7 +39,7 @@ def test_words_that_tc_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyP
     says = "echo 'What is \"much\"?' >&2; echo 'Usage: …' >&2; exit 1"
     fake_commands.put(tmp_path, monkeypatch, **{**CAN, "tc": says})
 
-    assert told(UsageError, "much") == (
+    assert error_message(UsageError, "much") == (
         'error: `tc` rejects the value of `--netem`: What is "much"?\n'
         "\n"
         "hint: use for example `delay 100ms loss 1%`; `man tc-netem` lists all options\n"
@@ -50,7 +50,7 @@ def test_a_kernel_that_filters_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     says = "echo 'iptables: Failed to initialize nft: Protocol not supported' >&2; exit 1"
     fake_commands.put(tmp_path, monkeypatch, **{**CAN, "iptables": says})
 
-    assert told(EngineError, cuts=True) == (
+    assert error_message(EngineError, cuts=True) == (
         "error: this machine does not support `--partition`: iptables: Failed to initialize nft: Protocol not"
         " supported\n"
         "\n"
@@ -61,7 +61,7 @@ def test_a_kernel_that_filters_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_machine_without_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_commands.only(tmp_path, monkeypatch, nsenter="", unshare="")
 
-    assert told(EngineError, "delay 1ms") == (
+    assert error_message(EngineError, "delay 1ms") == (
         "error: this machine does not support `--netem`: `tc` is not installed\n"
         "\n"
         "hint: install the Debian package `iproute2`\n"
@@ -72,7 +72,7 @@ def test_a_user_who_is_not_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     fake_commands.put(tmp_path, monkeypatch, **CAN)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
 
-    assert told(EngineError, cuts=True) == (
+    assert error_message(EngineError, cuts=True) == (
         "error: this machine does not support `--partition`: only root can enter network namespaces\n"
         "\n"
         "hint: run the command as root\n"

@@ -35,8 +35,8 @@ def machine(**changed: object) -> HostInfo:
     return dataclasses.replace(BARE, **changed)  # type: ignore[arg-type]
 
 
-def told(found: UnavailableDaemon, of: HostInfo) -> str:
-    refusal = provision.refusal(found, of, DaemonPaths())
+def refusal_text(daemon: UnavailableDaemon, host: HostInfo) -> str:
+    refusal = provision.refusal(daemon, host, DaemonPaths())
     assert refusal is not None
     return failure_text(refusal)
 
@@ -83,9 +83,9 @@ def test_a_machine_that_has_everything_only_needs_a_start() -> None:
 
 def test_only_what_is_missing_is_installed() -> None:
     partly = machine(dockerd=(26, 1), client=True, tools=("mmdebstrap",))
-    found = dataclasses.replace(NOTHING, buildx=None)
+    engine = dataclasses.replace(NOTHING, buildx=None)
 
-    assert provision.plan_steps(partly, found, engine=True) == Steps(
+    assert provision.plan_steps(partly, engine, engine=True) == Steps(
         from_next_release=("docker-buildx",), packages=("docker-registry",), start=True
     )
 
@@ -128,7 +128,7 @@ def test_root_on_debian_can_be_given_an_engine() -> None:
 
 
 def test_a_plain_user_is_reported_what_to_install() -> None:
-    assert told(NOTHING, machine(root=False)) == (
+    assert refusal_text(NOTHING, machine(root=False)) == (
         "error: no container engine answers at `unix:///var/run/docker.sock`\n"
         "\n"
         "hint: run the same command as root: it installs docker.io, docker-cli, docker-buildx, mmdebstrap and"
@@ -137,7 +137,7 @@ def test_a_plain_user_is_reported_what_to_install() -> None:
 
 
 def test_another_system_is_reported_what_to_install() -> None:
-    assert told(NO_CLIENT, machine(system="fedora", release="42")) == (
+    assert refusal_text(NO_CLIENT, machine(system="fedora", release="42")) == (
         "error: no `docker` command on PATH, so Bakehouse cannot use a container engine\n"
         "\n"
         "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start the engine\n"
@@ -145,7 +145,7 @@ def test_another_system_is_reported_what_to_install() -> None:
 
 
 def test_another_architecture_is_reported_where_to_go() -> None:
-    assert told(NOTHING, machine(architecture="aarch64")) == (
+    assert refusal_text(NOTHING, machine(architecture="aarch64")) == (
         "error: no container engine answers at `unix:///var/run/docker.sock`\n"
         "\n"
         "hint: run `bake` on a linux/amd64 machine; this one is aarch64\n"
@@ -155,7 +155,7 @@ def test_another_architecture_is_reported_where_to_go() -> None:
 def test_an_engine_that_the_user_named_is_not_replaced_by_another() -> None:
     named = UnavailableDaemon(UnavailableReason.NOT_RUNNING, "tcp://builder-1:2375", "")
 
-    assert told(named, BARE) == (
+    assert refusal_text(named, BARE) == (
         "error: no container engine answers at `tcp://builder-1:2375`\n"
         "\n"
         "hint: start the engine of DOCKER_HOST or of the docker context, or unset it\n"
@@ -167,7 +167,7 @@ def test_an_engine_that_may_not_be_used_is_not_replaced_by_another() -> None:
         UnavailableReason.NOT_ALLOWED, "unix:///var/run/docker.sock", "permission denied"
     )
 
-    assert told(denied, machine(root=False)) == (
+    assert refusal_text(denied, machine(root=False)) == (
         "error: not allowed to use the container engine at `unix:///var/run/docker.sock`\n"
         "\n"
         "hint: run the command as root, or join the group `docker` and log in again\n"
@@ -190,12 +190,12 @@ class Terminal(io.StringIO):
     ("typed", "agreed"), [("\n", True), ("y\n", True), ("Yes\n", True), ("n\n", False), ("", False)]
 )
 def test_at_a_terminal_it_asks_once(typed: str, agreed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = Terminal()
+    terminal = Terminal()
     monkeypatch.setattr("sys.stdin", Terminal(typed))
-    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setattr("sys.stderr", terminal)
 
     assert provision.ask_at_terminal("Continue?") is agreed
-    assert shown.getvalue() == "Continue? [Y/n] "
+    assert terminal.getvalue() == "Continue? [Y/n] "
 
 
 class Running:
@@ -209,10 +209,10 @@ class Running:
         self.done: list[str] = []
         self.said: list[str] = []
         self.say = self.said.append
-        found = dataclasses.replace(ENGINE, endpoint=self.place.endpoint)
-        monkeypatch.setattr("bakehouse.engine.daemon_info.probe", lambda: found)
+        daemon = dataclasses.replace(ENGINE, endpoint=self.place.endpoint)
+        monkeypatch.setattr("bakehouse.engine.daemon_info.probe", lambda: daemon)
         monkeypatch.setattr(
-            "bakehouse.engine.dockerd.fix_address", lambda bridge, say: self.fixed.append(bridge)
+            "bakehouse.engine.dockerd.fix_address", lambda bridge, report: self.fixed.append(bridge)
         )
         monkeypatch.setattr("bakehouse.engine.provision.os.geteuid", lambda: 0)
         self._program = put(directory, monkeypatch, dockerd="read forever") / "dockerd"
@@ -253,10 +253,12 @@ def test_another_engine_that_docker_reaches_is_not_ours(running: Running) -> Non
 
 
 @pytest.fixture
-def ours(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+def our_engine(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
     """Running idle engine that records stops and starts."""
-    monkeypatch.setattr("bakehouse.engine.dockerd.stop", lambda place: running.done.append("stopped"))
-    monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda place, say: running.done.append("started"))
+    monkeypatch.setattr("bakehouse.engine.dockerd.stop", lambda paths: running.done.append("stopped"))
+    monkeypatch.setattr(
+        "bakehouse.engine.dockerd.start", lambda paths, report: running.done.append("started")
+    )
     monkeypatch.setattr("bakehouse.engine.provision._POLL_SECONDS", 0.01)
     monkeypatch.setattr(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, "", "")
@@ -265,83 +267,85 @@ def ours(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]
         yield running
 
 
-def test_an_idle_engine_is_restarted(ours: Running) -> None:
-    assert provision.restart(ours.say, ours.place)
-    assert ours.done == ["stopped", "started"]
+def test_an_idle_engine_is_restarted(our_engine: Running) -> None:
+    assert provision.restart(our_engine.say, our_engine.place)
+    assert our_engine.done == ["stopped", "started"]
 
 
-def test_who_builds_with_an_engine_is_waited_for_before_it_is_restarted(ours: Running) -> None:
+def test_who_builds_with_an_engine_is_waited_for_before_it_is_restarted(our_engine: Running) -> None:
     with contextlib.ExitStack() as building:
-        building.enter_context(usage_lock.engine_in_use(paths=ours.place))
+        building.enter_context(usage_lock.engine_in_use(paths=our_engine.place))
 
         def say(line: str) -> None:
-            ours.say(line)
+            our_engine.say(line)
             building.close()
-            ours.done.append("built")
+            our_engine.done.append("built")
 
-        assert provision.restart(say, ours.place)
-    assert ours.said == ["waiting to restart the engine: it is in use (a build or a push)"]
-    assert ours.done == ["built", "stopped", "started"]
+        assert provision.restart(say, our_engine.place)
+    assert our_engine.said == ["waiting to restart the engine: it is in use (a build or a push)"]
+    assert our_engine.done == ["built", "stopped", "started"]
 
 
 def test_containers_are_waited_for_before_an_engine_is_restarted(
-    ours: Running, monkeypatch: pytest.MonkeyPatch
+    our_engine: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running = ["two\none\n", "two\ta-1\none\ta-2\n", "one\n", "one\ta-2\n", ""]
     monkeypatch.setattr(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, running.pop(0), "")
     )
-    assert provision.restart(ours.say, ours.place)
-    assert ours.said == ["waiting to restart the engine: it is in use (containers: one, two)"]
-    assert ours.done == ["stopped", "started"]
+    assert provision.restart(our_engine.say, our_engine.place)
+    assert our_engine.said == ["waiting to restart the engine: it is in use (containers: one, two)"]
+    assert our_engine.done == ["stopped", "started"]
 
 
 @pytest.mark.parametrize("owner", ["", "registry"])
 def test_a_container_that_is_no_jobs_is_not_waited_for(
-    ours: Running, monkeypatch: pytest.MonkeyPatch, owner: str
+    our_engine: Running, monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
     running = ["mine\njob\n", f"mine\t{owner}\njob\ta-1\n"]
     monkeypatch.setattr(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, running.pop(0), "")
     )
-    assert not provision.restart(ours.say, ours.place)
-    assert ours.said == ["the engine was not restarted: containers of no job are running (mine)"]
-    assert ours.done == []
+    assert not provision.restart(our_engine.say, our_engine.place)
+    assert our_engine.said == ["the engine was not restarted: containers of no job are running (mine)"]
+    assert our_engine.done == []
 
 
-def test_who_waits_for_containers_lets_others_build(ours: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_waits_for_containers_lets_others_build(
+    our_engine: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The owner of the containers may build before they end."""
     held: list[bool] = []
 
     def say(line: str) -> None:
-        with usage_lock.exclusive_engine(ours.place) as is_alone:
+        with usage_lock.exclusive_engine(our_engine.place) as is_alone:
             held.append(not is_alone)
 
     monkeypatch.setattr(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, "one\ta-1\n", "")
     )
-    provision.restart(say, ours.place, 0.0)
+    provision.restart(say, our_engine.place, 0.0)
     assert held == [False]
 
 
-def test_an_engine_that_is_always_in_use_is_given_up(ours: Running) -> None:
-    with usage_lock.engine_in_use(paths=ours.place):
-        assert not provision.restart(ours.say, ours.place, 0.0)
-    assert ours.said == [
+def test_an_engine_that_is_always_in_use_is_given_up(our_engine: Running) -> None:
+    with usage_lock.engine_in_use(paths=our_engine.place):
+        assert not provision.restart(our_engine.say, our_engine.place, 0.0)
+    assert our_engine.said == [
         "the engine was not restarted: still in use after 0 s (a build or a push)",
     ]
-    assert ours.done == []
+    assert our_engine.done == []
 
 
 def test_an_engine_that_another_has_restarted_meanwhile_is_not_restarted_again(
-    ours: Running, monkeypatch: pytest.MonkeyPatch
+    our_engine: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     processes = iter([1, 2])
     monkeypatch.setattr("bakehouse.engine.dockerd.process_of", lambda *_: next(processes))
-    assert provision.restart(ours.say, ours.place)
-    assert ours.done == []
+    assert provision.restart(our_engine.say, our_engine.place)
+    assert our_engine.done == []
 
 
-def test_what_another_started_is_not_restarted(ours: Running) -> None:
-    assert not provision.restart(ours.say, dataclasses.replace(ours.place, socket=Path("/other")))
-    assert ours.done == []
+def test_what_another_started_is_not_restarted(our_engine: Running) -> None:
+    assert not provision.restart(our_engine.say, dataclasses.replace(our_engine.place, socket=Path("/other")))
+    assert our_engine.done == []

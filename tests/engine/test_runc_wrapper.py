@@ -56,14 +56,14 @@ def test_the_program_for_an_engine_calls_the_real_one(
     real.chmod(0o755)
     monkeypatch.setenv("PATH", str(real.parent), prepend=os.pathsep)
     monkeypatch.setattr("bakehouse.engine.fake_clock.compile_library", lambda library, days: None)
-    made = bundle(tmp_path / "bundle")
+    bundle_path = bundle(tmp_path / "bundle")
 
     program = str(FakeClock(3).programs(tmp_path / "bin") / "runc")
-    words = [program, "run", "--bundle", str(made), "id"]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    command = [program, "run", "--bundle", str(bundle_path), "id"]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
 
-    assert done.stdout == f"run --bundle {made} id\n"
-    assert "LD_PRELOAD" in (made / "config.json").read_text()
+    assert result.stdout == f"run --bundle {bundle_path} id\n"
+    assert "LD_PRELOAD" in (bundle_path / "config.json").read_text()
 
 
 @pytest.fixture
@@ -76,17 +76,17 @@ def library(tmp_path: Path) -> Path:
 
 def python(library: Path, code: str) -> str:
 
-    words = [sys.executable, "-I", "-S", "-c", code]
+    command = [sys.executable, "-I", "-S", "-c", code]
     environment = {"LD_PRELOAD": str(library)}
     return subprocess.run(
-        words, env=environment, capture_output=True, text=True, check=True, timeout=60
+        command, env=environment, capture_output=True, text=True, check=True, timeout=60
     ).stdout
 
 
 def test_a_program_is_reported_a_later_day(library: Path) -> None:
-    told = float(python(library, "import time; print(time.time())"))
+    reported = float(python(library, "import time; print(time.time())"))
 
-    assert 0 <= told - time.time() - 40 * 86400 + 60 < 120
+    assert 0 <= reported - time.time() - 40 * 86400 + 60 < 120
 
 
 def test_files_keep_the_kernels_time(library: Path, tmp_path: Path) -> None:

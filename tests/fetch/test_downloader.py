@@ -49,8 +49,8 @@ def servers() -> Iterator[list[FileServer]]:
         yield [stack.enter_context(serving()) for _ in range(2)]
 
 
-def said(error: pytest.ExceptionInfo[MissingError]) -> list[str]:
-    return [words for _, words in error.value.missing.said]
+def reasons(error: pytest.ExceptionInfo[MissingError]) -> list[str]:
+    return [message for _, message in error.value.missing.said]
 
 
 def test_a_file_is_placed_as_a_mirror_has_it(machine: Fetching, servers: list[FileServer]) -> None:
@@ -211,7 +211,7 @@ def test_no_source_is_asked_once_patience_is_over(
         pytest.raises(MissingError) as caught,
     ):
         fetcher.get(file)
-    assert said(caught)[-1] == "not tried: no time left"
+    assert reasons(caught)[-1] == "not tried: no time left"
     assert servers[1].asked == []
 
 
@@ -235,7 +235,7 @@ def test_a_source_that_trickles_is_told_where_there_is_no_other(
     file = servers[0].put(CONTENT)
     with machine.run(servers[0].url) as fetcher, pytest.raises(MissingError) as caught:
         fetcher.get(file)
-    [reason] = said(caught)
+    [reason] = reasons(caught)
     assert re.fullmatch(r"gave \d+ bytes in [\d.]+ s: too slow", reason)
 
 
@@ -244,11 +244,11 @@ def test_many_files_that_can_not_be_had_take_as_long_as_one(
 ) -> None:
     monkeypatch.setattr(downloader, "AT_ONCE", 1)
     monkeypatch.setattr(bounds, "_DOWN_SECONDS", 0.0)
-    asked = []
+    starts = []
 
     @contextmanager
     def silent(start: int, validator: str) -> Iterator[SourceResponse]:
-        asked.append(start)
+        starts.append(start)
         threading.Event().wait(0.2)
         reason = "silent"
         raise SourceError(reason, is_down=True)
@@ -259,12 +259,12 @@ def test_many_files_that_can_not_be_had_take_as_long_as_one(
     offers = [Offer("mirror", "there", silent)]
     with Fetcher(store, local, offers=lambda _: offers, patience=0.5) as fetcher:
         transfers = [fetcher.ask(required_file(bytes([number]), f"{number}.whl")) for number in range(20)]
-        for one in transfers:
-            one.done.wait()
-    assert 0 < len(asked) < 5
-    assert {one.failure.missing.said for one in transfers if isinstance(one.failure, MissingError)} == {
-        (("mirror", "silent"),)
-    }
+        for transfer in transfers:
+            transfer.done.wait()
+    assert 0 < len(starts) < 5
+    assert {
+        transfer.failure.missing.said for transfer in transfers if isinstance(transfer.failure, MissingError)
+    } == {(("mirror", "silent"),)}
 
 
 def test_sources_that_answer_are_all_asked_however_long_that_takes(
@@ -284,11 +284,11 @@ def test_sources_that_answer_are_all_asked_however_long_that_takes(
     offers = [Offer("mirror", "there", without)]
     with Fetcher(store, local, offers=lambda _: offers, patience=2.0) as fetcher:
         transfers = [fetcher.ask(required_file(bytes([number]), f"{number}.whl")) for number in range(7)]
-        for one in transfers:
-            one.done.wait()
-    assert {one.failure.missing.said for one in transfers if isinstance(one.failure, MissingError)} == {
-        (("mirror", "does not have the file"),)
-    }
+        for transfer in transfers:
+            transfer.done.wait()
+    assert {
+        transfer.failure.missing.said for transfer in transfers if isinstance(transfer.failure, MissingError)
+    } == {(("mirror", "does not have the file"),)}
 
 
 def test_a_damaged_file_is_dropped_told_and_fetched_again(
@@ -322,7 +322,7 @@ def test_what_could_not_be_had_is_tried_again_when_it_is_asked_for_again(
     with machine.run(servers[0].url) as fetcher:
         with pytest.raises(MissingError):
             fetcher.get(file)
-        assert [one.file for one in fetcher.take_failures()] == [file]
+        assert [failure.file for failure in fetcher.take_failures()] == [file]
         assert fetcher.take_failures() == ()
         servers[0].put(CONTENT)
         assert fetcher.get(file).read_bytes() == CONTENT
@@ -389,9 +389,9 @@ def test_two_processes_at_once_fetch_a_file_once(machine: Fetching, servers: lis
     assert servers[0].half_sent.wait(60)
     go(processes[1])
     servers[0].gate.set()
-    places = {process.communicate()[0].strip() for process in processes}
-    assert len(places) == 1
-    assert Path(places.pop()).read_bytes() == CONTENT
+    paths = {process.communicate()[0].strip() for process in processes}
+    assert len(paths) == 1
+    assert Path(paths.pop()).read_bytes() == CONTENT
     assert len(servers[0].asked) == 1
 
 
@@ -409,9 +409,9 @@ def test_an_interrupt_leaves_only_what_the_next_run_goes_on_with(
     process.send_signal(signal.SIGINT)
     assert process.communicate()[0] == "interrupted\n"
     assert not (machine.directory / "store" / str(file.sha256)).exists()
-    there = part.stat().st_size
+    size = part.stat().st_size
 
     servers[0].gate.set()
     with machine.run(servers[0].url) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
-    assert servers[0].ranges()[-1] == f"bytes={there}-"
+    assert servers[0].ranges()[-1] == f"bytes={size}-"

@@ -18,9 +18,9 @@ CANARY = "canary-4711"
 
 @pytest.fixture
 def server() -> Iterator[FileServer]:
-    with serving() as found:
-        found.files["/file"] = b"content"
-        yield found
+    with serving() as server:
+        server.files["/file"] = b"content"
+        yield server
 
 
 def read(web: HttpClient, url: str) -> bytes:
@@ -65,8 +65,8 @@ def test_a_login_of_netrc(server: FileServer, tmp_path: Path) -> None:
 def test_a_login_of_a_keyring(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server.login = f"user:{CANARY}"
     commands = put(tmp_path, monkeypatch, keyring=f'[ "$*" = "get {server.url} user" ] && echo {CANARY}')
-    found = HttpClient(ConnectionSettings(keyring=True), {"HOME": str(tmp_path), "PATH": str(commands)})
-    assert read(found, with_login(server.url, "user") + "/file") == b"content"
+    client = HttpClient(ConnectionSettings(keyring=True), {"HOME": str(tmp_path), "PATH": str(commands)})
+    assert read(client, with_login(server.url, "user") + "/file") == b"content"
 
 
 def test_a_login_does_not_follow_to_another_server(server: FileServer, tmp_path: Path) -> None:
@@ -89,11 +89,11 @@ def test_each_server_of_a_redirect_is_reached_in_its_own_way(server: FileServer,
     with serving() as other, serving() as proxy:
         proxy.is_proxy = True
         other.files["/there"] = b"moved"
-        there = other.url.replace("127.0.0.1", "localhost") + "/there"
-        server.redirects["/file"] = there
+        target = other.url.replace("127.0.0.1", "localhost") + "/there"
+        server.redirects["/file"] = target
         proxies = Proxies({"http": proxy.url}, not_for="127.0.0.1")
         assert read(web(tmp_path, proxies=proxies), server.url + "/file") == b"moved"
-        assert proxy.paths == [there]
+        assert proxy.paths == [target]
 
 
 def test_a_server_that_need_not_show_who_it_is_sends_to_none_that_needs_not_either(tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_a_proxy_with_credentials(server: FileServer, tmp_path: Path) -> None:
     with serving() as proxy:
         proxy.is_proxy, proxy.login = True, f"user:{CANARY}"
         address = with_login(proxy.url, proxy.login)
-        found = web(tmp_path, proxies=Proxies({"http": address}))
-        assert read(found, server.url + "/file") == b"content"
+        client = web(tmp_path, proxies=Proxies({"http": address}))
+        assert read(client, server.url + "/file") == b"content"
         assert proxy.asked[0][1]["Proxy-Authorization"] == basic(proxy.login)
         assert "Proxy-Authorization" not in server.asked[0][1]
 
@@ -200,7 +200,7 @@ def test_a_proxy_that_refuses_is_told_without_its_login(server: FileServer, tmp_
 
 
 def test_proxies_of_the_environment() -> None:
-    found = Proxies.of_environment(
+    from_environment = Proxies.of_environment(
         {
             "HTTP_PROXY": "proxy.example:3128",
             "all_proxy": "http://all.example",
@@ -208,7 +208,7 @@ def test_proxies_of_the_environment() -> None:
         }
     )
     to = {
-        url: found.to(urlsplit(url))
+        url: from_environment.to(urlsplit(url))
         for url in ("http://x/", "https://x/", "http://a.intern/", "http://10.0.0.1/")
     }
     assert list(to.values()) == ["http://proxy.example:3128", "http://all.example", "", ""]
@@ -228,19 +228,19 @@ def test_proxies_of_the_environment() -> None:
     ],
 )
 def test_what_no_proxy_exempts(address: str, is_direct: bool) -> None:
-    given = Proxies(
+    proxies = Proxies(
         {"http": "http://p", "https": "http://p"},
         not_for="10.0.0.0/8, fd00::/8,one.example:8080,.two.example,three.example:443",
     )
-    assert (given.to(urlsplit(address)) == "") == is_direct
+    assert (proxies.to(urlsplit(address)) == "") == is_direct
 
 
 @pytest.mark.parametrize("none", ["DIRECT", "false"])
 def test_apts_words_for_no_proxy(none: str) -> None:
-    given = Proxies({"https": none, "http": "p:1"}, {"one.example": none})
-    assert given.to(urlsplit("https://two.example/")) == ""
-    assert given.to(urlsplit("http://one.example/")) == ""
-    assert given.to(urlsplit("http://two.example/")) == "http://p:1"
+    proxies = Proxies({"https": none, "http": "p:1"}, {"one.example": none})
+    assert proxies.to(urlsplit("https://two.example/")) == ""
+    assert proxies.to(urlsplit("http://one.example/")) == ""
+    assert proxies.to(urlsplit("http://two.example/")) == "http://p:1"
 
 
 def test_a_companys_certificate_is_trusted_where_it_is_named(tmp_path: Path) -> None:

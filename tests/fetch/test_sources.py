@@ -31,8 +31,8 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 @pytest.fixture
 def server() -> Iterator[FileServer]:
-    with serving() as found:
-        yield found
+    with serving() as server:
+        yield server
 
 
 def machine(*mirrors: str, pip: PipConfig | None = None) -> DownloadConfig:
@@ -60,8 +60,8 @@ def test_mirrors_come_first_in_the_order_they_are_named() -> None:
         extra_index_urls=("https://two.example/simple",),
         find_links=("https://links.example/page.html", "/srv/wheels"),
     )
-    found = machine("https://u:p@m.example/a/", "/srv/mirror", "s3://bucket/prefix/", pip=pip)
-    assert [offer.name for offer in found.offers(a_wheel())] == [
+    sources = machine("https://u:p@m.example/a/", "/srv/mirror", "s3://bucket/prefix/", pip=pip)
+    assert [offer.name for offer in sources.offers(a_wheel())] == [
         "mirror `https://m.example/a`",
         "mirror `s3://bucket/prefix`",
         "index `https://one.example/simple`",
@@ -127,17 +127,17 @@ def test_pips_own_proxy_is_for_indexes(server: FileServer) -> None:
     with serving() as proxy:
         proxy.is_proxy = True
         server.files["/simple/tiny-part/"] = b""
-        found = machine(server.url, pip=PipConfig(index_url=f"{server.url}/simple", proxy=proxy.url))
-        assert [refusal(offer) for offer in found.offers(a_wheel())] == ["does not have the file"] * 2
+        sources = machine(server.url, pip=PipConfig(index_url=f"{server.url}/simple", proxy=proxy.url))
+        assert [refusal(offer) for offer in sources.offers(a_wheel())] == ["does not have the file"] * 2
         assert proxy.paths == [f"{server.url}/simple/tiny-part/"]
 
 
 def test_an_index_that_is_a_directory(tmp_path: Path) -> None:
     (tmp_path / "simple/tiny-part").mkdir(parents=True)
     (tmp_path / "simple/tiny-part/index.html").write_text(f'<a href="../../files/{WHEEL}#sha256=0">x</a>')
-    found = machine(pip=PipConfig(index_url=f"file://{tmp_path}/simple"))
-    assert list(found.here(a_wheel())) == [tmp_path / "files" / WHEEL]
-    assert list(found.offers(a_wheel())) == []
+    sources = machine(pip=PipConfig(index_url=f"file://{tmp_path}/simple"))
+    assert list(sources.here(a_wheel())) == [tmp_path / "files" / WHEEL]
+    assert list(sources.offers(a_wheel())) == []
 
 
 def test_pips_own_index_is_known_where_none_is_set() -> None:
@@ -188,21 +188,21 @@ def test_a_page_may_name_what_is_no_address_and_other_files_of_the_name(server: 
 
 
 def test_apt_is_asked_once_by_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = tmp_path / "asked"
-    script = f"echo x >> {asked}; sleep 0.2; printf 'Debian|Debian|http://x.example/debian|x|main\\n'"
+    path = tmp_path / "asked"
+    script = f"echo x >> {path}; sleep 0.2; printf 'Debian|Debian|http://x.example/debian|x|main\\n'"
     put(tmp_path, monkeypatch, apt_get=script, apt_config="true")
-    found, barrier = machine(), threading.Barrier(4)
+    sources, barrier = machine(), threading.Barrier(4)
 
     def ask() -> None:
         barrier.wait()
-        list(found.offers(required_file(CONTENT, "t.deb", "deb", "pool/t.deb")))
+        list(sources.offers(required_file(CONTENT, "t.deb", "deb", "pool/t.deb")))
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert asked.read_text() == "x\n"
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert path.read_text() == "x\n"
 
 
 def test_apt_that_does_not_tell_its_mirrors_is_not_waited_for(
@@ -254,16 +254,16 @@ def test_what_is_no_address_of_a_mirror(address: str) -> None:
 
 def test_apts_settings_win_over_the_environments() -> None:
     own = ConnectionSettings(Proxies({"http": "http://environment"}, not_for="intern"), Path("ca"))
-    given = {
+    environment = {
         "Acquire::http::Proxy": "http://apt",
         "Acquire::http::Proxy::deb.example": "DIRECT",
         "Acquire::https::CaInfo": "/etc/company.pem",
     }
-    found = apt_settings(given, own)
-    assert found.proxies == Proxies(
+    settings = apt_settings(environment, own)
+    assert settings.proxies == Proxies(
         {"http": "http://apt", "https": "http://apt"}, {"deb.example": "DIRECT"}, "intern"
     )
-    assert found.certificates == Path("/etc/company.pem")
+    assert settings.certificates == Path("/etc/company.pem")
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +301,7 @@ def test_a_mirror_in_s3(bucket: Any) -> None:
 
 def test_a_store_that_calls_itself_s3_and_knows_no_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     class Store:
-        def get_object(self, **wanted: str) -> dict[str, object]:
+        def get_object(self, **arguments: str) -> dict[str, object]:
             return {"Body": StreamingBody(io.BytesIO(CONTENT), len(CONTENT)), "ContentLength": len(CONTENT)}
 
     monkeypatch.setattr(S3Files, "_client", Store())
@@ -310,8 +310,8 @@ def test_a_store_that_calls_itself_s3_and_knows_no_ranges(monkeypatch: pytest.Mo
 
 
 def test_a_mirror_in_s3_without_the_file_or_the_bucket(bucket: Any) -> None:
-    found = machine("s3://our-mirror", "s3://no-such-bucket/x")
-    assert [refusal(offer) for offer in found.offers(a_wheel())] == [
+    sources = machine("s3://our-mirror", "s3://no-such-bucket/x")
+    assert [refusal(offer) for offer in sources.offers(a_wheel())] == [
         "does not have the file",
         "the bucket does not exist",
     ]

@@ -12,8 +12,8 @@ from tests.support.locked_debian import index, stanza
 
 
 def debs(text: str) -> dict[str, Deb]:
-    found = [deb_of(fields) for _, fields in stanzas(text)]
-    return {one.name: one for one in found if one}
+    packages = [deb_of(fields) for _, fields in stanzas(text)]
+    return {deb.name: deb for deb in packages if deb}
 
 
 def test_a_version_that_a_list_names_is_taken_by_all_others() -> None:
@@ -27,14 +27,14 @@ def test_a_version_that_a_list_names_is_taken_by_all_others() -> None:
 def test_apt_is_given_the_packages_that_are_kept_and_no_others(tmp_path: Path) -> None:
     lock = tmp_path / "sid.packages"
     lock.write_text(f"# made\n\n{index()}")
-    kept = debs(index())["gcc"]
-    assert [fields["Package"] for fields in locked_fields([kept], [lock])] == ["gcc"]
+    gcc = debs(index())["gcc"]
+    assert [fields["Package"] for fields in locked_fields([gcc], [lock])] == ["gcc"]
 
 
 def test_what_a_package_does_not_go_with_stays_in_a_lock() -> None:
     fields = {"Breaks": "plugin (<< 2)", "Conflicts": "other", "Replaces": "old", "Maintainer": "a test"}
-    [(_, found)] = stanzas(written([dict(line) for _, line in stanzas(stanza("gcc", fields))]))
-    assert {name: found[name] for name in fields if name in found} == {
+    [(_, stored)] = stanzas(written([dict(line) for _, line in stanzas(stanza("gcc", fields))]))
+    assert {name: stored[name] for name in fields if name in stored} == {
         "Breaks": "plugin (<< 2)",
         "Conflicts": "other",
         "Replaces": "old",
@@ -44,8 +44,8 @@ def test_what_a_package_does_not_go_with_stays_in_a_lock() -> None:
 def test_other_bytes_under_one_version_are_a_change() -> None:
     before = debs(stanza("gcc", {}) + "\n" + stanza("vim", {}))
     after = {name: fields for _, fields in stanzas(index()) for name in [fields["Package"]]}
-    found = package_changes(before, {"gcc": after["gcc"], "vim": {**after["gcc"], "SHA256": "0d" * 32}})
-    assert [one.text for one in found] == ["vim 1.0 -> 1.0 (other bytes)"]
+    changes = package_changes(before, {"gcc": after["gcc"], "vim": {**after["gcc"], "SHA256": "0d" * 32}})
+    assert [change.text for change in changes] == ["vim 1.0 -> 1.0 (other bytes)"]
 
 
 def test_two_lists_with_one_package_in_two_versions_are_refused() -> None:

@@ -43,21 +43,21 @@ def read(before: Mapping[str, Deb] | None = None, **changed: str) -> LockedSteps
 
 
 def test_each_step_adds_what_apt_would_install() -> None:
-    found = read()
-    assert found.steps == {("g++", "libc6"): ("g++", "libc6"), ("none",): ()}
-    assert {name: fields["Version"] for name, fields in found.packages.items()} == {
+    result = read()
+    assert result.steps == {("g++", "libc6"): ("g++", "libc6"), ("none",): ()}
+    assert {name: fields["Version"] for name, fields in result.packages.items()} == {
         "g++": "4:13.2.0-7",
         "libc6": "2.39-0ubuntu8.6",
     }
-    assert [one.text for one in found.changes] == [
+    assert [change.text for change in result.changes] == [
         "g++ not locked -> 4:13.2.0-7",
         "libc6 not locked -> 2.39-0ubuntu8.6",
     ]
 
 
 def test_a_file_lies_where_apt_would_take_it_from() -> None:
-    found = read().packages
-    assert {name: (fields["Site"], fields["Filename"]) for name, fields in found.items()} == {
+    packages = read().packages
+    assert {name: (fields["Site"], fields["Filename"]) for name, fields in packages.items()} == {
         "g++": ("http://mirror.example/ubuntu", "pool/main/g/gcc/g++_13.2.0-7_amd64.deb"),
         "libc6": ("https://tools.example/repo", "libc6_2.39_amd64.deb"),
     }
@@ -66,12 +66,12 @@ def test_a_file_lies_where_apt_would_take_it_from() -> None:
 def test_a_file_that_is_locked_stays_where_it_was_found() -> None:
     digest = read().packages["g++"]["SHA256"]
     before = Deb("g++", "4:13.2.0-7", digest, 1000, "pool/g++.deb", "http://earlier.example")
-    found = read({"g++": before}, files="'copy:/lock/pool/g%2b%2b.deb' x 1 SHA256:00\n" + FILES)
-    assert (found.packages["g++"]["Site"], found.packages["g++"]["Filename"]) == (
+    result = read({"g++": before}, files="'copy:/lock/pool/g%2b%2b.deb' x 1 SHA256:00\n" + FILES)
+    assert (result.packages["g++"]["Site"], result.packages["g++"]["Filename"]) == (
         "http://earlier.example",
         "pool/g++.deb",
     )
-    assert [one.name for one in found.changes] == ["libc6"]
+    assert [change.name for change in result.changes] == ["libc6"]
 
 
 @pytest.mark.parametrize(
@@ -103,13 +103,13 @@ def test_two_steps_with_one_package_in_two_versions_are_refused() -> None:
 
 
 def test_a_lock_is_read_as_it_was_written(tmp_path: Path) -> None:
-    found = read()
+    result = read()
     path = tmp_path / "apt/bases/house-base-1.packages"
     path.parent.mkdir(parents=True)
-    path.write_text(apt_base_image.lock_text(PINNED, found.steps, found.packages.values()))
+    path.write_text(apt_base_image.lock_text(PINNED, result.steps, result.packages.values()))
     lock = read_locks([tmp_path]).bases[PINNED]
     assert lock.pinned == PINNED
-    assert {step: tuple(deb.name for deb in lock.adds(step)) for step in lock.steps} == found.steps
+    assert {step: tuple(deb.name for deb in lock.adds(step)) for step in lock.steps} == result.steps
     assert [deb.url for deb in lock.debs] == [
         "http://mirror.example/ubuntu/pool/main/g/gcc/g%2B%2B_13.2.0-7_amd64.deb",
         "https://tools.example/repo/libc6_2.39_amd64.deb",
@@ -126,17 +126,17 @@ def test_a_step_that_takes_a_package_of_the_base_away_is_refused() -> None:
 
 
 def test_logins_of_sources_are_in_no_lock() -> None:
-    found = read(files=FILES.replace("https://", "https://ann:s3cret@")).packages
-    assert found["libc6"]["Site"] == "https://tools.example/repo"
+    packages = read(files=FILES.replace("https://", "https://ann:s3cret@")).packages
+    assert packages["libc6"]["Site"] == "https://tools.example/repo"
 
 
 def test_of_two_files_with_one_version_the_locked_one_is_kept() -> None:
     digest = "0d" * 32
     before = Deb("g++", "4:13.2.0-7", digest, 1000, "pool/g++.deb", "http://earlier.example")
     locked = stanza("g++", {"Version": "4:13.2.0-7", "SHA256": digest})
-    found = read({"g++": before}, packages=f"{PACKAGES}\n{locked}")
-    assert found.packages["g++"]["SHA256"] == digest
-    assert "g++" not in {one.name for one in found.changes}
+    result = read({"g++": before}, packages=f"{PACKAGES}\n{locked}")
+    assert result.packages["g++"]["SHA256"] == digest
+    assert "g++" not in {change.name for change in result.changes}
 
 
 def test_another_file_with_the_same_version_is_a_change() -> None:
@@ -147,6 +147,6 @@ def test_another_file_with_the_same_version_is_a_change() -> None:
 def test_what_a_mirror_says_of_a_locked_file_comes_before_what_the_lock_says() -> None:
     digest = read().packages["g++"]["SHA256"]
     before = Deb("g++", "4:13.2.0-7", digest, 1000, "pool/g++.deb", "http://earlier.example")
-    told = PACKAGES.replace("Package: g++\n", "Package: g++\nBreaks: old\n")
+    current = PACKAGES.replace("Package: g++\n", "Package: g++\nBreaks: old\n")
     remembered = stanza("g++", {"Version": "4:13.2.0-7"})
-    assert read({"g++": before}, packages=f"{told}\n{remembered}").packages["g++"]["Breaks"] == "old"
+    assert read({"g++": before}, packages=f"{current}\n{remembered}").packages["g++"]["Breaks"] == "old"

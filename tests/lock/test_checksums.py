@@ -46,8 +46,8 @@ def at(path: Path, line: int = 5, column: int = 13) -> Location:
 
 
 def artifact(component: Path, source: str, file: str, kind: ArtifactKind = "url") -> Artifact:
-    spot = at(component)
-    return Artifact("source", kind, source, file, None, spot, size_location=spot)
+    location = at(component)
+    return Artifact("source", kind, source, file, None, location, size_location=location)
 
 
 class Pinning:
@@ -95,13 +95,15 @@ def publisher(tmp_path: Path) -> Iterator[str]:
         thread.join()
 
 
-def found(component: Path, spot: Location, size_place: Location | None, size: int | None = None) -> Pinned:
-    artifact = Artifact("source", "url", "http://x.example/x", "x", None, spot, size, size_place)
+def a_pin(
+    component: Path, location: Location, size_place: Location | None, size: int | None = None
+) -> Pinned:
+    artifact = Artifact("source", "url", "http://x.example/x", "x", None, location, size, size_place)
     return Pinned(artifact, KNOWN, 4, "a mirror")
 
 
 def test_the_size_gets_a_line_below_the_sha256(component: Path) -> None:
-    assert write_pin(found(component, at(component), at(component)))
+    assert write_pin(a_pin(component, at(component), at(component)))
     assert component.read_text() == YAML.replace(
         "sha256: unknown   # nobody knows\n", f"sha256: {KNOWN}   # nobody knows\n    bytes: 4\n"
     )
@@ -109,37 +111,37 @@ def test_the_size_gets_a_line_below_the_sha256(component: Path) -> None:
 
 def test_a_files_ends_of_lines_stay(component: Path) -> None:
     component.write_bytes(YAML.replace("\n", "\r\n").encode())
-    write_pin(found(component, at(component), at(component)))
+    write_pin(a_pin(component, at(component), at(component)))
     expected = YAML.replace("unknown   # nobody knows", f"{KNOWN}   # nobody knows\n    bytes: 4")
     assert component.read_bytes() == expected.replace("\n", "\r\n").encode()
 
 
 def test_between_braces_the_size_stands_beside_the_sha256(component: Path) -> None:
-    spot = at(component, 6, 52)
-    assert not write_pin(found(component, spot, spot))
+    location = at(component, 6, 52)
+    assert not write_pin(a_pin(component, location, location))
     assert component.read_text() == YAML.replace('"unknown"', f"{KNOWN}, bytes: 4")
 
 
 def test_between_braces_on_several_lines_too(component: Path) -> None:
     component.write_text("artifacts:\n  source: {\n    url: http://x.example/a,\n    sha256: unknown\n  }\n")
-    spot = at(component, 4, 13)
-    assert not write_pin(found(component, spot, spot))
+    location = at(component, 4, 13)
+    assert not write_pin(a_pin(component, location, location))
     assert component.read_text().splitlines()[3:] == [f"    sha256: {KNOWN}, bytes: 4", "  }"]
 
 
 def test_a_size_that_stands_there_is_not_written_again(component: Path) -> None:
-    write_pin(found(component, at(component), at(component), 4))
+    write_pin(a_pin(component, at(component), at(component), 4))
     assert component.read_text() == YAML.replace("sha256: unknown ", f"sha256: {KNOWN} ")
 
 
 def test_a_size_that_is_unknown_is_replaced_where_it_stands(component: Path) -> None:
     component.write_text("each:\n  build:\n    - {bytes: unknown, sha256: unknown, python: x}\n")
-    write_pin(found(component, at(component, 3, 32), at(component, 3, 15)))
+    write_pin(a_pin(component, at(component, 3, 32), at(component, 3, 15)))
     assert component.read_text().splitlines()[2] == f"    - {{bytes: 4, sha256: {KNOWN}, python: x}}"
 
 
 def test_a_size_without_a_place_is_left_out(component: Path) -> None:
-    write_pin(found(component, at(component), None))
+    write_pin(a_pin(component, at(component), None))
     assert component.read_text() == YAML.replace("sha256: unknown ", f"sha256: {KNOWN} ")
 
 
@@ -149,9 +151,9 @@ def test_what_is_pinned_above_others_leaves_them_their_lines(
     for name, content in (("part-1.0.tar.gz", b"part"), ("other.tgz", b"other")):
         (tmp_path / "mirror" / name).write_bytes(content)
     first = artifact(component, "http://x.invalid/part-1.0.tar.gz", "part-1.0.tar.gz")
-    spot = at(component, 6, 52)
-    other = replace(first, file="other.tgz", location=spot, size_location=spot)
-    assert [(one.artifact.file, one.bytes) for one in pinning(first, other)] == [
+    location = at(component, 6, 52)
+    other = replace(first, file="other.tgz", location=location, size_location=location)
+    assert [(pin.artifact.file, pin.bytes) for pin in pinning(first, other)] == [
         ("part-1.0.tar.gz", 4),
         ("other.tgz", 5),
     ]
@@ -161,11 +163,11 @@ def test_what_is_pinned_above_others_leaves_them_their_lines(
 
 
 def test_a_line_that_has_changed_is_left_alone(component: Path) -> None:
-    place = at(component)
+    location = at(component)
     component.write_text(YAML.replace("sha256: unknown ", "sha256: unknown  "))
     before = component.read_text()
     with pytest.raises(StaleError) as caught:
-        write_pin(found(component, place, place))
+        write_pin(a_pin(component, location, location))
     assert component.read_text() == before
     assert failure_text(caught.value.diagnostics[0]).splitlines()[0] == (
         "error: `component.yaml` has changed since it was read; nothing was written"
@@ -173,10 +175,10 @@ def test_a_line_that_has_changed_is_left_alone(component: Path) -> None:
 
 
 def test_a_pinned_place_is_not_pinned_again(component: Path) -> None:
-    place = at(component)
-    write_pin(found(component, place, place))
+    location = at(component)
+    write_pin(a_pin(component, location, location))
     with pytest.raises(StaleError):
-        write_pin(found(component, place, place))
+        write_pin(a_pin(component, location, location))
 
 
 def test_a_file_in_a_mirror_is_taken_first(pinning: Pinning, component: Path, tmp_path: Path) -> None:
@@ -223,10 +225,10 @@ def test_a_file_that_the_index_does_not_have(pinning: Pinning, component: Path, 
 def test_a_file_that_no_source_has(pinning: Pinning, component: Path, publisher: str) -> None:
     with pytest.raises(BuildError) as caught:
         pinning(artifact(component, f"{publisher}/nothing.tgz", "nothing.tgz"))
-    said = failure_text(caught.value.diagnostics[0])
-    assert said.startswith("error: `nothing.tgz` is unavailable\n")
-    assert f"  because `{publisher}/nothing.tgz` does not have the file\n" in said
-    assert said.endswith("hint: copy the file into a directory and add it to `mirrors` in [tool.bakehouse]\n")
+    text = failure_text(caught.value.diagnostics[0])
+    assert text.startswith("error: `nothing.tgz` is unavailable\n")
+    assert f"  because `{publisher}/nothing.tgz` does not have the file\n" in text
+    assert text.endswith("hint: copy the file into a directory and add it to `mirrors` in [tool.bakehouse]\n")
     assert component.read_text() == YAML
 
 
@@ -236,11 +238,11 @@ def test_all_that_is_unavailable_is_reported_and_the_rest_is_written(
     nowhere = artifact(component, f"{publisher}/nothing.tgz", "nothing.tgz")
     other = at(component, 6, 53)
     lost = replace(artifact(component, f"{publisher}/lost.tgz", "lost.tgz"), location=other)
-    there = artifact(component, f"{publisher}/part-1.0.tar.gz", "part-1.0.tar.gz")
+    present = artifact(component, f"{publisher}/part-1.0.tar.gz", "part-1.0.tar.gz")
     with pytest.raises(BuildError) as caught:
-        pinning(nowhere, lost, there)
-    [told] = caught.value.diagnostics
-    assert failure_text(told) == (
+        pinning(nowhere, lost, present)
+    [diagnostic] = caught.value.diagnostics
+    assert failure_text(diagnostic) == (
         "error: `nothing.tgz` and 1 other are unavailable\n"
         f"  --> {component}:5:13\n"
         "   |\n"
@@ -254,27 +256,27 @@ def test_all_that_is_unavailable_is_reported_and_the_rest_is_written(
 
 
 def test_a_server_that_is_down_is_waited_for_once(pinning: Pinning, component: Path) -> None:
-    asked: list[str] = []
+    paths: list[str] = []
 
     def answer(server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = server.accept()
-                asked.append(client.recv(4096).decode().split()[1])
+                paths.append(client.recv(4096).decode().split()[1])
                 client.close()
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         threading.Thread(target=answer, args=(server,), daemon=True).start()
         at_server = f"http://127.0.0.1:{server.getsockname()[1]}"
-        one = artifact(component, f"{at_server}/one.tgz", "one.tgz")
+        first = artifact(component, f"{at_server}/one.tgz", "one.tgz")
         two = replace(artifact(component, f"{at_server}/two.tgz", "two.tgz"), location=at(component, 6, 53))
         with pytest.raises(BuildError) as caught:
-            pinning(one, two)
+            pinning(first, two)
         server.shutdown(socket.SHUT_RDWR)
-    assert asked == ["/one.tgz"]
-    [told] = caught.value.diagnostics
-    assert told.reasons[0].text == f"`{at_server}/one.tgz` closed the connection"
-    assert told.facts == (("and", "two.tgz"),)
+    assert paths == ["/one.tgz"]
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.reasons[0].text == f"`{at_server}/one.tgz` closed the connection"
+    assert diagnostic.facts == (("and", "two.tgz"),)
 
 
 def test_a_file_of_another_size_than_is_written_of_it_is_not_fetched(
@@ -283,8 +285,8 @@ def test_a_file_of_another_size_than_is_written_of_it_is_not_fetched(
     url = f"{publisher}/part-1.0.tar.gz"
     with pytest.raises(BuildError) as caught:
         pinning(replace(artifact(component, url, "part-1.0.tar.gz"), bytes=5))
-    said = failure_text(caught.value.diagnostics[0])
-    assert f"  because `{url}` has a file of 4 bytes instead of 5\n" in said
+    text = failure_text(caught.value.diagnostics[0])
+    assert f"  because `{url}` has a file of 4 bytes instead of 5\n" in text
     assert component.read_text() == YAML
 
 
@@ -304,9 +306,9 @@ def test_a_file_of_a_mirror_with_another_size_than_is_written_of_it(
 @pytest.fixture
 def pinned(component: Path) -> Artifact:
     """An artifact of which only the size is missing."""
-    known = Sha256(hashlib.sha256(b"part").hexdigest())
-    component.write_text(YAML.replace("sha256: unknown ", f"sha256: {known} "))
-    return replace(artifact(component, "http://x.invalid/part-1.0.tar.gz", "part-1.0.tar.gz"), sha256=known)
+    sha256 = Sha256(hashlib.sha256(b"part").hexdigest())
+    component.write_text(YAML.replace("sha256: unknown ", f"sha256: {sha256} "))
+    return replace(artifact(component, "http://x.invalid/part-1.0.tar.gz", "part-1.0.tar.gz"), sha256=sha256)
 
 
 @pytest.mark.parametrize("directory", ["mirror", "store/{}"])
@@ -316,8 +318,8 @@ def test_the_size_of_a_pinned_file_that_is_here_is_written_down(
     file = tmp_path / directory.format(pinned.sha256) / pinned.file
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(b"part")
-    (one,) = pinning(pinned)
-    assert one.line == f"part-1.0.tar.gz: 4 bytes, from {file}"
+    (pin,) = pinning(pinned)
+    assert pin.line == f"part-1.0.tar.gz: 4 bytes, from {file}"
     assert component.read_text().splitlines()[4:6] == [
         f"    sha256: {pinned.sha256}   # nobody knows",
         "    bytes: 4",
@@ -331,5 +333,5 @@ def test_for_a_size_nothing_is_fetched(pinning: Pinning, component: Path, pinned
 
 
 def test_what_is_known_is_left_alone(pinning: Pinning, component: Path) -> None:
-    known = Artifact("source", "url", "http://x.invalid/x", "x", KNOWN, at(component), 1)
-    assert pinning(known) == ()
+    artifact = Artifact("source", "url", "http://x.invalid/x", "x", KNOWN, at(component), 1)
+    assert pinning(artifact) == ()

@@ -40,12 +40,12 @@ def test_a_suite_without_a_lock(project: Tree) -> None:
 
 
 def test_requirements_without_a_lock_or_with_an_older_one(project: Tree) -> None:
-    wanted = project.write("images/requirements.txt", "six\n")
+    requirements = project.write("images/requirements.txt", "six\n")
     project.image(IMAGE + "requirements: requirements.txt\n")
     assert open_points(project) == [Drift(DriftKind.NOT_LOCKED, "small", "requirements.txt")]
     lock = project.write("images/requirements.txt.lock", lock_heading("requirements.txt", b"seven\n") + "\n")
     assert open_points(project) == [Drift(DriftKind.OLDER, "small", "requirements.txt.lock")]
-    lock.write_text(lock_heading("requirements.txt", wanted.read_bytes()) + "\n")
+    lock.write_text(lock_heading("requirements.txt", requirements.read_bytes()) + "\n")
     assert open_points(project) == []
 
 
@@ -122,21 +122,21 @@ def test_a_recipe_that_nothing_fits_for_is_reported_where_it_is_meant_and_left_o
     project: Tree,
 ) -> None:
     project.write("images/bad.yaml", IMAGE.replace('debian: "12"', 'debian: "13"'))
-    told: list[str] = []
+    messages: list[str] = []
     for task in (locking.run, locking.check):
         with pytest.raises(ConflictError) as caught:
-            task(project.root, ["bad"], told.append)
+            task(project.root, ["bad"], messages.append)
         assert "no versions satisfy image `bad` on linux/amd64" in error_text(caught.value)
-    assert locking.run(project.root, ["small"], told.append) == ("everything is locked",)
+    assert locking.run(project.root, ["small"], messages.append) == ("everything is locked",)
 
 
 def test_kinds_are_reported_one_after_the_other() -> None:
-    found = [
+    drifts = [
         Drift(DriftKind.NEWER_PYTHON, "torch 2.9", "six 1.16 -> 1.17"),
         Drift(DriftKind.NOT_LOCKED, "bookworm", "vim"),
         Drift(DriftKind.NEWER_PYTHON, "a", "b 1 -> 2"),
     ]
-    assert drift.table(found) == (
+    assert drift.table(drifts) == (
         "not locked:\n  bookworm  vim\n"
         "newer in the package index:\n  torch 2.9  six 1.16 -> 1.17\n  a          b 1 -> 2\n"
     )

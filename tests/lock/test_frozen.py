@@ -68,7 +68,7 @@ def test_what_nobody_knows_the_version_of_is_refused_too(vendor: Tree) -> None:
 def test_what_the_base_has_already_is_not_installed_again(vendor: Tree, version: str) -> None:
     lock(vendor, line("peft", "0.14.0"), line("torch", version))
 
-    assert [one.name for one in vendor.resolve().user_packages] == ["peft"]
+    assert [user_package.name for user_package in vendor.resolve().user_packages] == ["peft"]
 
 
 def test_a_parts_lock_is_held_to_it_as_well(vendor: Tree) -> None:
@@ -120,8 +120,10 @@ def test_a_lock_is_made_for_the_bases_version_and_without_it(
     vendor.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
     calls = []
 
-    def resolve(wanted: list[str], constraints: list[str], index: python.Index, **more: object) -> object:
-        calls.append((wanted, constraints, index.python_version, more))
+    def resolve(
+        requirements: list[str], constraints: list[str], index: python.Index, **more: object
+    ) -> object:
+        calls.append((requirements, constraints, index.python_version, more))
         names = ["peft"] if more else ["nvidia-nccl-cu12", "peft", "torch"]
         return tuple(
             python.LockedFile(name, "1", f"{name}-1-py3-none-any.whl", "ab" * 32, 1) for name in names
@@ -150,10 +152,10 @@ def install(root: Path, name: str, version: str, *files: str) -> None:
     info = root / SITE / f"{name}-{version}.dist-info"
     info.mkdir(parents=True)
     names = [*files, f"{info.name}/METADATA", f"{info.name}/RECORD"]
-    for one in names:
-        (root / SITE / one).parent.mkdir(parents=True, exist_ok=True)
-        (root / SITE / one).touch()
-    (info / "RECORD").write_text("".join(f"{one},,\n" for one in names))
+    for file in names:
+        (root / SITE / file).parent.mkdir(parents=True, exist_ok=True)
+        (root / SITE / file).touch()
+    (info / "RECORD").write_text("".join(f"{name},,\n" for name in names))
 
 
 def test_a_layer_that_replaces_what_has_to_stay_fails(keep: ModuleType, tmp_path: Path) -> None:

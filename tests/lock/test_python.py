@@ -104,24 +104,24 @@ def test_a_file_whose_size_nobody_tells_is_named(nobody: str) -> None:
     url = f"{nobody}/top-1.0-py3-none-any.whl"
     with pytest.raises(BuildError) as caught:
         python._size({"url": f"{url}?key=canary"}, DownloadConfig((), PipConfig(), None, {}))
-    [told] = caught.value.diagnostics
-    assert told.message == "the size of `top-1.0-py3-none-any.whl` is unknown"
-    assert [one.text for one in told.reasons] == [f"`{url}` is unreachable: connection refused"]
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "the size of `top-1.0-py3-none-any.whl` is unknown"
+    assert [reason.text for reason in diagnostic.reasons] == [f"`{url}` is unreachable: connection refused"]
 
 
 def test_an_index_is_asked_through_pips_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     for name in ("NO_PROXY", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
-    made = wheel(tmp_path, "top", "1.0")
+    path = wheel(tmp_path, "top", "1.0")
     with serving() as server, serving() as proxy:
         proxy.is_proxy = True
-        server.files["/files/" + made.name] = made.read_bytes()
-        link = f'<a href="/files/{made.name}#sha256={sha256(made)}">{made.name}</a>'
+        server.files["/files/" + path.name] = path.read_bytes()
+        link = f'<a href="/files/{path.name}#sha256={sha256(path)}">{path.name}</a>'
         server.files["/simple/top/"], proxy.kinds[f"{server.url}/simple/top/"] = link.encode(), "text/html"
         pip = PipConfig(index_url=f"{server.url}/simple", proxy=proxy.url)
         [file] = resolve(["top"], [], Index(pip, None), alone=True)
-        assert (file.file, file.bytes) == (made.name, made.stat().st_size)
+        assert (file.file, file.bytes) == (path.name, path.stat().st_size)
         assert f"{server.url}/simple/top/" in proxy.paths
 
 

@@ -46,10 +46,10 @@ def names(debs: tuple[Deb, ...]) -> list[str]:
 
 def stage(text: str, name: str) -> str:
     """One stage of a Dockerfile."""
-    [found] = [
+    [stage] = [
         piece for piece in re.split(r"(?m)^(?=FROM )", text) if re.match(rf"FROM \S+ AS {name}\n", piece)
     ]
-    return found
+    return stage
 
 
 def test_each_step_has_what_it_adds_to_those_below(locked: Tree) -> None:
@@ -57,7 +57,7 @@ def test_each_step_has_what_it_adds_to_those_below(locked: Tree) -> None:
     assert isinstance(image.base, BootstrappedBase)
     assert len(image.base.debs) == BASE
     assert names(image.toolchain_debs) == ["cpp-12", "gcc", "gcc-12"]
-    assert {one.name: names(one.debs) for one in image.stages if one.debs} == {"metis": ["vim"]}
+    assert {stage.name: names(stage.debs) for stage in image.stages if stage.debs} == {"metis": ["vim"]}
     assert names(image.apt_debs) == ["vim"]
     assert len(image.debs) == BASE + 4
 
@@ -112,7 +112,7 @@ def test_what_the_image_itself_installs_is_linked_as_what_is_new_in_its_base(loc
     assert stage(text, "image").startswith("FROM base AS image\nCOPY --link --from=system-layer /out/ /\n")
     assert "RUN" not in stage(text, "image")
     owners = layer_owners(locked.one(), templates())
-    assert [(one.name, one.instruction) for one in owners] == [
+    assert [(owner.name, owner.instruction) for owner in owners] == [
         ("apt", "COPY"),
         *((stage.name, "COPY") for stage in locked.one().stages),
     ]
@@ -165,7 +165,7 @@ def test_an_own_step_finds_the_mirrors_of_the_building_machine(locked: Tree) -> 
 
 
 def keys(image: Image) -> tuple[str, str, dict[str, str]]:
-    return image.base.reference, image.key, {one.name: one.key for one in image.stages}
+    return image.base.reference, image.key, {stage.name: stage.key for stage in image.stages}
 
 
 def test_a_new_version_of_what_the_image_alone_has_leaves_the_stages_as_they_are(locked: Tree) -> None:
@@ -194,7 +194,7 @@ def test_a_new_version_of_what_the_base_has_changes_all(locked: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("packages", "asked", "message"),
+    ("packages", "package", "message"),
     [
         ({}, "emacs", "image `small` needs `emacs`, which is not locked for Debian `bookworm`"),
         (
@@ -205,10 +205,10 @@ def test_a_new_version_of_what_the_base_has_changes_all(locked: Tree) -> None:
     ],
 )
 def test_a_package_that_is_not_locked_is_a_mistake(
-    tree: Tree, packages: dict[str, dict[str, str]], asked: str, message: str
+    tree: Tree, packages: dict[str, dict[str, str]], package: str, message: str
 ) -> None:
     tree.write(LOCK, index({**PACKAGES, **packages}))
-    tree.image(IMAGE + f"apt: [{asked}]\n")
+    tree.image(IMAGE + f"apt: [{package}]\n")
     with pytest.raises(RecipeError) as caught:
         tree.plan()
     text = error_text(caught.value)
@@ -222,7 +222,7 @@ def test_what_every_stage_and_a_part_need_is_told_with_who_needs_it(tree: Tree) 
     tree.image(IMAGE.replace("components: {", "components: {metis: '*', "))
     with pytest.raises(RecipeError) as caught:
         tree.plan()
-    assert [one.message for one in caught.value.diagnostics] == [
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
         "every build stage needs `gcc`, which is not locked for Debian `bookworm`",
         "building `metis` needs `vim`, which is not locked for Debian `bookworm`",
     ]

@@ -146,18 +146,20 @@ PAYLOADS = [
 
 
 def test_what_is_rendered_is_a_whole_dockerfile(tree: Tree) -> None:
-    found = instructions(tree.dockerfile())
-    stages = [one.rest.split(" AS ") for one in found if one.word == "FROM"]
+    steps = instructions(tree.dockerfile())
+    stages = [step.rest.split(" AS ") for step in steps if step.word == "FROM"]
 
     assert [name for _, name in stages] == ["base", "toolchain", "python", "torch", "toolkit", "image"]
     assert stages[0][0].startswith("bakehouse/debian:12-")
-    assert [one.rest for one in found if "--link" in one.rest] == [
+    assert [step.rest for step in steps if "--link" in step.rest] == [
         "--link --from=python /out/ /",
         "--link --from=torch /out/ /",
         "--link --from=toolkit /out/ /",
     ]
-    known = {one for _, one in stages}
-    assert all(one.rest.split("--from=")[1].split()[0] in known for one in found if "--from=" in one.rest)
+    stage_names = {stage_name for _, stage_name in stages}
+    assert all(
+        step.rest.split("--from=")[1].split()[0] in stage_names for step in steps if "--from=" in step.rest
+    )
 
 
 def test_it_says_what_it_is_and_who_made_it(tree: Tree) -> None:
@@ -170,7 +172,7 @@ def test_it_says_what_it_is_and_who_made_it(tree: Tree) -> None:
 def test_blank_lines_stand_alone_and_behind_each_heredoc(tree: Tree) -> None:
     tree.image(IMAGE + "run:\n- |\n  echo a\n\n\n  echo b\n")
     text = tree.dockerfile()
-    [step] = [one for one in instructions(text) if "echo a" in "".join(one.heredocs)]
+    [step] = [instruction for instruction in instructions(text) if "echo a" in "".join(instruction.heredocs)]
 
     assert step.heredocs == ("set -e\necho a\n\n\necho b\n",)
     assert "\n\n\n" not in text[text.index("# --- The image.") :].replace("echo a\n\n\n", "")
@@ -180,10 +182,10 @@ def test_blank_lines_stand_alone_and_behind_each_heredoc(tree: Tree) -> None:
 
 def test_no_step_follows_the_first_linked_layer_but_the_recipes_own(tree: Tree) -> None:
     tree.image(IMAGE + "run: [echo mine]\n")
-    found = instructions(tree.dockerfile())
-    first = next(number for number, one in enumerate(found) if "--link" in one.rest)
+    steps = instructions(tree.dockerfile())
+    first = next(number for number, step in enumerate(steps) if "--link" in step.rest)
 
-    assert [one.heredocs for one in found[first:] if one.word == "RUN"] == [("set -e\necho mine\n",)]
+    assert [step.heredocs for step in steps[first:] if step.word == "RUN"] == [("set -e\necho mine\n",)]
 
 
 def test_the_bake_file_builds_what_sagemaker_takes(tree: Tree) -> None:
@@ -199,18 +201,18 @@ def test_the_bake_file_builds_what_sagemaker_takes(tree: Tree) -> None:
     assert target["tags"] == [image.reference, "bakehouse/small:latest"]
     assert (target["platforms"], target["attest"]) == (["linux/amd64"], [])
     [output] = target["output"]
-    wanted = {"type=image", "oci-mediatypes=false", "compression=gzip", "force-compression=true"}
-    assert wanted <= {*output.split(",")}
+    options = {"type=image", "oci-mediatypes=false", "compression=gzip", "force-compression=true"}
+    assert options <= {*output.split(",")}
 
 
 @pytest.mark.parametrize(
-    ("format", "wanted"),
+    ("format", "options"),
     [
         ("oci", {"oci-mediatypes=true", "compression=gzip"}),
         ("oci-zstd", {"oci-mediatypes=true", "compression=zstd"}),
     ],
 )
-def test_a_recipe_may_ask_for_another_format(tree: Tree, format: str, wanted: set[str]) -> None:
+def test_a_recipe_may_ask_for_another_format(tree: Tree, format: str, options: set[str]) -> None:
     plain = tree.one()
     tree.image(IMAGE + f"format: {format}\n")
     image = tree.one()
@@ -219,7 +221,7 @@ def test_a_recipe_may_ask_for_another_format(tree: Tree, format: str, wanted: se
     ][:1]
 
     [output] = json.loads(bake_file.content)["target"]["small"]["output"]
-    assert wanted <= {*output.split(",")}
+    assert options <= {*output.split(",")}
     assert image.key != plain.key
 
 
@@ -229,7 +231,7 @@ def test_everything_that_is_copied_lies_in_the_images_folder(tree: Tree) -> None
     tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\nfiles: [{from: run.sh, to: /opt/}]\n")
     files = rendering.render(tree.plan(), templates())
 
-    assert [(one.path, one.is_executable) for one in files] == [
+    assert [(file.path, file.is_executable) for file in files] == [
         ("small/Dockerfile", False),
         ("small/docker-bake.json", False),
         ("small/files/opt/ml/code/train.py", False),
@@ -237,22 +239,24 @@ def test_everything_that_is_copied_lies_in_the_images_folder(tree: Tree) -> None
         ("small/lock.json", False),
     ]
     copied = [
-        one for one in instructions(files[0].content.decode()) if one.word == "COPY" and not one.heredocs
+        instruction
+        for instruction in instructions(files[0].content.decode())
+        if instruction.word == "COPY" and not instruction.heredocs
     ]
-    assert [one.rest for one in copied if "--from" not in one.rest] == ["files/ /out/"]
+    assert [step.rest for step in copied if "--from" not in step.rest] == ["files/ /out/"]
 
 
 def test_own_packages_are_installed_by_a_stage_of_their_own(tree: Tree) -> None:
     tree.write("images/own.lock", f"mine==1 --hash=sha256:{SHA}  # mine.whl 5\n")
     tree.image(IMAGE + "requirements: own.lock\n")
-    found = instructions(tree.dockerfile())
+    steps = instructions(tree.dockerfile())
     [requirements] = [
         file for file in rendering.render(tree.plan(), templates()) if "/inputs/requirements/" in file.path
     ]
 
     assert re.fullmatch(r"small/inputs/requirements/requirements-[0-9a-f]{8}\.txt", requirements.path)
     assert requirements.content.decode() == f"mine==1 --hash=sha256:{SHA}\n"
-    assert [one.rest for one in found if "--link" in one.rest][-1] == "--link --from=requirements /out/ /"
+    assert [step.rest for step in steps if "--link" in step.rest][-1] == "--link --from=requirements /out/ /"
 
 
 def test_a_part_that_needs_the_package_database_is_no_linked_layer(tree: Tree) -> None:
@@ -262,13 +266,13 @@ def test_a_part_that_needs_the_package_database_is_no_linked_layer(tree: Tree) -
         "{% block runtime %}\nRUN install-efa {{ version }}\n{% endblock %}\n",
     )
     tree.image(IMAGE.replace('python: "3.11"', 'python: "3.11", efa: "*"'))
-    found = instructions(tree.dockerfile())
-    words = [one.rest for one in found]
+    steps = instructions(tree.dockerfile())
+    texts = [step.rest for step in steps]
 
-    assert words.index("install-efa 1.40") < next(
-        number for number, one in enumerate(words) if "--link" in one
+    assert texts.index("install-efa 1.40") < next(
+        number for number, text in enumerate(texts) if "--link" in text
     )
-    assert not any("--from=efa" in one for one in words)
+    assert not any("--from=efa" in text for text in texts)
 
 
 def test_blocks_may_be_written_with_any_spacing(tree: Tree) -> None:
@@ -313,22 +317,22 @@ def test_it_is_rendered_to_the_same_bytes_in_every_process(tree: Tree) -> None:
 
 def test_a_shared_stage_is_the_same_text_in_every_image(tree: Tree) -> None:
     tree.image(IMAGE.replace("cpu-*", "cu*") + "apt: [htop]\n", "other")
-    one, other = tree.dockerfile(), tree.dockerfile("other")
+    first, other = tree.dockerfile(), tree.dockerfile("other")
 
-    assert stage_text(one, "python") == stage_text(other, "python")
-    assert stage_text(one, "toolkit") == stage_text(other, "toolkit")
+    assert stage_text(first, "python") == stage_text(other, "python")
+    assert stage_text(first, "toolkit") == stage_text(other, "toolkit")
 
 
 def test_equal_keys_are_equal_texts_in_what_bakehouse_brings() -> None:
-    found = Tree(HOME / "recipes").plan("mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu")
+    plan = Tree(HOME / "recipes").plan("mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu")
     texts: dict[str, set[str]] = {}
-    for image in found.images:
+    for image in plan.images:
         dockerfile = rendering.render_image(image, templates())[0].content.decode()
         for stage in image.stages:
             texts.setdefault(stage.key, set()).add(stage_text(dockerfile, stage.name))
 
     assert all(len(several) == 1 for several in texts.values())
-    assert len(texts) < sum(len(image.stages) for image in found.images)
+    assert len(texts) < sum(len(image.stages) for image in plan.images)
 
 
 def stage_text(dockerfile: str, name: str) -> str:
@@ -409,29 +413,31 @@ def readable(payload: str) -> bool:
 @pytest.mark.parametrize("field", [*IN_RECIPE, *IN_PART])
 def test_where_a_plain_word_belongs_no_value_adds_an_instruction(field: str, plain: Tree) -> None:
     """Nearly all are refused; the others change no instruction but their own."""
-    payloads = [one for one in dict.fromkeys(PAYLOADS) if readable(one) and len(one) < 1000]
+    payloads = [payload for payload in dict.fromkeys(PAYLOADS) if readable(payload) and len(payload) < 1000]
     if field == "url":
-        payloads = [f"https://example.org/{one}" for one in payloads]
+        payloads = [f"https://example.org/{payload}" for payload in payloads]
     usual = (IN_RECIPE | IN_PART)[field][2]
     carry(plain, field, [usual])
     expected = shape(instructions(plain.dockerfile()))
     placed = carry(plain, field, payloads)
     with pytest.raises(RecipeError) as caught:
         plain.recipes()
-    refused = {one.location.line for one in caught.value.diagnostics if one.location}
+    refused = {diagnostic.location.line for diagnostic in caught.value.diagnostics if diagnostic.location}
     taken = [value for line, value in placed.items() if line not in refused]
 
     assert len(taken) < len(payloads) / 2
     for payload in taken:
         carry(plain, field, [payload])
-        found = instructions(plain.dockerfile())
-        assert shape(found) == expected, payload
+        steps = instructions(plain.dockerfile())
+        assert shape(steps) == expected, payload
         if field == "url":
-            assert payload in [shlex.split(one.rest)[-2] for one in found if "download unknown" in one.rest]
+            assert payload in [
+                shlex.split(step.rest)[-2] for step in steps if "download unknown" in step.rest
+            ]
 
 
-def shape(found: list[Instruction]) -> list[tuple[str, int]]:
-    return [(one.word, len(one.heredocs)) for one in found]
+def shape(steps: list[Instruction]) -> list[tuple[str, int]]:
+    return [(step.word, len(step.heredocs)) for step in steps]
 
 
 FREE = """\
@@ -453,30 +459,30 @@ def test_where_anything_may_stand_it_reads_as_it_was_written(is_line: bool, plai
     """Values of variables and of the entrypoint, which are lines; steps and the summary may be more."""
     expected: list[tuple[str, int]] = []
     payloads = [
-        one
-        for one in dict.fromkeys(PAYLOADS)
-        if readable(one) and one.strip() and is_line == ("\n" not in one)
+        payload
+        for payload in dict.fromkeys(PAYLOADS)
+        if readable(payload) and payload.strip() and is_line == ("\n" not in payload)
     ]
     for payload in ["x", *payloads]:
         value = json.dumps(payload)
         free = FREE.format(value=value if is_line else "x", step=value)
         plain.image(HEAD.replace("A small image", value) + free)
         plain.component("part", FREE_PART.format(value=value if is_line else "x"))
-        found = instructions(plain.dockerfile())
-        expected = expected or shape(found)
-        assert shape(found) == expected, payload
-        check_values(payload, found, is_line=is_line)
+        steps = instructions(plain.dockerfile())
+        expected = expected or shape(steps)
+        assert shape(steps) == expected, payload
+        check_values(payload, steps, is_line=is_line)
     assert len(payloads) > (60 if is_line else 10)
 
 
-def check_values(payload: str, found: list[Instruction], *, is_line: bool) -> None:
+def check_values(payload: str, steps: list[Instruction], *, is_line: bool) -> None:
     """Whether BuildKit and the shell get what was written."""
     environment = {
-        name: value for one in found if one.word == "ENV" for name, value in pairs(one.rest).items()
+        name: value for step in steps if step.word == "ENV" for name, value in pairs(step.rest).items()
     }
-    [labels] = [pairs(one.rest) for one in found if one.word == "LABEL"]
-    [command] = [json.loads(one.rest) for one in found if one.word == "ENTRYPOINT"]
-    step = next(one for one in reversed(found) if one.word == "RUN")
+    [labels] = [pairs(step.rest) for step in steps if step.word == "LABEL"]
+    [command] = [json.loads(step.rest) for step in steps if step.word == "ENTRYPOINT"]
+    step = next(step for step in reversed(steps) if step.word == "RUN")
     value = payload if is_line else "x"
 
     assert (environment["A"], environment["B"], command) == (value, value, [value, "two"])
@@ -499,11 +505,11 @@ def test_an_entry_point_adds_no_instruction(plain: Tree) -> None:
         plain.image(HEAD + f"code: {{directory: ., entry_point: {json.dumps(payload)}}}\n")
         with contextlib.suppress(RecipeError):
             load_recipes([plain.root], catalog)
-            found = instructions(plain.dockerfile())
-            [program] = [pairs(one.rest) for one in found if one.rest.startswith("SAGEMAKER_PROGRAM")]
+            steps = instructions(plain.dockerfile())
+            [program] = [pairs(step.rest) for step in steps if step.rest.startswith("SAGEMAKER_PROGRAM")]
             taken += 1
 
-            assert shape(found) == expected
+            assert shape(steps) == expected
             assert program == {"SAGEMAKER_PROGRAM": payload}
     assert 0 < taken < 10
 
@@ -516,7 +522,7 @@ def test_names_of_own_files_never_reach_the_dockerfile(tree: Tree) -> None:
 
     assert "evil" not in text
     assert "small/files/opt/data/a\nRUN evil" in [
-        one.path for one in rendering.render(tree.plan(), templates())
+        file.path for file in rendering.render(tree.plan(), templates())
     ]
 
 
@@ -524,8 +530,8 @@ def test_names_of_own_files_never_reach_the_dockerfile(tree: Tree) -> None:
     "text", ["END\n", "a\nEND\nb", "END\r\n", "  END", "\tEND\n", "END2\nEND\n", "x\x0bEND"]
 )
 def test_a_components_file_is_placed_whole_whatever_it_holds(text: str, tree: Tree) -> None:
-    place = '{{ place(stage.file("tool"), "/out/bin/tool") }}\nRUN'
-    template = TEMPLATE.format(name="torch").replace("RUN", place)
+    call = '{{ place(stage.file("tool"), "/out/bin/tool") }}\nRUN'
+    template = TEMPLATE.format(name="torch").replace("RUN", call)
     tree.component("torch", COMPONENTS["torch"], template)
     tree.write("components/torch/files/tool", text)
     files = {file.path: file.content.decode() for file in rendering.render(tree.plan(), templates())}
@@ -555,10 +561,10 @@ def test_templates_may_not_use_what_does_not_exist(tree: Tree) -> None:
     )
     with pytest.raises(RecipeError) as caught:
         tree.dockerfile()
-    [one] = caught.value.diagnostics
+    [diagnostic] = caught.value.diagnostics
 
-    assert one.location is not None
-    assert (one.location.path.name, one.location.line, one.label) == (
+    assert diagnostic.location is not None
+    assert (diagnostic.location.path.name, diagnostic.location.line, diagnostic.label) == (
         "install.j2",
         4,
         "'no_such_thing' is undefined",
@@ -586,7 +592,7 @@ def written(directory: Path, *files: RenderedFile) -> None:
 
 
 def messages(files: list[RenderedFile], directory: Path) -> list[str]:
-    return [one.message for one in rendering.stale(files, directory, ["small"])]
+    return [diagnostic.message for diagnostic in rendering.stale(files, directory, ["small"])]
 
 
 def test_what_is_up_to_date_is_not_stale(tmp_path: Path) -> None:
@@ -628,13 +634,13 @@ def test_a_long_difference_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "told"), [(7, ["`images/small/6` is missing"]), (8, ["2 more files are out of date"])]
+    ("count", "remaining"), [(7, ["`images/small/6` is missing"]), (8, ["2 more files are out of date"])]
 )
-def test_of_many_files_the_first_few_are_told(tmp_path: Path, count: int, told: list[str]) -> None:
+def test_of_many_files_the_first_few_are_told(tmp_path: Path, count: int, remaining: list[str]) -> None:
     files = [RenderedFile(f"small/{number}", b"") for number in range(count)]
     with pytest.raises(StaleError) as caught:
         rendering.check(files, tmp_path, ["small"])
-    assert [one.message for one in caught.value.diagnostics[6:]] == told
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics[6:]] == remaining
 
 
 def test_what_nothing_renders_any_more_is_found_but_not_what_others_own(tmp_path: Path) -> None:

@@ -9,27 +9,27 @@ from tests.support.locked_debian import PACKAGES, index
 
 
 def lock(tree: Tree) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(image_lock.text(tree.one()))
-    return found
+    document: dict[str, Any] = json.loads(image_lock.text(tree.one()))
+    return document
 
 
 def test_packages_of_the_distribution_stand_with_version_sum_and_size(tree: Tree) -> None:
     tree.write("apt/bookworm.packages", index())
-    found = lock(tree)
+    content = lock(tree)
     image = tree.one()
-    assert [one["sha256"] for one in found["system"]] == [
-        one.sha256 for one in sorted(image.debs, key=lambda d: d.name)
+    assert [package["sha256"] for package in content["system"]] == [
+        deb.sha256 for deb in sorted(image.debs, key=lambda d: d.name)
     ]
-    assert found["system"][0] == {
+    assert content["system"][0] == {
         "name": "apt",
         "version": "1.0",
         "sha256": image.debs[0].sha256,
         "bytes": 1000,
         "file": "pool/main/a/apt/apt_1.0_amd64.deb",
     }
-    assert {one["name"] for one in found["system"]} == {*PACKAGES} - {"awk-of-mine"}
-    assert found["base"] == {"reference": image.base.reference, "bootstrapped": "bookworm"}
-    assert found["key"] == image.key
+    assert {package["name"] for package in content["system"]} == {*PACKAGES} - {"awk-of-mine"}
+    assert content["base"] == {"reference": image.base.reference, "bootstrapped": "bookworm"}
+    assert content["key"] == image.key
 
 
 def test_what_mirrors_decide_is_null(tree: Tree) -> None:
@@ -61,8 +61,8 @@ def test_python_packages_and_archives_stand_once_with_their_files(tree: Tree) ->
     tree.write(
         "components/torch/lock.txt", f"six==1.17.0 --hash=sha256:{SHA}  # six-1.17.0-py3-none-any.whl 11050\n"
     )
-    found = lock(tree)
-    assert found["python"] == [
+    content = lock(tree)
+    assert content["python"] == [
         {
             "name": "six",
             "version": "1.17.0",
@@ -71,7 +71,7 @@ def test_python_packages_and_archives_stand_once_with_their_files(tree: Tree) ->
             "file": "six-1.17.0-py3-none-any.whl",
         }
     ]
-    assert found["archives"] == [
+    assert content["archives"] == [
         {"file": "s.tgz", "sha256": SHA, "bytes": 2861523148, "source": "https://x.example/s.tgz"},
         {"file": "t-1.whl", "sha256": SHA, "bytes": None, "source": "https://x.example/t-1.whl"},
     ]

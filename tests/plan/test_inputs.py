@@ -56,7 +56,9 @@ def test_committed_dockerfiles_are_short() -> None:
 def test_no_heredoc_of_a_committed_dockerfile_is_long(name: str) -> None:
     """Longer scripts are files in inputs/, which linters read."""
     bodies = [
-        body for one in instructions((IMAGES / name / "Dockerfile").read_text()) for body in one.heredocs
+        body
+        for instruction in instructions((IMAGES / name / "Dockerfile").read_text())
+        for body in instruction.heredocs
     ]
     assert [body for body in bodies if body.count("\n") > 12] == []
 
@@ -92,13 +94,13 @@ def test_no_stage_ships_an_empty_layer() -> None:
 
 def mounting(image: Image, text: str, script: str) -> set[str]:
     """The components whose stages mount a script."""
-    found = set()
+    mounting_stages = set()
     for piece in re.split(r"(?m)^# --- ", text):
         title = piece.partition("\n")[0].partition(":")[0]
         names = [stage.name for stage in image.stages if stage.title == title]
         if f"source=/bin/{script}," in piece:
-            found |= {*names}
-    return found
+            mounting_stages |= {*names}
+    return mounting_stages
 
 
 def keys(image: Image) -> dict[str, str]:
@@ -113,20 +115,20 @@ def test_a_changed_script_changes_the_keys_of_the_stages_that_mount_it(script: s
     templates: Mapping[str, str] = {**workspace.templates, name: workspace.templates[name] + "\n"}
     resolutions = resolve_all(workspace, select(workspace, ()))
     changed = make_plan(resolutions, templates, None, workspace.apt_locks)
-    seen: set[str] = set()
+    covered: set[str] = set()
     for before, after in zip(plan().images, changed.images, strict=True):
         expected = mounting(before, dockerfiles()[before.name], script)
         moved = {stage for stage, key in keys(before).items() if keys(after)[stage] != key}
         direct = {stage for stage in moved if stage in expected}
         assert direct == expected, before.name
         assert moved == expected | built_on(before, expected), before.name
-        seen |= expected
-    assert seen
+        covered |= expected
+    assert covered
 
 
 def built_on(image: Image, changed: set[str]) -> set[str]:
     """Stages that start from changed ones, copy from them, or install into their Python."""
-    found = set(changed)
+    affected = set(changed)
     for stage in image.stages:
         names = {*re.findall(r"(?:FROM |--from=)(\S+)", stage.template)}
         below = {"python"} if "package_stage" in stage.template else set()
@@ -136,10 +138,10 @@ def built_on(image: Image, changed: set[str]) -> set[str]:
                 for other in image.stages[: image.stages.index(stage)]
                 if "packages(" in other.template
             }
-        below |= {one.removesuffix("-installer").removesuffix("-build") for one in names}
-        if below & found:
-            found.add(stage.name)
-    return found
+        below |= {name.removesuffix("-installer").removesuffix("-build") for name in names}
+        if below & affected:
+            affected.add(stage.name)
+    return affected
 
 
 def test_a_clean_checkout_under_any_umask_is_built_to_the_same(tree: Tree) -> None:
@@ -151,11 +153,19 @@ def test_a_clean_checkout_under_any_umask_is_built_to_the_same(tree: Tree) -> No
         for file in render_image(tree.one(), open_workspace(HOME).templates)
         if file.path.endswith("Dockerfile")
     ]
-    copies = [one.rest for one in instructions(dockerfile) if one.word == "COPY" and "--from" not in one.rest]
+    copies = [
+        instruction.rest
+        for instruction in instructions(dockerfile)
+        if instruction.word == "COPY" and "--from" not in instruction.rest
+    ]
     assert copies == ["files/ /out/"]
     assert "chmod -R u=rwX,go=rX /out && find /out -exec touch -h -d @1767225600 {} +" in dockerfile
     for text in dockerfiles().values():
-        copies = [one.rest for one in instructions(text) if one.word == "COPY" and "--from" not in one.rest]
+        copies = [
+            instruction.rest
+            for instruction in instructions(text)
+            if instruction.word == "COPY" and "--from" not in instruction.rest
+        ]
         assert {rest for rest in copies if "<<" not in rest} <= {"--chmod=755 inputs/ /", "files/ /out/"}
 
 

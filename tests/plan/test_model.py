@@ -178,9 +178,9 @@ def test_what_changes_nothing_moves_no_key(rich: Tree, what: str) -> None:
 def test_every_shared_template_moves_all_keys_but_the_requirements_only_theirs(rich: Tree) -> None:
     resolution, before = rich.resolve(), keys(rich.one())
     for name in ("Dockerfile.j2", "macros.j2", "requirements.j2"):
-        given = {**templates(), name: templates()[name] + "\n"}
-        after = keys(make_plan([resolution], given).images[0])
-        moved = {one for one in before if before[one] != after[one]}
+        changed_templates = {**templates(), name: templates()[name] + "\n"}
+        after = keys(make_plan([resolution], changed_templates).images[0])
+        moved = {stage for stage in before if before[stage] != after[stage]}
 
         assert moved == ({"requirements", "image"} if name == "requirements.j2" else set(before))
 
@@ -255,7 +255,10 @@ def test_a_layer_lies_where_its_component_says_and_users_own_packages_on_top(ric
 def test_a_stage_knows_wheels_from_what_has_to_be_compiled(rich: Tree) -> None:
     torch = rich.one().stages[1]
 
-    assert ([one.name for one in torch.wheels], [one.name for one in torch.sdists]) == (["numpy"], ["scipy"])
+    assert ([wheel.name for wheel in torch.wheels], [wheel.name for wheel in torch.sdists]) == (
+        ["numpy"],
+        ["scipy"],
+    )
     assert torch.source == rich.root / "components/torch"
 
 
@@ -343,7 +346,7 @@ releases:
 def test_artifacts_of_unknown_content_are_remembered(rich: Tree) -> None:
     edit("components/torch/component.yaml", SHA, "unknown")(rich)
 
-    assert [one.file for one in rich.one().unpinned] == ["torch.whl"]
+    assert [artifact.file for artifact in rich.one().unpinned] == ["torch.whl"]
 
 
 def test_layers_are_counted_before_the_engine_does(tree: Tree) -> None:
@@ -358,11 +361,11 @@ def test_layers_are_counted_before_the_engine_does(tree: Tree) -> None:
 
 def test_what_bakehouse_brings_shares_its_stages() -> None:
     """One `torch` for all images of a variant, one `open-mpi` for the whole fleet."""
-    found = Tree(HOME / "recipes").plan("mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu")
-    stages = [{stage.name: stage.key for stage in image.stages} for image in found.images]
+    plan = Tree(HOME / "recipes").plan("mpi-cpu", "pytorch-cpu", "pytorch-cu130", "tensorflow-cpu")
+    stages = [{stage.name: stage.key for stage in image.stages} for image in plan.images]
 
     for name in ("python", "sshd", "open-mpi", "mpi4py"):
-        assert len({one[name] for one in stages}) == 1
+        assert len({stage[name] for stage in stages}) == 1
 
 
 def test_a_new_python_moves_the_keys_of_what_is_installed_into_it(rich: Tree) -> None:

@@ -49,8 +49,8 @@ IMAGE = 'summary: x\nbase: {cuda-base: "12.8"}\ncomponents: {metis: "*"}\napt: [
 def lock(base: str, steps: dict[str, str]) -> str:
     """A lock of a base: what each step adds."""
     names = sorted({name for adds in steps.values() for name in adds.split()})
-    told = [f"Step: {asked}\nAdds: {adds}\n" for asked, adds in steps.items()]
-    return "\n".join([f"Base: {base}\n", *told, *(stanza(name, SITE) for name in names)])
+    step_texts = [f"Step: {step}\nAdds: {adds}\n" for step, adds in steps.items()]
+    return "\n".join([f"Base: {base}\n", *step_texts, *(stanza(name, SITE) for name in names)])
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_the_image_installs_its_packages_in_a_step_that_leaves_no_trace(pulled: 
     )
     assert "AS system" not in pulled.dockerfile()
     owners = layer_owners(pulled.one(), templates())
-    assert [(one.name, one.instruction) for one in owners] == [("apt", "RUN"), ("metis", "COPY")]
+    assert [(owner.name, owner.instruction) for owner in owners] == [("apt", "RUN"), ("metis", "COPY")]
 
 
 def test_an_own_step_finds_the_mirrors_of_the_base(pulled: Tree) -> None:
@@ -132,7 +132,7 @@ def test_an_own_step_finds_the_mirrors_of_the_base(pulled: Tree) -> None:
 
 
 def test_files_are_fetched_from_where_apt_of_the_base_found_them(pulled: Tree) -> None:
-    found = {one.file: one for one in required_files([pulled.one()]).files}
+    found = {file.file: file for file in required_files([pulled.one()]).files}
     address = "http://mirror.example/ubuntu/pool/main/v/vim/vim_1.0_amd64.deb"
     assert (found["vim_1.0_amd64.deb"].kind, found["vim_1.0_amd64.deb"].address) == ("deb", address)
     assert len(found) == 5
@@ -218,8 +218,8 @@ def test_a_digest_in_the_wrong_place_or_form_is_a_mistake(
 def test_a_rehearsal_asks_the_mirrors_of_the_stand_in(pulled: Tree) -> None:
     real = pulled.one()
     needs = stub_plan.required_bases(real)
-    made = Stubs({}, {need: f"stub/{number}:1" for number, need in enumerate(needs)})
-    image = stub_plan.rehearse(real, {"metis": []}, made).image
+    stubs = Stubs({}, {need: f"stub/{number}:1" for number, need in enumerate(needs)})
+    image = stub_plan.rehearse(real, {"metis": []}, stubs).image
     text = dockerfile.render_image(image, templates())[0].content.decode()
     assert not image.locks_apt
     assert text.count("apt-get update") == 3

@@ -33,16 +33,16 @@ components: {python: "3.11", "toolkit": "*"}
 def workspace(tree: Tree, tmp_path: Path) -> Workspace:
     tree.image(MATRIX, "family")
     tree.write("pyproject.toml", "[tool.bakehouse]\n")
-    found = find(tmp_path)
-    return Workspace(found, tree.catalog(), tree.recipes(), templates())
+    project = find(tmp_path)
+    return Workspace(project, tree.catalog(), tree.recipes(), templates())
 
 
 def names(workspace: Workspace, *patterns: str) -> list[str]:
-    return [one.name for one in select(workspace, patterns)]
+    return [recipe.name for recipe in select(workspace, patterns)]
 
 
 def kept(workspace: Workspace, *patterns: str) -> list[str]:
-    return [one.name for one in select_kept(workspace, patterns)]
+    return [recipe.name for recipe in select_kept(workspace, patterns)]
 
 
 def rendered(workspace: Workspace, *patterns: str) -> None:

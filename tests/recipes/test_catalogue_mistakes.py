@@ -37,11 +37,11 @@ def catalogue() -> tuple[Catalog, dict[str, Recipe]]:
 
 def opened(start: Path | None = None) -> Workspace:
     """The project of the current directory over the real catalogue, which is read once for all tests."""
-    found, problems = project.find(Path.cwd()), Problems()
+    settings, problems = project.find(Path.cwd()), Problems()
     catalog, recipes = catalogue()
-    mine = load_recipes(found.recipe_roots[1:], catalog, problems)
+    mine = load_recipes(settings.recipe_roots[1:], catalog, problems)
     problems.raise_as(RecipeError)
-    return Workspace(found, catalog, {**recipes, **mine}, dockerfile.read_templates(HOME / "templates"))
+    return Workspace(settings, catalog, {**recipes, **mine}, dockerfile.read_templates(HOME / "templates"))
 
 
 @pytest.mark.parametrize("slug", SLUGS)
@@ -57,21 +57,23 @@ def test_a_mistake_gets_its_answer(
     images.mkdir(parents=True)
     for path in (*directory.glob("*.yaml"), *directory.glob("*.lock")):
         shutil.copy(path, images)
-    given = directory / "project.toml"
-    (tmp_path / "pyproject.toml").write_text(given.read_text() if given.is_file() else PROJECT)
+    settings_file = directory / "project.toml"
+    (tmp_path / "pyproject.toml").write_text(
+        settings_file.read_text() if settings_file.is_file() else PROJECT
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("GITHUB_ACTIONS", "")
     monkeypatch.setattr(workspace, "open_workspace", opened)
     code = main.run((directory / "command.txt").read_text().split())
-    told = capsys.readouterr().err.replace(f"{HOME}/", "")
-    told = PLACE.sub(r"\1:…", told)
-    answer = f"{told}\nexit code {code}\n"
+    errors = capsys.readouterr().err.replace(f"{HOME}/", "")
+    errors = PLACE.sub(r"\1:…", errors)
+    text = f"{errors}\nexit code {code}\n"
     expected = directory / "expected.txt"
     if request.config.getoption("--update-snapshots"):
-        expected.write_text(answer, encoding="utf-8")
+        expected.write_text(text, encoding="utf-8")
 
-    assert answer == expected.read_text(encoding="utf-8")
+    assert text == expected.read_text(encoding="utf-8")
 
 
 def test_there_are_many() -> None:

@@ -38,10 +38,10 @@ class Host:
         if driver:
             self.driver.write_text(f"NVRM version: {driver}\nGCC version:  gcc version 12.3.0\n")
         program = FILES / "start-job-hook"
-        ended = subprocess.run(
+        result = subprocess.run(
             ["sh", program, *command], env=self.environment, capture_output=True, text=True, check=True
         )
-        return ended.stdout, ended.stderr
+        return result.stdout, result.stderr
 
 
 @pytest.fixture
@@ -58,9 +58,9 @@ UNSUPPORTED = "NVIDIA UNIX x86_64 Kernel Module  545.23.08  Mon Nov  6 23:49:37 
 
 @pytest.mark.parametrize("driver", [OLDER, OLDER_OPEN])
 def test_an_older_driver_gets_the_libraries_before_all_others(host: Host, driver: str) -> None:
-    printed, told = host.run(driver)
+    printed, warnings = host.run(driver)
     assert printed == f"LD_LIBRARY_PATH={host.directory}:/opt/libs\n"
-    assert "using 570.211.01" in told
+    assert "using 570.211.01" in warnings
 
 
 @pytest.mark.parametrize("driver", [SAME, NEWER])
@@ -69,10 +69,10 @@ def test_a_driver_of_that_branch_or_a_newer_one_keeps_its_own(host: Host, driver
 
 
 def test_a_branch_that_nvidia_does_not_support_is_told(host: Host) -> None:
-    printed, told = host.run(UNSUPPORTED)
+    printed, warnings = host.run(UNSUPPORTED)
     assert not printed
-    assert "545.23.08" in told
-    assert "470 535 550 560 565 only: left out" in told
+    assert "545.23.08" in warnings
+    assert "470 535 550 560 565 only: left out" in warnings
 
 
 def test_no_gpu_is_no_matter(host: Host) -> None:
@@ -104,5 +104,5 @@ def test_bash_has_the_path_without_the_entry_point(host: Host, tmp_path: Path) -
     host.run(OLDER)
     environment = {**host.environment, "BASH_ENV": str(settings)}
     command = ["bash", "-c", "echo $LD_LIBRARY_PATH; bash -c 'echo $LD_LIBRARY_PATH'"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert ended.stdout == f"{host.directory}:/opt/libs\n" * 2
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout == f"{host.directory}:/opt/libs\n" * 2

@@ -63,9 +63,9 @@ def damaged(value: object, random: Random, share: float) -> object:
         keys = [
             random.choice([*value, "requires", "x"]) if random.random() < share / 2 else key for key in value
         ]
-        return {key: damaged(one, random, share) for key, one in zip(keys, value.values(), strict=True)}
+        return {key: damaged(item, random, share) for key, item in zip(keys, value.values(), strict=True)}
     if isinstance(value, list):
-        return [damaged(one, random, share) for one in value]
+        return [damaged(item, random, share) for item in value]
     return value
 
 
@@ -99,4 +99,4 @@ def test_nothing_that_yaml_can_say_is_a_traceback(seed: int, directory: Tree) ->
             directory.dockerfile()
         except Unsatisfiable as nothing:
             error = conflict_report.conflict_error(nothing.conflict, directory.catalog())
-            assert all(failure_text(one) for one in error.diagnostics)
+            assert all(failure_text(diagnostic) for diagnostic in error.diagnostics)

@@ -17,21 +17,21 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
 
 
 def test_no_mutated_file_is_a_traceback_and_most_are_told_with_their_place(outcomes: list[Outcome]) -> None:
-    refused = [one for one in outcomes if one.diagnostics]
+    refused = [outcome for outcome in outcomes if outcome.diagnostics]
     unplaced = [one for one in refused if not one.is_placed]
 
     assert len(unplaced) <= 0.05 * len(refused), [one.diagnostics for one in unplaced]
 
 
 def test_none_takes_long(outcomes: list[Outcome]) -> None:
-    slowest = max(outcomes, key=lambda one: one.seconds)
+    slowest = max(outcomes, key=lambda outcome: outcome.seconds)
 
     assert slowest.seconds < 1, slowest.text
 
 
 def test_many_are_taken_and_many_are_not(outcomes: list[Outcome]) -> None:
     """Otherwise they would say little about one half of the pipeline."""
-    taken = sum(not one.diagnostics for one in outcomes)
+    taken = sum(not outcome.diagnostics for outcome in outcomes)
 
     assert 0.1 * CASES < taken < 0.6 * CASES
 
@@ -44,4 +44,4 @@ def test_a_version_of_thousands_of_digits_is_refused(number: str, tmp_path: Path
         f'summary: x\nreleases: [{{version: "1", requires: {{python: "{number}"}}}}]\n',
     ):
         outcome = mutations.outcome(text, "mutated")
-        assert ["is not a version" in one.message for one in outcome.diagnostics] == [True]
+        assert ["is not a version" in diagnostic.message for diagnostic in outcome.diagnostics] == [True]

@@ -196,14 +196,14 @@ _USES = {"directory": "entry_point", "variable": "${axis", "other_variable": "${
 
 def slots() -> dict[str, set[tuple[str, int]]]:
     """Where each field stands; some may also be told where they are used."""
-    found: dict[str, set[tuple[str, int]]] = {}
+    lines_of: dict[str, set[tuple[str, int]]] = {}
     for file, text in FILES.items():
         lines = list(enumerate(text.splitlines(), 1))
         for number, line in lines:
             for match in _SLOT.finditer(line):
-                uses = [used for used, one in lines if match[1] in _USES and _USES[match[1]] in one]
-                found[match[1]] = {(file, spot) for spot in (number, *uses)}
-    return found
+                uses = [used for used, content in lines if match[1] in _USES and _USES[match[1]] in content]
+                lines_of[match[1]] = {(file, line_number) for line_number in (number, *uses)}
+    return lines_of
 
 
 SLOTS = slots()
@@ -211,14 +211,14 @@ SLOTS = slots()
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    found = Tree(tmp_path_factory.mktemp("injection"))
-    found.component(
+    tree = Tree(tmp_path_factory.mktemp("injection"))
+    tree.component(
         "python", PYTHON, "{% block build %}\nFROM toolchain AS python\nRUN finish python\n{% endblock %}\n"
     )
-    found.write("components/part/install.j2", TEMPLATE)
+    tree.write("components/part/install.j2", TEMPLATE)
     for path in ("images/note.txt", "images/src/train.py", "images/own.lock", "components/part/own.lock"):
-        found.write(path, "")
-    return found
+        tree.write(path, "")
+    return tree
 
 
 def put(tree: Tree, payload: str, fields: frozenset[str]) -> None:
@@ -242,27 +242,29 @@ def attempt(tree: Tree) -> str | set[tuple[str, int]]:
         plan = make_plan([resolve(recipes[min(recipes)], catalog)], TEMPLATES)
         return dockerfile.render(plan, TEMPLATES)[0].content.decode()
     except BakehouseError as error:
-        told = error.diagnostics
+        diagnostics = error.diagnostics
     except Unsatisfiable as nothing:
-        told = conflict_report.conflict_error(nothing.conflict, catalog, calls=0).diagnostics
-    spots = [one.location for one in told] + [reason.location for one in told for reason in one.reasons]
-    return {(str(one.path.relative_to(tree.root)), one.line) for one in spots if one}
+        diagnostics = conflict_report.conflict_error(nothing.conflict, catalog, calls=0).diagnostics
+    spots = [diagnostic.location for diagnostic in diagnostics] + [
+        reason.location for diagnostic in diagnostics for reason in diagnostic.reasons
+    ]
+    return {(str(location.path.relative_to(tree.root)), location.line) for location in spots if location}
 
 
 def taken(tree: Tree, payload: str, fields: frozenset[str]) -> tuple[str, frozenset[str]]:
     """The Dockerfile with a payload in all fields that take it, and these fields."""
     while True:
         put(tree, payload, fields)
-        found = attempt(tree)
-        if isinstance(found, str):
-            return found, fields
-        refused = {name for name in fields if SLOTS[name] & found}
-        assert refused, (payload, found)
+        result = attempt(tree)
+        if isinstance(result, str):
+            return result, fields
+        refused = {name for name in fields if SLOTS[name] & result}
+        assert refused, (payload, result)
         fields -= refused
 
 
-def skeleton(found: list[Instruction]) -> list[tuple[str, int]]:
-    return [(one.word, len(one.heredocs)) for one in found]
+def skeleton(steps: list[Instruction]) -> list[tuple[str, int]]:
+    return [(step.word, len(step.heredocs)) for step in steps]
 
 
 def test_payloads_are_many_and_fields_are_all() -> None:
@@ -276,10 +278,10 @@ def test_a_payload_is_refused_with_its_place_or_adds_no_instruction(tree: Tree) 
         if hidden(payload):
             continue
         text, fields = taken(tree, payload, frozenset(SLOTS))
-        found = instructions(text)
+        steps = instructions(text)
         assert not _DIRECTIVE.match(text), payload
-        assert skeleton(found) == skeleton(usual), (payload, sorted(fields))
-        check_values(payload, fields, found)
+        assert skeleton(steps) == skeleton(usual), (payload, sorted(fields))
+        check_values(payload, fields, steps)
 
 
 def test_what_no_text_can_hold_is_refused_in_each_field(tree: Tree) -> None:
@@ -298,12 +300,12 @@ def hidden(payload: str) -> bool:
     return False
 
 
-def check_values(payload: str, fields: frozenset[str], found: list[Instruction]) -> None:
+def check_values(payload: str, fields: frozenset[str], parsed: list[Instruction]) -> None:
     """What may hold anything reads as it was written."""
     environment = {
-        name: value for one in found if one.word == "ENV" for name, value in pairs(one.rest).items()
+        name: value for step in parsed if step.word == "ENV" for name, value in pairs(step.rest).items()
     }
-    [labels] = [pairs(one.rest) for one in found if one.word == "LABEL"]
+    [labels] = [pairs(step.rest) for step in parsed if step.word == "LABEL"]
     for name, key in {"value": "A", "part_value": "B"}.items():
         if name in fields:
             assert environment[key] == payload
@@ -313,12 +315,12 @@ def check_values(payload: str, fields: frozenset[str], found: list[Instruction])
         assert environment["AXIS"] == payload
     if "summary" in fields:
         assert labels["org.opencontainers.image.description"] == " ".join(payload.splitlines())
-    steps = [one for one in found if one.word == "RUN" and one.heredocs and one.rest.startswith("<<")]
+    steps = [step for step in parsed if step.word == "RUN" and step.heredocs and step.rest.startswith("<<")]
     if "step" in fields:
         assert steps[-2].heredocs[0] == f"set -e\n{payload.rstrip(chr(10))}\n"
-    [entrypoint] = [json.loads(one.rest) for one in found if one.word == "ENTRYPOINT"]
+    [entrypoint] = [json.loads(step.rest) for step in parsed if step.word == "ENTRYPOINT"]
     if "entrypoint" in fields:
         assert entrypoint == [payload, "two"]
-    for one in steps:
-        if "fact" in fields and "1.0" in one.heredocs[0]:
-            assert shlex.split(one.heredocs[0].partition("echo ")[2])[0] == payload
+    for run in steps:
+        if "fact" in fields and "1.0" in run.heredocs[0]:
+            assert shlex.split(run.heredocs[0].partition("echo ")[2])[0] == payload

@@ -37,11 +37,11 @@ MADE = {
 def test_a_mistake_gets_its_answer(slug: str, empty: Tree, request: pytest.FixtureRequest) -> None:
     prepare(slug, empty)
     expected = MISTAKES / slug / "expected.txt"
-    answer = pipeline(empty.root, environment(slug), removals(slug))
+    output = pipeline(empty.root, environment(slug), removals(slug))
     if request.config.getoption("--update-snapshots"):
-        expected.write_text(answer, encoding="utf-8")
+        expected.write_text(output, encoding="utf-8")
 
-    assert answer == expected.read_text(encoding="utf-8")
+    assert output == expected.read_text(encoding="utf-8")
 
 
 def prepare(slug: str, tree: Tree) -> None:
@@ -86,9 +86,9 @@ def pipeline(root: Path, variables: dict[str, str], removed: list[str]) -> str:
             (root / name).unlink()
         dockerfile.check(files, root / "images", recipes)
     except BakehouseError as error:
-        said = io.StringIO()
-        write_failure(error, said, {})
-        return f"{said.getvalue()}\nexit code {error.exit_code}\n"
+        stream = io.StringIO()
+        write_failure(error, stream, {})
+        return f"{stream.getvalue()}\nexit code {error.exit_code}\n"
     return "no mistake was found\n"
 
 

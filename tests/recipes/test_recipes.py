@@ -108,7 +108,7 @@ def rendered() -> tuple[RenderedFile, ...]:
 
 
 def image(name: str) -> Image:
-    return next(one for one in plan().images if one.name == name)
+    return next(image for image in plan().images if image.name == name)
 
 
 def dockerfile(name: str) -> str:
@@ -125,7 +125,12 @@ def candidates() -> Iterator[Candidate]:
 @cache
 def hosts() -> frozenset[str | None]:
     """The hosts that files of components come from."""
-    files = (artifact for one in candidates() for artifact in one.spec.artifacts if artifact.kind == "url")
+    files = (
+        artifact
+        for candidate in candidates()
+        for artifact in candidate.spec.artifacts
+        if artifact.kind == "url"
+    )
     return frozenset(urlsplit(file.source).hostname for file in files)
 
 
@@ -140,17 +145,19 @@ def can_be_chosen(candidate: Candidate) -> bool:
     """Whether it goes with some base and the parts that it brings, or with those of an image."""
     if str(candidate) in chosen_somewhere():
         return True
-    spot = candidate.variant.location
-    asked = Requirement(candidate.name, f"=={candidate.release.version}", spot)
-    variants = {candidate.name: Scalar(candidate.variant.name, spot)}
+    location = candidate.variant.location
+    requirement = Requirement(candidate.name, f"=={candidate.release.version}", location)
+    variants = {candidate.name: Scalar(candidate.variant.name, location)}
     empty = recipes()["mpi-cpu"]
     if candidate.spec.base:
-        return resolves(replace(empty, base=asked, components=(), variants=variants)) is not None
+        return resolves(replace(empty, base=requirement, components=(), variants=variants)) is not None
     # What fitted another release first: that nothing fits takes far longer to find.
     likely = sorted(bases(), key=lambda base: base != FITTED.get(candidate.name, "nvidia-cuda"))
-    alone = (replace(empty, base=Requirement(base, "", spot), components=(asked,)) for base in likely)
+    alone = (
+        replace(empty, base=Requirement(base, "", location), components=(requirement,)) for base in likely
+    )
     users = (recipes()[name] for name in IMAGES if candidate.name in parts(name))
-    beside = (replace(recipe, components=(*without(recipe, candidate.name), asked)) for recipe in users)
+    beside = (replace(recipe, components=(*without(recipe, candidate.name), requirement)) for recipe in users)
     for recipe in chain(alone, beside):
         if resolves(replace(recipe, variants={**recipe.variants, **variants})):
             FITTED[candidate.name] = recipe.base.name
@@ -165,12 +172,16 @@ FITTED: dict[str, str] = {}
 @cache
 def chosen_somewhere() -> frozenset[str]:
     """What is in an image as it stands."""
-    found = (resolved(name) for name in IMAGES)
-    return frozenset(str(choice.candidate) for one in found for choice in (one.base, *one.choices))
+    resolutions = (resolved(name) for name in IMAGES)
+    return frozenset(
+        str(choice.candidate)
+        for resolution in resolutions
+        for choice in (resolution.base, *resolution.choices)
+    )
 
 
 def without(recipe: Recipe, name: str) -> Iterator[Requirement]:
-    return (one for one in recipe.components if one.name != name)
+    return (component for component in recipe.components if component.name != name)
 
 
 @cache
@@ -180,7 +191,7 @@ def parts(name: str) -> frozenset[str]:
 
 @cache
 def bases() -> tuple[str, ...]:
-    return tuple(one.name for one in catalog().components.values() if one.is_base)
+    return tuple(component.name for component in catalog().components.values() if component.is_base)
 
 
 def raw(name: str) -> object:
@@ -217,18 +228,22 @@ def test_each_release_can_be_chosen_for_some_image(name: str) -> None:
     tried = [
         Candidate(catalog().components[name], release, variant)
         for release in catalog().components[name].releases
-        for variant in {one.name: one for one in (release.variants[0], release.variants[-1])}.values()
+        for variant in {edge.name: edge for edge in (release.variants[0], release.variants[-1])}.values()
     ]
-    misfits = [one for one in tried if has_its_framework(one) and not can_be_chosen(one)]
+    misfits = [
+        candidate for candidate in tried if has_its_framework(candidate) and not can_be_chosen(candidate)
+    ]
     assert [str(candidate) for candidate in misfits] == []
 
 
 def has_its_framework(candidate: Candidate) -> bool:
     """Whether the catalogue has the framework's release that a wheel is for: AWS has older ones."""
     return all(
-        any(one.allows(release.version) for release in catalog().components[one.name].releases)
-        for one in candidate.spec.requires
-        if one.name in ("pytorch", "tensorflow")
+        any(
+            requirement.allows(release.version) for release in catalog().components[requirement.name].releases
+        )
+        for requirement in candidate.spec.requires
+        if requirement.name in ("pytorch", "tensorflow")
     )
 
 
@@ -275,13 +290,13 @@ def test_an_image_has_the_versions_it_is_for(name: str, versions: dict[str, str]
 
 
 def test_the_smp_image_fetches_from_where_its_publishers_put_things() -> None:
-    found = {
+    urls = {
         f"{choice.name} {artifact.name}": artifact.source
         for choice in resolved(SMP_IMAGE).choices
         for artifact in choice.spec.artifacts
         if artifact.kind == "url"
     }
-    assert found == SMP_URLS
+    assert urls == SMP_URLS
 
 
 def test_the_smp_image_is_frozen_and_compiles_on_the_devel_base_alone() -> None:
@@ -308,10 +323,10 @@ def test_the_smp_image_carries_the_settings_that_aws_asks_for() -> None:
 
 def test_smp_brings_what_it_is_linked_with() -> None:
     recipe = recipes()[SMP_IMAGE]
-    wanted = tuple(one for one in recipe.components if one.name in ("python", "smp"))
-    found = resolves(replace(recipe, components=wanted))
-    assert found is not None
-    brought = {choice.name for choice in found.choices}
+    components = tuple(component for component in recipe.components if component.name in ("python", "smp"))
+    resolution = resolves(replace(recipe, components=components))
+    assert resolution is not None
+    brought = {choice.name for choice in resolution.choices}
     assert {"smddp", "metis", "librmm", "boost", "efa", "aws-ofi-nccl", "nccl", "mpi4py", "sshd"} <= brought
 
 
@@ -335,32 +350,37 @@ def test_smp_brings_what_it_is_linked_with() -> None:
 )
 def test_what_does_not_go_together_is_refused(image_name: str, part: str, version: str) -> None:
     recipe = recipes()[image_name]
-    other = tuple(one for one in recipe.components if one.name != part)
-    asked = replace(recipe.base, name=part, specifier=f"=={version}")
+    other = tuple(component for component in recipe.components if component.name != part)
+    requirement = replace(recipe.base, name=part, specifier=f"=={version}")
     variants = {name: pattern for name, pattern in recipe.variants.items() if name != part}
-    assert resolves(replace(recipe, components=(*other, asked), variants=variants)) is None
+    assert resolves(replace(recipe, components=(*other, requirement), variants=variants)) is None
 
 
 def test_whose_files_nobody_has_pinned_is_known() -> None:
-    found = {one.name for one in candidates() for artifact in one.spec.artifacts if artifact.sha256 is None}
-    assert found == UNPINNED
+    unpinned = {
+        candidate.name
+        for candidate in candidates()
+        for artifact in candidate.spec.artifacts
+        if artifact.sha256 is None
+    }
+    assert unpinned == UNPINNED
 
 
 def test_bases_whose_digest_nobody_has_written_down_are_known() -> None:
-    found = {
-        one.name
-        for one in candidates()
-        if one.spec.base and one.spec.base.reference and one.spec.base.digest is None
+    unpinned = {
+        candidate.name
+        for candidate in candidates()
+        if candidate.spec.base and candidate.spec.base.reference and candidate.spec.base.digest is None
     }
-    assert found == UNPINNED_BASES
+    assert unpinned == UNPINNED_BASES
 
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_dockerfile_says_what_is_not_pinned(name: str) -> None:
-    one = image(name)
-    expected = {f"{artifact.file} has no recorded sha256" for artifact in one.unpinned}
-    if isinstance(one.base, RegistryBase) and one.base.digest is None:
-        expected.add(f"{one.base.reference} has no recorded digest")
+    planned = image(name)
+    expected = {f"{artifact.file} has no recorded sha256" for artifact in planned.unpinned}
+    if isinstance(planned.base, RegistryBase) and planned.base.digest is None:
+        expected.add(f"{planned.base.reference} has no recorded digest")
     assert {*re.findall(r"^# NOT PINNED: (.+?), so ", dockerfile(name), re.M)} == expected
 
 
@@ -393,21 +413,23 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
     directory = RECIPES / "components" / name
     named = {str(around[-1]["lock"]) for around in mappings(raw(name)) if "lock" in around[-1]}
     patterns = {re.sub(r"\$\{.*?\}", "*", lock) for lock in named}
-    found = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
-    found -= {path for path in found if "__pycache__" in path or path.startswith("files/")}
-    found -= {path for path in found if path.startswith("stubs/")}
-    found -= {"component.yaml", "install.j2", "smoke.py"}
-    assert {path for path in found if not any(fnmatchcase(path, pattern) for pattern in patterns)} == set()
+    files = {str(path.relative_to(directory)) for path in directory.rglob("*") if path.is_file()}
+    files -= {path for path in files if "__pycache__" in path or path.startswith("files/")}
+    files -= {path for path in files if path.startswith("stubs/")}
+    files -= {"component.yaml", "install.j2", "smoke.py"}
+    assert {path for path in files if not any(fnmatchcase(path, pattern) for pattern in patterns)} == set()
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_stand_ins_are_for_files_that_a_component_names(name: str) -> None:
-    variants = [one for release in catalog().components[name].releases for one in release.variants]
-    found = {path.name for path in (RECIPES / "components" / name).glob("stubs/*")}
-    found -= {artifact.name for one in variants for artifact in one.spec.artifacts}
-    if found:
-        found -= {canonicalize_name(package.name) for one in variants for package in one.spec.packages}
-    assert found == set()
+    variants = [variant for release in catalog().components[name].releases for variant in release.variants]
+    stubs = {path.name for path in (RECIPES / "components" / name).glob("stubs/*")}
+    stubs -= {artifact.name for variant in variants for artifact in variant.spec.artifacts}
+    if stubs:
+        stubs -= {
+            canonicalize_name(package.name) for variant in variants for package in variant.spec.packages
+        }
+    assert stubs == set()
 
 
 @pytest.mark.parametrize("name", [name for name in COMPONENTS if name != INSTANCE])
@@ -425,15 +447,18 @@ def test_what_a_stage_builds_on_comes_before_it_and_is_required() -> None:
     for candidate in candidates():
         for below in candidate.component.builds_on:
             assert catalog().components[below].stage_order < candidate.component.stage_order
-            assert below in {one.name for one in candidate.spec.requires}
+            assert below in {requirement.name for requirement in candidate.spec.requires}
 
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_each_wheel_fits_the_python_and_the_libc_of_the_image(name: str) -> None:
-    found = resolved(name)
-    packages = [*found.user_packages, *(one for choice in found.choices for one in choice.spec.packages)]
+    resolution = resolved(name)
+    packages = [
+        *resolution.user_packages,
+        *(package for choice in resolution.choices for package in choice.spec.packages),
+    ]
     wheels = {package.file for package in packages if not package.is_sdist}
-    python, glibc = found.version_of("python"), found.version_of("glibc")
+    python, glibc = resolution.version_of("python"), resolution.version_of("glibc")
     assert not wheels or (python and glibc)
     misfits = [
         file
@@ -450,20 +475,23 @@ def fits(tag: Tag, python: str, glibc: str) -> bool:
     if not (own or stable or (tag.abi == "none" and tag.interpreter in ("py3", "py2", f"py3{minor}"))):
         return False
     legacy = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
-    if found := re.fullmatch(r"manylinux_(\d+)_(\d+)_x86_64", tag.platform):
-        return Version(f"{found[1]}.{found[2]}") <= Version(glibc)
+    if match := re.fullmatch(r"manylinux_(\d+)_(\d+)_x86_64", tag.platform):
+        return Version(f"{match[1]}.{match[2]}") <= Version(glibc)
     return tag.platform == "any" or Version(legacy[tag.platform.removesuffix("_x86_64")]) <= Version(glibc)
 
 
 @pytest.mark.parametrize("name", IMAGES)
 def test_a_dockerfile_takes_from_nothing_but_stages_above_and_its_bases(name: str) -> None:
-    one, known = image(name), {"scratch"}
-    bases = {one.build_base, one.base.pinned if isinstance(one.base, RegistryBase) else one.base.reference}
+    planned, stages = image(name), {"scratch"}
+    bases = {
+        planned.build_base,
+        planned.base.pinned if isinstance(planned.base, RegistryBase) else planned.base.reference,
+    }
     for instruction in instructions(dockerfile(name)):
         for taken in sources(instruction):
-            assert taken in known or (instruction.word == "FROM" and taken in bases), instruction
+            assert taken in stages or (instruction.word == "FROM" and taken in bases), instruction
         if instruction.word == "FROM":
-            known.add(instruction.rest.split()[2])
+            stages.add(instruction.rest.split()[2])
 
 
 def sources(instruction: Instruction) -> list[str]:
@@ -476,8 +504,8 @@ def sources(instruction: Instruction) -> list[str]:
 @pytest.mark.parametrize("name", IMAGES)
 def test_nothing_runs_after_the_first_linked_layer(name: str) -> None:
     words = [
-        "link" if one.word == "COPY" and "--link" in one.rest else one.word
-        for one in instructions(dockerfile(name))
+        "link" if instruction.word == "COPY" and "--link" in instruction.rest else instruction.word
+        for instruction in instructions(dockerfile(name))
     ]
     after = words[words.index("link") :] if "link" in words else []
     assert "RUN" not in after
@@ -487,7 +515,7 @@ def test_nothing_runs_after_the_first_linked_layer(name: str) -> None:
 def test_a_dockerfile_names_no_host_but_those_of_its_own_files(name: str) -> None:
     """Indexes and the distribution's mirrors are the business of the machine that builds."""
     for path in (file.content.decode() for file in rendered() if Path(file.path).parts[0] == name):
-        assert {urlsplit(found).hostname for found in re.findall(r"https?://[^\s'\"\[]+", path)} <= hosts()
+        assert {urlsplit(url).hostname for url in re.findall(r"https?://[^\s'\"\[]+", path)} <= hosts()
 
 
 @pytest.mark.parametrize("name", IMAGES)

@@ -65,10 +65,10 @@ def test_versions_that_fail_for_the_same_reason_share_a_line(tree: Tree) -> None
     tree.component("torch", f"summary: PyTorch\nreleases:\n{releases}")
     tree.image(HEAD + 'components: {torch: "*"}\n')
 
-    told = tree.conflict()
+    text = tree.conflict()
 
-    assert "  and torch 1.2, 1.1, 1.0 need glibc >=2.39, not 2.36 " in told
-    assert "  and debian 12 provides glibc 2.36 " in told
+    assert "  and torch 1.2, 1.1, 1.0 need glibc >=2.39, not 2.36 " in text
+    assert "  and debian 12 provides glibc 2.36 " in text
 
 
 def test_another_base_may_be_the_way_out(tree: Tree) -> None:

@@ -17,10 +17,10 @@ def compared(tree: Tree, first: str, second: str) -> str:
 
 
 def test_parts_that_came_went_and_changed_are_reported(tree: Tree) -> None:
-    told = compared(tree, 'components: {torch: "*", toolkit: "*"}\n', 'components: {torch: "2.8.0"}\n')
+    text = compared(tree, 'components: {torch: "*", toolkit: "*"}\n', 'components: {torch: "2.8.0"}\n')
 
     assert (
-        told
+        text
         == """\
   ~ python 3.11 → 3.12
   ~ torch 2.9.0 (cpu-py311) → 2.8.0
@@ -30,14 +30,14 @@ def test_parts_that_came_went_and_changed_are_reported(tree: Tree) -> None:
 
 
 def test_what_a_component_provides_is_reported_where_its_version_is_the_same(tree: Tree) -> None:
-    told = compared(
+    text = compared(
         tree,
         'components: {torch: "2.9.0"}\nvariants: {torch: "cpu*"}\n',
         'components: {torch: "2.9.0"}\nvariants: {torch: "cu*"}\n',
     )
 
     assert (
-        told
+        text
         == """\
   ~ torch 2.9.0 (cpu-py311) → 2.9.0 (cu128-py311)
       provides cuda none → 12.8
@@ -65,10 +65,10 @@ releases:
   - {version: "1", lock: old.txt}
 """,
     )
-    told = compared(tree, 'components: {toolkit: "1"}\n', 'components: {toolkit: "2"}\n')
+    text = compared(tree, 'components: {toolkit: "1"}\n', 'components: {toolkit: "2"}\n')
 
     assert (
-        told
+        text
         == """\
   ~ toolkit 1 → 2  1.0 MB → 3.0 MB of Python packages
   2 Python packages differ; download size: 1.0 MB → 3.0 MB
@@ -98,5 +98,8 @@ def test_images_that_are_nowhere_are_reported(tree: Tree) -> None:
     with pytest.raises(UsageError) as caught:
         diff.history(tree.recipes(), tree.catalog(), tree.recipes(), tree.catalog(), "smal")
 
-    [told] = caught.value.diagnostics
-    assert (told.message, told.hint) == ("there is no image `smal` at either commit", "did you mean `small`?")
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.hint) == (
+        "there is no image `smal` at either commit",
+        "did you mean `small`?",
+    )

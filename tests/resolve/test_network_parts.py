@@ -43,16 +43,23 @@ def catalog() -> Catalog:
 
 def candidates(name: str) -> list[Candidate]:
     component = catalog().components[name]
-    return [Candidate(component, one, each) for one in component.releases for each in one.variants]
+    return [
+        Candidate(component, release, each) for release in component.releases for each in release.variants
+    ]
 
 
 def chosen(name: str, version: str) -> Candidate:
-    return next(one for one in candidates(name) if one.release.version == version)
+    return next(candidate for candidate in candidates(name) if candidate.release.version == version)
 
 
 def broken(*parts: Candidate) -> list[Incompatibility]:
     """Known incompatibilities of these components."""
-    return [known for one in parts for known in one.spec.conflicts if incompatible_candidates(known, parts)]
+    return [
+        conflict
+        for part in parts
+        for conflict in part.spec.conflicts
+        if incompatible_candidates(conflict, parts)
+    ]
 
 
 @dataclass(frozen=True)
@@ -80,15 +87,20 @@ def kitchen(tmp_path: Path) -> Kitchen:
 
 
 def cuda(version: str, ubuntu: str, *components: str, flavour: str = "runtime") -> str:
-    lines = "".join(f"\n  {one}" for one in components)
+    lines = "".join(f"\n  {line}" for line in components)
     base = f'base: {{nvidia-cuda: "{version}"}}\nvariants: {{nvidia-cuda: "{flavour}-ubuntu{ubuntu}"}}'
     return f"{base}\ncomponents:{lines}"
 
 
 def test_each_installer_says_which_open_mpi_it_has_or_is_kept_from_images_that_need_one() -> None:
-    for one in candidates("efa"):
-        refused = [part.name for known in one.spec.conflicts for part in known.parts if known.is_certain]
-        assert ("open-mpi" in one.provided) != ("open-mpi" in refused), str(one)
+    for candidate in candidates("efa"):
+        refused = [
+            part.name
+            for conflict in candidate.spec.conflicts
+            for part in conflict.parts
+            if conflict.is_certain
+        ]
+        assert ("open-mpi" in candidate.provided) != ("open-mpi" in refused), str(candidate)
 
 
 def test_installers_have_both_open_mpi_from_1_30_and_the_plugin_from_1_38() -> None:
@@ -104,10 +116,10 @@ def test_installers_have_both_open_mpi_from_1_30_and_the_plugin_from_1_38() -> N
 
 def test_no_image_has_two_plugins() -> None:
     """Each separate plugin asks for an installer that brings none."""
-    for one in candidates("aws-ofi-nccl"):
-        wanted = [demand for demand in one.spec.requires if demand.name == "efa"]
-        assert wanted
-        assert not any(demand.allows("1.38.0") for demand in wanted), str(one)
+    for candidate in candidates("aws-ofi-nccl"):
+        demands = [demand for demand in candidate.spec.requires if demand.name == "efa"]
+        assert demands
+        assert not any(demand.allows("1.38.0") for demand in demands), str(candidate)
 
 
 def test_both_open_mpi_5_have_the_same_mpirun() -> None:
@@ -116,34 +128,34 @@ def test_both_open_mpi_5_have_the_same_mpirun() -> None:
 
 
 def test_an_installer_of_unknown_open_mpi_is_passed_over(kitchen: Kitchen) -> None:
-    found = kitchen.resolve(
+    resolution = kitchen.resolve(
         cuda("11.3.1", "20.04", 'python: "3.8"', 'efa: ">=1.15.1,<1.17.1"', 'mpi4py: "*"', flavour="*")
     )
-    assert found.version_of("efa") == "1.17.0"
+    assert resolution.version_of("efa") == "1.17.0"
     text = cuda("11.3.1", "20.04", 'python: "3.8"', 'efa: "1.16.0"', 'mpi4py: "*"', flavour="*")
     assert 'use `efa: "1.17.0"`' in kitchen.answer(text)
-    [known] = broken(chosen("efa", "1.16.0"), chosen("open-mpi", "4.1.4"))
-    assert known.reason == "the Open MPI version of this installer is not recorded"
+    [conflict] = broken(chosen("efa", "1.16.0"), chosen("open-mpi", "4.1.4"))
+    assert conflict.reason == "the Open MPI version of this installer is not recorded"
 
 
 def test_nccl_2_19_is_refused_with_an_older_installer_than_1_29(kitchen: Kitchen) -> None:
     text = cuda("12.2.2", "22.04", 'efa: "1.28.0"', 'nccl: "2.19.3"', flavour="*")
-    answer = kitchen.answer(text)
-    assert "its libfabric can't register memory for NCCL 2.19 and later" in answer
-    assert "https://github.com/aws/aws-ofi-nccl/issues/584" in answer
-    assert 'use `efa: "1.29.0"`' in answer
-    [known] = broken(chosen("efa", "1.28.0"), chosen("nccl", "2.19.3"))
-    assert known.is_certain
-    assert known.source == "https://github.com/aws/aws-ofi-nccl/issues/584"
+    report = kitchen.answer(text)
+    assert "its libfabric can't register memory for NCCL 2.19 and later" in report
+    assert "https://github.com/aws/aws-ofi-nccl/issues/584" in report
+    assert 'use `efa: "1.29.0"`' in report
+    [conflict] = broken(chosen("efa", "1.28.0"), chosen("nccl", "2.19.3"))
+    assert conflict.is_certain
+    assert conflict.source == "https://github.com/aws/aws-ofi-nccl/issues/584"
     assert not broken(chosen("efa", "1.28.0"), chosen("nccl", "2.18.5"))
     newer = cuda("12.2.2", "22.04", 'efa: "1.29.0"', 'nccl: "2.19.3"', flavour="*")
     assert kitchen.resolve(newer).version_of("nccl") == "2.19.3"
 
 
 def test_the_plugin_that_hangs_is_refused(kitchen: Kitchen) -> None:
-    answer = kitchen.answer(cuda("12.8.1", "24.04", 'efa: "1.47.0"', 'nccl: "2.28.9"'))
-    assert "hangs when NCCL broadcasts" in answer
-    assert "https://github.com/aws/deep-learning-containers/pull/6551" in answer
+    report = kitchen.answer(cuda("12.8.1", "24.04", 'efa: "1.47.0"', 'nccl: "2.28.9"'))
+    assert "hangs when NCCL broadcasts" in report
+    assert "https://github.com/aws/deep-learning-containers/pull/6551" in report
     alone = cuda("12.8.1", "24.04", 'efa: "1.47.0"')
     assert kitchen.resolve(alone).version_of("open-mpi") == "4.1.7"
 
@@ -158,9 +170,9 @@ def test_a_second_plugin_is_refused(kitchen: Kitchen) -> None:
 
 def test_an_old_installer_has_a_plugin_compiled_for_it(kitchen: Kitchen) -> None:
     components = ('efa: "1.30.0"', 'nccl: "2.19.3"', 'aws-ofi-nccl: "*"')
-    found = kitchen.resolve(cuda("12.2.2", "22.04", *components, flavour="*"))
+    resolution = kitchen.resolve(cuda("12.2.2", "22.04", *components, flavour="*"))
     # 1.9.0 is the first whose notes name 2.21, and 1.10.0 the first for P instances alone
-    assert found.version_of("aws-ofi-nccl") == "1.12.1"
+    assert resolution.version_of("aws-ofi-nccl") == "1.12.1"
 
 
 def test_open_mpi_5_is_asked_for_by_its_variant(kitchen: Kitchen) -> None:
@@ -168,8 +180,8 @@ def test_open_mpi_5_is_asked_for_by_its_variant(kitchen: Kitchen) -> None:
     assert kitchen.resolve(text).version_of("open-mpi") == "4.1.7"
     five = text.replace("variants: {", "variants: {efa: openmpi5, ")
     assert kitchen.resolve(five).version_of("open-mpi") == "5.0.8"
-    asked = f'{text}\n  open-mpi: ">=5"'
-    assert kitchen.resolve(asked).version_of("open-mpi") == "5.0.8"
+    recipe = f'{text}\n  open-mpi: ">=5"'
+    assert kitchen.resolve(recipe).version_of("open-mpi") == "5.0.8"
 
 
 @pytest.mark.parametrize("owner", ["efa", "open-mpi"])
@@ -180,7 +192,7 @@ def test_mpirun_puts_the_toolkits_options_into_the_new_launchers_words(owner: st
     (tmp_path / "mpirun.real").chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     command = ["mpirun", *TOOLKIT.split(), "--message=two words"]
-    ended = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=True)
+    result = subprocess.run(command, env={"PATH": path}, capture_output=True, text=True, check=True)
     expected = (
         TOOLKIT.replace(" -bind-to", " --bind-to")
         .replace(" -map-by", " --map-by")
@@ -189,7 +201,7 @@ def test_mpirun_puts_the_toolkits_options_into_the_new_launchers_words(owner: st
         .replace("-mca orte_abort_on_non_zero_status", "--prtemca prte_abort_on_non_zero_status")
         .replace(" -mca ", " --mca ")
     )
-    assert ended.stdout.splitlines() == [*expected.split(), "--message=two words"]
+    assert result.stdout.splitlines() == [*expected.split(), "--message=two words"]
 
 
 @dataclass(frozen=True)
@@ -229,10 +241,10 @@ class Rig:
         """The name of each check of NCCL's plugin, with what it says."""
         module = smoke("efa")
         self.monkeypatch.setattr(module, "AMAZON", self.root / "amazon")
-        found = {
+        outcomes = {
             name.removeprefix("check_"): check for name, check in vars(module).items() if "nccl_" in name
         }
-        return {name: _verdict(found[name]) for name in found if f"check_{name}" in vars(module)}
+        return {name: _verdict(outcomes[name]) for name in outcomes if f"check_{name}" in vars(module)}
 
 
 def _verdict(check: Callable[[], None]) -> str:
@@ -264,13 +276,13 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
         pytest.skip("needs gcc")
     for name in ("NCCL_NET_PLUGIN", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
-    found = Rig(tmp_path.resolve(), monkeypatch)
-    found.fabric()
-    found.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 4, 5, 6, 7, 8, 9)
-    (found.root / "amazon/ofi-nccl/lib/libnccl-net.so").symlink_to("libnccl-net-ofi.so")
-    found.nccl(5, 6, 7, 8)
-    found.path(*OURS)
-    return found
+    rig = Rig(tmp_path.resolve(), monkeypatch)
+    rig.fabric()
+    rig.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 4, 5, 6, 7, 8, 9)
+    (rig.root / "amazon/ofi-nccl/lib/libnccl-net.so").symlink_to("libnccl-net-ofi.so")
+    rig.nccl(5, 6, 7, 8)
+    rig.path(*OURS)
+    return rig
 
 
 def test_a_plugin_that_nccl_takes_passes(rig: Rig) -> None:
@@ -289,17 +301,17 @@ def test_an_image_without_nccl_is_not_tested(rig: Rig) -> None:
 
 def test_a_missing_plugin_is_reported(rig: Rig) -> None:
     rig.path("nccl", "amazon/efa/lib")
-    said = rig.verdicts()
-    assert said["one_nccl_plugin"] == "no NCCL plugin is on the loader's path, so NCCL uses TCP"
-    assert "libnccl-net.so: cannot open shared object file" in said["nccl_plugin_loads"]
+    verdicts = rig.verdicts()
+    assert verdicts["one_nccl_plugin"] == "no NCCL plugin is on the loader's path, so NCCL uses TCP"
+    assert "libnccl-net.so: cannot open shared object file" in verdicts["nccl_plugin_loads"]
 
 
 def test_a_second_plugin_is_reported(rig: Rig) -> None:
     rig.plugin("usr/local/lib/libnccl-net.so", 4)
     rig.path(*OURS, "usr/local/lib")
-    said = rig.verdicts()
-    assert said["one_nccl_plugin"].startswith("2 NCCL plugins are on the loader's path: ")
-    assert str(rig.root / "usr/local/lib/libnccl-net.so") in said["one_nccl_plugin"]
+    verdicts = rig.verdicts()
+    assert verdicts["one_nccl_plugin"].startswith("2 NCCL plugins are on the loader's path: ")
+    assert str(rig.root / "usr/local/lib/libnccl-net.so") in verdicts["one_nccl_plugin"]
 
 
 def test_a_plugin_beside_a_wheels_nccl_is_reported(rig: Rig) -> None:
@@ -311,18 +323,18 @@ def test_a_plugin_beside_a_wheels_nccl_is_reported(rig: Rig) -> None:
 def test_another_libfabric_is_reported(rig: Rig) -> None:
     rig.fabric("opt/libfabric/lib")
     rig.path("opt/libfabric/lib", *OURS)
-    said = rig.verdicts()
+    verdicts = rig.verdicts()
     wrong = rig.root / "opt/libfabric/lib/libfabric.so.1"
-    assert said["nccl_plugin_uses_this_libfabric"] == (
+    assert verdicts["nccl_plugin_uses_this_libfabric"] == (
         f"the plugin loads {wrong}, not the libfabric of EFA's installer"
     )
-    assert said["nccl_plugin_loads"] == "passed"
+    assert verdicts["nccl_plugin_loads"] == "passed"
 
 
 def test_a_plugin_without_its_libfabric_is_reported(rig: Rig) -> None:
     rig.path("nccl", "amazon/ofi-nccl/lib")
-    said = rig.verdicts()["nccl_plugin_loads"]
-    assert said.startswith("the plugin can't be loaded, so NCCL uses TCP: libfabric.so.1: cannot open")
+    verdict = rig.verdicts()["nccl_plugin_loads"]
+    assert verdict.startswith("the plugin can't be loaded, so NCCL uses TCP: libfabric.so.1: cannot open")
 
 
 def test_faces_too_old_for_nccl_are_reported(rig: Rig) -> None:
@@ -346,9 +358,9 @@ def test_a_plugin_that_needs_the_driver_is_not_tested_further(rig: Rig) -> None:
     driver = rig.library("stub/libcuda.so.1", "int cuInit;", "-Wl,-soname,libcuda.so.1")
     code = "extern int cuInit; int *cuda = &cuInit; int ncclNetPlugin_v8;"
     rig.library("amazon/ofi-nccl/lib/libnccl-net-ofi.so", code, str(driver))
-    said = rig.verdicts()
-    assert said["one_nccl_plugin"] == "passed"
-    assert said["nccl_plugin_loads"].startswith("not tested: needs the host's driver: libcuda.so.1")
+    verdicts = rig.verdicts()
+    assert verdicts["one_nccl_plugin"] == "passed"
+    assert verdicts["nccl_plugin_loads"].startswith("not tested: needs the host's driver: libcuda.so.1")
 
 
 def test_the_nccl_inside_an_older_pytorch_counts(rig: Rig) -> None:
@@ -359,8 +371,8 @@ def test_the_nccl_inside_an_older_pytorch_counts(rig: Rig) -> None:
     (rig.root / "site/torch/__init__.py").write_text(package)
     rig.monkeypatch.setenv("PYTHONPATH", str(rig.root / "site"))
     rig.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 8)
-    said = rig.verdicts()["nccl_takes_the_plugin"]
-    assert "libtorch_cuda.so) supports v4, so NCCL uses TCP" in said
+    verdict = rig.verdicts()["nccl_takes_the_plugin"]
+    assert "libtorch_cuda.so) supports v4, so NCCL uses TCP" in verdict
 
 
 @pytest.mark.parametrize(("number", "version"), [(2804, "2.8.4"), (20908, "2.9.8"), (23207, "2.32.7")])

@@ -34,12 +34,16 @@ def attempt(recipe: Recipe, catalog: Catalog) -> Resolution | None:
         return None
 
 
-def parts(found: Resolution | None) -> tuple[Candidate, ...]:
-    return () if found is None else tuple(one.candidate for one in (found.base, *found.choices))
+def parts(resolution: Resolution | None) -> tuple[Candidate, ...]:
+    return (
+        ()
+        if resolution is None
+        else tuple(choice.candidate for choice in (resolution.base, *resolution.choices))
+    )
 
 
-def words(found: Resolution | None) -> list[str]:
-    return [str(one) for one in parts(found)]
+def words(resolution: Resolution | None) -> list[str]:
+    return [str(part) for part in parts(resolution)]
 
 
 def test_the_newest_versions_are_chosen(tree: Tree) -> None:
@@ -134,11 +138,11 @@ def test_a_python_package_belongs_to_the_lowest_component_that_locks_it(tree: Tr
             name, f'summary: x\nstage_order: {order}\nreleases: [{{version: "1", lock: lock.txt}}]\n'
         )
     tree.image(HEAD + 'components: {high: "*", low: "*"}\nrequirements: own.lock\n')
-    found = tree.resolve()
+    resolution = tree.resolve()
 
-    owners = {name: [one.name for one in owned] for name, owned in found.owners.items()}
+    owners = {name: [package.name for package in owned] for name, owned in resolution.owners.items()}
     assert owners == {"low": ["numpy", "attrs"], "high": ["scipy"]}
-    assert [one.name for one in found.user_packages] == ["mine"]
+    assert [package.name for package in resolution.user_packages] == ["mine"]
 
 
 def test_an_older_release_is_chosen_where_the_newer_one_locks_another_version(tree: Tree) -> None:
@@ -153,14 +157,14 @@ def test_an_older_release_is_chosen_where_the_newer_one_locks_another_version(tr
 
 
 def test_versions_are_reported_of_parts_and_of_what_they_bring(tree: Tree) -> None:
-    found = tree.resolve()
+    resolution = tree.resolve()
 
-    versions = [found.version_of(name) for name in ("torch", "glibc", "cuda")]
+    versions = [resolution.version_of(name) for name in ("torch", "glibc", "cuda")]
     assert versions == ["2.9.0", "2.36", None]
 
 
 def test_lower_layers_come_first(tree: Tree) -> None:
-    assert [one.name for one in tree.resolve().choices] == ["python", "torch", "toolkit"]
+    assert [choice.name for choice in tree.resolve().choices] == ["python", "torch", "toolkit"]
 
 
 @settings(max_examples=200, deadline=None)
@@ -169,17 +173,17 @@ def test_an_answer_is_right_and_none_is_missed(seed: int) -> None:
     """Resolutions satisfy all demands, and no component alone could be newer."""
     dice = Dice(seed)
     catalog, recipe = dice.catalog(), dice.recipe()
-    found = parts(attempt(recipe, catalog))
-    if not found:
+    solution = parts(attempt(recipe, catalog))
+    if not solution:
         assert next(selections(recipe, catalog), None) is None
         return
-    assert holds(recipe, found)
-    assert is_asked_for(recipe, found)
-    for one in found:
-        for newer in candidates(recipe, catalog, one.name):
-            if str(newer) == str(one):
+    assert holds(recipe, solution)
+    assert is_asked_for(recipe, solution)
+    for candidate in solution:
+        for newer in candidates(recipe, catalog, candidate.name):
+            if str(newer) == str(candidate):
                 break
-            changed = tuple(newer if other is one else other for other in found)
+            changed = tuple(newer if other is candidate else other for other in solution)
             assert not is_answer(recipe, changed)
 
 
@@ -188,13 +192,13 @@ def test_an_answer_is_right_and_none_is_missed(seed: int) -> None:
 def test_only_what_is_asked_matters_and_not_in_which_order(seed: int) -> None:
     dice = Dice(seed)
     catalog, recipe = dice.catalog(), dice.recipe()
-    answer = words(attempt(recipe, catalog))
+    before = words(attempt(recipe, catalog))
     turned = Catalog({name: turn(catalog.components[name]) for name in reversed([*catalog.components])})
     stranger = part("stranger", {"1": VariantSpec(requires=(need("ant", "<2"),), provides={"moon": "1"})})
 
-    assert words(attempt(recipe, catalog)) == answer
-    assert words(attempt(replace(recipe, components=recipe.components[::-1]), turned)) == answer
-    assert words(attempt(recipe, plus(catalog, stranger))) == answer
+    assert words(attempt(recipe, catalog)) == before
+    assert words(attempt(replace(recipe, components=recipe.components[::-1]), turned)) == before
+    assert words(attempt(recipe, plus(catalog, stranger))) == before
 
 
 def turn(component: Component) -> Component:
@@ -204,17 +208,19 @@ def turn(component: Component) -> Component:
         return replace(old, requires=old.requires[::-1], lock=old.lock and ReadLock(old.packages[::-1]))
 
     releases = tuple(
-        replace(release, variants=tuple(replace(one, spec=spec(one.spec)) for one in release.variants))
+        replace(
+            release, variants=tuple(replace(variant, spec=spec(variant.spec)) for variant in release.variants)
+        )
         for release in component.releases
     )
     return replace(component, releases=releases)
 
 
 def part(name: str, releases: dict[str, VariantSpec]) -> Component:
-    found = tuple(
+    versions = tuple(
         Release(version, (Variant("", spec, NOWHERE),), NOWHERE) for version, spec in releases.items()
     )
-    return Component(name, name, 50, NOWHERE.path, (), found, "", None, {}, NOWHERE)
+    return Component(name, name, 50, NOWHERE.path, (), versions, "", None, {}, NOWHERE)
 
 
 def need(name: str, specifier: str = "") -> Requirement:
@@ -222,11 +228,11 @@ def need(name: str, specifier: str = "") -> Requirement:
 
 
 def plus(catalog: Catalog, *added: Component) -> Catalog:
-    return Catalog({**catalog.components, **{one.name: one for one in added}})
+    return Catalog({**catalog.components, **{component.name: component for component in added}})
 
 
-def asking(tree: Tree, *wanted: Requirement) -> Recipe:
-    return replace(tree.recipes()["small"], components=wanted, variants={})
+def asking(tree: Tree, *requirements: Requirement) -> Recipe:
+    return replace(tree.recipes()["small"], components=requirements, variants={})
 
 
 @pytest.mark.timeout(30)
@@ -238,7 +244,7 @@ def test_a_conflict_that_has_to_do_with_few_parts_is_found_among_many(tree: Tree
     late = part("zebra", {"1": VariantSpec(requires=(need("python", ">9"),))})
     provided = part("zebra", {"1": VariantSpec(requires=(need("cuda", ">99"),))})
     catalog = plus(tree.catalog(), *many, late if last == "late" else provided)
-    recipe = asking(tree, *(need(one.name) for one in many), need("zebra"), need("python"))
+    recipe = asking(tree, *(need(component.name) for component in many), need("zebra"), need("python"))
 
     start = time.process_time()
     with pytest.raises(Unsatisfiable) as caught:
@@ -252,16 +258,16 @@ def test_what_three_parts_do_not_do_together_is_kept_out_whoever_of_them_says_it
     tree: Tree, owner: str
 ) -> None:
     together = tuple(need(name, "==2.*") for name in ("one", "three", "two"))
-    known = Incompatibility(together, "they hang", "", is_certain=True, location=NOWHERE)
+    incompatibility = Incompatibility(together, "they hang", "", is_certain=True, location=NOWHERE)
     names = ("one", "three", "two")
     three = [
-        part(name, dict.fromkeys("21", VariantSpec(conflicts=(known,) if name == owner else ())))
+        part(name, dict.fromkeys("21", VariantSpec(conflicts=(incompatibility,) if name == owner else ())))
         for name in names
     ]
-    found = resolve(asking(tree, *map(need, names)), plus(tree.catalog(), *three))
+    resolution = resolve(asking(tree, *map(need, names)), plus(tree.catalog(), *three))
 
-    assert [one.version for one in found.choices] == ["2", "2", "1"]
-    assert [one.incompatibility for one in found.choices[-1].skipped] == [known]
+    assert [choice.version for choice in resolution.choices] == ["2", "2", "1"]
+    assert [skipped.incompatibility for skipped in resolution.choices[-1].skipped] == [incompatibility]
 
 
 def test_many_parts_with_many_releases_are_resolved_at_once(tree: Tree) -> None:
@@ -272,7 +278,9 @@ def test_many_parts_with_many_releases_are_resolved_at_once(tree: Tree) -> None:
         spec = VariantSpec(requires=(need(f"part-{number - 1:02}", "<2"),))
         chain.append(part(f"part-{number:02}", dict.fromkeys(versions, spec)))
     start = time.process_time()
-    found = resolve(asking(tree, *(need(one.name) for one in chain)), plus(tree.catalog(), *chain))
+    resolution = resolve(
+        asking(tree, *(need(component.name) for component in chain)), plus(tree.catalog(), *chain)
+    )
 
-    assert [one.version for one in found.choices] == ["1"] * 19 + ["30"]
+    assert [choice.version for choice in resolution.choices] == ["1"] * 19 + ["30"]
     assert time.process_time() - start < 2

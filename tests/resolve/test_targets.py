@@ -52,10 +52,10 @@ def test_a_component_has_to_suit_the_instance_type(aims: Tree) -> None:
 
 def test_a_component_has_to_suit_every_instance_type(aims: Tree) -> None:
     aims.image(image('targets: {instances: ["ml.p*"]}\n'))
-    found = aims.resolve()
+    resolution = aims.resolve()
 
-    assert found.version_of("torch") == "2.8.0"
-    assert [one.variant.name for one in found.targets] == ["ml.p3.2xlarge", "ml.p4d.24xlarge"]
+    assert resolution.version_of("torch") == "2.8.0"
+    assert [target.variant.name for target in resolution.targets] == ["ml.p3.2xlarge", "ml.p4d.24xlarge"]
 
 
 def test_without_targets_the_newest_is_taken(aims: Tree) -> None:
@@ -80,13 +80,13 @@ def test_a_target_is_no_component_of_the_image(aims: Tree) -> None:
 def test_nothing_that_suits_is_a_conflict_with_both_places(aims: Tree) -> None:
     aims.image(image('targets: {driver: "470.1"}\n'))
 
-    told = aims.conflict()
+    text = aims.conflict()
 
-    assert "images/small.yaml:4:19" in told or "driver" in told
+    assert "images/small.yaml:4:19" in text or "driver" in text
 
 
 @pytest.mark.parametrize(
-    ("targets", "told"),
+    ("targets", "message"),
     [
         ("targets: {instances: [ml.p9]}\n", "unknown instance type `ml.p9`"),
         ("targets: {driver: new}\n", "`new` is not a driver version"),
@@ -94,13 +94,13 @@ def test_nothing_that_suits_is_a_conflict_with_both_places(aims: Tree) -> None:
         ("targets: [x]\n", "`targets` must be a mapping of names to values"),
     ],
 )
-def test_mistakes_in_targets_are_reported(aims: Tree, targets: str, told: str) -> None:
+def test_mistakes_in_targets_are_reported(aims: Tree, targets: str, message: str) -> None:
     aims.image(image(targets))
 
     with pytest.raises(RecipeError) as caught:
         aims.recipes()
 
-    assert [one.message for one in caught.value.diagnostics] == [told]
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [message]
 
 
 @pytest.mark.parametrize("name", ["instance", "driver"])
@@ -130,10 +130,12 @@ def test_the_other_component_may_come_later(aims: Tree) -> None:
 def test_one_report_alone_is_a_warning(aims: Tree) -> None:
     aims.component("torch", TORCH.replace('  - version: "2.8.0"', CONFLICT % "low" + '  - version: "2.8.0"'))
     aims.image(image("", python="3.12"))
-    found = aims.resolve()
+    resolution = aims.resolve()
 
-    assert found.version_of("torch") == "2.9.0"
-    assert [(str(one), known.reason) for one, known in found.warnings] == [("torch 2.9.0", "it hangs there")]
+    assert resolution.version_of("torch") == "2.9.0"
+    assert [(str(candidate), conflict.reason) for candidate, conflict in resolution.warnings] == [
+        ("torch 2.9.0", "it hangs there")
+    ]
 
 
 def test_a_conflict_needs_its_reason_and_its_source(aims: Tree) -> None:
@@ -142,7 +144,7 @@ def test_a_conflict_needs_its_reason_and_its_source(aims: Tree) -> None:
     with pytest.raises(RecipeError) as caught:
         aims.catalog()
 
-    assert {one.message for one in caught.value.diagnostics} == {
+    assert {diagnostic.message for diagnostic in caught.value.diagnostics} == {
         "a conflict has no `reason`",
         "a conflict has no `source`",
         "`torch` conflicts with unknown component `pyton`",

@@ -47,48 +47,50 @@ def shop(tree: Tree) -> Tree:
     return tree
 
 
-def asked(tree: Tree, *words: str) -> str:
+def resolved(tree: Tree, *arguments: str) -> str:
     """Return the answer to assumptions without an image."""
     catalog = tree.catalog()
     try:
-        found = what_if.resolve_on_bases(what_if.parse_assumptions(words, catalog), catalog)
+        resolutions = what_if.resolve_on_bases(what_if.parse_assumptions(arguments, catalog), catalog)
     except ConflictError as error:
         return error_text(error)
-    return "\n".join(", ".join(str(one.candidate) for one in (each.base, *each.choices)) for each in found)
+    return "\n".join(
+        ", ".join(str(choice.candidate) for choice in (each.base, *each.choices)) for each in resolutions
+    )
 
 
-def asked_of_image(tree: Tree, *words: str) -> str:
+def resolved_image(tree: Tree, *arguments: str) -> str:
     catalog = tree.catalog()
     try:
-        found = what_if.resolve_assuming(
-            tree.recipes()["small"], what_if.parse_assumptions(words, catalog), catalog
+        resolution = what_if.resolve_assuming(
+            tree.recipes()["small"], what_if.parse_assumptions(arguments, catalog), catalog
         )
     except ConflictError as error:
         return error_text(error)
-    return ", ".join(str(one.candidate) for one in (found.base, *found.choices))
+    return ", ".join(str(choice.candidate) for choice in (resolution.base, *resolution.choices))
 
 
-def mistaken(tree: Tree, *words: str) -> str:
+def mistaken(tree: Tree, *arguments: str) -> str:
     with pytest.raises(UsageError) as caught:
-        what_if.parse_assumptions(words, tree.catalog())
+        what_if.parse_assumptions(arguments, tree.catalog())
     return error_text(caught.value)
 
 
 def test_a_base_is_found_for_what_is_asked_for(shop: Tree) -> None:
-    assert asked(shop, "torch=2.9") == "cuda-image 12.8, torch 2.9"
+    assert resolved(shop, "torch=2.9") == "cuda-image 12.8, torch 2.9"
 
 
 def test_every_base_that_will_do_is_reported(shop: Tree) -> None:
-    assert asked(shop, "python") == "debian 12, python 3.12\ncuda-image 12.8, python 3.12"
+    assert resolved(shop, "python") == "debian 12, python 3.12\ncuda-image 12.8, python 3.12"
 
 
 def test_a_base_can_be_asked_for_by_its_name(shop: Tree) -> None:
-    assert asked(shop, "python", "debian=12") == "debian 12, python 3.12"
+    assert resolved(shop, "python", "debian=12") == "debian 12, python 3.12"
 
 
 def test_what_does_not_fit_is_reported_with_the_candidates_and_what_is_nearest(shop: Tree) -> None:
     assert (
-        asked(shop, "cuda=12.6", "torch=2.9")
+        resolved(shop, "cuda=12.6", "torch=2.9")
         == """\
 error: no base in the catalogue fits cuda 12.6 and torch 2.9
   --> --assume torch=2.9
@@ -110,7 +112,7 @@ hint: run `bake resolve --assume cuda=12.8 --assume torch=2.9` to see the first 
 
 def test_the_fewest_changes_come_first_and_the_nearest_versions(shop: Tree) -> None:
     assert (
-        asked(shop, "torch>=2.8,<2.9", "python=3.12")
+        resolved(shop, "torch>=2.8,<2.9", "python=3.12")
         == """\
 error: no base in the catalogue fits torch >=2.8,<2.9 and python 3.12
   --> --assume torch>=2.8,<2.9
@@ -131,7 +133,7 @@ hint: run `bake resolve --assume torch=2.9 --assume python=3.12` to see the firs
 
 def test_what_it_has_to_run_on_is_reported_with_both_places(shop: Tree) -> None:
     assert (
-        asked(shop, "torch=2.9", "instance=ml.p3.2xlarge")
+        resolved(shop, "torch=2.9", "instance=ml.p3.2xlarge")
         == """\
 error: no base in the catalogue fits torch 2.9 and ml.p3.2xlarge
   --> --assume torch=2.9
@@ -153,7 +155,7 @@ hint: run `bake resolve --assume torch=2.8 --assume instance=ml.p3.2xlarge` to s
 
 def test_the_driver_of_the_host_is_reported_with_the_one_that_is_needed(shop: Tree) -> None:
     assert (
-        asked(shop, "torch=2.9", "driver=550.54")
+        resolved(shop, "torch=2.9", "driver=550.54")
         == """\
 error: no base in the catalogue fits torch 2.9 and driver 550.54
   --> --assume torch=2.9
@@ -171,13 +173,13 @@ closest combinations that fit:
 
 
 def test_assumptions_take_the_place_of_what_an_image_asks_for(shop: Tree) -> None:
-    assert asked_of_image(shop, "python=3.11") == "cuda-image 12.8, python 3.11, torch 2.9"
-    assert asked_of_image(shop, "cuda-image=12.6") == "cuda-image 12.6, python 3.12, torch 2.7"
+    assert resolved_image(shop, "python=3.11") == "cuda-image 12.8, python 3.11, torch 2.9"
+    assert resolved_image(shop, "cuda-image=12.6") == "cuda-image 12.6, python 3.12, torch 2.7"
 
 
 def test_what_does_not_fit_into_an_image_is_reported_with_the_recipes_line(shop: Tree) -> None:
     assert (
-        asked_of_image(shop, "torch=2.7")
+        resolved_image(shop, "torch=2.7")
         == """\
 error: image `small` does not fit with torch 2.7
   --> --assume torch=2.7
@@ -207,19 +209,19 @@ def test_several_images_get_a_line_each(shop: Tree) -> None:
 
 
 def test_a_variant_can_be_asked_for(tree: Tree) -> None:
-    assert asked(tree, "torch=2.9", "torch=cu128-*") == "debian 12, python 3.11, torch 2.9.0 (cu128-py311)"
+    assert resolved(tree, "torch=2.9", "torch=cu128-*") == "debian 12, python 3.11, torch 2.9.0 (cu128-py311)"
 
 
 def test_a_search_that_ends_early_says_so(shop: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(what_if, "CALLS", 4)
 
-    assert "no close combination fits (the search stopped after 4 tries)" in asked(
+    assert "no close combination fits (the search stopped after 4 tries)" in resolved(
         shop, "cuda=12.6", "torch=2.9"
     )
 
 
 @pytest.mark.parametrize(
-    ("word", "told"),
+    ("word", "message"),
     [
         ("toch=2", "error: unknown component `toch`\n  --> --assume toch=2\n\nhint: did you mean `torch`?\n"),
         (
@@ -244,8 +246,8 @@ def test_a_search_that_ends_early_says_so(shop: Tree, monkeypatch: pytest.Monkey
         ),
     ],
 )
-def test_an_assumption_that_is_mistyped_is_reported(shop: Tree, word: str, told: str) -> None:
-    assert mistaken(shop, word) == told
+def test_an_assumption_that_is_mistyped_is_reported(shop: Tree, word: str, message: str) -> None:
+    assert mistaken(shop, word) == message
 
 
 def test_a_variant_that_does_not_exist_is_reported_with_those_that_do(tree: Tree) -> None:

@@ -67,7 +67,7 @@ def test_what_links_lead_to_is_code(tmp_path: Path) -> None:
     expected = {"lib/deep/more.py": b"more", "same/deep/more.py": b"more", "train.py": b"more"}
     assert code_upload.read_files(source) == expected
     with tarfile.open(fileobj=io.BytesIO(code_upload.pack(source))) as archive:
-        assert {one.name: one.isreg() for one in archive} == dict.fromkeys(expected, True)
+        assert {member.name: member.isreg() for member in archive} == dict.fromkeys(expected, True)
 
 
 def test_links_in_a_circle_end(tmp_path: Path) -> None:

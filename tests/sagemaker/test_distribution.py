@@ -50,10 +50,10 @@ def test_nothing_is_sent_without_a_distribution() -> None:
 
 def test_mpi() -> None:
     options = "-x NCCL_DEBUG=INFO"
-    found = settings({"mpi": {"enabled": True, "processes_per_host": 2, "custom_mpi_options": options}})
+    launch = settings({"mpi": {"enabled": True, "processes_per_host": 2, "custom_mpi_options": options}})
 
-    assert found.launcher == "mpi"
-    assert found.hyperparameters == {
+    assert launch.launcher == "mpi"
+    assert launch.hyperparameters == {
         "sagemaker_mpi_enabled": True,
         "sagemaker_mpi_num_of_processes_per_host": 2,
         "sagemaker_mpi_custom_mpi_options": options,
@@ -61,10 +61,10 @@ def test_mpi() -> None:
 
 
 def test_mpi_on_one_of_two_groups() -> None:
-    found = settings({"mpi": ON, "instance_groups": ["dnn"]}, job(GROUPS))
+    launch = settings({"mpi": ON, "instance_groups": ["dnn"]}, job(GROUPS))
 
-    assert found.groups == ("dnn",)
-    assert found.hyperparameters["sagemaker_distribution_instance_groups"] == ["dnn"]
+    assert launch.groups == ("dnn",)
+    assert launch.hyperparameters["sagemaker_distribution_instance_groups"] == ["dnn"]
 
 
 def test_the_only_group_need_not_be_named() -> None:
@@ -80,11 +80,11 @@ def test_torchrun() -> None:
 
 def test_torchrun_in_a_group_starts_in_all() -> None:
     """Seen with the SDK itself: it drops the group without a word, and so the user gets one."""
-    found = settings({"torch_distributed": ON, "instance_groups": ["dnn"]}, job(GROUPS))
+    launch = settings({"torch_distributed": ON, "instance_groups": ["dnn"]}, job(GROUPS))
 
-    assert found.groups == ()
-    assert found.hyperparameters == {"sagemaker_torch_distributed_enabled": True}
-    assert found.warnings == (
+    assert launch.groups == ()
+    assert launch.hyperparameters == {"sagemaker_torch_distributed_enabled": True}
+    assert launch.warnings == (
         "SDK v2 ignores `instance_groups` with `torch_distributed`, so torchrun starts separately in "
         "each group; to start it in `dnn` only, add the hyperparameter "
         "`sagemaker_distribution_instance_groups`",
@@ -101,18 +101,18 @@ def test_pytorchddp_is_smddp() -> None:
 def test_model_parallel() -> None:
     parameters = {"partitions": 2, "default_partition": 0, "auto_partition": False}
     strategies = {"smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}}, "mpi": ON}
-    found = settings(strategies, job(A100))
+    launch = settings(strategies, job(A100))
 
-    assert found.launcher == "mpi"
-    assert found.hyperparameters["mp_parameters"] == parameters
-    assert found.hyperparameters["sagemaker_distributed_dataparallel_enabled"] is False
+    assert launch.launcher == "mpi"
+    assert launch.hyperparameters["mp_parameters"] == parameters
+    assert launch.hyperparameters["sagemaker_distributed_dataparallel_enabled"] is False
 
 
 @pytest.mark.parametrize("name", ["parameter_server", "multi_worker_mirrored_strategy"])
 def test_strategies_of_tensorflow(name: str) -> None:
-    found = settings({name: ON}, job(framework="tensorflow", version="2.21.0"))
+    launch = settings({name: ON}, job(framework="tensorflow", version="2.21.0"))
 
-    assert found.hyperparameters == {f"sagemaker_{name}_enabled": True}
+    assert launch.hyperparameters == {f"sagemaker_{name}_enabled": True}
 
 
 def test_one_host_starts_no_parameter_server() -> None:
@@ -140,12 +140,12 @@ def test_what_is_sent_is_json(distribution: Mapping[str, object]) -> None:
 
 
 def test_a_group_with_what_is_known_of_its_type() -> None:
-    known = {"ml.p4d.24xlarge": Instance("ml.p4d.24xlarge", 96, 8, rdma_read=True)}
+    types = {"ml.p4d.24xlarge": Instance("ml.p4d.24xlarge", 96, 8, rdma_read=True)}
 
-    assert instance_group(known, "ml.p4d.24xlarge", 2, "dnn") == InstanceGroup(
+    assert instance_group(types, "ml.p4d.24xlarge", 2, "dnn") == InstanceGroup(
         "ml.p4d.24xlarge", 2, "dnn", gpus=8, rdma_read=True
     )
-    assert instance_group(known, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge", is_known=False)
+    assert instance_group(types, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge", is_known=False)
     assert instance_group({}, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge")
 
 
@@ -443,9 +443,9 @@ hint: use one of `instance_groups`, `mpi`, `multi_worker_mirrored_strategy`, `pa
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_gets_its_answer(name: str) -> None:
-    distribution, training, answer = MISTAKES[name]
+    distribution, training, messages = MISTAKES[name]
 
-    assert mistakes(distribution, training) == answer
+    assert mistakes(distribution, training) == messages
 
 
 def drivers(distributed: Mapping[str, Any], training: Training | None = None) -> str:
@@ -457,18 +457,18 @@ def drivers(distributed: Mapping[str, Any], training: Training | None = None) ->
 def test_a_driver_of_version_3() -> None:
     assert is_for_model_trainer({"Torchrun": {}})
     assert not is_for_model_trainer({"torch_distributed": ON})
-    found = driver_settings({"Torchrun": {"process_count_per_node": 2}}, job(), "src")
+    launch = driver_settings({"Torchrun": {"process_count_per_node": 2}}, job(), "src")
 
-    assert found.distributed == {"process_count_per_node": 2, "smp": None}
-    assert found.source_code["entry_script"] == "train.py"
-    assert found.hyperparameters == {}
-    assert found.warnings == ()
+    assert launch.distributed == {"process_count_per_node": 2, "smp": None}
+    assert launch.source_code["entry_script"] == "train.py"
+    assert launch.hyperparameters == {}
+    assert launch.warnings == ()
 
 
 def test_smp_is_a_hyperparameter_of_version_3() -> None:
-    found = driver_settings({"Torchrun": {"smp": {"hybrid_shard_degree": 4}}}, job(A100), "src")
+    launch = driver_settings({"Torchrun": {"smp": {"hybrid_shard_degree": 4}}}, job(A100), "src")
 
-    assert found.hyperparameters == {"mp_parameters": '{"hybrid_shard_degree": 4}'}
+    assert launch.hyperparameters == {"mp_parameters": '{"hybrid_shard_degree": 4}'}
 
 
 def test_hyperparameters_of_version_3_are_texts_where_they_are() -> None:
@@ -593,9 +593,9 @@ hint: did you mean `hybrid_shard_degree`?""",
 
 @pytest.mark.parametrize("name", DRIVER_MISTAKES)
 def test_a_mistake_about_drivers_gets_its_answer(name: str) -> None:
-    distributed, training, answer = DRIVER_MISTAKES[name]
+    distributed, training, messages = DRIVER_MISTAKES[name]
 
-    assert drivers(distributed, training) == answer
+    assert drivers(distributed, training) == messages
 
 
 def test_torchrun_on_trainium_in_its_only_group() -> None:
@@ -608,14 +608,14 @@ def test_torchrun_on_trainium_in_its_only_group() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parameters", "answer"),
+    ("parameters", "messages"),
     [
         ({"partition_file": 3}, "error: `{}.partition_file` must be a string"),
         ({"ddp": True, "ddp_port": -1}, "error: `{}.ddp_port` must be a number of at least 0"),
     ],
 )
-def test_model_parallel_hyperparameters(parameters: Mapping[str, Any], answer: str) -> None:
+def test_model_parallel_hyperparameters(parameters: Mapping[str, Any], messages: str) -> None:
     smp = {"modelparallel": {"enabled": True, "parameters": parameters}}
     path = "distribution.smdistributed.modelparallel.parameters"
 
-    assert mistakes({"smdistributed": smp, "mpi": ON}, job(A100)) == answer.format(path)
+    assert mistakes({"smdistributed": smp, "mpi": ON}, job(A100)) == messages.format(path)

@@ -54,7 +54,7 @@ SCRIPT = "print('training')\n"
 
 
 def released(**changed: Any) -> ReleaseRecord:
-    made = replace(
+    record = replace(
         a_record(),
         image="pytorch-cpu",
         digest=DIGEST,
@@ -65,7 +65,7 @@ def released(**changed: Any) -> ReleaseRecord:
         launchers=("mpirun", "torchrun"),
         training_module="sagemaker_pytorch_container.training:main",
     )
-    return replace(made, **changed)
+    return replace(record, **changed)
 
 
 def put(project: Path, record: ReleaseRecord) -> None:
@@ -120,7 +120,9 @@ class Session:
         self.waited: list[float] = []
         self.steps: list[Callable[[], object]] = []
         self.said_to: Callable[[str], None] = self.said.append
-        self.telling = JobCallbacks(lambda told: self.said_to(told), self.written.append, self.warned.append)
+        self.telling = JobCallbacks(
+            lambda message: self.said_to(message), self.written.append, self.warned.append
+        )
         self.pace = Pace(interval=1.0, timeout=10.0, wait=self.wait)
 
     def wait(self, seconds: float) -> None:
@@ -130,8 +132,8 @@ class Session:
             self.steps.pop(0)()
 
     def launch(self, name: str, **changed: Any) -> LaunchReport:
-        wanted = replace(LaunchRequest("pytorch-cpu", ON_TWO, name=name), **changed)
-        return launch(self.workspace, wanted, self.telling, self.pace)
+        launch_request = replace(LaunchRequest("pytorch-cpu", ON_TWO, name=name), **changed)
+        return launch(self.workspace, launch_request, self.telling, self.pace)
 
     def refused(self, **changed: Any) -> tuple[Diagnostic, ...]:
         with pytest.raises((UsageError, LaunchError)) as caught:
@@ -158,7 +160,7 @@ def archived(aws: TrainingFront, uri: str) -> dict[str, bytes]:
     bucket, _, key = uri.removeprefix("s3://").partition("/")
     content = aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        files = {one.name: archive.extractfile(one) for one in archive}
+        files = {member.name: archive.extractfile(member) for member in archive}
         return {name: file.read() for name, file in files.items() if file}
 
 
@@ -203,9 +205,9 @@ def test_a_job_is_sent_with_all_that_the_sdk_would_tell_it(session: Session) -> 
         "sagemaker_region": REGION,
     }
     [request] = [
-        json.loads(one.body)
-        for one in session.aws.requests
-        if one.headers.get("X-Amz-Target") == "SageMaker.CreateTrainingJob"
+        json.loads(request.body)
+        for request in session.aws.requests
+        if request.headers.get("X-Amz-Target") == "SageMaker.CreateTrainingJob"
     ]
     # moto forgets it.
     assert request["Environment"] == {"A": "b"}
@@ -229,11 +231,11 @@ def test_a_directory_is_uploaded_to_the_given_bucket(session: Session) -> None:
     job = replace(ON_TWO, source_dir="src", entry_point="main.py")
     session.launch("directory", job=job, output="s3://models/deep", detach=True)
 
-    told = session.aws.job("directory")
-    address = code_address(told)
+    description = session.aws.job("directory")
+    address = code_address(description)
     assert address.startswith("s3://models/directory/source/")
     assert sorted(archived(session.aws, address)) == ["deep/more.py", "main.py"]
-    assert told["OutputDataConfig"]["S3OutputPath"] == "s3://models/deep"
+    assert description["OutputDataConfig"]["S3OutputPath"] == "s3://models/deep"
 
 
 def test_code_that_is_in_s3_already_is_named_alone(session: Session) -> None:
@@ -241,27 +243,27 @@ def test_code_that_is_in_s3_already_is_named_alone(session: Session) -> None:
     job = replace(ON_TWO, source_dir=code, entry_point="main.py")
     session.launch("there", job=job, output="s3://models/", detach=True)
 
-    told = hyperparameters(session.aws.job("there"))
-    assert (told["sagemaker_submit_directory"], told["sagemaker_program"]) == (code, "main.py")
-    assert [one.method for one in session.aws.requests] == ["POST"]
+    parameters = hyperparameters(session.aws.job("there"))
+    assert (parameters["sagemaker_submit_directory"], parameters["sagemaker_program"]) == (code, "main.py")
+    assert [request.method for request in session.aws.requests] == ["POST"]
 
 
 def test_the_sdks_bucket_is_made_for_the_model_alone(session: Session) -> None:
     """Nothing is uploaded, and the job has to store its model."""
     s3, bucket = session.aws.client("s3"), f"sagemaker-{REGION}-{ACCOUNT}"
-    if bucket in [one["Name"] for one in s3.list_buckets()["Buckets"]]:
-        for one in s3.list_objects_v2(Bucket=bucket).get("Contents", ()):
-            s3.delete_object(Bucket=bucket, Key=one["Key"])
+    if bucket in [listed["Name"] for listed in s3.list_buckets()["Buckets"]]:
+        for item in s3.list_objects_v2(Bucket=bucket).get("Contents", ()):
+            s3.delete_object(Bucket=bucket, Key=item["Key"])
         s3.delete_bucket(Bucket=bucket)
     job = replace(ON_TWO, source_dir="s3://code/sourcedir.tar.gz", entry_point="main.py")
     session.launch("model-alone", job=job, detach=True)
     session.launch("model-again", job=job, detach=True)
 
     s3.head_bucket(Bucket=bucket)
-    told = session.aws.job("model-again")["OutputDataConfig"]["S3OutputPath"]
-    assert told == f"s3://{bucket}/"
-    heads = [one for one in session.aws.requests if one.method == "HEAD"]
-    assert {one.headers["x-amz-expected-bucket-owner"] for one in heads} == {ACCOUNT}
+    path = session.aws.job("model-again")["OutputDataConfig"]["S3OutputPath"]
+    assert path == f"s3://{bucket}/"
+    heads = [request for request in session.aws.requests if request.method == "HEAD"]
+    assert {request.headers["x-amz-expected-bucket-owner"] for request in heads} == {ACCOUNT}
 
 
 def test_the_sdks_bucket_may_be_made_by_two_launches_at_once(session: Session) -> None:
@@ -275,11 +277,11 @@ def test_a_bucket_of_somebody_else_gets_no_model(session: Session) -> None:
     job = replace(ON_TWO, source_dir="s3://code/sourcedir.tar.gz", entry_point="main.py")
     fault = session.aws.fail("HEAD", f"sagemaker-{REGION}-{ACCOUNT}", 403)
     try:
-        [told] = session.refused(job=job)
+        [diagnostic] = session.refused(job=job)
     finally:
         session.aws.faults.remove(fault)
 
-    assert told.message == f"not allowed to look for the bucket `sagemaker-{REGION}-{ACCOUNT}`"
+    assert diagnostic.message == f"not allowed to look for the bucket `sagemaker-{REGION}-{ACCOUNT}`"
     assert session.aws.asked("CreateTrainingJob") == 0
 
 
@@ -302,13 +304,13 @@ def test_a_printed_request_makes_the_bucket_where_it_is_missing(
     bucket, s3 = f"sagemaker-{region}-{ACCOUNT}", aws.client("s3")
     for _ in range(2):
         run(code.replace('strftime("', f'strftime("-{uuid.uuid4().hex[:8]}'))
-    place = s3.get_bucket_location(Bucket=bucket)["LocationConstraint"]
-    assert place == (region if region != "us-east-1" else None)
-    found = s3.list_objects_v2(Bucket=bucket)["Contents"]
-    assert len(found) >= 2
-    assert all(one["Key"].endswith("/source/sourcedir.tar.gz") for one in found)
-    for one in found:
-        s3.delete_object(Bucket=bucket, Key=one["Key"])
+    location = s3.get_bucket_location(Bucket=bucket)["LocationConstraint"]
+    assert location == (region if region != "us-east-1" else None)
+    objects = s3.list_objects_v2(Bucket=bucket)["Contents"]
+    assert len(objects) >= 2
+    assert all(item["Key"].endswith("/source/sourcedir.tar.gz") for item in objects)
+    for item in objects:
+        s3.delete_object(Bucket=bucket, Key=item["Key"])
     s3.delete_bucket(Bucket=bucket)
 
 
@@ -341,10 +343,10 @@ def test_a_job_in_groups(session: Session) -> None:
 
 
 def test_a_job_without_a_name_has_one_of_its_image_and_the_time(session: Session) -> None:
-    found = session.launch("", detach=True)
+    result = session.launch("", detach=True)
 
-    assert found.job in session.aws.jobs()
-    assert found.job.startswith("pytorch-cpu-20")
+    assert result.job in session.aws.jobs()
+    assert result.job.startswith("pytorch-cpu-20")
 
 
 def test_the_region_is_that_of_the_release(session: Session) -> None:
@@ -359,20 +361,20 @@ def test_the_region_is_that_of_the_release(session: Session) -> None:
 def test_a_job_with_something_wrong_is_not_sent(session: Session) -> None:
     """Every finding is told, as `estimator` tells it, and AWS is asked for nothing."""
     job = replace(ON_TWO, entry_point="missing.py", keep_alive=30000)
-    told = session.refused(job=job)
+    diagnostics = session.refused(job=job)
 
-    assert [one.message for one in told] == [
+    assert [diagnostic.message for diagnostic in diagnostics] == [
         "`missing.py` does not exist",
         "invalid keep-alive period of 30000 seconds",
     ]
-    assert dict(told[0].facts)["rule"] == "code-not-found"
+    assert dict(diagnostics[0].facts)["rule"] == "code-not-found"
     assert session.aws.requests == []
 
 
 def test_warnings_are_reported_before_a_job_is_sent(session: Session) -> None:
     session.launch("warned", job=replace(ON_TWO, instance_type="ml.g5.2xlarge"), detach=True)
 
-    assert [one.rule.name for one in session.warned] == ["gpu-unused"]
+    assert [finding.rule.name for finding in session.warned] == ["gpu-unused"]
 
 
 @pytest.mark.parametrize(
@@ -402,7 +404,7 @@ def test_warnings_are_reported_before_a_job_is_sent(session: Session) -> None:
 def test_errors_that_the_api_would_reject(
     session: Session, changed: dict[str, Any], messages: list[str]
 ) -> None:
-    assert sorted(one.message for one in session.refused(**changed)) == sorted(messages)
+    assert sorted(diagnostic.message for diagnostic in session.refused(**changed)) == sorted(messages)
     assert session.aws.requests == []
 
 
@@ -411,12 +413,14 @@ def test_an_image_that_sagemaker_can_not_pull(session: Session) -> None:
     uri = f"{local}/team/pytorch-cpu@{DIGEST}"
     put(session.workspace.project.root, released(registry=local, image_uri=uri))
 
-    [told] = session.refused()
-    assert told == Diagnostic("`pytorch-cpu` was never published to `ecr`", hint="it is in `127.0.0.1:5050`")
+    [diagnostic] = session.refused()
+    assert diagnostic == Diagnostic(
+        "`pytorch-cpu` was never published to `ecr`", hint="it is in `127.0.0.1:5050`"
+    )
 
 
 @pytest.mark.parametrize(
-    ("code", "text", "told"),
+    ("code", "text", "message"),
     [
         (
             "ResourceLimitExceeded",
@@ -437,12 +441,12 @@ def test_an_image_that_sagemaker_can_not_pull(session: Session) -> None:
         ("ValidationException", "No such role", "could not send the job to SageMaker"),
     ],
 )
-def test_why_sagemaker_does_not_take_a_job(session: Session, code: str, text: str, told: str) -> None:
+def test_why_sagemaker_does_not_take_a_job(session: Session, code: str, text: str, message: str) -> None:
     session.aws.refuse("CreateTrainingJob", code, text)
 
-    [found] = session.refused()
-    assert found.message == told
-    assert "canary" not in repr(found)
+    [diagnostic] = session.refused()
+    assert diagnostic.message == message
+    assert "canary" not in repr(diagnostic)
 
 
 def test_an_existing_job_name(session: Session) -> None:
@@ -450,9 +454,9 @@ def test_an_existing_job_name(session: Session) -> None:
     with pytest.raises(LaunchError) as caught:
         session.launch("taken", job=replace(ON_TWO, instance_count=1, hyperparameters={"a": 1}), detach=True)
 
-    [told] = caught.value.diagnostics
-    assert told.message == "the training job `taken` already exists"
-    assert told.hint == "set another `--job-name`"
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "the training job `taken` already exists"
+    assert diagnostic.hint == "set another `--job-name`"
 
 
 def test_a_rejected_launch_does_not_change_the_existing_job_s_code(session: Session) -> None:
@@ -482,29 +486,31 @@ DATA = {"train": "s3://data/a"}
     ],
 )
 def test_a_job_that_differs_is_another(session: Session, changed: dict[str, Any]) -> None:
-    asked = {"job": CODE_IN_S3, "inputs": DATA, "output": "s3://models/"}
-    name = session.launch("", **asked, detach=True).job
+    options = {"job": CODE_IN_S3, "inputs": DATA, "output": "s3://models/"}
+    name = session.launch("", **options, detach=True).job
     with pytest.raises(LaunchError, match=r"the training job `.*` already exists"):
-        session.launch(name, **{**asked, **changed}, detach=True)
+        session.launch(name, **{**options, **changed}, detach=True)
 
 
 def test_a_job_whose_response_was_lost_is_recognised(session: Session) -> None:
     """boto3 asks again, and SageMaker has the name already."""
     session.aws.lose_create = True
     try:
-        found = session.launch("lost", inputs={"train": "s3://data/a"}, detach=True)
+        result = session.launch("lost", inputs={"train": "s3://data/a"}, detach=True)
     finally:
         session.aws.lose_create = False
 
     assert session.aws.asked("CreateTrainingJob") == 2
-    assert (found.job, found.status) == ("lost", None)
+    assert (result.job, result.status) == ("lost", None)
 
 
 def test_a_rejected_upload_sends_nothing(session: Session) -> None:
-    [told] = session.refused(output="s3://nobody-made-this/")
+    [diagnostic] = session.refused(output="s3://nobody-made-this/")
 
-    assert told.message.startswith("could not upload the code to `s3://nobody-made-this/refused/source/")
-    assert ("sent", "nothing") in told.facts
+    assert diagnostic.message.startswith(
+        "could not upload the code to `s3://nobody-made-this/refused/source/"
+    )
+    assert ("sent", "nothing") in diagnostic.facts
     assert session.aws.asked("CreateTrainingJob") == 0
 
 
@@ -531,7 +537,7 @@ def test_a_job_is_followed_to_its_end(session: Session) -> None:
         upload,
         lambda: aws.print(job, "algo-1", "late", at=5),
     ]
-    found = session.launch(job)
+    result = session.launch(job)
 
     assert session.said == [
         f"{job}: uploaded the code to {code_address(aws.job(job))}",
@@ -547,9 +553,9 @@ def test_a_job_is_followed_to_its_end(session: Session) -> None:
         "algo-2   │ four",
         "algo-1   │ late",
     ]
-    assert (found.status, found.exit_code) == (Status.COMPLETED, 0)
-    assert f"{job}: Completed after " in launch_report.text(found)
-    assert ", 62 s billed\n" in launch_report.text(found)
+    assert (result.status, result.exit_code) == (Status.COMPLETED, 0)
+    assert f"{job}: Completed after " in launch_report.text(result)
+    assert ", 62 s billed\n" in launch_report.text(result)
 
 
 def test_a_changed_status_message_is_reported_again(session: Session) -> None:
@@ -586,10 +592,10 @@ def test_a_failed_job_is_reported_with_cause_and_hint(session: Session) -> None:
         aws.play(job, "Failed", "Training job failed", FailureReason=reason)
 
     session.steps = [fail]
-    found = session.launch(job)
+    result = session.launch(job)
 
-    assert (found.status, found.exit_code, found.host) == (Status.FAILED, 6, "algo-2")
-    assert launch_report.text(replace(found, seconds=312.0)) == (
+    assert (result.status, result.exit_code, result.host) == (Status.FAILED, 6, "algo-2")
+    assert launch_report.text(replace(result, seconds=312.0)) == (
         "failed: Failed after 5:12\n"
         "  AlgorithmError: ExecuteUserScriptError:\n"
         "  ExitCode 1, exit code: 1\n"
@@ -612,9 +618,9 @@ def test_a_late_cause_is_reported(session: Session) -> None:
         *nothing,
         lambda: aws.print(job, "algo-2", "Traceback (most recent call last):", "ValueError: no such column"),
     ]
-    found = session.launch(job)
+    result = session.launch(job)
 
-    assert (found.host, found.cause) == ("algo-2", "ValueError: no such column")
+    assert (result.host, result.cause) == ("algo-2", "ValueError: no such column")
 
 
 def test_lines_after_one_quiet_read_are_printed(session: Session) -> None:
@@ -633,9 +639,9 @@ def test_lines_after_one_quiet_read_are_printed(session: Session) -> None:
 def test_a_failure_that_no_host_explains_is_read_from_its_reason(session: Session) -> None:
     reason = "AlgorithmError: OSError: [Errno 28] No space left on device: '/opt/ml/model/a', exit code: 1"
     session.steps = [lambda: session.aws.play("full", "Failed", FailureReason=reason)]
-    found = session.launch("full")
+    result = session.launch("full")
 
-    assert (found.host, found.cause) == ("", "no space is left for /opt/ml/model/a")
+    assert (result.host, result.cause) == ("", "no space is left for /opt/ml/model/a")
 
 
 def test_what_another_hosts_end_caused_is_not_the_cause(session: Session) -> None:
@@ -647,8 +653,8 @@ def test_what_another_hosts_end_caused_is_not_the_cause(session: Session) -> Non
         aws.play("two", "Failed", FailureReason="AlgorithmError: , exit code: 1")
 
     session.steps = [fail]
-    found = session.launch("two")
-    assert (found.host, found.cause) == ("algo-2", "ValueError: no such column")
+    result = session.launch("two")
+    assert (result.host, result.cause) == ("algo-2", "ValueError: no such column")
 
 
 def test_throttling_is_survived(session: Session) -> None:
@@ -660,9 +666,9 @@ def test_throttling_is_survived(session: Session) -> None:
         lambda: None,
         lambda: aws.play(job, "Completed"),
     ]
-    found = session.launch(job)
+    result = session.launch(job)
 
-    assert found.status is Status.COMPLETED
+    assert result.status is Status.COMPLETED
     assert session.said[2:] == [
         f"{job}: AWS is busy; the job continues, trying again",
         f"{job}: AWS answers again",
@@ -700,11 +706,11 @@ def test_unreadable_logs_are_reported(session: Session) -> None:
 
     session.steps = [train, lambda: aws.play(job, "Completed")]
     try:
-        found = session.launch(job)
+        result = session.launch(job)
     finally:
         aws.refuse_log_of = ""
 
-    assert (found.status, session.written) == (Status.COMPLETED, [])
+    assert (result.status, session.written) == (Status.COMPLETED, [])
     assert session.said[-1] == f"{job}: some logs could not be read; follow it again to read them"
 
 
@@ -714,9 +720,9 @@ def test_an_outage_is_survived_for_a_while(session: Session) -> None:
         lambda: aws.refuse("DescribeTrainingJob", "", times=5),
         lambda: aws.play(job, "Completed"),
     ]
-    found = session.launch(job)
+    result = session.launch(job)
 
-    assert found.status is Status.COMPLETED
+    assert result.status is Status.COMPLETED
     assert session.said[2] == f"{job}: AWS does not answer; the job continues, trying again"
 
 
@@ -732,21 +738,21 @@ def test_a_long_outage_ends_with_the_command_to_continue(session: Session) -> No
     aws, job = session.aws, "gone"
     session.steps = [lambda: aws.refuse("DescribeTrainingJob", "", times=1000)]
     try:
-        found = session.launch(job)
+        result = session.launch(job)
     finally:
         aws.forgive()
 
-    assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
+    assert (result.status, result.exit_code) == (None, LaunchError.exit_code)
     why = f"could not describe the job `{job}`: AWS does not answer\n  address  http://{aws.host}/"
-    assert launch_report.text(found) == COMEBACK.format(job=job, why=why)
+    assert launch_report.text(result) == COMEBACK.format(job=job, why=why)
 
 
 def test_without_credentials_nothing_is_sent(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
 
-    [told] = session.refused()
-    assert (told.message, told.facts) == ("no AWS credentials were found", (("sent", "nothing"),))
+    [diagnostic] = session.refused()
+    assert (diagnostic.message, diagnostic.facts) == ("no AWS credentials were found", (("sent", "nothing"),))
 
 
 def test_a_region_where_the_profile_is_unknown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -777,11 +783,11 @@ def test_an_answer_that_is_none_of_awss(session: Session) -> None:
     page = Reply(200, {"Content-Type": "text/html"}, b"<html>please log in")
     fault = session.aws.do("POST", "/", lambda _, __: page)
     try:
-        told = session.refused()
+        diagnostics = session.refused()
     finally:
         session.aws.faults.remove(fault)
 
-    assert told == (
+    assert diagnostics == (
         Diagnostic(
             "could not determine the AWS identity",
             facts=(("because", "the answer did not come from AWS"), ("sent", "nothing")),
@@ -794,10 +800,10 @@ def test_an_answer_that_is_none_of_awss(session: Session) -> None:
 def test_credentials_that_expire_tell_how_to_come_back(session: Session, operation: str) -> None:
     job = f"expired-{operation}"
     session.steps = [lambda: session.aws.refuse(operation, "ExpiredTokenException", "secret-canary-4711")]
-    found = session.launch(job)
+    result = session.launch(job)
 
-    assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
-    assert launch_report.text(found) == (
+    assert (result.status, result.exit_code) == (None, LaunchError.exit_code)
+    assert launch_report.text(result) == (
         COMEBACK.format(job=job, why="the AWS session has expired")
         + "\nhint: log in again (`aws sso login`, or the way your CI does)\n"
     )
@@ -809,11 +815,13 @@ def test_without_the_right_to_read_logs_the_status_is_followed(session: Session)
     text = "User: x is not authorized to perform: logs:DescribeLogStreams on resource: y"
     aws.refuse("DescribeLogStreams", "AccessDeniedException", text)
     session.steps = [lambda: aws.print(job, "algo-1", "one"), lambda: aws.play(job, "Completed")]
-    found = session.launch(job)
+    result = session.launch(job)
 
-    assert found.status is Status.COMPLETED
-    told = "not allowed to list the job's logs (the AWS session is valid but lacks logs:DescribeLogStreams)"
-    assert session.said[2] == f"{job}: {told}; only its status is reported"
+    assert result.status is Status.COMPLETED
+    message = (
+        "not allowed to list the job's logs (the AWS session is valid but lacks logs:DescribeLogStreams)"
+    )
+    assert session.said[2] == f"{job}: {message}; only its status is reported"
     assert session.written == []
 
 
@@ -842,7 +850,7 @@ LONG = 12_000
 
 def test_the_first_lines_of_a_long_log_do_not_wait_for_its_last(session: Session) -> None:
     aws, job = session.aws, "long"
-    asked: list[int] = []
+    counts: list[int] = []
     aws.played[job] = Played("Completed", more={"TrainingEndTime": 1.0})
     aws.client("sagemaker").create_training_job(
         TrainingJobName=job,
@@ -858,12 +866,12 @@ def test_the_first_lines_of_a_long_log_do_not_wait_for_its_last(session: Session
 
     def hear(line: str) -> None:
         session.written.append(line.partition("│ ")[2])
-        asked.append(aws.asked("GetLogEvents"))
+        counts.append(aws.asked("GetLogEvents"))
 
     telling = replace(session.telling, output=hear)
     follow_job(session.workspace, job, REGION, telling, session.pace)
     assert session.written == ["before", *map(str, range(LONG)), "after"]
-    assert asked[0] < asked[-1]
+    assert counts[0] < counts[-1]
 
 
 def test_an_interrupt_loses_no_line(session: Session) -> None:
@@ -890,17 +898,17 @@ def interrupt() -> None:
 
 def test_an_interrupt_leaves_the_job_alone(session: Session) -> None:
     session.steps = [interrupt]
-    found = session.launch("alone-then")
+    result = session.launch("alone-then")
 
-    assert (found.status, found.exit_code, session.aws.stopped) == (None, 130, [])
-    assert launch_report.text(found) == COMEBACK.format(job="alone-then", why="").replace("  because \n", "")
+    assert (result.status, result.exit_code, session.aws.stopped) == (None, 130, [])
+    assert launch_report.text(result) == COMEBACK.format(job="alone-then", why="").replace("  because \n", "")
 
 
 def test_an_interrupt_stops_the_job_where_it_is_to(session: Session) -> None:
     session.steps = [interrupt]
-    found = session.launch("stops", stop_on_interrupt=True)
+    result = session.launch("stops", stop_on_interrupt=True)
 
-    assert (found.status, found.exit_code, session.aws.stopped) == (Status.STOPPED, 6, ["stops"])
+    assert (result.status, result.exit_code, session.aws.stopped) == (Status.STOPPED, 6, ["stops"])
     assert session.said[2:] == [
         "stops: asked SageMaker to stop the job; interrupt again to exit",
         "stops: Stopping: Stopping the training job",
@@ -929,12 +937,12 @@ def test_a_second_interrupt_leaves_a_job_that_is_stopping(session: Session) -> N
     session.aws.stops_at_once = False
     session.steps = [interrupt, interrupt]
     try:
-        found = session.launch("stopping", stop_on_interrupt=True)
+        result = session.launch("stopping", stop_on_interrupt=True)
     finally:
         session.aws.stops_at_once = True
 
-    assert (found.status, found.exit_code, session.aws.stopped) == (None, 130, ["stopping"])
-    assert launch_report.text(found) == (
+    assert (result.status, result.exit_code, session.aws.stopped) == (None, 130, ["stopping"])
+    assert launch_report.text(result) == (
         "stopping: is stopping in eu-west-1; Bakehouse no longer follows it\n"
         "  to follow it  bake follow stopping --region eu-west-1\n"
     )
@@ -944,19 +952,19 @@ def test_a_failed_stop_is_reported(session: Session) -> None:
     text = "User: x is not authorized to perform: sagemaker:StopTrainingJob on resource: y"
     session.aws.refuse("StopTrainingJob", "AccessDeniedException", text)
     session.steps = [interrupt]
-    found = session.launch("not-mine", stop_on_interrupt=True)
+    result = session.launch("not-mine", stop_on_interrupt=True)
 
-    assert (found.status, found.exit_code) == (None, LaunchError.exit_code)
-    assert "not allowed to stop the job `not-mine`" in launch_report.text(found)
+    assert (result.status, result.exit_code) == (None, LaunchError.exit_code)
+    assert "not allowed to stop the job `not-mine`" in launch_report.text(result)
 
 
 def test_a_rejected_stop_is_reported(session: Session) -> None:
     session.aws.refuse("StopTrainingJob", "ValidationException", "1 validation error detected")
     session.steps = [interrupt]
-    found = session.launch("goes-on", stop_on_interrupt=True)
+    result = session.launch("goes-on", stop_on_interrupt=True)
 
-    assert (found.status, found.exit_code, found.stopping) == (None, LaunchError.exit_code, False)
-    assert launch_report.text(found) == COMEBACK.format(
+    assert (result.status, result.exit_code, result.stopping) == (None, LaunchError.exit_code, False)
+    assert launch_report.text(result) == COMEBACK.format(
         job="goes-on",
         why="could not stop the job `goes-on`\n  answer  ValidationException: 1 validation error detected",
     )
@@ -975,12 +983,12 @@ def test_an_interrupt_while_a_job_is_sent(
         interrupt()
 
     monkeypatch.setattr(TrainingService, "create", interrupted)
-    found = session.launch(job, stop_on_interrupt=stops)
+    result = session.launch(job, stop_on_interrupt=stops)
 
-    assert (found.status, found.exit_code) == (None, code)
+    assert (result.status, result.exit_code) == (None, code)
     assert session.said[-1] == f"{job}: interrupted while sending the job, which may be running"
     assert session.aws.stopped == [job] * stops
-    assert found.stopping is stops
+    assert result.stopping is stops
 
 
 def test_a_half_sent_job_is_stopped_even_if_the_output_is_closed(
@@ -1023,9 +1031,9 @@ def test_a_job_is_followed_again_from_its_first_line(session: Session) -> None:
     session.launch("again", detach=True)
     session.aws.print("again", "algo-1", "one")
     session.aws.play("again", "Completed")
-    found = follow_job(session.workspace, "again", REGION, session.telling, session.pace)
+    result = follow_job(session.workspace, "again", REGION, session.telling, session.pace)
 
-    assert (found.status, session.written) == (Status.COMPLETED, ["algo-1   │ one"])
+    assert (result.status, session.written) == (Status.COMPLETED, ["algo-1   │ one"])
 
 
 def test_an_old_job_is_reported_at_once(session: Session) -> None:
@@ -1063,9 +1071,9 @@ KNOWN = {
 
 def test_ranks_are_counted_as_the_toolkit_orders_hosts() -> None:
     described = {"ResourceConfig": {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 11}}
-    found = first_ranks(described, KNOWN)
+    ranks = first_ranks(described, KNOWN)
 
-    assert (found["algo-1"], found["algo-10"], found["algo-11"], found["algo-2"]) == (0, 8, 16, 24)
+    assert (ranks["algo-1"], ranks["algo-10"], ranks["algo-11"], ranks["algo-2"]) == (0, 8, 16, 24)
 
 
 def test_a_job_without_instances_has_no_ranks() -> None:
@@ -1087,25 +1095,25 @@ def test_unknown_ranks_per_host() -> None:
 # The command itself
 
 
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *words]
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments]
 
 
 ASKED = ("launch", "pytorch-cpu", "--role", ROLE, "--instance-type", "ml.c5.2xlarge", "--instance-count", "2")
 
 
 def environment(aws: TrainingFront) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    return {**kept, **aws.environment, "PYTHONPATH": str(HOME), "NO_COLOR": "1", "GITHUB_ACTIONS": ""}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return {**inherited, **aws.environment, "PYTHONPATH": str(HOME), "NO_COLOR": "1", "GITHUB_ACTIONS": ""}
 
 
 @pytest.mark.parametrize("stops", [False, True])
 def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -> None:
     """Send a real signal to a real process after it printed a line of a host."""
     job = f"ctrl-c-{stops}"
-    words = command(*ASKED, "--job-name", job, *(["--stop-on-interrupt"] if stops else []))
+    arguments = command(*ASKED, "--job-name", job, *(["--stop-on-interrupt"] if stops else []))
     with subprocess.Popen(
-        words,
+        arguments,
         env=environment(aws),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -1120,25 +1128,25 @@ def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -
             if "algo-1   │ hello" in line:
                 break
         process.send_signal(signal.SIGINT)
-        told, errors = process.stdout.read(), process.stderr.read()
+        output, errors = process.stdout.read(), process.stderr.read()
     if stops:
         assert (process.returncode, aws.stopped) == (6, [job])
-        assert f"{job}: Stopped" in told
+        assert f"{job}: Stopped" in output
     else:
         assert (process.returncode, aws.stopped) == (130, [])
-        assert told == COMEBACK.format(job=job, why="").replace("  because \n", "")
-    assert "Traceback" not in told + errors
-    assert "canary" not in told + errors
+        assert output == COMEBACK.format(job=job, why="").replace("  because \n", "")
+    assert "Traceback" not in output + errors
+    assert "canary" not in output + errors
 
 
 def test_a_detached_job_at_the_command(project: Path, aws: TrainingFront) -> None:
-    words = command(*ASKED, "--job-name", "sent-only", "--input", "train=s3://data/a", "--detach")
-    done = subprocess.run(words, env=environment(aws), capture_output=True, text=True)
+    arguments = command(*ASKED, "--job-name", "sent-only", "--input", "train=s3://data/a", "--detach")
+    result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
 
-    assert (done.returncode, done.stdout) == (
+    assert (result.returncode, result.stdout) == (
         0,
         COMEBACK.format(job="sent-only", why="").replace("  because \n", ""),
-    ), done.stderr
+    ), result.stderr
     assert aws.job("sent-only")["InputDataConfig"][0]["ChannelName"] == "train"
 
 
@@ -1146,16 +1154,16 @@ def test_following_again_at_the_command(project: Path, aws: TrainingFront, sessi
     session.launch("cli-again", detach=True)
     aws.play("cli-again", "Failed", FailureReason="ClientError: no such image")
     aws.played["cli-again"].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
-    words = command("follow", "cli-again", "--region", REGION)
-    done = subprocess.run(words, env=environment(aws), capture_output=True, text=True)
+    arguments = command("follow", "cli-again", "--region", REGION)
+    result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
 
-    assert done.returncode == 6, done.stderr
-    assert "  ClientError: no such image\n" in done.stdout
+    assert result.returncode == 6, result.stderr
+    assert "  ClientError: no such image\n" in result.stdout
 
 
 def test_what_is_wrong_at_the_command(project: Path, aws: TrainingFront) -> None:
-    words = command(*ASKED, "--entry-point", "missing.py")
-    done = subprocess.run(words, env=environment(aws), capture_output=True, text=True)
+    arguments = command(*ASKED, "--entry-point", "missing.py")
+    result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
 
-    assert (done.returncode, done.stdout, aws.requests) == (64, "", [])
-    assert done.stderr.startswith("error: `missing.py` does not exist\n")
+    assert (result.returncode, result.stdout, aws.requests) == (64, "", [])
+    assert result.stderr.startswith("error: `missing.py` does not exist\n")

@@ -89,9 +89,13 @@ def test_ranks_a_host_can_be_asked_for_apart(aims: Tree) -> None:
 
 
 def test_without_a_distribution_there_is_one_process_a_host(aims: Tree) -> None:
-    found = prepared(aims)
+    prepared_job = prepared(aims)
 
-    assert (found.job.processes_per_host, found.job.hyperparameters, found.warnings) == (1, {"lr": 0.1}, ())
+    assert (prepared_job.job.processes_per_host, prepared_job.job.hyperparameters, prepared_job.warnings) == (
+        1,
+        {"lr": 0.1},
+        (),
+    )
 
 
 def test_ranks_start_in_the_group_that_the_distribution_names(aims: Tree) -> None:
@@ -136,7 +140,7 @@ def test_a_host_that_is_not_there_can_not_be_killed(aims: Tree) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cut", "told"),
+    ("cut", "message"),
     [
         (
             NetworkPartition("data", "dmm", 1.0),
@@ -150,24 +154,28 @@ def test_a_host_that_is_not_there_can_not_be_killed(aims: Tree) -> None:
         ),
     ],
 )
-def test_what_can_not_be_cut_off(aims: Tree, cut: NetworkPartition, told: str) -> None:
+def test_what_can_not_be_cut_off(aims: Tree, cut: NetworkPartition, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         prepared(aims, groups=GROUPS, partitions=(cut,))
 
-    assert failure_text(caught.value.diagnostics[0]) == told
+    assert failure_text(caught.value.diagnostics[0]) == message
 
 
 def test_a_command_takes_the_place_of_the_toolkit(aims: Tree, tmp_path: Path) -> None:
     source = tmp_path / "code"
     source.mkdir()
     (source / "train.py").write_text("print()")
-    found = prepared(
+    prepared_job = prepared(
         aims, command=("torchrun", "/opt/ml/code/train.py"), source_dir=source, processes_per_host=2
     )
 
-    assert found.job.command == ("torchrun", "/opt/ml/code/train.py")
-    assert found.job.baked_code == {"train.py": b"print()"}
-    assert (found.job.has_toolkit, found.job.processes_per_host, found.source_dir) == (False, 2, None)
+    assert prepared_job.job.command == ("torchrun", "/opt/ml/code/train.py")
+    assert prepared_job.job.baked_code == {"train.py": b"print()"}
+    assert (prepared_job.job.has_toolkit, prepared_job.job.processes_per_host, prepared_job.source_dir) == (
+        False,
+        2,
+        None,
+    )
 
 
 def test_a_command_and_a_distribution_exclude_each_other(aims: Tree) -> None:
@@ -243,8 +251,8 @@ def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(aims: Tree, sdk: 
     source.mkdir()
     (source / "train.py").write_text("print()")
     distribution = {"MPI": {"process_count_per_node": 2}}
-    asked: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "sdk": sdk}
+    options: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "sdk": sdk}
 
-    assert prepared(aims, distribution=distribution, **asked).job.ranks == 2
+    assert prepared(aims, distribution=distribution, **options).job.ranks == 2
     with pytest.raises(UsageError, match="`--processes-per-host` can't be used with `MPI`"):
-        prepared(aims, distribution=distribution, processes_per_host=2, **asked)
+        prepared(aims, distribution=distribution, processes_per_host=2, **options)

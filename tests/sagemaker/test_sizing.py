@@ -12,8 +12,8 @@ from bakehouse.sagemaker.sizing import Mix, Need, Recommendation, Row, gain, rea
 from tests.conftest import error_text
 
 KNOWN = {
-    one.name: one
-    for one in (
+    instance.name: instance
+    for instance in (
         Instance("ml.p4d.24xlarge", 96, 8),
         Instance("ml.p3.2xlarge", 8, 1),
         Instance("ml.p3.8xlarge", 32, 4),
@@ -44,26 +44,26 @@ def named(sizing: Recommendation) -> list[tuple[str, bool]]:
     return [(row.mix.name, row.is_enough) for row in sizing.rows]
 
 
-def mistake(**words: Any) -> str:
+def mistake(**options: Any) -> str:
     with pytest.raises(UsageError) as caught:
-        sized(**words)
+        sized(**options)
     return error_text(caught.value).strip()
 
 
 def test_helpers_bring_the_ratio_up() -> None:
     """From 12:1 to 30:1 with the two instances that the published example adds; one is enough for 20:1."""
-    found = sized("ml.p4d.24xlarge", helpers=["ml.c5.18xlarge"])
+    table = sized("ml.p4d.24xlarge", helpers=["ml.c5.18xlarge"])
 
-    assert [(row.mix.helpers, row.mix.ratio, row.is_enough) for row in found.rows] == [
+    assert [(row.mix.helpers, row.mix.ratio, row.is_enough) for row in table.rows] == [
         (0, 12, False),
         (1, 21, True),
         (2, 30, True),
     ]
-    assert found.rows[2].mix.vcpus == 240
+    assert table.rows[2].mix.vcpus == 240
 
 
 @pytest.mark.parametrize(
-    ("instance", "helper", "helpers", "seconds", "prices", "costs", "words"),
+    ("instance", "helper", "helpers", "seconds", "prices", "costs", "gain_text"),
     [
         (
             "ml.p4d.24xlarge",
@@ -92,25 +92,25 @@ def test_what_the_published_examples_gained(
     seconds: tuple[float, float],
     prices: tuple[float, float],
     costs: tuple[float, float],
-    words: str,
+    gain_text: str,
 ) -> None:
     """ResNet50 with tf.data.service, and MNIST with heavy preprocessing over gRPC: AWS's own measurements."""
     mix = f"{instance}+{helpers}*{helper}"
     measured = {"": seconds[0], mix: seconds[1]}
     gpus = KNOWN[instance].gpus or 0
-    found = sized(instance, gpus, helpers=[helper], prices=PRICES, seconds=measured)
-    first, *rest = found.rows
+    table = sized(instance, gpus, helpers=[helper], prices=PRICES, seconds=measured)
+    first, *rest = table.rows
     [row] = [row for row in rest if row.mix.helpers == helpers]
 
     assert (first.price, row.price) == pytest.approx(prices)
     assert (round(first.cost or 0, 3), round(row.cost or 0, 3)) == costs
-    assert gain(first, row) == words
+    assert gain(first, row) == gain_text
 
 
 def test_first_a_larger_type_of_the_family() -> None:
-    found = sized("ml.g5.12xlarge")
+    table = sized("ml.g5.12xlarge")
 
-    assert named(found) == [
+    assert named(table) == [
         ("2 ml.g5.12xlarge", False),
         ("1 ml.g5.48xlarge", True),
         ("2 ml.g5.24xlarge", True),
@@ -129,10 +129,10 @@ def test_the_cheapest_larger_type_first_where_prices_are_known() -> None:
 
 
 def test_a_larger_type_with_the_same_ratio_does_not_help() -> None:
-    found = sized("ml.p3.2xlarge", 4)
+    table = sized("ml.p3.2xlarge", 4)
 
-    assert "ml.p3.8xlarge" not in {row.mix.instance.name for row in found.rows}
-    assert "no larger type of ml.p3 has 20 vCPUs per GPU" in found.notes
+    assert "ml.p3.8xlarge" not in {row.mix.instance.name for row in table.rows}
+    assert "no larger type of ml.p3 has 20 vCPUs per GPU" in table.notes
 
 
 def test_what_is_enough_needs_nothing() -> None:
@@ -140,16 +140,16 @@ def test_what_is_enough_needs_nothing() -> None:
 
 
 def test_a_mix_that_was_measured_is_shown_too() -> None:
-    found = sized("ml.g5.48xlarge", seconds={"ml.g5.48xlarge + 3 ml.c5.9xlarge": 0.5})
+    table = sized("ml.g5.48xlarge", seconds={"ml.g5.48xlarge + 3 ml.c5.9xlarge": 0.5})
 
-    assert named(found)[1:] == [("1 ml.g5.48xlarge + 3 ml.c5.9xlarge", True)]
-    assert found.rows[1].seconds == 0.5
+    assert named(table)[1:] == [("1 ml.g5.48xlarge + 3 ml.c5.9xlarge", True)]
+    assert table.rows[1].seconds == 0.5
 
 
 def test_ranks_and_the_global_batch() -> None:
-    found = sized("ml.p4d.24xlarge", 16, 12, batch=64)
+    table = sized("ml.p4d.24xlarge", 16, 12, batch=64)
 
-    assert found.notes == (
+    assert table.notes == (
         "2 ml.p4d.24xlarge: 16 ranks, 8 on each of 2 instances",
         "global batch: 16 replicas x 64 = 1024",
     )
@@ -160,10 +160,10 @@ def test_instances_with_more_gpus_than_asked() -> None:
 
 
 def test_no_price_is_made_up() -> None:
-    found = sized("ml.p4d.24xlarge", helpers=["ml.c5.18xlarge"], prices={"ml.p4d.24xlarge": 37.688})
+    table = sized("ml.p4d.24xlarge", helpers=["ml.c5.18xlarge"], prices={"ml.p4d.24xlarge": 37.688})
 
-    assert [row.price for row in found.rows] == [37.688, None, None]
-    assert "no price for ml.c5.18xlarge" in found.notes
+    assert [row.price for row in table.rows] == [37.688, None, None]
+    assert "no price for ml.c5.18xlarge" in table.notes
 
 
 def test_slower_and_dearer() -> None:
@@ -177,9 +177,9 @@ def test_slower_and_dearer() -> None:
 
 def test_the_answer() -> None:
     measured = {"": 0.192, "ml.p4d.24xlarge+2*ml.c5.18xlarge": 0.086}
-    found = sized("ml.p4d.24xlarge", 8, 20, 64, helpers=["ml.c5.18xlarge"], prices=PRICES, seconds=measured)
+    table = sized("ml.p4d.24xlarge", 8, 20, 64, helpers=["ml.c5.18xlarge"], prices=PRICES, seconds=measured)
 
-    assert text(found) == (
+    assert text(table) == (
         "8 GPUs with 20 vCPUs each: 160 vCPUs\n"
         "\n"
         "instances                             vCPU:GPU  vCPUs  enough  per hour  s/step  100 steps\n"
@@ -204,7 +204,7 @@ def test_empty_columns_are_omitted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "answer"),
+    ("options", "message"),
     [
         (
             {"instance": "ml.p4.24xlarge"},
@@ -247,8 +247,8 @@ def test_empty_columns_are_omitted() -> None:
         ),
     ],
 )
-def test_a_mistake_gets_its_answer(words: dict[str, Any], answer: str) -> None:
-    assert mistake(**words) == answer
+def test_a_mistake_gets_its_answer(options: dict[str, Any], message: str) -> None:
+    assert mistake(**options) == message
 
 
 def test_numbers_by_name() -> None:
@@ -263,15 +263,17 @@ def test_what_is_no_name_and_number(word: str) -> None:
 
 
 def test_the_catalogue_has_vcpus_of_all_gpu_types(catalog: Catalog) -> None:
-    known = instances(catalog)
+    types = instances(catalog)
 
-    assert known["ml.p4d.24xlarge"] == Instance("ml.p4d.24xlarge", 96, 8, 1152, 4, True, "8.0")
-    assert known["ml.c5.18xlarge"] == Instance("ml.c5.18xlarge", 72, 0, 144, 0, False)
-    assert known["ml.c5.18xlarge"].family == "ml.c5"
-    assert known["ml.g7.2xlarge"].vcpus is None
+    assert types["ml.p4d.24xlarge"] == Instance("ml.p4d.24xlarge", 96, 8, 1152, 4, True, "8.0")
+    assert types["ml.c5.18xlarge"] == Instance("ml.c5.18xlarge", 72, 0, 144, 0, False)
+    assert types["ml.c5.18xlarge"].family == "ml.c5"
+    assert types["ml.g7.2xlarge"].vcpus is None
 
 
 def test_gpus_never_come_without_vcpus(catalog: Catalog) -> None:
-    lacking = [one.name for one in instances(catalog).values() if one.gpus and not one.vcpus]
+    lacking = [
+        instance.name for instance in instances(catalog).values() if instance.gpus and not instance.vcpus
+    ]
 
     assert lacking == []

@@ -99,19 +99,21 @@ def test_an_image_with_tensorflow() -> None:
 def test_an_image_with_its_own_training_code() -> None:
     code = snippet(replace(PYTORCH, entry_point="train.py"))
     assert "estimator = Estimator(\n" in code
-    told = '{"sagemaker_torch_distributed_enabled": "true", "sagemaker_instance_type": "\\"ml.c5.2xlarge\\""}'
-    assert f"    hyperparameters={told},\n" in code
+    parameters = (
+        '{"sagemaker_torch_distributed_enabled": "true", "sagemaker_instance_type": "\\"ml.c5.2xlarge\\""}'
+    )
+    assert f"    hyperparameters={parameters},\n" in code
     assert "entry_point" not in code
     assert "distribution" not in code
 
 
 def test_processes_of_an_image_with_its_own_training_code() -> None:
     code = snippet(replace(MPI, entry_point="train.py"), JobSpec(processes_per_host=4))
-    told = (
+    parameters = (
         '{"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "4", '
         '"sagemaker_mpi_custom_mpi_options": "\\"\\""}'
     )
-    assert f"    hyperparameters={told},\n" in code
+    assert f"    hyperparameters={parameters},\n" in code
 
 
 def test_a_gpu_image_gets_gpus() -> None:
@@ -293,8 +295,8 @@ def test_groups_of_version_2() -> None:
 
 def test_groups_without_a_launch_group() -> None:
     job = JobSpec(groups=(Group("data", "ml.c5.18xlarge", 2), Group("train", "ml.c5.2xlarge")))
-    [found] = refused(MPI, job)
-    assert found == Diagnostic(
+    [diagnostic] = refused(MPI, job)
+    assert diagnostic == Diagnostic(
         "`distribution` does not name its instance group",
         facts=(
             ("rule", "group-of-distribution"),
@@ -305,8 +307,8 @@ def test_groups_without_a_launch_group() -> None:
 
 
 def test_what_is_only_warned_of_comes_with_the_code() -> None:
-    found = snippets.snippet(PYTORCH, JobSpec(hyperparameters={"sagemaker_program": "a.py"}))
-    assert [one.rule.name for one in found.warnings] == ["hyperparameter-overwritten"]
+    snippet = snippets.snippet(PYTORCH, JobSpec(hyperparameters={"sagemaker_program": "a.py"}))
+    assert [warning.rule.name for warning in snippet.warnings] == ["hyperparameter-overwritten"]
 
 
 def refused(record: ReleaseRecord, job: JobSpec) -> list[Diagnostic]:
@@ -331,9 +333,9 @@ def test_a_number_of_processes_is_for_mpi() -> None:
 
 
 def test_an_address_too_long_for_sagemaker() -> None:
-    [found] = refused(replace(PYTORCH, image_uri="x" * 256), JobSpec())
-    assert found.message == "the image URI of `pytorch-cpu` has 256 characters, and SageMaker allows 255"
-    assert found.hint == "publish it with a shorter `repository_prefix`"
+    [diagnostic] = refused(replace(PYTORCH, image_uri="x" * 256), JobSpec())
+    assert diagnostic.message == "the image URI of `pytorch-cpu` has 256 characters, and SageMaker allows 255"
+    assert diagnostic.hint == "publish it with a shorter `repository_prefix`"
 
 
 def test_ledger_values_do_not_end_the_comment() -> None:

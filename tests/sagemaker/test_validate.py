@@ -553,14 +553,14 @@ CASES: dict[str, Case] = {
 }
 
 
-def told(request: TrainingRequest, image: LaunchImage | None) -> list[tuple[Rule, str, str]]:
-    return [(one.rule, one.message, one.hint) for one in validate(request, image)]
+def findings(request: TrainingRequest, image: LaunchImage | None) -> list[tuple[Rule, str, str]]:
+    return [(finding.rule, finding.message, finding.hint) for finding in validate(request, image)]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_findings(name: str) -> None:
-    rule, asked, image, message, hint = CASES[name]
-    assert told(asked, image) == [(rule, message, hint)]
+    rule, training_request, image, message, hint = CASES[name]
+    assert findings(training_request, image) == [(rule, message, hint)]
 
 
 def test_a_job_as_it_should_be() -> None:
@@ -571,8 +571,8 @@ def test_a_job_as_it_should_be() -> None:
 
 
 def test_all_findings_are_returned_errors_first() -> None:
-    asked = request(H200, distribution={"mpi": {**ON, "processes_per_host": 16}}, keep_alive=-1)
-    assert [(one.rule.name, one.is_error) for one in validate(asked, BARE)] == [
+    training_request = request(H200, distribution={"mpi": {**ON, "processes_per_host": 16}}, keep_alive=-1)
+    assert [(finding.rule.name, finding.is_error) for finding in validate(training_request, BARE)] == [
         ("processes-above-gpus", True),
         ("keep-alive", True),
         ("open-mpi-5", True),
@@ -582,29 +582,29 @@ def test_all_findings_are_returned_errors_first() -> None:
 
 def test_code_is_checked_below_the_code_root(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
-    asked = request(source_dir="code", code_root=tmp_path)
+    training_request = request(source_dir="code", code_root=tmp_path)
     message, hint = "`code` contains no `train.py`", "set `entry_point` to a path below `source_dir`"
-    assert told(asked, PYTORCH) == [(rules.CODE, message, hint)]
+    assert findings(training_request, PYTORCH) == [(rules.CODE, message, hint)]
 
     (tmp_path / "code" / "train.py").touch()
-    assert told(asked, PYTORCH) == []
+    assert findings(training_request, PYTORCH) == []
 
 
 def test_the_drivers_of_version_3_know_fewer_types_than_the_toolkit() -> None:
     driver = request(GB200, sender="ModelTrainer", distribution={"Torchrun": {}}, source_dir="code")
-    assert [rule for rule, _, _ in told(request(GB200), None)] == [rules.IMAGE_OR_VERSION]
-    assert rules.EFA_MISSING in [rule for rule, _, _ in told(driver, None)]
+    assert [rule for rule, _, _ in findings(request(GB200), None)] == [rules.IMAGE_OR_VERSION]
+    assert rules.EFA_MISSING in [rule for rule, _, _ in findings(driver, None)]
 
 
 def test_the_open_mpi_5_component_supports_the_toolkit() -> None:
-    assert told(request(C5), replace(BARE, gpu=False, components=frozenset({"open-mpi"}))) == []
+    assert findings(request(C5), replace(BARE, gpu=False, components=frozenset({"open-mpi"}))) == []
 
 
 def test_xla_is_for_the_compiler() -> None:
     version = {"framework_version": "1.13.1", "py_version": "py39"}
-    asked = request(distribution={"pytorchxla": ON}, **version)
-    assert [rule for rule, _, _ in told(asked, None)] == [rules.UNKNOWN_STRATEGY]
-    assert told(replace(asked, compiler=True), None) == []
+    training_request = request(distribution={"pytorchxla": ON}, **version)
+    assert [rule for rule, _, _ in findings(training_request, None)] == [rules.UNKNOWN_STRATEGY]
+    assert findings(replace(training_request, compiler=True), None) == []
 
 
 def test_what_a_release_has_is_read_from_the_catalogue() -> None:
@@ -625,20 +625,20 @@ def test_an_instance_that_a_component_does_not_support() -> None:
     record = replace(
         a_record(), gpu=True, parts=(ReleasedComponent("smddp", smddp.version, smddp.variants[0].name),)
     )
-    known = instances(catalog)
+    types = instances(catalog)
 
     def violations(kind: str) -> list[Rule]:
-        asked = request(instance_group(known, kind), sender="Estimator", distribution={})
-        return [rule for rule, _, _ in told(asked, launch_image(record, catalog))]
+        training_request = request(instance_group(types, kind), sender="Estimator", distribution={})
+        return [rule for rule, _, _ in findings(training_request, launch_image(record, catalog))]
 
     assert violations("ml.p4d.24xlarge") == []
     assert violations("ml.p5.48xlarge") == [rules.HOST_NEEDS]
 
 
 def test_every_rule_has_a_name_of_its_own_and_a_source() -> None:
-    names = [one.name for one in rules.ALL]
+    names = [rule.name for rule in rules.ALL]
     assert len({*names}) == len(names) > 50
-    assert all(one.source for one in rules.ALL)
+    assert all(rule.source for rule in rules.ALL)
 
 
 def listed(listed_rules: Iterable[Rule]) -> str:
@@ -648,14 +648,14 @@ def listed(listed_rules: Iterable[Rule]) -> str:
 def test_the_docs_list_the_rules_that_the_sdk_lacks() -> None:
     head = "|---|---|---|\n"
     *_, errors, warnings = (HOME / "docs/reference/job-checks.md").read_text().split(head)
-    beyond = [one for one in rules.ALL if one.beyond]
-    assert errors.partition("\n\n")[0] + "\n" == listed(one for one in beyond if one.is_error)
-    assert warnings.partition("\n\n")[0] + "\n" == listed(one for one in beyond if not one.is_error)
+    beyond = [rule for rule in rules.ALL if rule.beyond]
+    assert errors.partition("\n\n")[0] + "\n" == listed(rule for rule in beyond if rule.is_error)
+    assert warnings.partition("\n\n")[0] + "\n" == listed(rule for rule in beyond if not rule.is_error)
 
 
 def test_a_finding_is_reported_with_its_rule() -> None:
-    [found] = validate(request(sender="Estimator"), PYTORCH)
-    assert found.diagnostic.facts == (
+    [finding] = validate(request(sender="Estimator"), PYTORCH)
+    assert finding.diagnostic.facts == (
         ("rule", "distribution-swallowed"),
         ("source", "sagemaker 2.257.7: estimator.py"),
     )
@@ -665,15 +665,15 @@ def test_requirements_are_looked_for_as_well(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").touch()
     trainer = request(sender="ModelTrainer", distribution={}, source_dir="code", code_root=tmp_path)
-    asked = replace(trainer, requirements="requirements.txt")
-    assert told(asked, PYTORCH) == [(rules.CODE, "`code` contains no `requirements.txt`", "")]
+    training_request = replace(trainer, requirements="requirements.txt")
+    assert findings(training_request, PYTORCH) == [(rules.CODE, "`code` contains no `requirements.txt`", "")]
 
 
 def test_xla_came_with_pytorch_1_12() -> None:
     old = {"framework_version": "1.11.0", "py_version": "py38", "compiler": True}
     group = replace(A100, instance_type="ml.p4d.24xlarge")
     messages = [
-        message for _, message, _ in told(request(group, distribution={"pytorchxla": ON}, **old), None)
+        message for _, message, _ in findings(request(group, distribution={"pytorchxla": ON}, **old), None)
     ]
     assert messages == [
         "Training Compiler does not support PyTorch 1.11.0",
@@ -704,12 +704,12 @@ def test_xla_came_with_pytorch_1_12() -> None:
     ],
 )
 def test_what_a_mapping_must_not_say(sender: str, distribution: Any, messages: list[str]) -> None:
-    asked = request(
+    training_request = request(
         C5, sender=sender, distribution=distribution, source_dir="code", framework_version="2.21.0"
     )
     image = replace(PYTORCH, gpu=False, versions={**PYTORCH.versions, "pytorch": "2.21.0"})
     image = image if sender != "TensorFlow" else replace(TENSORFLOW, gpu=False)
-    assert [message for _, message, _ in told(asked, image)] == messages
+    assert [message for _, message, _ in findings(training_request, image)] == messages
 
 
 @pytest.mark.parametrize(
@@ -723,4 +723,6 @@ def test_what_a_mapping_must_not_say(sender: str, distribution: Any, messages: l
 def test_settings_that_the_model_parallel_library_does_not_get(parameters: Any, message: str) -> None:
     smp = {"smdistributed": {"modelparallel": {**ON, "parameters": parameters}}, "mpi": ON}
     path = "distribution.smdistributed.modelparallel.parameters"
-    assert [one for _, one, _ in told(request(distribution=smp), PYTORCH)] == [message.format(path)]
+    assert [finding for _, finding, _ in findings(request(distribution=smp), PYTORCH)] == [
+        message.format(path)
+    ]

@@ -91,8 +91,8 @@ def test_modes_and_links_are_kept(trees: Trees) -> None:
 
 
 def test_a_changed_symbolic_link_is_copied(trees: Trees) -> None:
-    for tree, place in ((trees.base, "mawk"), (trees.system, "gawk")):
-        (tree / "etc/awk").symlink_to(place)
+    for tree, target in ((trees.base, "mawk"), (trees.system, "gawk")):
+        (tree / "etc/awk").symlink_to(target)
     trees.copied()
     assert (trees.out / "etc/awk").readlink() == Path("gawk")
 

@@ -37,11 +37,11 @@ class Step:
         self.script.write_text(text)
 
     def wants(self, *lines: tuple[bytes, str]) -> None:
-        told = "".join(f"{hashlib.sha256(data).hexdigest()} {rest}\n" for data, rest in lines)
-        (self.directory / "list").write_text(told)
+        listing = "".join(f"{hashlib.sha256(data).hexdigest()} {rest}\n" for data, rest in lines)
+        (self.directory / "list").write_text(listing)
 
-    def serve(self, place: str, data: bytes) -> None:
-        path = self.served / place
+    def serve(self, name: str, data: bytes) -> None:
+        path = self.served / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
 
@@ -49,10 +49,10 @@ class Step:
         """Return the exit status and the output."""
         environment = {"PATH": "/usr/bin:/bin", "SERVED": str(self.served), "ASKED": str(self.asked)}
         command = ["sh", str(self.script), str(self.directory / "list"), str(self.packages)]
-        done = subprocess.run(
+        result = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
         )
-        return done.returncode, done.stdout
+        return result.returncode, result.stdout
 
     @property
     def urls(self) -> list[str]:
@@ -93,13 +93,13 @@ def test_the_recorded_site_is_asked_last(step: Step) -> None:
 def test_errors_are_printed_without_credentials(step: Step) -> None:
     step.wants((GCC, "pool/gcc.deb http://site.example"))
     (step.directory / "mirrors").write_text("https://ann:s3cret@mirror.example\n")
-    code, said = step.run()
+    code, output = step.run()
 
     digest = hashlib.sha256(GCC).hexdigest()
     assert code == 1
-    assert f"Err:1 https://mirror.example/{digest}/gcc.deb File\n" in said
-    assert "Err:1 http://site.example/pool/gcc.deb File\n" in said
-    assert said.endswith("download-debs: some packages are missing from all mirrors and apt sources\n")
+    assert f"Err:1 https://mirror.example/{digest}/gcc.deb File\n" in output
+    assert "Err:1 http://site.example/pool/gcc.deb File\n" in output
+    assert output.endswith("download-debs: some packages are missing from all mirrors and apt sources\n")
 
 
 def test_a_wrong_checksum_is_an_error(step: Step) -> None:

@@ -23,7 +23,7 @@ def test_a_file_is_replaced_and_readable_by_all(tmp_path: Path) -> None:
 
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o644
-    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_interrupted_write_leaves_the_old_content_and_no_rest(
@@ -40,4 +40,4 @@ def test_an_interrupted_write_leaves_the_old_content_and_no_rest(
         write_whole(path, "new")
 
     assert path.read_text() == "old"
-    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

@@ -21,25 +21,25 @@ def wait_until_gone(pid: int) -> None:
 
 
 def test_output_comes_as_it_is_written_and_time_is_told() -> None:
-    found: list[bytes] = []
+    chunks: list[bytes] = []
     ticks: list[int] = []
     script = "echo one >&2; sleep 0.6; echo two >&2"
     with processes.running(["sh", "-c", script]) as process:
         assert process.stderr
-        processes.read({process.stderr: found.append}, lambda: ticks.append(len(found)))
+        processes.read({process.stderr: chunks.append}, lambda: ticks.append(len(chunks)))
         assert process.wait() == 0
-    assert b"".join(found) == b"one\ntwo\n"
+    assert b"".join(chunks) == b"one\ntwo\n"
     assert ticks.count(1) >= 2
 
 
 def test_two_pipes_at_once() -> None:
     out: list[bytes] = []
-    said: list[bytes] = []
+    errors: list[bytes] = []
     with processes.running(["sh", "-c", "echo out; echo err >&2"], stdout=subprocess.PIPE) as process:
         assert process.stdout
         assert process.stderr
-        processes.read({process.stdout: out.append, process.stderr: said.append}, lambda: None)
-    assert (b"".join(out), b"".join(said)) == (b"out\n", b"err\n")
+        processes.read({process.stdout: out.append, process.stderr: errors.append}, lambda: None)
+    assert (b"".join(out), b"".join(errors)) == (b"out\n", b"err\n")
 
 
 def test_an_exception_stops_the_program() -> None:

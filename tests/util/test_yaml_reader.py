@@ -28,9 +28,9 @@ def value(text: str) -> Scalar:
     """The one value of a mapping."""
     node = parse(text.encode(), PATH)
     assert isinstance(node, Mapping)
-    found = node.entries[0][1]
-    assert isinstance(found, Scalar)
-    return found
+    scalar = node.entries[0][1]
+    assert isinstance(scalar, Scalar)
+    return scalar
 
 
 @pytest.mark.parametrize("text", ["3.10", "1e3", "yes", "null", "~", "0x1F", "2026-01-01", "12_000", "NaN"])
@@ -47,22 +47,22 @@ def test_quotes_are_not_part_of_a_value() -> None:
 
 
 def test_values_know_their_place() -> None:
-    spot = value('# first\n"a b":   "größer"  # why\n').location
+    location = value('# first\n"a b":   "größer"  # why\n').location
 
-    assert (spot.line, spot.column, spot.length) == (2, 10, 8)
-    assert spot.text == '"a b":   "größer"  # why'
+    assert (location.line, location.column, location.length) == (2, 10, 8)
+    assert location.text == '"a b":   "größer"  # why'
 
 
 def test_places_are_right_behind_wide_characters_and_unusual_line_ends() -> None:
-    spot = value("# 漢字 \U0001f600\r\n漢字: x\r\n").location
+    location = value("# 漢字 \U0001f600\r\n漢字: x\r\n").location
 
-    assert (spot.line, spot.column, spot.text) == (2, 5, "漢字: x")
+    assert (location.line, location.column, location.text) == (2, 5, "漢字: x")
 
 
 def test_a_text_of_several_lines_is_underlined_at_its_start_only() -> None:
-    found = value("a: |\n  one\n  two\n")
+    scalar = value("a: |\n  one\n  two\n")
 
-    assert (found.text, found.location.length) == ("one\ntwo\n", 1)
+    assert (scalar.text, scalar.location.length) == ("one\ntwo\n", 1)
 
 
 def test_lists_and_mappings_nest() -> None:
