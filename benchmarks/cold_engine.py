@@ -17,18 +17,18 @@ _COUNTED = Path("/sys/fs/cgroup/cpuacct")
 class ColdEngine:
     """Running engine that shares nothing with other engines."""
 
-    place: dockerd.DaemonPaths
+    paths: dockerd.DaemonPaths
 
     @property
     def group(self) -> Path:
         """Control group that counts the CPU of the engine and its build steps."""
-        return _COUNTED / isolated_engine.name_of(self.place.state.parent)
+        return _COUNTED / isolated_engine.name_of(self.paths.state.parent)
 
     @property
     def environment(self) -> dict[str, str]:
         """Environment that makes docker and Bakehouse use this engine, with an empty download cache."""
-        cache = str(self.place.state / "files")
-        return {**os.environ, "DOCKER_HOST": self.place.endpoint, "BAKEHOUSE_CACHE": cache}
+        cache = str(self.paths.state / "files")
+        return {**os.environ, "DOCKER_HOST": self.paths.endpoint, "BAKEHOUSE_CACHE": cache}
 
     def cpu(self) -> float:
         """CPU seconds of the engine and its build steps since its start."""
@@ -36,7 +36,7 @@ class ColdEngine:
 
     def disk(self) -> int:
         """Size of its data in bytes."""
-        command = ["du", "--summarize", "--block-size=1", str(self.place.data_root)]
+        command = ["du", "--summarize", "--block-size=1", str(self.paths.data_root)]
         result = subprocess.run(command, capture_output=True, text=True, check=False)
         return int(result.stdout.split()[0])
 

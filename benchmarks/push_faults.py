@@ -44,7 +44,7 @@ REPOSITORY = "bakehouse/mpi-cpu"
 class Work:
     """Inputs of a push program."""
 
-    place: str
+    location: str
     digest: str
     directory: Path
     layout: Layout
@@ -54,7 +54,7 @@ class Work:
 
     @property
     def reference(self) -> str:
-        return f"{self.place}/{REPOSITORY}:{TAG}"
+        return f"{self.location}/{REPOSITORY}:{TAG}"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Cell:
 
 
 def ours(work: Work) -> list[str]:
-    return Wanted(work.place, work.digest, work.directory / "state").command()
+    return Wanted(work.location, work.digest, work.directory / "state").command()
 
 
 def docker_cli(work: Work) -> list[str]:
@@ -107,7 +107,7 @@ def buildkit(work: Work) -> list[str]:
 
 
 def skopeo(work: Work) -> list[str]:
-    verify = "--dest-tls-verify=false" if work.place.startswith("127.") else "--dest-tls-verify=true"
+    verify = "--dest-tls-verify=false" if work.location.startswith("127.") else "--dest-tls-verify=true"
     source = f"oci:{work.layout.directory}"
     return [
         "skopeo",
@@ -145,7 +145,7 @@ if answer.status_code not in (200, 201, 202):
 
 
 def oras(work: Work) -> list[str]:
-    plain = "plain" if work.place.startswith("127.") else "tls"
+    plain = "plain" if work.location.startswith("127.") else "tls"
     layout, token = str(work.layout.directory), str(work.directory / "token")
     return [sys.executable, "-c", _ORAS, layout, work.digest, work.reference, plain, "ci", token]
 
@@ -174,7 +174,7 @@ def tried(fault: PushFault, pusher: str, layouts: dict[str, Layout], context: Pa
         environment = docker_configuration(Path(directory), arranged.token)
         digest = layouts["same"].manifest.digest
         label = f"bakehouse=tests-{os.getpid()}"
-        work = Work(arranged.place, digest, Path(directory), layouts["same"], context, label)
+        work = Work(arranged.location, digest, Path(directory), layouts["same"], context, label)
         log = Path(directory, "said")
         began = time.monotonic()
         with log.open("wb") as log_file:

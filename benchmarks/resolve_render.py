@@ -159,7 +159,7 @@ def measured(options: argparse.Namespace) -> Result:
     )
     notes = (
         f"In a row: {_told(row)}; {LIKE_THE_PEERS} alone: {_told(peers)} (ms).",
-        f"Against HPCCM {hpccm_report['version']}, with every version given, for {hpccm_report['lines']} lines.",
+        f"Against HPCCM {hpccm_report['version']}, with every version given: {hpccm_report['lines']} lines.",
         f"HPCCM as a process writes one Dockerfile {count} times, and compares nothing.",
     )
     return Result(

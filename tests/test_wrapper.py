@@ -168,7 +168,7 @@ def test_a_python_that_can_make_no_venv(checkout: Checkout) -> None:
     )
 
 
-def test_a_venv_that_is_a_link_is_left_alone(checkout: Checkout, tmp_path: Path) -> None:
+def test_a_venv_that_is_a_link_is_kept(checkout: Checkout, tmp_path: Path) -> None:
     other = tmp_path / "other"
     other.mkdir()
     (other / "mine").touch()

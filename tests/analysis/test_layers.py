@@ -36,7 +36,7 @@ def test_a_hard_link_is_another_name_without_size() -> None:
     assert contents.files == (LayerFile("/bin/a", 3, links=("/bin/b", "/bin/c")),)
 
 
-def test_a_symbolic_link_is_no_file() -> None:
+def test_a_symbolic_link_is_not_a_file() -> None:
     contents = read(Member("lib/libx.so.1", b"123"), Member("lib/libx.so", link="libx.so.1"))
 
     assert contents == LayerContents((LayerFile("/lib/libx.so.1", 3),), others=("/lib/libx.so",))

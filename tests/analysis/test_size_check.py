@@ -31,13 +31,13 @@ MADE_BY = ("mmdebstrap bookworm", *["COPY /out/ / # buildkit"] * 3)
 
 
 class Machine:
-    """An engine with the one image, and what was said."""
+    """An engine with the one image, and its progress messages."""
 
     def __init__(self, form: Form = "gzip", made_by: Sequence[str] = MADE_BY) -> None:
         self.engine = FakeEngine(lambda spec: Run())
         self.engine.archives[DIGEST] = saved(LAYERS, made_by, form)
-        self.said: list[str] = []
-        self.scale = SizeReader(self.engine, templates(), self.said.append)
+        self.messages: list[str] = []
+        self.scale = SizeReader(self.engine, templates(), self.messages.append)
 
 
 def built(image: Image) -> BuiltImage:
@@ -102,7 +102,7 @@ def test_all_layers_below_the_dockerfiles_are_the_bases(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("made_by", [MADE_BY[2:], (*MADE_BY[:3], "RUN /bin/sh -c evil")])
-def test_layers_that_are_not_those_of_the_dockerfile_are_not_guessed(
+def test_layers_that_do_not_match_the_dockerfile_are_not_guessed(
     tree: Tree, made_by: tuple[str, ...]
 ) -> None:
     with pytest.raises(EngineError) as caught:
@@ -123,7 +123,7 @@ def test_long_reading_is_reported(tree: Tree) -> None:
 
     machine.scale.size(tree.one(), DIGEST)
 
-    assert machine.said == [f"small: {len(machine.engine.archives[DIGEST]) / 1000:.0f} kB read"]
+    assert machine.messages == [f"small: {len(machine.engine.archives[DIGEST]) / 1000:.0f} kB read"]
 
 
 def test_an_image_that_is_not_built_is_reported_with_the_command(tree: Tree) -> None:
@@ -227,7 +227,7 @@ def test_an_engine_that_stores_layers_unpacked_is_not_taken_for_one_within_budge
 
     require_budgets(machine.scale, [built(budget(tree, "{torch: 0 kB}"))], tmp_path)
 
-    assert machine.said == [
+    assert machine.messages == [
         "note: the size budget of small is not checked, because this engine stores layers unpacked"
     ]
     assert not list(tmp_path.glob("sizes/*"))

@@ -37,7 +37,7 @@ def test_the_end_of_a_file_is_enough() -> None:
     assert symbol_bytes(whole[:64], whole[-400:], len(whole)) == 350
 
 
-def test_sections_that_are_not_within_what_is_known_are_not_guessed() -> None:
+def test_unknown_sections_are_not_guessed() -> None:
     whole = program()
 
     assert symbol_bytes(whole[:64], whole[-100:], len(whole)) == 0

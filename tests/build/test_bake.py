@@ -29,14 +29,14 @@ class Oven:
     """Images `one`, `two` and `three`; the last two need a file that no source has."""
 
     def __init__(self, directory: Path, fetcher: Fetcher) -> None:
-        self.directory, self.fetcher, self.told = directory, fetcher, io.StringIO()
+        self.directory, self.fetcher, self.output = directory, fetcher, io.StringIO()
         self.feed = Downloads(RequiredFiles((LOST,), {LOST: ("two", "three")}, ((LOST,),)), fetcher)
         for name in ("one", "two", "three"):
             (directory / name).mkdir()
             (directory / name / "docker-bake.json").write_text(f'{{"target": {{"{name}": {{}}}}}}')
 
     def bake(self, *names: str) -> dict[str, str]:
-        with Progress(self.told, Mode.LINES) as progress:
+        with Progress(self.output, Mode.LINES) as progress:
             return bake_with_inputs(
                 [Target(name, name, Path(name, "docker-bake.json")) for name in names],
                 cwd=self.directory,
@@ -78,4 +78,4 @@ def test_what_was_fetched_is_reported(oven: Oven) -> None:
     oven.fetcher.say("fetched part.tgz: 5.0 MB in 1 s")
     with pytest.raises(BuildError):
         oven.bake("one")
-    assert "fetched part.tgz: 5.0 MB in 1 s\n" in oven.told.getvalue()
+    assert "fetched part.tgz: 5.0 MB in 1 s\n" in oven.output.getvalue()

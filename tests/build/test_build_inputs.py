@@ -33,7 +33,7 @@ class Machine:
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.directory = directory
-        self.said: list[str] = []
+        self.messages: list[str] = []
         (directory / "ca.pem").write_text(f"# words\n{CERTIFICATE}\n# more\n{CERTIFICATE}")
         (directory / "wheels").mkdir()
         (directory / "wheels/six-1-py3-none-any.whl").write_bytes(b"six")
@@ -69,7 +69,7 @@ class Given:
             state=machine.directory,
             mirrors=mirrors,
             ca=ca,
-            report=machine.said.append,
+            report=machine.messages.append,
             suites=suites,
             environment=machine.environment,
             downloads=feed,
@@ -97,7 +97,7 @@ class Fed:
         self.file = required_file(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
         files = (self.file, *more)
         plan = RequiredFiles(files, dict.fromkeys(files, ("image",)), (files,))
-        store = FileCache(machine.directory / "store", machine.said.append)
+        store = FileCache(machine.directory / "store", machine.messages.append)
         local = LocalMirrors((machine.directory / "wheels",), HashCache(machine.directory / "hashes.json"))
         self.feed = Downloads(plan, Fetcher(store, local), required_hint)
 
@@ -114,7 +114,7 @@ def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
         assert "word" not in "".join(files.texts.values())
         with urllib.request.urlopen(f"{url}/sha256/{fed.file.sha256}/{fed.file.file}") as response:
             assert response.read() == b"six"
-    assert machine.said == []
+    assert machine.messages == []
 
 
 @pytest.mark.parametrize("is_fed", [True, False])
@@ -136,7 +136,7 @@ def test_steps_that_cannot_reach_this_machine_fetch_by_themselves(
     with machine.inputs(feed=Fed(machine).feed) as files:
         assert "https://user:word@index.example/simple" in files.texts["pip"]
         assert files.inputs.address == ""
-    assert machine.said == [
+    assert machine.messages == [
         "build steps cannot reach this machine (the engine runs on another machine); they download directly"
     ]
 
@@ -167,7 +167,7 @@ def test_secrets_are_private_and_gone_afterwards(machine: Machine) -> None:
         assert {path.parent.stat().st_mode & 0o777 for path in paths} == {0o700}
         assert "https://user:word@index.example/simple" in files.texts["pip"]
     assert not any(path.exists() for path in paths)
-    assert machine.said == []
+    assert machine.messages == []
 
 
 def test_pips_settings_as_they_hold_in_a_step(machine: Machine) -> None:
@@ -186,7 +186,7 @@ def test_pips_settings_as_they_hold_in_a_step(machine: Machine) -> None:
         )
 
 
-def test_steps_that_fetch_by_themselves_go_without_what_lies_on_this_machine(machine: Machine) -> None:
+def test_steps_that_fetch_by_themselves_do_not_use_local_files(machine: Machine) -> None:
     machine.pip(
         f"extra-index-url = file://{machine.directory}/simple https://index.example/simple\n"
         f"find-links = {machine.directory}/wheels\n"
@@ -198,7 +198,7 @@ def test_steps_that_fetch_by_themselves_go_without_what_lies_on_this_machine(mac
             "[global]\nextra-index-url = https://index.example/simple\ncert = /run/secrets/ca\n"
         )
     sources = [f"file://{machine.directory}/simple", f"{machine.directory}/wheels", "s3://bucket/files"]
-    assert machine.said == [f"build steps cannot reach `{source}`; skipped" for source in sources]
+    assert machine.messages == [f"build steps cannot reach `{source}`; skipped" for source in sources]
 
 
 def test_certificates_come_once_and_alone(machine: Machine) -> None:
@@ -207,7 +207,7 @@ def test_certificates_come_once_and_alone(machine: Machine) -> None:
         assert files.texts["ca"] == CERTIFICATE
 
 
-def test_what_a_machine_does_not_have_is_no_secret(machine: Machine) -> None:
+def test_missing_settings_are_not_passed_as_secrets(machine: Machine) -> None:
     machine.pip("")
     with machine.inputs() as files:
         assert sorted(files.texts) == ["apt", "ca", "pip"]
@@ -220,7 +220,9 @@ def test_more_certificates_than_a_secret_takes(machine: Machine) -> None:
     large.write_text("".join(CERTIFICATE.replace("MIIB", f"{number:060}") for number in range(5000)))
     with machine.inputs(ca=large) as files:
         assert list(files.texts) == []
-    assert machine.said == [f"`{large}` is not passed to build steps: BuildKit's limit for secrets is 500 kB"]
+    assert machine.messages == [
+        f"`{large}` is not passed to build steps: BuildKit's limit for secrets is 500 kB"
+    ]
 
 
 def test_apt_goes_through_its_proxy_and_trusts_the_same(
@@ -270,13 +272,13 @@ def test_what_means_another_machine_inside_a_step_is_left_out(machine: Machine) 
     with machine.inputs() as files:
         assert files.inputs.arguments == {}
         assert files.texts["pip"] == "[global]\ncert = /run/secrets/ca\n"
-    assert machine.said == [
+    assert machine.messages == [
         "build steps cannot reach the loopback address `localhost:3141`; skipped",
         "build steps cannot reach the loopback address `127.0.0.1:3128`; skipped",
     ]
 
 
-def test_certificates_that_are_not_there(machine: Machine) -> None:
+def test_missing_certificates(machine: Machine) -> None:
     with pytest.raises(EngineError) as caught, machine.inputs(ca=Path("no.pem")):
         pass
     assert failure_text(caught.value.diagnostics[0]) == (

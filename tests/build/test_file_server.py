@@ -67,7 +67,7 @@ def test_a_projects_page_has_the_files_of_the_plan_alone(steps: Steps) -> None:
         f'<a href="../../sha256/{two}/tiny_part-2.0.tar.gz#sha256={two}">tiny_part-2.0.tar.gz</a><br>\n'
         "</body></html>\n"
     )
-    assert steps.mirror.asked == []
+    assert steps.mirror.requests == []
 
 
 def test_a_file_is_fetched_when_it_is_asked_for_and_its_stage_with_it(steps: Steps) -> None:
@@ -76,7 +76,7 @@ def test_a_file_is_fetched_when_it_is_asked_for_and_its_stage_with_it(steps: Ste
     assert {transfer.file for transfer in transfers} == {ONE, TWO}
     for transfer in transfers:
         assert transfer.done.wait(30)
-    assert len(steps.mirror.asked) == 2
+    assert len(steps.mirror.requests) == 2
 
 
 def test_an_unavailable_file_is_not_found_and_reported(steps: Steps) -> None:
@@ -100,4 +100,4 @@ def test_an_unavailable_file_is_not_found_and_reported(steps: Steps) -> None:
 )
 def test_what_the_plan_does_not_name_is_refused(steps: Steps, path: str) -> None:
     assert steps.status(path) == 404
-    assert steps.mirror.asked == []
+    assert steps.mirror.requests == []

@@ -84,7 +84,7 @@ class Gathering:
     """Machine with a mirror, a cache and no index."""
 
     def __init__(self, directory: Path, server: FileServer) -> None:
-        self.directory, self.server, self.said = directory, server, list[str]()
+        self.directory, self.server, self.messages = directory, server, list[str]()
         self.project = Project(directory, (), mirrors=(server.url,), cache=directory / "cache")
         self.images = [
             an_image("one", stage("a", package(WHEEL, "tiny-1-py3-none-any.whl"))),
@@ -107,7 +107,7 @@ class Gathering:
         needed = required_files(self.images)
         environment = {"HOME": str(self.directory), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
         with prefetch.open_fetcher(
-            self.project, self.said.append, to=to, source=source, offline=offline, environment=environment
+            self.project, self.messages.append, to=to, source=source, offline=offline, environment=environment
         ) as fetcher:
             if offline:
                 prefetch.require_here(
@@ -117,7 +117,7 @@ class Gathering:
             return prefetch.summary(prefetch.download_all(needed, fetcher, self.show))
 
     def show(self, fetcher: Fetcher) -> None:
-        self.said += fetcher.lines()
+        self.messages += fetcher.lines()
 
 
 @pytest.fixture
@@ -177,12 +177,12 @@ def test_a_directory_gets_copies_of_what_the_cache_has(machine: Gathering, tmp_p
     machine.put(WHEEL, SOURCE, ARCHIVE)
     machine.fetch()
     machine.server.files.clear()
-    machine.server.asked.clear()
+    machine.server.requests.clear()
     machine.fetch(to=tmp_path / "disk")
     assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == sorted(
         map(sha256, (WHEEL, SOURCE, ARCHIVE))
     )
-    assert machine.server.asked == []
+    assert machine.server.requests == []
     assert (tmp_path / "disk" / sha256(WHEEL) / "tiny-1-py3-none-any.whl").read_bytes() == WHEEL
 
 
@@ -248,7 +248,7 @@ missing:
 hint: run `bake fetch one two --to {tmp_path}` with a network, then use `--offline --from {tmp_path}`
 """
     )
-    assert machine.server.asked == []
+    assert machine.server.requests == []
 
 
 def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) -> None:
@@ -293,10 +293,10 @@ def test_the_directory_to_fetch_into_is_one_that_a_shell_takes(
     )
 
 
-def test_mirrors_that_are_none_are_reported_and_left(machine: Gathering) -> None:
+def test_invalid_mirrors_are_reported_and_skipped(machine: Gathering) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     machine.fetch(source="ftp://u:word@x.example/a")
-    assert machine.said == ["mirror `ftp://x.example/a` is not a directory or a mirror URL; skipped"]
+    assert machine.messages == ["mirror `ftp://x.example/a` is not a directory or a mirror URL; skipped"]
 
 
 def test_no_credential_is_reported_or_kept(machine: Gathering, tmp_path: Path) -> None:
@@ -316,10 +316,10 @@ def test_no_credential_is_reported_or_kept(machine: Gathering, tmp_path: Path) -
     }
     with (
         pytest.raises(BuildError) as caught,
-        prefetch.open_fetcher(machine.project, machine.said.append, environment=environment) as fetcher,
+        prefetch.open_fetcher(machine.project, machine.messages.append, environment=environment) as fetcher,
     ):
         prefetch.download_all(required_files(machine.images), fetcher, machine.show)
-    output = failure_text(caught.value.diagnostics[0]) + "".join(machine.said)
+    output = failure_text(caught.value.diagnostics[0]) + "".join(machine.messages)
     assert "index" in output
     assert CANARY not in output
     paths = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -451,7 +451,7 @@ def test_two_names_of_the_same_bytes_are_two_files_of_a_directory(machine: Gathe
     ]
 
 
-def test_what_this_machine_cannot_keep_is_no_sources_fault(machine: Gathering, tmp_path: Path) -> None:
+def test_a_local_storage_error_is_not_blamed_on_the_source(machine: Gathering, tmp_path: Path) -> None:
     machine.put(WHEEL, SOURCE, ARCHIVE)
     (tmp_path / "cache").write_text("a file")
     with pytest.raises(BuildError) as caught:

@@ -18,7 +18,7 @@ def record(images: Path, run: run_log.Run, name: str = "small") -> None:
     run_log.record_runs(images, {name: run}, images / "locks")
 
 
-def test_there_is_no_run_without_a_record(tmp_path: Path) -> None:
+def test_a_run_needs_a_record(tmp_path: Path) -> None:
     assert run_log.level(IMAGE, run_log.load_runs(tmp_path)) is Level.RENDERED
 
 

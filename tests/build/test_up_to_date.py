@@ -96,7 +96,7 @@ def test_an_image_whose_names_have_another_content_is_built(machine: Machine) ->
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"digest": "sha256:aa"}'])
-def test_a_record_that_cannot_be_read_is_none(machine: Machine, content: str) -> None:
+def test_an_unreadable_record_is_ignored(machine: Machine, content: str) -> None:
     (machine.state / "built/a.json").write_text(content)
     assert machine.recall() == ()
 

@@ -104,7 +104,7 @@ def test_a_lock_is_read_again_when_its_file_has_changed(tmp_path: Path) -> None:
     assert "vim" in names(locked(tmp_path, {**PACKAGES, "vim": {"Essential": "yes"}}).base([]))
 
 
-def test_what_is_no_package_is_told_with_its_line(tmp_path: Path) -> None:
+def test_an_invalid_package_is_reported_with_its_line(tmp_path: Path) -> None:
     lock = locked(tmp_path)
     path = tmp_path / "apt/bookworm.packages"
     path.write_text("# a comment\n\n" + path.read_text().replace("Size: 1000", "Size: many", 1))
@@ -116,7 +116,7 @@ def test_what_is_no_package_is_told_with_its_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_merge_that_was_not_finished_is_told_with_its_line(tmp_path: Path) -> None:
+def test_a_merge_that_was_not_finished_is_reported_with_its_line(tmp_path: Path) -> None:
     lock = locked(tmp_path)
     path = tmp_path / "apt/bookworm.packages"
     line, conflict = "Size: 1000\n", "<<<<<<< HEAD\nSize: 999\n=======\nSize: 1000\n>>>>>>> other\n"
@@ -143,7 +143,7 @@ def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
     assert names(lock.base([])) == BASE
 
 
-def test_a_path_that_leads_out_of_a_mirror_is_no_package(tmp_path: Path) -> None:
+def test_a_path_outside_the_mirror_is_not_a_package(tmp_path: Path) -> None:
     lock = locked(tmp_path, {"evil": {"Filename": "pool/../../evil.deb"}})
     assert "incomplete package in a lock" in mistake(lock)
 

@@ -55,7 +55,7 @@ def test_a_file_is_known_by_where_apt_found_it(tmp_path: Path) -> None:
     assert gcc.url == f"{SITE}/pool/main/g/gcc/gcc_1.0_amd64.deb"
 
 
-def test_what_is_not_locked_is_told_whole(tmp_path: Path) -> None:
+def test_all_unlocked_packages_are_reported(tmp_path: Path) -> None:
     with pytest.raises(NotLocked) as caught:
         read(tmp_path).adds(["vim", "gcc"])
     assert caught.value.asked == "gcc vim"
@@ -106,7 +106,7 @@ def test_a_package_that_stands_twice_is_refused(tmp_path: Path) -> None:
     assert "error: duplicate package `gcc` in `nvidia-cuda-12.8.1-base-abababab.packages`" in text
 
 
-def test_a_site_that_is_no_address_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_site_url_is_refused(tmp_path: Path) -> None:
     assert "incomplete package in a lock" in refused(tmp_path, LOCK.replace("http://", "$(id)"))
 
 

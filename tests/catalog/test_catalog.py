@@ -99,7 +99,7 @@ def test_a_bare_version_is_that_version_and_what_belongs_to_it(empty: Tree, writ
 
 
 @pytest.mark.parametrize("written", ["2.9rc1", "1.0+cpu", ">= x", "==2.9 ==3", "=2.9", "latest", ">2 <3"])
-def test_what_is_no_range_is_refused(written: str, empty: Tree) -> None:
+def test_an_invalid_range_is_refused(written: str, empty: Tree) -> None:
     problems = Problems()
     empty.component("part", COMPONENTS["python"])
     location = empty.catalog().components["part"].location
@@ -225,7 +225,7 @@ def test_a_lock_names_the_one_file_of_each_package(tmp_path: Path, tree: Tree) -
     assert not problems
 
 
-def test_a_lock_that_is_not_utf8_is_told_when_it_is_needed(tree: Tree) -> None:
+def test_a_lock_that_is_not_utf8_is_reported_when_it_is_needed(tree: Tree) -> None:
     tree.write("components/torch/lock.txt", b"\xff\xfe")
     tree.component("torch", 'summary: Torch\nreleases: [{version: "1", lock: lock.txt}]\n')
     [release] = tree.catalog().components["torch"].releases
@@ -252,7 +252,7 @@ def test_a_later_directory_replaces_a_component_whole(tmp_path: Path, tree: Tree
     assert components["python"].folder == tree.root / "components/python"
 
 
-def test_directories_that_are_nobodys_component_are_left_alone(tree: Tree) -> None:
+def test_directories_without_a_component_are_ignored(tree: Tree) -> None:
     tree.write("components/.hidden/x", "")
     tree.write("components/__pycache__/x.pyc", b"\xff")
     tree.write("components/README.md", "")
@@ -260,7 +260,7 @@ def test_directories_that_are_nobodys_component_are_left_alone(tree: Tree) -> No
     assert set(tree.catalog().components) == set(COMPONENTS)
 
 
-def test_what_requires_a_component_that_can_not_be_read_is_no_second_mistake(tree: Tree) -> None:
+def test_requiring_an_unreadable_component_is_not_a_second_mistake(tree: Tree) -> None:
     tree.component("python", "summary: [\n")
 
     assert tree.mistakes().count("error: ") == 1

@@ -103,18 +103,18 @@ def test_directories_outside_the_repository_are_taken_as_they_are(
 
 
 @pytest.mark.parametrize("revision", ["nope", "--all"])
-def test_a_commit_that_does_not_exist_is_told(repository: Tree, revision: str) -> None:
+def test_a_commit_that_does_not_exist_is_reported(repository: Tree, revision: str) -> None:
     assert message_of(repository, revision) == f"commit `{revision}` does not exist"
 
 
-def test_recipes_that_can_not_be_read_are_told_with_the_commit(repository: Tree) -> None:
+def test_recipes_that_can_not_be_read_are_reported_with_the_commit(repository: Tree) -> None:
     repository.write("mine/images/small.yaml", "summary: [")
     git(repository.root, "commit", "--quiet", "-am", "broken")
 
     assert message_of(repository, "HEAD") == "cannot read the recipes of `HEAD`: this is not YAML"
 
 
-def test_a_directory_without_git_is_told(tree: Tree) -> None:
+def test_a_directory_without_git_is_reported(tree: Tree) -> None:
     assert message_of(tree, "HEAD").startswith("git cannot read")
 
 
@@ -258,7 +258,7 @@ def test_programs_stay_executable(repository: Tree) -> None:
         assert [file.is_executable for file in then.recipes["small"].content.files] == [True, False]
 
 
-def test_a_lock_that_was_old_is_no_mistake(repository: Tree) -> None:
+def test_an_outdated_lock_is_not_a_mistake(repository: Tree) -> None:
     repository.write("mine/images/requirements.txt", "numpy\n")
     repository.write("mine/images/requirements.txt.lock", "# of requirements.txt sha256:1\n")
     repository.write("mine/images/small.yaml", IMAGE + "requirements: requirements.txt\n")
@@ -288,7 +288,7 @@ def test_a_project_may_lie_below_its_repository(repository: Tree) -> None:
         assert sorted(then.recipes) == ["other", "small"]
 
 
-def test_a_git_that_hangs_is_told(repository: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_git_that_hangs_is_reported(repository: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     repository.write("bin/git", "#!/bin/sh\nexec sleep 60\n").chmod(0o755)
     monkeypatch.setenv("PATH", f"{repository.root}/bin{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(git_history, "_SECONDS", 0.05)

@@ -155,7 +155,7 @@ def test_a_text_without_a_dollar_is_itself(text: str) -> None:
         ),
     ],
 )
-def test_mistakes_in_a_matrix_are_told(tree: Tree, axes: str, message: str) -> None:
+def test_mistakes_in_a_matrix_are_reported(tree: Tree, axes: str, message: str) -> None:
     with pytest.raises(RecipeError) as caught:
         matrix(tree, axes)
 
@@ -165,7 +165,7 @@ def test_mistakes_in_a_matrix_are_told(tree: Tree, axes: str, message: str) -> N
     assert all(diagnostic.location for diagnostic in caught.value.diagnostics)
 
 
-def test_a_mistake_that_all_cells_have_is_told_once(tree: Tree) -> None:
+def test_a_mistake_in_all_cells_is_reported_once(tree: Tree) -> None:
     tree.image(MATRIX + "colour: red\n")
 
     with pytest.raises(RecipeError) as caught:
@@ -176,7 +176,7 @@ def test_a_mistake_that_all_cells_have_is_told_once(tree: Tree) -> None:
     ]
 
 
-def test_an_unknown_filter_is_told(tree: Tree) -> None:
+def test_an_unknown_filter_is_reported(tree: Tree) -> None:
     tree.image(MATRIX.replace("|tag", "|tags"))
 
     assert tree.mistakes() == (
@@ -197,14 +197,14 @@ def test_a_matrix_needs_a_name(tree: Tree) -> None:
         tree.recipes()
 
 
-def test_a_name_without_a_matrix_is_told(tree: Tree) -> None:
+def test_a_name_without_a_matrix_is_reported(tree: Tree) -> None:
     tree.image("summary: x\nname: other\nbase: debian\n")
 
     with pytest.raises(RecipeError, match="only a recipe with a matrix has a `name`"):
         tree.recipes()
 
 
-def test_two_recipes_with_one_image_are_told(tree: Tree) -> None:
+def test_two_recipes_with_one_image_are_reported(tree: Tree) -> None:
     tree.image("summary: x\nname: small\nmatrix: {a: [x]}\nbase: debian\n", "other")
     tree.image("summary: x\nbase: debian\n", "small")
 

@@ -69,7 +69,7 @@ def test_the_directory_of_the_ledgers_is_that_of_the_whole_project(empty: Tree, 
     assert project.images_folder(empty.root / "src") == project.find(empty.root / "src", {}).images
 
 
-def test_a_project_file_that_is_no_text_is_told_where_ledgers_are_looked_for(empty: Tree) -> None:
+def test_a_project_file_that_is_not_text_is_reported_when_ledgers_are_looked_for(empty: Tree) -> None:
     (empty.root / "pyproject.toml").write_bytes(b"\xff")
 
     with pytest.raises(RecipeError):
@@ -125,7 +125,7 @@ def test_a_port_from_the_environment_is_checked(text: str, empty: Tree) -> None:
     )
 
 
-def test_an_empty_variable_is_none(empty: Tree) -> None:
+def test_an_empty_variable_counts_as_unset(empty: Tree) -> None:
     settings = project.find(empty.root, {"BAKEHOUSE_REGISTRY_PORT": "", "BAKEHOUSE_CA": ""})
 
     assert (settings.registry_port, settings.ca) == (5050, None)
@@ -141,7 +141,7 @@ def test_an_empty_variable_is_none(empty: Tree) -> None:
         (b"", ""),
     ],
 )
-def test_a_file_that_can_not_be_read_is_no_traceback(content: bytes, message: str, empty: Tree) -> None:
+def test_an_unreadable_file_causes_no_traceback(content: bytes, message: str, empty: Tree) -> None:
     empty.write("pyproject.toml", content)
     if message:
         with pytest.raises(RecipeError, match=message):
@@ -150,7 +150,7 @@ def test_a_file_that_can_not_be_read_is_no_traceback(content: bytes, message: st
         assert project.find(empty.root, {}).root == HOME
 
 
-def test_a_mistake_in_an_inline_table_is_told_without_its_line(empty: Tree) -> None:
+def test_a_mistake_in_an_inline_table_is_reported_without_its_line(empty: Tree) -> None:
     empty.write("pyproject.toml", "[tool]\nbakehouse = {regoin = 'x'}\n")
     with pytest.raises(RecipeError, match=r"unknown key `regoin` in \[tool\.bakehouse\]"):
         project.find(empty.root, {})
@@ -191,14 +191,14 @@ def test_own_recipes_lie_over_the_catalogue_that_bakehouse_brings(own: Tree) -> 
     assert {"ours", "pytorch", "sshd"} <= catalog.components.keys()
 
 
-def test_a_team_s_ledger_lies_in_s3(empty: Tree) -> None:
+def test_a_team_s_ledger_is_in_s3(empty: Tree) -> None:
     empty.write("pyproject.toml", '[tool.bakehouse]\nledger = "s3://our-bucket/team/releases"\n')
 
     assert project.find(empty.root, {}).ledger == "s3://our-bucket/team/releases"
 
 
 @pytest.mark.parametrize("address", ["our-bucket", "s3://", "s3://B", "https://our-bucket.s3.amazonaws.com"])
-def test_what_is_no_address_in_s3_is_refused(empty: Tree, address: str) -> None:
+def test_an_invalid_s3_url_is_refused(empty: Tree, address: str) -> None:
     empty.write("pyproject.toml", f'[tool.bakehouse]\nledger = "{address}"\n')
 
     with pytest.raises(RecipeError) as caught:

@@ -80,7 +80,7 @@ def test_own_files_keep_their_bytes_and_mode(tree: Tree) -> None:
     ]
 
 
-def test_training_code_lies_where_sagemaker_looks(tree: Tree) -> None:
+def test_training_code_is_where_sagemaker_looks(tree: Tree) -> None:
     tree.write("images/src/train.py", "pass\n")
     tree.write("images/src/lib/model.py", "pass\n")
     own = content(tree, "code: {directory: src, entry_point: lib/model.py}\n")
@@ -183,7 +183,7 @@ def test_an_unclear_target_is_refused_unless_it_is_a_directory(tree: Tree, targe
 @pytest.mark.parametrize(
     "entry_point", ["/opt/train.py", "../train.py", "a/../../train.py", "a b.py", "$(id).py", "."]
 )
-def test_an_entry_point_lies_below_its_directory(tree: Tree, entry_point: str) -> None:
+def test_an_entry_point_is_below_its_directory(tree: Tree, entry_point: str) -> None:
     tree.write("images/src/train.py", "")
     text = f'code: {{directory: src, entry_point: "{entry_point}"}}\n'
 
@@ -232,7 +232,7 @@ def test_a_required_check_that_there_is_not_is_refused(tree: Tree) -> None:
     assert refusal(tree, "required: [nccl]\n") == "unknown smoke check `nccl`"
 
 
-def test_what_is_required_is_no_part_of_the_key(tree: Tree) -> None:
+def test_required_checks_are_not_part_of_the_key(tree: Tree) -> None:
     tree.image(HEAD)
     key = tree.one().key
     tree.image(HEAD + "required: [gpu]\n")

@@ -130,7 +130,7 @@ def test_the_account_is_that_of_the_role(empty: Tree) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_at_its_place(
+def test_a_mistake_is_reported_with_its_location(
     lines: str, position: tuple[int, int], message: str, hint: str, empty: Tree
 ) -> None:
     start = '[tool.bakehouse.registries.team]\naccount = "123456789012"\nregions = ["eu-west-1"]\n'

@@ -54,7 +54,7 @@ def test_what_a_gpu_may_load_goes_on_no_evidence_from_cpus(torch: Tree) -> None:
     assert finished(torch, GPU) == finished(torch, GPU + "trim: safe\n") == expected
 
 
-def test_a_part_for_cpus_goes_without_what_was_missed_on_none(torch: Tree) -> None:
+def test_cpu_components_drop_files_that_no_cpu_needed(torch: Tree) -> None:
     expected = (
         "RUN finish-layer torch opt/torch/include 'opt/torch/lib/libspare*.so' opt/torch/lib/libother.so "
         "opt/torch/test"
@@ -96,7 +96,7 @@ def test_a_variant_can_take_back_what_the_component_says(torch: Tree) -> None:
     assert finished(torch, GPU) == "RUN finish-layer torch opt/torch/test '!opt/torch/lib/libdevice.a'"
 
 
-def test_no_part_for_gpus_goes_without_libraries_or_cuda_headers_by_itself() -> None:
+def test_gpu_components_keep_libraries_and_cuda_headers_by_default() -> None:
     specs = [
         variant.spec
         for component in load_catalog([HOME / "recipes"]).components.values()
@@ -166,7 +166,7 @@ def test_a_layer_has_what_is_not_dropped_and_the_static_libraries_that_are_kept(
     assert paths == [*left, "usr/share/bakehouse/torch"]
 
 
-def test_evidence_is_from_cpus_where_nobody_says_more() -> None:
+def test_evidence_is_from_cpus_by_default() -> None:
     assert not trim_choices([Trim("headers", ("a",))], None, gpu=True)[0].is_taken
 
 

@@ -24,7 +24,7 @@ def excerpt(location: Location, label: str = "") -> list[str]:
     return [line.partition(" | ")[2] for line in lines[3:5]]
 
 
-def test_the_five_parts_stand_in_their_order() -> None:
+def test_the_five_parts_are_in_order() -> None:
     diagnostic = Diagnostic(
         "no versions satisfy image `train`",
         at("  cuda: 12.4", 9, 4),
@@ -88,9 +88,7 @@ error: wrong
     )
 
 
-def test_paths_are_told_relative_to_the_current_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_paths_are_relative_to_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     inside, elsewhere = Location(tmp_path / "a.yaml", 1, 2), Location(Path("/elsewhere/b.yaml"), 1, 2)
 
@@ -235,7 +233,7 @@ def test_an_annotation_can_not_be_left() -> None:
     )
 
 
-def test_a_warning_is_told_as_a_failure_is() -> None:
+def test_a_warning_has_the_format_of_a_failure() -> None:
     stream = io.StringIO()
     write_warnings([Diagnostic("it is slow", hint="take another")], stream)
     assert stream.getvalue() == "warning: it is slow\n\nhint: take another\n\n"

@@ -152,7 +152,7 @@ def test_a_disk_that_is_nearly_full() -> None:
     )
 
 
-def test_tools_that_are_not_installed() -> None:
+def test_missing_tools() -> None:
     assert doctor.tool_findings(("docker-registry",)) == (
         Finding(
             "mmdebstrap",

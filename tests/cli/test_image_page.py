@@ -104,7 +104,7 @@ def test_a_stale_page_is_found_and_the_page_of_a_removed_image_goes(workspace: W
     assert not path.exists()
 
 
-def test_a_readme_of_the_user_is_left_alone(workspace: Workspace) -> None:
+def test_a_readme_of_the_user_is_kept(workspace: Workspace) -> None:
     path = workspace.project.images / "gone/README.md"
     write_whole(path, "# Mine\n")
     render_images(workspace, Plan(()), lambda _: None, ("gone",))

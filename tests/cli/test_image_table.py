@@ -45,7 +45,7 @@ def write(workspace: Workspace, table: str) -> Path:
     return path
 
 
-def test_an_image_is_told_with_its_family_versions_and_how_far_it_was_run(workspace: Workspace) -> None:
+def test_an_image_is_listed_with_family_versions_and_run_level(workspace: Workspace) -> None:
     row = next(entry for entry in rows(workspace) if entry.recipe.name == "small-py311")
 
     assert image_table.as_object(row) == {
@@ -109,7 +109,7 @@ def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
     image_docs.check_table(workspace)
 
 
-def test_a_file_of_the_users_that_has_the_tables_name_is_left_alone(workspace: Workspace) -> None:
+def test_a_file_of_the_user_with_the_name_of_the_table_is_kept(workspace: Workspace) -> None:
     path = write(workspace, "# Our photographs\n")
 
     assert not image_docs.write_table(workspace)
@@ -150,7 +150,7 @@ def test_a_run_on_this_machine_makes_no_table_stale_and_is_taken_over_by_the_nex
     assert run_log.load_runs(project.images)["small"].key == image.key
 
 
-def test_a_run_before_the_last_change_is_told_as_that(workspace: Workspace) -> None:
+def test_a_run_before_the_last_change_is_marked(workspace: Workspace) -> None:
     project = workspace.project
     old = run_log.Run(Level.REHEARSED, "0" * 64, "2026-11-20", ("torch",))
     run_log.record_runs(project.state, {"small": old}, project.state / "locks")

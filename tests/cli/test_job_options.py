@@ -58,7 +58,7 @@ def test_a_distribution_is_json_or_a_file_that_holds_it(tmp_path: Path) -> None:
     assert job_options.distribution("") == {}
 
 
-def test_code_lies_in_a_directory_or_in_the_image(tmp_path: Path) -> None:
+def test_code_is_in_a_directory_or_in_the_image(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
 
     assert job_options.code(str(tmp_path), "train.py") == tmp_path
@@ -73,7 +73,7 @@ def test_a_command_is_parted_as_a_shell_parts_it() -> None:
     assert job_options.command("python -c 'import sys'", "") == ("python", "-c", "import sys")
 
 
-def test_the_sdk_lies_in_a_directory_or_in_a_virtual_environment(tmp_path: Path) -> None:
+def test_the_sdk_is_in_a_directory_or_in_a_virtual_environment(tmp_path: Path) -> None:
     packages = tmp_path / "venv/lib/python3.11/site-packages"
     (packages / "sagemaker").mkdir(parents=True)
 
@@ -215,7 +215,7 @@ def test_sizes(text: str, size: int | None) -> None:
         ),
     ],
 )
-def test_what_makes_no_job_is_told(call: object, message: str, hint: str) -> None:
+def test_invalid_job_options_are_reported(call: object, message: str, hint: str) -> None:
     assert callable(call)
     with pytest.raises(UsageError) as caught:
         call()

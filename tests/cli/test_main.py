@@ -197,7 +197,7 @@ def test_a_process_ends_as_its_task_does() -> None:
     assert result.stderr == "error: unknown task `biuld`\n\nhint: did you mean `build`?\n"
 
 
-def test_what_this_machine_does_not_allow_is_told_without_a_traceback(
+def test_errors_of_the_machine_are_reported_without_a_traceback(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "state").write_text("a file")
@@ -280,7 +280,7 @@ def test_a_users_project_is_up_to_date_once_its_own_image_is_rendered(tmp_path: 
     assert (result.returncode, result.stdout) == (0, "17 files of 1 image are up to date\n")
 
 
-def test_a_project_that_keeps_no_image_is_told_how_it_would(tmp_path: Path) -> None:
+def test_a_project_without_rendered_images_gets_a_hint(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
 
     result = bake("render", cwd=tmp_path)
@@ -292,7 +292,7 @@ def test_a_project_that_keeps_no_image_is_told_how_it_would(tmp_path: Path) -> N
     )
 
 
-def test_a_stale_rendering_is_told_with_a_diff(tmp_path: Path) -> None:
+def test_an_outdated_rendering_is_reported_with_a_diff(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
     assert bake("render", "mpi-cpu", cwd=tmp_path).returncode == 0
     dockerfile = tmp_path / "images" / "mpi-cpu" / "Dockerfile"
@@ -355,7 +355,7 @@ def test_a_candidate_is_printed_as_it_was_asked_for(in_two_regions: Path) -> Non
     assert nowhere.stderr.startswith("error: no candidate of `mpi-cpu` fits\n")
 
 
-def test_releases_of_nothing_are_told(in_two_regions: Path) -> None:
+def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
     result = bake("releases", "mpi-cup", "--verify", cwd=in_two_regions)
     message = "no release and no candidate of `mpi-cup` was published"
     assert (result.returncode, result.stdout) == (64, "")

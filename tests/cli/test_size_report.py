@@ -37,5 +37,5 @@ def test_layers_that_a_release_has_not_are_those_of_their_parts() -> None:
     "layers",
     [{"now": ("sha256:a", "sha256:b")}, {"released": ("sha256:a",)}, {"now": (), "released": ("sha256:a",)}],
 )
-def test_of_images_that_the_engine_does_not_hold_nothing_is_said(layers: dict[str, tuple[str, ...]]) -> None:
+def test_images_missing_from_the_engine_are_not_reported(layers: dict[str, tuple[str, ...]]) -> None:
     assert _new_layers(Engine(**layers), replace(SMALL, digest="now"), RECORD) is None

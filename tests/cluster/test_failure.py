@@ -120,7 +120,7 @@ def test_the_log_is_shown_up_to_the_cause() -> None:
     assert cause.lines[-1] == "ValueError: no such thing"
 
 
-def test_an_exception_that_was_survived_is_no_cause() -> None:
+def test_a_handled_exception_is_not_the_cause() -> None:
     survived = "Traceback (most recent call last):\n  File x\nValueError: survived\n"
 
     assert find_cause(survived + "step\n" * 300, LogContext("algo-1", HOSTS)) is None

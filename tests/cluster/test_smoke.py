@@ -134,7 +134,7 @@ def test_an_interrupted_run_removes_its_containers(tmp_path: Path) -> None:
     assert smoke_report.load(tmp_path, DIGEST) is None
 
 
-def test_a_report_in_which_nothing_was_tested_is_no_pass() -> None:
+def test_a_report_without_tests_is_not_a_pass() -> None:
     assert not SmokeReport("mpi-cpu", DIGEST, "mpi", ()).passed
 
 

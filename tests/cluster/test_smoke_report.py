@@ -229,7 +229,7 @@ def test_a_report_of_another_image_is_not_attached(tmp_path: Path, report: Smoke
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", "[" * 100_000, '{"checks": 3}', "null"], ids=["", "[]", "{}", "[[", "3", "null"]
 )
-def test_what_is_no_report_is_not_attached(tmp_path: Path, text: str) -> None:
+def test_an_invalid_report_is_not_attached(tmp_path: Path, text: str) -> None:
     path = tmp_path / "seen.json"
     path.write_text(text)
 

@@ -86,7 +86,7 @@ def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
     )
 
 
-def test_the_word_error_in_a_log_is_no_failure() -> None:
+def test_the_word_error_in_a_log_is_not_a_failure() -> None:
     result = judge(ended(0, 0, events=notes(JOB), log="DistNetworkError: Error at exit\nTraceback\n"))
 
     assert result.outcome is Outcome.PASSED
@@ -135,7 +135,7 @@ def test_a_rank_that_raised_is_shown_even_when_the_others_then_hung() -> None:
     assert (result.failed_rank, result.reason) == ("algo-2 rank 2", "ValueError: boom")
 
 
-def test_exit_0_is_no_pass_while_a_rank_did_not_finish() -> None:
+def test_exit_0_is_not_a_pass_if_a_rank_did_not_finish() -> None:
     events = tuple(note for note in notes(JOB) if note.rank != 1)
 
     assert judge(ended(0, 0, events=events)).reason == "exit 0, but rank 1 did not finish"
@@ -227,7 +227,7 @@ def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> 
     )
 
 
-def test_components_that_are_not_what_was_declared_fail(tmp_path: Path) -> None:
+def test_components_that_differ_from_their_declaration_fail(tmp_path: Path) -> None:
     probes = ProbeResults(
         (
             VersionResult("a", "1.0", "1.1", source="a/smoke.py"),

@@ -114,7 +114,7 @@ def test_a_configuration_without_debian(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not has_apt(), reason="needs apt-get")
-def test_an_installation_that_fails_shows_what_apt_said(tmp_path: Path) -> None:
+def test_a_failed_installation_shows_the_output_of_apt(tmp_path: Path) -> None:
     machine = Apt(tmp_path / "log", tmp_path, ("-o", "Dir::State::lists=/dev/null/none", "--simulate"))
 
     with pytest.raises(EngineError) as caught:

@@ -171,7 +171,7 @@ def test_what_a_parallel_build_disturbs_is_worth_a_retry(reason: str, message: s
 
 
 @pytest.mark.parametrize("line", ["no space left on device", "snapshot x does not exist: not found"])
-def test_what_every_image_would_meet_is_no_failure_of_some(line: str) -> None:
+def test_a_failure_of_the_engine_is_not_a_failure_of_single_images(line: str) -> None:
     failure = Failure(("a", "b"), (step(line),), {}, "", frozenset())
     error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
     assert not isinstance(error, ImagesFailed)
@@ -266,7 +266,7 @@ hint: check the name and that the registry is reachable; run `docker login` if i
     )
 
 
-def test_a_dockerfile_that_is_none() -> None:
+def test_an_invalid_dockerfile() -> None:
     path = Path("images/b/Dockerfile")
     path.write_text(DOCKERFILE.replace("RUN make", "RUNN make"))
     problem = "dockerfile parse error on line 6: unknown instruction: RUNN (did you mean RUN?)"

@@ -78,7 +78,7 @@ class Removal:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int, explanation: str, times: int) -> None:
         self.refusal = docker.errors.APIError("refused", Answer(status), explanation)  # type: ignore[arg-type]
-        self.left, self.asked, self.clock = times, 0, 0.0
+        self.left, self.queries, self.clock = times, 0, 0.0
         monkeypatch.setattr("bakehouse.engine.docker_container.time.sleep", self.pass_)
         monkeypatch.setattr("bakehouse.engine.docker_container.time.monotonic", lambda: self.clock)
 
@@ -86,7 +86,7 @@ class Removal:
         self.clock += seconds
 
     def __call__(self) -> None:
-        self.asked += 1
+        self.queries += 1
         if self.left:
             self.left -= 1
             raise self.refusal
@@ -105,7 +105,7 @@ REMOVED_BY_ANOTHER = 409, "removal of container 12 is already in progress"
 def test_what_another_removes_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     removal = Removal(monkeypatch, *REMOVED_BY_ANOTHER, 100)
     remove_until_gone(removal)
-    assert removal.asked == 101
+    assert removal.queries == 101
 
 
 def test_what_another_does_not_get_removed_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,4 +122,4 @@ def test_a_removal_that_fails_is_tried_five_times(
     removal = Removal(monkeypatch, *refusal, 1_000_000)
     with pytest.raises(docker.errors.APIError):
         remove_until_gone(removal)
-    assert removal.asked == 5
+    assert removal.queries == 5

@@ -25,7 +25,7 @@ def refused(explanation: str) -> docker.errors.APIError:
         ),
     ],
 )
-def test_gpus_that_are_not_there(explanation: str, hint: str) -> None:
+def test_missing_gpus(explanation: str, hint: str) -> None:
     with pytest.raises(EngineError) as caught, translate_errors("start a container"):
         raise refused(explanation)
 

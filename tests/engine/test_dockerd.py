@@ -85,7 +85,7 @@ def test_the_owners_configuration_is_kept() -> None:
     }
 
 
-def test_what_the_command_line_says_is_not_said_twice() -> None:
+def test_options_of_the_command_line_are_not_repeated() -> None:
     owner = {
         "hosts": ["tcp://0.0.0.0:2375"],
         "pidfile": "/p",

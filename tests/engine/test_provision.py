@@ -202,14 +202,14 @@ class Running:
     """Machine with a running engine, replaced by a program of that name."""
 
     def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.place = DaemonPaths(
+        self.paths = DaemonPaths(
             state=directory, socket=directory / "docker.sock", pidfile=directory / "docker.pid"
         )
         self.fixed: list[str] = []
         self.done: list[str] = []
-        self.said: list[str] = []
-        self.say = self.said.append
-        daemon = dataclasses.replace(ENGINE, endpoint=self.place.endpoint)
+        self.messages: list[str] = []
+        self.report = self.messages.append
+        daemon = dataclasses.replace(ENGINE, endpoint=self.paths.endpoint)
         monkeypatch.setattr("bakehouse.engine.daemon_info.probe", lambda: daemon)
         monkeypatch.setattr(
             "bakehouse.engine.dockerd.fix_address", lambda bridge, report: self.fixed.append(bridge)
@@ -221,9 +221,9 @@ class Running:
     def dockerd(self, configuration: Path) -> Iterator[None]:
         command = [str(self._program), "--config-file", str(configuration)]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-            self.place.pidfile.write_text(f"{process.pid}\n")
+            self.paths.pidfile.write_text(f"{process.pid}\n")
             # For a moment after its start it still bears our name.
-            while dockerd.process_of(self.place.pidfile, "dockerd") is None:
+            while dockerd.process_of(self.paths.pidfile, "dockerd") is None:
                 assert process.poll() is None
             yield
             process.kill()
@@ -235,20 +235,20 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Running:
 
 
 def test_the_bridge_of_our_running_engine_is_given_an_address(running: Running) -> None:
-    with running.dockerd(running.place.configuration):
-        assert provision.ensure(lambda _: False, print, running.place).interface == "br0"
+    with running.dockerd(running.paths.configuration):
+        assert provision.ensure(lambda _: False, print, running.paths).interface == "br0"
     assert running.fixed == ["br0"]
 
 
 def test_the_bridge_of_another_users_engine_is_left(running: Running, tmp_path: Path) -> None:
     with running.dockerd(tmp_path / "theirs.json"):
-        provision.ensure(lambda _: False, print, running.place)
+        provision.ensure(lambda _: False, print, running.paths)
     assert running.fixed == []
 
 
 def test_another_engine_that_docker_reaches_is_not_ours(running: Running) -> None:
-    with running.dockerd(running.place.configuration):
-        provision.ensure(lambda _: False, print, dataclasses.replace(running.place, socket=Path("/other")))
+    with running.dockerd(running.paths.configuration):
+        provision.ensure(lambda _: False, print, dataclasses.replace(running.paths, socket=Path("/other")))
     assert running.fixed == []
 
 
@@ -263,26 +263,26 @@ def our_engine(running: Running, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ru
     monkeypatch.setattr(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, "", "")
     )
-    with running.dockerd(running.place.configuration):
+    with running.dockerd(running.paths.configuration):
         yield running
 
 
 def test_an_idle_engine_is_restarted(our_engine: Running) -> None:
-    assert provision.restart(our_engine.say, our_engine.place)
+    assert provision.restart(our_engine.report, our_engine.paths)
     assert our_engine.done == ["stopped", "started"]
 
 
 def test_who_builds_with_an_engine_is_waited_for_before_it_is_restarted(our_engine: Running) -> None:
     with contextlib.ExitStack() as building:
-        building.enter_context(usage_lock.engine_in_use(paths=our_engine.place))
+        building.enter_context(usage_lock.engine_in_use(paths=our_engine.paths))
 
         def say(line: str) -> None:
-            our_engine.say(line)
+            our_engine.report(line)
             building.close()
             our_engine.done.append("built")
 
-        assert provision.restart(say, our_engine.place)
-    assert our_engine.said == ["waiting to restart the engine: it is in use (a build or a push)"]
+        assert provision.restart(say, our_engine.paths)
+    assert our_engine.messages == ["waiting to restart the engine: it is in use (a build or a push)"]
     assert our_engine.done == ["built", "stopped", "started"]
 
 
@@ -293,21 +293,21 @@ def test_containers_are_waited_for_before_an_engine_is_restarted(
     monkeypatch.setattr(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, running.pop(0), "")
     )
-    assert provision.restart(our_engine.say, our_engine.place)
-    assert our_engine.said == ["waiting to restart the engine: it is in use (containers: one, two)"]
+    assert provision.restart(our_engine.report, our_engine.paths)
+    assert our_engine.messages == ["waiting to restart the engine: it is in use (containers: one, two)"]
     assert our_engine.done == ["stopped", "started"]
 
 
 @pytest.mark.parametrize("owner", ["", "registry"])
-def test_a_container_that_is_no_jobs_is_not_waited_for(
+def test_only_containers_of_jobs_are_waited_for(
     our_engine: Running, monkeypatch: pytest.MonkeyPatch, owner: str
 ) -> None:
     running = ["mine\njob\n", f"mine\t{owner}\njob\ta-1\n"]
     monkeypatch.setattr(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, running.pop(0), "")
     )
-    assert not provision.restart(our_engine.say, our_engine.place)
-    assert our_engine.said == ["the engine was not restarted: containers of no job are running (mine)"]
+    assert not provision.restart(our_engine.report, our_engine.paths)
+    assert our_engine.messages == ["the engine was not restarted: containers of no job are running (mine)"]
     assert our_engine.done == []
 
 
@@ -318,20 +318,20 @@ def test_who_waits_for_containers_lets_others_build(
     held: list[bool] = []
 
     def say(line: str) -> None:
-        with usage_lock.exclusive_engine(our_engine.place) as is_alone:
+        with usage_lock.exclusive_engine(our_engine.paths) as is_alone:
             held.append(not is_alone)
 
     monkeypatch.setattr(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, "one\ta-1\n", "")
     )
-    provision.restart(say, our_engine.place, 0.0)
+    provision.restart(say, our_engine.paths, 0.0)
     assert held == [False]
 
 
 def test_an_engine_that_is_always_in_use_is_given_up(our_engine: Running) -> None:
-    with usage_lock.engine_in_use(paths=our_engine.place):
-        assert not provision.restart(our_engine.say, our_engine.place, 0.0)
-    assert our_engine.said == [
+    with usage_lock.engine_in_use(paths=our_engine.paths):
+        assert not provision.restart(our_engine.report, our_engine.paths, 0.0)
+    assert our_engine.messages == [
         "the engine was not restarted: still in use after 0 s (a build or a push)",
     ]
     assert our_engine.done == []
@@ -342,10 +342,12 @@ def test_an_engine_that_another_has_restarted_meanwhile_is_not_restarted_again(
 ) -> None:
     processes = iter([1, 2])
     monkeypatch.setattr("bakehouse.engine.dockerd.process_of", lambda *_: next(processes))
-    assert provision.restart(our_engine.say, our_engine.place)
+    assert provision.restart(our_engine.report, our_engine.paths)
     assert our_engine.done == []
 
 
 def test_what_another_started_is_not_restarted(our_engine: Running) -> None:
-    assert not provision.restart(our_engine.say, dataclasses.replace(our_engine.place, socket=Path("/other")))
+    assert not provision.restart(
+        our_engine.report, dataclasses.replace(our_engine.paths, socket=Path("/other"))
+    )
     assert our_engine.done == []

@@ -53,7 +53,7 @@ def test_a_place_that_is_down_is_left_twice_as_long_each_time(clock: Clock) -> N
     assert not sources.refusal("there", 100.0)
 
 
-def test_what_is_known_of_a_place_is_told_when_patience_is_over(clock: Clock) -> None:
+def test_the_last_error_of_a_source_is_reported_after_the_idle_time_out(clock: Clock) -> None:
     sources = SourceBackoff(25.0)
     sources.leave("there", "no connection")
     clock.now = 140.0

@@ -29,11 +29,11 @@ class Fetching:
     """A machine with mirrors, and a store that fetchers of several runs share."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.said = directory, list[str]()
+        self.directory, self.messages = directory, list[str]()
 
     def run(self, *mirrors: str, patience: float = bounds.IDLE_SECONDS) -> Fetcher:
         machine = DownloadConfig(mirrors, PipConfig(no_index=True), None, {"HOME": str(self.directory)})
-        store = FileCache(self.directory / "store", self.said.append)
+        store = FileCache(self.directory / "store", self.messages.append)
         local = LocalMirrors(machine.folders, HashCache(self.directory / "hashes.json"))
         return Fetcher(store, local, offers=machine.offers, here=machine.here, patience=patience)
 
@@ -61,12 +61,12 @@ def test_a_file_is_placed_as_a_mirror_has_it(machine: Fetching, servers: list[Fi
     assert path.read_bytes() == CONTENT
 
 
-def test_what_is_in_the_store_is_asked_of_nobody(machine: Fetching, servers: list[FileServer]) -> None:
+def test_stored_files_need_no_request(machine: Fetching, servers: list[FileServer]) -> None:
     file = servers[0].put(CONTENT)
     for _ in range(2):
         with machine.run(servers[0].url) as fetcher:
             fetcher.get(file)
-    assert len(servers[0].asked) == 1
+    assert len(servers[0].requests) == 1
 
 
 def test_a_connection_that_is_cut_goes_on_where_it_ended(
@@ -77,7 +77,7 @@ def test_a_connection_that_is_cut_goes_on_where_it_ended(
     with machine.run(servers[0].url) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
     assert servers[0].ranges() == ["", "bytes=200000-", "bytes=300000-"]
-    assert servers[0].asked[1][1]["If-Range"] == '"one"'
+    assert servers[0].requests[1][1]["If-Range"] == '"one"'
 
 
 def test_a_later_run_goes_on_where_an_earlier_one_ended(machine: Fetching, servers: list[FileServer]) -> None:
@@ -85,7 +85,7 @@ def test_a_later_run_goes_on_where_an_earlier_one_ended(machine: Fetching, serve
     servers[0].cuts = [100_000] + [0] * 10
     with machine.run(servers[0].url) as fetcher, pytest.raises(MissingError):
         fetcher.get(file)
-    servers[0].asked.clear()
+    servers[0].requests.clear()
     servers[0].cuts = []
     with machine.run(servers[0].url) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
@@ -99,7 +99,7 @@ def test_another_source_goes_on_with_what_one_has_begun(machine: Fetching, serve
     with machine.run(servers[0].url, servers[1].url) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
     assert servers[1].ranges() == ["bytes=100000-"]
-    assert "If-Range" not in servers[1].asked[0][1]
+    assert "If-Range" not in servers[1].requests[0][1]
 
 
 def test_a_file_that_has_changed_at_its_source_is_fetched_anew(
@@ -115,7 +115,7 @@ def test_a_file_that_has_changed_at_its_source_is_fetched_anew(
 
 
 @pytest.mark.parametrize("lie", [CONTENT[:-1] + b"!", CONTENT[:-1], CONTENT + b"!", b"<html>log in</html>"])
-def test_a_mirror_that_lies_is_told_and_the_next_is_asked(
+def test_a_mirror_with_other_bytes_is_reported_and_the_next_one_asked(
     machine: Fetching, servers: list[FileServer], lie: bytes
 ) -> None:
     file = servers[0].put(CONTENT)
@@ -144,7 +144,7 @@ def test_bytes_of_a_liar_that_were_left_do_not_spoil_an_honest_source(
     assert servers[1].ranges() == ["bytes=100000-", ""]
 
 
-def test_a_file_whose_size_nobody_knows(machine: Fetching, servers: list[FileServer]) -> None:
+def test_a_file_of_unknown_size(machine: Fetching, servers: list[FileServer]) -> None:
     file = required_file(CONTENT, "part-1.0.tar.gz", known=False)
     servers[0].put(b"other", path=f"/{file.sha256}/part-1.0.tar.gz")
     servers[1].put(CONTENT)
@@ -159,7 +159,7 @@ def test_a_source_that_fails_once_is_asked_again(machine: Fetching, servers: lis
         assert fetcher.get(file).read_bytes() == CONTENT
 
 
-def test_each_source_is_told_with_what_it_said(machine: Fetching, servers: list[FileServer]) -> None:
+def test_each_source_is_reported_with_its_answer(machine: Fetching, servers: list[FileServer]) -> None:
     file = servers[0].put(CONTENT)
     servers[0].statuses = [403, 403]
     with (
@@ -186,7 +186,7 @@ def test_a_source_that_is_down_is_not_asked_for_every_file(
     with machine.run(servers[0].url, servers[1].url) as fetcher:
         for file in files:
             fetcher.get(file)
-    assert len(servers[0].asked) == 2
+    assert len(servers[0].requests) == 2
 
 
 def test_a_silent_source_is_left(
@@ -212,7 +212,7 @@ def test_no_source_is_asked_once_patience_is_over(
     ):
         fetcher.get(file)
     assert reasons(caught)[-1] == "not tried: no time left"
-    assert servers[1].asked == []
+    assert servers[1].requests == []
 
 
 def test_a_source_that_trickles_is_left_for_the_next(
@@ -224,10 +224,10 @@ def test_a_source_that_trickles_is_left_for_the_next(
     file = servers[1].put(CONTENT)
     with machine.run(servers[0].url, servers[1].url) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
-    assert len(servers[0].asked) == 1
+    assert len(servers[0].requests) == 1
 
 
-def test_a_source_that_trickles_is_told_where_there_is_no_other(
+def test_a_very_slow_source_is_reported_if_it_is_the_only_one(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bounds, "_SLOW_SECONDS", 0.3)
@@ -239,7 +239,7 @@ def test_a_source_that_trickles_is_told_where_there_is_no_other(
     assert re.fullmatch(r"gave \d+ bytes in [\d.]+ s: too slow", reason)
 
 
-def test_many_files_that_can_not_be_had_take_as_long_as_one(
+def test_many_unavailable_files_take_as_long_as_one(
     machine: Fetching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(downloader, "AT_ONCE", 1)
@@ -291,7 +291,7 @@ def test_sources_that_answer_are_all_asked_however_long_that_takes(
     } == {(("mirror", "does not have the file"),)}
 
 
-def test_a_damaged_file_is_dropped_told_and_fetched_again(
+def test_a_damaged_file_is_removed_reported_and_fetched_again(
     machine: Fetching, servers: list[FileServer]
 ) -> None:
     file = servers[0].put(CONTENT)
@@ -300,10 +300,10 @@ def test_a_damaged_file_is_dropped_told_and_fetched_again(
     path.write_bytes(b"damaged")
     with machine.run(servers[0].url) as fetcher:
         assert fetcher.get(file).read_bytes() == CONTENT
-    assert machine.said == [f"{path} is damaged; removed"]
+    assert machine.messages == [f"{path} is damaged; removed"]
 
 
-def test_a_file_of_a_mirrors_directory_is_used_where_it_lies(
+def test_a_file_of_a_mirror_directory_is_used_in_place(
     machine: Fetching, servers: list[FileServer], tmp_path: Path
 ) -> None:
     file = required_file(CONTENT, "part-1.0.tar.gz")
@@ -311,7 +311,7 @@ def test_a_file_of_a_mirrors_directory_is_used_where_it_lies(
     (tmp_path / "mirror/part-1.0.tar.gz").write_bytes(CONTENT)
     with machine.run(str(tmp_path / "mirror"), servers[0].url) as fetcher:
         assert fetcher.get(file) == tmp_path / "mirror/part-1.0.tar.gz"
-    assert servers[0].asked == []
+    assert servers[0].requests == []
     assert not (tmp_path / "store" / str(file.sha256)).exists()
 
 
@@ -392,7 +392,7 @@ def test_two_processes_at_once_fetch_a_file_once(machine: Fetching, servers: lis
     paths = {process.communicate()[0].strip() for process in processes}
     assert len(paths) == 1
     assert Path(paths.pop()).read_bytes() == CONTENT
-    assert len(servers[0].asked) == 1
+    assert len(servers[0].requests) == 1
 
 
 def test_an_interrupt_leaves_only_what_the_next_run_goes_on_with(

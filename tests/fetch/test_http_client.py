@@ -74,8 +74,8 @@ def test_a_login_does_not_follow_to_another_server(server: FileServer, tmp_path:
         other.files["/there"] = b"moved"
         server.redirects["/file"] = other.url.replace("127.0.0.1", "localhost") + "/there"
         assert read(web(tmp_path), with_login(server.url, f"user:{CANARY}") + "/file") == b"moved"
-    assert "Authorization" in server.asked[0][1]
-    assert "Authorization" not in other.asked[0][1]
+    assert "Authorization" in server.requests[0][1]
+    assert "Authorization" not in other.requests[0][1]
 
 
 def test_a_login_holds_for_another_place_on_the_same_server(server: FileServer, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_redirects_without_an_end(server: FileServer, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "address", [f"http://u:{CANARY}/x@a.example/f", "http:///f", "http://[f", "file:///f"]
 )
-def test_what_is_no_address_of_a_server_tells_no_login(tmp_path: Path, address: str) -> None:
+def test_an_invalid_server_url_shows_no_login(tmp_path: Path, address: str) -> None:
     assert refusal(web(tmp_path), address) == "its URL is invalid"
     assert CANARY not in redacted(address)
 
@@ -185,11 +185,11 @@ def test_a_proxy_with_credentials(server: FileServer, tmp_path: Path) -> None:
         address = with_login(proxy.url, proxy.login)
         client = web(tmp_path, proxies=Proxies({"http": address}))
         assert read(client, server.url + "/file") == b"content"
-        assert proxy.asked[0][1]["Proxy-Authorization"] == basic(proxy.login)
-        assert "Proxy-Authorization" not in server.asked[0][1]
+        assert proxy.requests[0][1]["Proxy-Authorization"] == basic(proxy.login)
+        assert "Proxy-Authorization" not in server.requests[0][1]
 
 
-def test_a_proxy_that_refuses_is_told_without_its_login(server: FileServer, tmp_path: Path) -> None:
+def test_a_proxy_that_refuses_is_reported_without_its_login(server: FileServer, tmp_path: Path) -> None:
     with serving() as proxy:
         proxy.is_proxy, proxy.login = True, "user:other"
         address = with_login(proxy.url, f"user:{CANARY}")
@@ -254,7 +254,7 @@ def test_a_companys_certificate_is_trusted_where_it_is_named(tmp_path: Path) -> 
         assert read(web(tmp_path, unchecked=(f"127.0.0.1:{port}",)), server.url + "/file") == b"content"
 
 
-def test_addresses_are_shown_without_what_is_nobodys_business() -> None:
+def test_urls_are_shown_without_credentials() -> None:
     assert redacted(f"https://u:{CANARY}@index.example:8443/simple/?key={CANARY}#{CANARY}") == (
         "https://index.example:8443/simple"
     )
@@ -263,6 +263,6 @@ def test_addresses_are_shown_without_what_is_nobodys_business() -> None:
     assert redacted(f"//u:{CANARY}@index.example/simple") == "index.example/simple"
 
 
-def test_certificates_that_are_not_there_are_named(server: FileServer, tmp_path: Path) -> None:
+def test_missing_certificates_are_named(server: FileServer, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"none\.pem` contains no readable certificates"):
         read(web(tmp_path, certificates=tmp_path / "none.pem"), server.url + "/file")

@@ -45,12 +45,12 @@ def test_variables_win_over_files(tmp_path: Path, environment: dict[str, str]) -
     assert config.timeout == "7"
 
 
-def test_no_file_is_read_where_pip_is_told_so(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_no_file_is_read_if_pip_is_isolated(tmp_path: Path, environment: dict[str, str]) -> None:
     write(tmp_path / ".config/pip/pip.conf", "[global]\nindex-url = https://a.example/simple\n")
     environment |= {"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INDEX": "1", "PIP_DEFAULT_TIMEOUT": "180"}
     assert read(environment) == PipConfig(no_index=True, timeout="180")
 
 
-def test_a_file_that_is_none_of_pips_counts_for_nothing(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_a_file_that_is_not_for_pip_is_ignored(tmp_path: Path, environment: dict[str, str]) -> None:
     environment["PIP_CONFIG_FILE"] = str(write(tmp_path / "bad.conf", "no section\n"))
     assert read(environment).index_url == ""

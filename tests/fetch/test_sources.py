@@ -177,7 +177,7 @@ def test_a_mirror_with_a_signature_in_its_address(server: FileServer) -> None:
     assert server.paths[0].endswith("?key=canary")
 
 
-def test_a_page_may_name_what_is_no_address_and_other_files_of_the_name(server: FileServer) -> None:
+def test_a_page_may_contain_invalid_urls_and_other_files_of_the_name(server: FileServer) -> None:
     server.files[f"/f/{WHEEL}"] = CONTENT
     server.files["/simple/tiny-part/"] = (
         f'<a href="http://[x">x</a><a href="/g/{WHEEL}#sha256={"0" * 64}">x</a>'
@@ -244,7 +244,7 @@ def test_apts_own_logins(server: FileServer, tmp_path: Path, monkeypatch: pytest
 @pytest.mark.parametrize(
     "address", ["http://u:canary/x@a.example/f", "http:///f", "http://m:80a", "http://[m"]
 )
-def test_what_is_no_address_of_a_mirror(address: str) -> None:
+def test_an_invalid_mirror_url(address: str) -> None:
     assert not is_mirror(address)
     pip = PipConfig(index_url=address)
     [offer] = machine(pip=pip).offers(a_wheel())

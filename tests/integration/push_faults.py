@@ -92,7 +92,7 @@ class Scene:
     """Where a pusher is sent to, where that is not the proxy."""
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return self.host or self.proxy.host
 
     def put(self, content: bytes, repository: str, tag: str, media_type: str) -> None:

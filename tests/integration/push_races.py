@@ -111,7 +111,7 @@ def contested(directory: Path, settle: str) -> Iterator[Course]:
 class _Gathering:
     """Who has come to the gate in one round."""
 
-    wanted: int = 0
+    expected: int = 0
     manifests: set[bytes] = field(default_factory=set)
     """Of different content, so that one that comes twice counts once."""
     is_begun: bool = False
@@ -127,15 +127,15 @@ class _Gate:
         self._changed = threading.Condition()
 
     def expect(self, repository: str, pushers: int) -> None:
-        self._rounds[repository].wanted = pushers
+        self._rounds[repository].expected = pushers
 
     def push(self, request: Request, forward: Forward) -> Reply:
         round_ = self._round(request)
         with self._changed:
             round_.manifests.add(request.body)
             self._changed.notify_all()
-            if not self._changed.wait_for(lambda: len(round_.manifests) == round_.wanted, _GATHERED_WITHIN):
-                message = f"{len(round_.manifests)} of {round_.wanted} pushed within {_GATHERED_WITHIN:g} s"
+            if not self._changed.wait_for(lambda: len(round_.manifests) == round_.expected, _GATHERED_WITHIN):
+                message = f"{len(round_.manifests)} of {round_.expected} pushed within {_GATHERED_WITHIN:g} s"
                 headers = {"Content-Type": "application/json"}
                 return Reply(400, headers, error_body("UNSUPPORTED", message))
             is_first, round_.is_begun = not round_.is_begun, True

@@ -72,7 +72,7 @@ def test_a_role_without_credentials_to_assume_it(ecr_stub: EcrStub, monkeypatch:
         ("us-iso-east-1", Access(), "https://api.ecr.us-iso-east-1.c2s.ic.gov"),
     ],
 )
-def test_the_api_is_asked_at_the_endpoint_that_is_meant(
+def test_the_api_is_called_at_the_configured_endpoint(
     ecr_stub: EcrStub,
     monkeypatch: pytest.MonkeyPatch,
     region: str,

@@ -176,7 +176,7 @@ def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: P
     assert left_by(tempdir.run_id()) == []
 
 
-def test_closing_removes_what_nobody_came_to_remove(digest: str) -> None:
+def test_closing_removes_what_is_left(digest: str) -> None:
     """An interrupt may strike between the making of a thing and the knowledge of it."""
     engine = connect()
     unremoved = engine.network("job"), engine.container(shell(digest, "true", mounts=("/opt/ml/input",)))
@@ -315,7 +315,7 @@ def test_an_image_is_found_by_name_and_digest_or_not_at_all(engine: DockerEngine
     assert engine.image("bakehouse/nowhere:1") is None
 
 
-def test_an_image_that_is_not_there_is_told_in_words(engine: DockerEngine) -> None:
+def test_a_missing_image_is_reported(engine: DockerEngine) -> None:
     with (
         pytest.raises(EngineError) as caught,
         engine.container(ContainerSpec("bakehouse/nowhere:1", ("true",))),

@@ -288,7 +288,7 @@ def test_the_address_is_made_of_account_and_region(ecr_stub: EcrStub) -> None:
     assert EcrRegistry().host == f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 
 
-def test_no_secret_is_ever_told(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
+def test_no_secret_is_printed(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
     ecr_stub.client.create_repository(repositoryName=push.repository)
 
     def gossip(request: Request, forward: Forward) -> Reply:

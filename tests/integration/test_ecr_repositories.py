@@ -94,12 +94,12 @@ def test_a_lifecycle_policy_of_a_file_is_taken_as_it_is(ecr_stub: EcrStub, name:
     assert json.loads(policy) == json.loads(text)
 
 
-def test_tags_that_can_move_are_told(ecr_stub: EcrStub, name: str) -> None:
+def test_tags_that_can_move_are_reported(ecr_stub: EcrStub, name: str) -> None:
     ecr_stub.client.create_repository(repositoryName=name)
     assert differences(ecr_stub, name) == ["its tags are mutable, so a push can move a release's tag"]
 
 
-def test_tags_that_can_not_move_are_told(ecr_stub: EcrStub, name: str) -> None:
+def test_tags_that_can_not_move_are_reported(ecr_stub: EcrStub, name: str) -> None:
     ecr_stub.client.create_repository(repositoryName=name, imageTagMutability="IMMUTABLE")
     assert differences(ecr_stub, name) == [
         "its tags are immutable without an exception for `mpi-cpu`, so `--move-tag` fails",
@@ -108,7 +108,7 @@ def test_tags_that_can_not_move_are_told(ecr_stub: EcrStub, name: str) -> None:
     ]
 
 
-def test_an_exception_that_lets_releases_move_is_told(ecr_stub: EcrStub, name: str) -> None:
+def test_an_exception_that_lets_releases_move_is_reported(ecr_stub: EcrStub, name: str) -> None:
     ecr_stub.client.create_repository(
         repositoryName=name,
         imageTagMutability="IMMUTABLE_WITH_EXCLUSION",
@@ -119,7 +119,7 @@ def test_an_exception_that_lets_releases_move_is_told(ecr_stub: EcrStub, name: s
     ]
 
 
-def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_stub: EcrStub, name: str) -> None:
+def test_differences_from_the_settings_are_reported_and_kept(ecr_stub: EcrStub, name: str) -> None:
     registry(ecr_stub, Creation(tags={"team": "web"})).create_repository(name, "mpi-cpu")
     creation = replace(WANTED, tags={"team": "ml", "cost": "7"})
     registry(ecr_stub, creation).create_repository(name, "mpi-cpu")
@@ -134,7 +134,7 @@ def test_what_differs_from_the_settings_is_told_and_not_changed(ecr_stub: EcrStu
     ]
 
 
-def test_a_lifecycle_policy_that_is_missing_or_another_is_told(ecr_stub: EcrStub, name: str) -> None:
+def test_a_missing_or_different_lifecycle_policy_is_reported(ecr_stub: EcrStub, name: str) -> None:
     registry(ecr_stub, Creation()).create_repository(name, "mpi-cpu")
     creation = Creation(untagged_days=14)
     assert differences(ecr_stub, name, creation) == [

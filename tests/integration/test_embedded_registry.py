@@ -176,7 +176,7 @@ def test_a_registry_that_does_not_start_shows_its_log(tmp_path: Path, port: int)
     )
 
 
-def test_a_container_serves_where_there_is_no_program(
+def test_a_container_serves_if_the_program_is_missing(
     registry_reference: str, tmp_path: Path, port: int
 ) -> None:
     with EmbeddedRegistry(tmp_path, port, program=None, image=registry_reference) as registry:

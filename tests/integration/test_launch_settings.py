@@ -243,7 +243,7 @@ def estimators(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Asked:
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_job_is_told_what_version_2_tells_it(estimators: Asked, name: str) -> None:
+def test_a_job_gets_the_settings_of_version_2(estimators: Asked, name: str) -> None:
     distribution, groups, framework = ESTIMATORS[name]
     settings = launch_settings(distribution, training(groups, framework)).hyperparameters
     assert estimators.answers[name] == ""

@@ -103,7 +103,7 @@ def test_each_rank_has_a_log_of_its_own(reports: dict[str, JobReport]) -> None:
     assert "rank 3 of 4 on algo-2" in (logs / "algo-2-rank-3.log").read_text()
 
 
-def test_the_report_lies_beside_the_logs(reports: dict[str, JobReport]) -> None:
+def test_the_report_is_beside_the_logs(reports: dict[str, JobReport]) -> None:
     written = json.loads((reports["mpi"].folder / "report.json").read_text())
 
     assert (written["status"], len(written["hosts"])) == ("Completed", 2)

@@ -183,7 +183,7 @@ def test_two_runs_at_once_wait_for_each_other(pin: Pin, tmp_path: Path) -> None:
         assert run.result(60) == MADE
 
 
-def test_a_name_that_nothing_has_is_told(pin: Pin) -> None:
+def test_an_unknown_name_is_reported(pin: Pin) -> None:
     with pytest.raises(UsageError) as caught:
         pin("top", "tip", "tap-*")
     assert error_text(caught.value).startswith("error: no image, component or locked package matches `tip`\n")

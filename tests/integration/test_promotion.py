@@ -187,7 +187,7 @@ def test_a_release_tag_is_never_given_to_another_digest(
     assert TAG in ecr_stub.images(team.repository)[image.digest]
 
 
-def test_a_rival_s_tag_that_came_in_between_is_left_alone(
+def test_a_concurrent_tag_of_another_image_is_kept(
     ecr_stub: EcrStub, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)
@@ -226,7 +226,7 @@ def test_the_alias_follows_releases_alone(
     assert TAG in listed[image.digest]
 
 
-def test_an_alias_that_may_not_move_is_told_after_the_release(
+def test_an_immutable_alias_is_reported_after_the_release(
     ecr_stub: EcrStub, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     ecr_stub.client.create_repository(repositoryName=team.repository, imageTagMutability="IMMUTABLE")
@@ -282,7 +282,7 @@ def test_reports_of_two_machines_release_it_together(tmp_path: Path, team: Team,
 
 
 @pytest.mark.parametrize(("status", "is_kept"), [("untagged", True), ("any", False)])
-def test_what_a_lifecycle_rule_would_expire_is_told(
+def test_an_expiring_lifecycle_rule_is_reported(
     ecr_stub: EcrStub, team: Team, image: BuiltImage, status: str, is_kept: bool
 ) -> None:
     released = team.promote(team.stage(image), image)
@@ -327,7 +327,7 @@ def test_the_registry_is_asked_for_what_the_ledger_says(
     require_all(checked[:1])
 
 
-def test_a_tag_that_means_something_else_is_told(
+def test_a_tag_that_points_elsewhere_is_reported(
     ecr_stub: EcrStub, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)

@@ -208,7 +208,7 @@ def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirro
     }
 
 
-def test_a_base_whose_apt_fails_is_told_in_its_words(
+def test_a_failure_of_apt_is_reported_with_its_output(
     image: str, bake: Bake, house: Mapping[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / f"own/images/{image}.yaml").write_text(RECIPE.replace("house-editor", "house-nowhere"))

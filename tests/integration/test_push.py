@@ -87,7 +87,7 @@ def tag_digest(push: Push, image: BuiltImage, tag: str = TAG) -> Digest | None:
     return manifest.digest if manifest else None
 
 
-def test_what_was_tested_lies_in_the_registry_in_the_form_that_sagemaker_takes(
+def test_the_tested_image_is_in_the_registry_in_the_format_of_sagemaker(
     push: Push, image: BuiltImage
 ) -> None:
     published = push(image)
@@ -99,7 +99,7 @@ def test_what_was_tested_lies_in_the_registry_in_the_form_that_sagemaker_takes(
     assert published.bytes == manifest.bytes > 400_000
 
 
-def test_progress_is_told_in_plain_lines(push: Push, image: BuiltImage) -> None:
+def test_progress_is_printed_in_plain_lines(push: Push, image: BuiltImage) -> None:
     published = push(image)
     what = f"{short(image.digest)} (2 layers, 0.4 MB)"
     assert push.lines[0] == f"mpi-cpu: pushing {what} to {published.registry}/{published.repository}:{TAG}"
@@ -152,7 +152,7 @@ def test_where_the_engine_has_no_manifest_the_configuration_is_compared(
     assert push(by_configuration) == replace(published, was_there=True, sent=0)
 
 
-def test_where_the_engine_has_no_manifest_another_image_is_told(
+def test_another_image_is_reported_if_the_engine_has_no_manifest(
     push: Push, image: BuiltImage, other: BuiltImage
 ) -> None:
     push.pusher = ByConfiguration(push.pusher, other)
@@ -179,7 +179,7 @@ def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, other: Bu
     assert tag_digest(push, image) == image.digest
 
 
-def test_who_is_overtaken_by_other_content_is_told(
+def test_a_concurrent_push_of_other_content_is_reported(
     push: Push, registry_proxy: Proxy, registry_port: int, image: BuiltImage, other: BuiltImage
 ) -> None:
     """This registry lets both push; what is read back afterwards decides."""
@@ -219,7 +219,7 @@ def test_a_broken_connection_is_outlasted(push: Push, registry_proxy: Proxy, ima
     assert any(line.startswith("mpi-cpu: attempt 1 failed, retrying: ") for line in push.lines)
 
 
-def test_a_lost_reply_is_no_failure(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
+def test_a_lost_reply_is_not_a_failure(push: Push, registry_proxy: Proxy, image: BuiltImage) -> None:
     registry_proxy.lose_reply("PUT", "/manifests/")
     push(image)
     assert "mpi-cpu: the push failed, but the registry has the whole image" in push.lines
@@ -275,7 +275,7 @@ def test_a_registry_that_is_not_there(tmp_path: Path, image: BuiltImage) -> None
     assert caught.value.diagnostics == (Diagnostic("`127.0.0.1:1` does not answer", facts=facts, hint=hint),)
 
 
-def test_missing_rights_are_told_in_the_words_of_the_registry(
+def test_missing_permissions_are_reported_with_the_answer_of_the_registry(
     push: Push, registry_proxy: Proxy, image: BuiltImage
 ) -> None:
     """The engine says `403 Forbidden` and no more."""
@@ -298,7 +298,7 @@ def test_missing_rights_are_told_in_the_words_of_the_registry(
     )
 
 
-def test_wrong_credentials_are_told_apart_from_missing_rights(
+def test_wrong_credentials_are_distinguished_from_missing_permissions(
     registry_reference: str, tmp_path: Path, image: BuiltImage
 ) -> None:
     with registry_container(registry_reference, locked=True) as port, Proxy(port).running() as proxy:
@@ -354,7 +354,7 @@ def test_what_sagemaker_would_refuse_is_not_pushed(
 
 
 @pytest.mark.parametrize(("format", "compression"), [("oci", "gzip"), ("oci-zstd", "zstd")])
-def test_a_recipe_may_ask_for_another_form_and_is_told_what_that_means(
+def test_a_recipe_may_ask_for_another_format_with_a_warning(
     push: Push, tmp_path: Path, format: str, compression: str
 ) -> None:
     exporter = f"oci-mediatypes=true,compression={compression},force-compression=true"

@@ -71,7 +71,7 @@ class Pushing:
     def __init__(self, directory: Path, scene: Scene) -> None:
         self.scene = scene
         self.lines: list[str] = []
-        self.place = f"{scene.place}/{REPOSITORY}"
+        self.location = f"{scene.location}/{REPOSITORY}"
         self.publication = PushOptions(
             day=DAY,
             locks=directory / "locks",
@@ -81,7 +81,7 @@ class Pushing:
             revision="8802d51",
         )
         self.pusher = docker_push.connect(directory / "notes")
-        self.registry = NamedRegistry(scene.place, self._login)
+        self.registry = NamedRegistry(scene.location, self._login)
 
     def _login(self, host: str) -> Credentials | None:
         return Credentials(push_faults.USER, self.scene.token.read_text())
@@ -125,9 +125,9 @@ def test_bytes_that_change_on_their_way_are_sent_again(pushing: Pushing, image: 
 
 
 @under("corrupt byte, always")
-def test_bytes_that_change_every_time_are_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
+def test_bytes_that_always_change_are_reported_as_corruption(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image)
-    assert diagnostic.message == f"`{pushing.place}` received corrupted data in 3 attempts"
+    assert diagnostic.message == f"`{pushing.location}` received corrupted data in 3 attempts"
     assert diagnostic.facts[0][1].endswith(" 400 Bad Request")
     assert diagnostic.hint == "check the proxy and the network path to the registry"
 
@@ -159,7 +159,7 @@ def test_pauses_outlast_a_registry_that_is_restarted() -> None:
     assert 16 < sum(waited) < 60
 
 
-def test_a_slow_line_is_no_stall(pushing: Pushing, tmp_path: Path) -> None:
+def test_a_slow_connection_is_not_a_stall(pushing: Pushing, tmp_path: Path) -> None:
     """All of it takes longer than nothing may move; a part of it fits into the sockets' buffers."""
     with (
         push_faults.slow_line(pushing.scene, 750_000),
@@ -187,7 +187,7 @@ def test_no_pause_is_longer_than_the_deadline(pushing: Pushing, image: BuiltImag
     push_faults.throttled(pushing.scene, 60.0, "3600")
     pushing.publication = replace(pushing.publication, until=time.monotonic() + 30.0)
     diagnostic = pushing.refused(image)
-    assert diagnostic.message == f"the push to `{pushing.place}` failed"
+    assert diagnostic.message == f"the push to `{pushing.location}` failed"
     assert diagnostic.facts[1:] == (("registry", "Rate exceeded"), ("retry after", "3600 s"))
     assert diagnostic.hint == f"check the registry's log and disk, then {AGAIN}"
 
@@ -199,10 +199,10 @@ def test_a_login_that_expires_on_the_way_is_renewed(pushing: Pushing, image: Bui
 
 
 @under("401, stale login")
-def test_a_login_that_is_too_old_is_told(pushing: Pushing, image: BuiltImage) -> None:
+def test_an_expired_login_is_reported(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image, RegistryAuthError)
     assert diagnostic == Diagnostic(
-        f"`{pushing.scene.place}` does not accept the credentials",
+        f"`{pushing.scene.location}` does not accept the credentials",
         reasons=(Reason("it answered docker's login `ci`: authentication required"),),
         hint="log in, then run `bake push mpi-cpu`; the built image is reused",
     )
@@ -226,59 +226,59 @@ def test_a_conflict_names_both_sides(pushing: Pushing, images: dict[str, BuiltIm
     facts = dict(diagnostic.facts)
     assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", facts.pop("there, created"))
     assert facts == {
-        "in repository": pushing.place,
+        "in repository": pushing.location,
         "there": other,
         "there, ledger": ledger,
         "there, revision": "3be01c4",
         "here": images["same"].digest,
         "here, revision": "8802d51",
-        "to use it": f"{pushing.place}@{other}",
+        "to use it": f"{pushing.location}@{other}",
     }
 
 
 @under("quota")
-def test_a_quota_is_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
+def test_a_quota_is_reported(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image)
-    assert diagnostic.message == f"`{pushing.place}` is out of space (quota or disk)"
+    assert diagnostic.message == f"`{pushing.location}` is out of space (quota or disk)"
     assert diagnostic.facts[0][1].endswith("412 Precondition Failed")
     assert diagnostic.hint == "free space or raise the quota, then run `bake push mpi-cpu`"
 
 
-def test_a_quota_met_at_the_manifest_is_told_in_the_registrys_words(
+def test_a_quota_hit_by_the_manifest_is_reported_with_the_answer_of_the_registry(
     pushing: Pushing, image: BuiltImage
 ) -> None:
     """The engine keeps the words to itself: the manifest is offered once more to hear them."""
     message = "the repository may hold 10,000 images: limit exceeded"
     pushing.scene.proxy.fail("PUT", "/manifests/", 400, error_body("LIMIT_EXCEEDED", message))
     diagnostic = pushing.refused(image)
-    assert diagnostic.message == f"`{pushing.place}` is out of space (quota or disk)"
+    assert diagnostic.message == f"`{pushing.location}` is out of space (quota or disk)"
     assert diagnostic.facts[1] == ("registry", message)
 
 
 @under("registry's disk full")
-def test_a_full_disk_at_the_registry_is_told_as_that(pushing: Pushing, image: BuiltImage) -> None:
+def test_a_full_disk_at_the_registry_is_reported(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image)
-    assert diagnostic.message == f"`{pushing.place}` is out of space (quota or disk)"
+    assert diagnostic.message == f"`{pushing.location}` is out of space (quota or disk)"
 
 
 @under("repository missing")
 def test_a_repository_that_is_not_there_is_named(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image)
-    assert diagnostic.message == f"there is no repository `{REPOSITORY}` in `{pushing.scene.place}`"
+    assert diagnostic.message == f"there is no repository `{REPOSITORY}` in `{pushing.scene.location}`"
     assert ("registry", "The repository with that name does not exist in the registry") in diagnostic.facts
     assert diagnostic.hint == "create it, then run `bake push mpi-cpu`"
 
 
 @under("name unknown to DNS")
-def test_a_name_that_nobody_knows(pushing: Pushing, image: BuiltImage) -> None:
+def test_an_unknown_host_name(pushing: Pushing, image: BuiltImage) -> None:
     hint = "check the name; `getent hosts registry.invalid` looks it up"
     diagnostic = Diagnostic("cannot resolve `registry.invalid`", hint=hint)
     assert pushing.refused(image) == diagnostic
 
 
 @under("TLS not trusted")
-def test_a_certificate_that_nobody_trusts(pushing: Pushing, image: BuiltImage) -> None:
-    host = pushing.scene.place
+def test_an_untrusted_certificate(pushing: Pushing, image: BuiltImage) -> None:
+    host = pushing.scene.location
     authority = f"/etc/docker/certs.d/{host}/ca.crt"
     assert pushing.refused(image) == Diagnostic(
         f"`{host}` is not trusted",
@@ -293,7 +293,7 @@ def late(pushing: Pushing, image: BuiltImage, seconds: float = 2.0) -> None:
     pushing.publication = replace(pushing.publication, stall=60.0, until=began + seconds)
     diagnostic = pushing.refused(image)
     assert time.monotonic() - began < 30
-    message = f"the push to `{pushing.place}` was stopped: the deadline passed"
+    message = f"the push to `{pushing.location}` was stopped: the deadline passed"
     assert (diagnostic.message, diagnostic.hint) == (message, AGAIN)
 
 
@@ -334,7 +334,7 @@ def test_a_login_that_does_not_end_does_not_outlast_the_deadline(pushing: Pushin
         ended.wait(60)
         return None
 
-    pushing.registry = NamedRegistry(pushing.scene.place, login)
+    pushing.registry = NamedRegistry(pushing.scene.location, login)
     late(pushing, image)
     ended.set()
 
@@ -345,7 +345,7 @@ def test_another_push_of_it_does_not_outlast_the_deadline(pushing: Pushing, imag
     assert pushing.lines == ["mpi-cpu: waiting for another push of it on this machine"]
 
 
-def test_what_failed_before_the_deadline_is_told(pushing: Pushing, image: BuiltImage) -> None:
+def test_failures_before_the_deadline_are_reported(pushing: Pushing, image: BuiltImage) -> None:
     pushing.scene.proxy.fail("PUT", "/manifests/", 503, times=1)
     pushing.scene.proxy.stall("PUT", "/manifests/")
     pushing.publication = replace(pushing.publication, stall=60.0, until=time.monotonic() + 15.0)
@@ -354,7 +354,7 @@ def test_what_failed_before_the_deadline_is_told(pushing: Pushing, image: BuiltI
     assert text.endswith("503 Service Unavailable")
 
 
-def test_who_is_overtaken_after_the_first_look_is_told(
+def test_a_concurrent_push_after_the_first_check_is_reported(
     pushing: Pushing, image: BuiltImage, layouts: dict[str, Layout]
 ) -> None:
     """This registry lets both push; the other is there by the time that the layers are asked for."""
@@ -378,7 +378,7 @@ def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: Built
     pushing.scene.proxy.fail("HEAD", lost, 404)
     diagnostic = pushing.refused(image)
     assert diagnostic == Diagnostic(
-        f"`{pushing.place}` accepted the push, but lacks 1 of 3 blobs",
+        f"`{pushing.location}` accepted the push, but lacks 1 of 3 blobs",
         facts=(("digest", image.digest), ("blob 1", lost)),
         hint="run `bake push mpi-cpu` again to upload the missing blobs",
     )
@@ -419,14 +419,14 @@ def test_a_push_that_is_ended_leaves_nothing_that_the_next_one_does_not_sweep(
     proxy, directory = pushing.scene.proxy, pushing.publication.locks.parent / "killed"
     proxy.stall(ENDING, UPLOADS)
     [*_, stall] = proxy.faults
-    command = Wanted(pushing.scene.place, image.digest, directory).command()
+    command = Wanted(pushing.scene.location, image.digest, directory).command()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not stall.seen and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(blow)
     assert process.returncode == (130 if blow is signal.SIGINT else -blow)
     assert proxy.hung_up.wait(20), "the engine went on pushing"
-    reference = f"{pushing.place}:{TAG}"
+    reference = f"{pushing.location}:{TAG}"
     assert (reference in _names(image)) == (blow is signal.SIGKILL)
 
     stall.times = 0

@@ -10,7 +10,7 @@ from tests.integration import push_races
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 
-def test_where_tags_are_immutable_one_wins_and_all_others_know(tmp_path: Path) -> None:
+def test_with_immutable_tags_one_push_wins_and_the_others_fail(tmp_path: Path) -> None:
     random = Random(1)
     with push_races.immutable(tmp_path) as course, push_races.racers(course, 8, tmp_path) as race:
         for pushers, rounds in ((2, 5), (8, 5)):
@@ -19,7 +19,7 @@ def test_where_tags_are_immutable_one_wins_and_all_others_know(tmp_path: Path) -
                 assert result.is_decided, result
 
 
-def test_where_tags_can_be_overwritten_the_losers_are_told(tmp_path: Path) -> None:
+def test_with_mutable_tags_the_losers_are_reported(tmp_path: Path) -> None:
     """All push within less time than the tag is watched after a push: the course sees to that.
 
     It is watched for longer than by default: what else runs here may keep manifests waiting.

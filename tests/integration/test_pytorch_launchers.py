@@ -218,7 +218,7 @@ def test_smddp_on_one_host_is_started_by_mpirun_and_smddprun(reports: dict[str, 
     assert "rank 1 of 2 on algo-1, smddp" in log_text(reports["smddp"])
 
 
-def test_smddp_on_two_hosts_is_told_slots_and_a_server(reports: dict[str, JobReport]) -> None:
+def test_smddp_on_two_hosts_gets_slots_and_a_server(reports: dict[str, JobReport]) -> None:
     report = reports["smddp-two-hosts"]
     command = launch_command(report)
 

@@ -86,7 +86,7 @@ def test_each_region_has_the_image_and_one_record_tells_its_addresses(
     require_all(verify_releases(project, [record], print))
 
 
-def test_a_region_that_fails_is_told_and_completed_by_the_same_command(
+def test_a_region_that_fails_is_reported_and_completed_by_the_same_command(
     project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     text = "User: x is not authorized to perform: ecr:InitiateLayerUpload"
@@ -159,7 +159,7 @@ def test_what_was_pushed_before_the_rule_is_pushed_to_the_other_region_too(
     assert ecr_stub.images(repository(project), US).keys() == {image.digest}
 
 
-def test_a_replication_that_fails_is_told(project: Project, ecr_stub: EcrStub, image: BuiltImage) -> None:
+def test_a_replication_that_fails_is_reported(project: Project, ecr_stub: EcrStub, image: BuiltImage) -> None:
     with (
         replicated(ecr_stub, US, repository(project), "FAILED"),
         pytest.raises(PublishError) as caught,
@@ -181,7 +181,7 @@ def test_a_replication_that_fails_is_told(project: Project, ecr_stub: EcrStub, i
     assert [region.region for region in record.regions] == [EU]
 
 
-def test_a_replication_that_takes_too_long_is_told(
+def test_a_replication_that_takes_too_long_is_reported(
     project: Project, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publish, "Waiting", lambda until: Waiting(0.2, 0.05, until))
@@ -249,7 +249,7 @@ def test_a_question_that_is_not_answered_after_the_push_keeps_nothing_out_of_the
     assert any(line.startswith(f"mpi-cpu: warning: {warnings[operation]}") for line in lines)
 
 
-def test_a_damaged_ledger_is_told_before_anything_is_pushed(
+def test_a_damaged_ledger_is_reported_before_anything_is_pushed(
     project: Project, ecr_stub: EcrStub, image: BuiltImage
 ) -> None:
     ledger = project.images / "mpi-cpu" / "releases.json"

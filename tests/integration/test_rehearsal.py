@@ -76,7 +76,7 @@ def test_all_that_can_go_through_does(outcome: Outcome) -> None:
     assert outcome.failed == ["wrong"]
 
 
-def test_a_failing_step_is_told_with_its_line_and_what_it_printed(outcome: Outcome) -> None:
+def test_a_failing_step_is_reported_with_its_line_and_what_it_printed(outcome: Outcome) -> None:
     [failure] = outcome.failures
     assert failure.message == "image `wrong` failed to build: stage `image` failed with exit code 3"
     assert failure.location is not None
@@ -112,7 +112,7 @@ def test_every_rehearsed_image_says_so_inside_and_outside(outcome: Outcome) -> N
         assert (": a stub" in note) == (result.rehearsal.real.name != REAL)
 
 
-def test_what_is_installed_is_as_declared_where_a_stand_in_can_say(outcome: Outcome) -> None:
+def test_installed_versions_are_as_declared_as_far_as_stubs_answer(outcome: Outcome) -> None:
     assert {"efa", "open-mpi", "smddp", "smp", "pytorch", "nccl", "python"} <= set(
         rehearsed(outcome, SMP).agree
     )

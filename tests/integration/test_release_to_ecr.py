@@ -40,7 +40,7 @@ class Released:
     record: ReleaseRecord
     printed: str
     secrets: tuple[str, ...]
-    told: list[str]
+    leaked: list[str]
     """Command lines of processes that held a secret."""
 
 
@@ -88,7 +88,7 @@ def _watched(secrets: Callable[[], tuple[str, ...]]) -> Iterator[list[str]]:
         thread.join()
 
 
-def test_the_digest_lies_at_ecrs_address(released: Released, fleet: Fleet, session_ecr: EcrStub) -> None:
+def test_the_digest_is_at_the_address_of_ecr(released: Released, fleet: Fleet, session_ecr: EcrStub) -> None:
     digest = fleet.images[IMAGE].digest
     assert released.record.image_uri == f"{HOST}/team/{IMAGE}@{digest}"
     assert released.record.image_uri in released.printed.split()
@@ -116,10 +116,10 @@ def test_the_code_for_each_sdk_starts_a_job_with_that_digest(
     assert job["AlgorithmSpecification"]["TrainingImage"] == released.record.image_uri
 
 
-def test_no_secret_is_told(released: Released, workspace: Workspace) -> None:
+def test_no_secret_is_printed(released: Released, workspace: Workspace) -> None:
     assert len(released.secrets) > 2
     assert [secret for secret in released.secrets if secret in released.printed] == []
-    assert released.told == []
+    assert released.leaked == []
 
 
 def test_no_secret_is_written_down(released: Released, workspace: Workspace) -> None:

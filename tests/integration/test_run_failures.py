@@ -154,7 +154,7 @@ def reports(
         ("full", None, "algo-1", "/opt/ml/model is full", ROOM),
     ],
 )
-def test_a_failure_is_told_with_host_rank_cause_hint_and_log(
+def test_a_failure_is_reported_with_host_rank_cause_hint_and_log(
     reports: dict[str, JobReport], name: str, rank: int | None, host: str | None, cause: str, hint: str
 ) -> None:
     report = reports[name]
@@ -274,6 +274,6 @@ def test_what_sagemaker_would_refuse_starts_nothing(
     assert failure_text(caught.value.diagnostics[0]).startswith(message)
 
 
-def test_an_image_that_nobody_has(workspace: Workspace) -> None:
+def test_a_missing_image(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match="no recipe is named `mpi-cup`, and the engine has no such image"):
         workflow.run_job(workspace, "mpi-cup", RunRequest(), print)

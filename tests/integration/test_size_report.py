@@ -92,7 +92,7 @@ def test_a_small_image_is_read_as_it_is_stored(
         assert archive.bytes == stored.bytes
 
 
-def test_an_image_that_is_not_there_is_told(engine: DockerEngine) -> None:
+def test_a_missing_image_is_reported(engine: DockerEngine) -> None:
     with pytest.raises(EngineError) as caught, engine.export_image("bakehouse/nobody-made-this:1") as chunks:
         image_archive.read(chunks)
 
@@ -183,7 +183,7 @@ def test_an_image_is_compared_with_its_last_release(
     assert [line.split() for line in lines if "torch" in line] == [["torch", "2.8.0", "→", "-"]]
 
 
-def test_an_image_that_nobody_built_is_named_with_the_command(tmp_path: Path) -> None:
+def test_an_image_that_was_not_built_is_named_with_the_command(tmp_path: Path) -> None:
     project(tmp_path, "nobody-built-this", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
 
     with pytest.raises(UsageError) as caught:

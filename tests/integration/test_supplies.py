@@ -118,7 +118,7 @@ def test_a_step_is_not_given_a_file_of_another_hash(
     assert caught.value.diagnostics[0].tail[-1] == "mirror said 404"
 
 
-def test_pip_in_a_step_installs_from_an_index_that_lies_in_a_directory(
+def test_pip_in_a_step_installs_from_an_index_in_a_directory(
     project: Project, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (pip,) = (Path(ensurepip.__file__).parent / "_bundled").glob("pip-*.whl")
@@ -137,7 +137,7 @@ def test_pip_in_a_step_installs_from_an_index_that_lies_in_a_directory(
     assert project.run("one", "python3", "-c", script) == "1.2\n"
 
 
-def test_what_a_secret_says_is_no_part_of_the_cache_key(
+def test_the_content_of_a_secret_is_not_part_of_the_cache_key(
     project: Project, environment: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "mirror").mkdir()

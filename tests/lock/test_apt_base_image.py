@@ -55,7 +55,7 @@ def test_each_step_adds_what_apt_would_install() -> None:
     ]
 
 
-def test_a_file_lies_where_apt_would_take_it_from() -> None:
+def test_a_file_is_where_apt_would_take_it_from() -> None:
     packages = read().packages
     assert {name: (fields["Site"], fields["Filename"]) for name, fields in packages.items()} == {
         "g++": ("http://mirror.example/ubuntu", "pool/main/g/gcc/g++_13.2.0-7_amd64.deb"),

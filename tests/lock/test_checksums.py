@@ -54,7 +54,7 @@ class Pinning:
     """A machine with one mirror directory, and an index without a network."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.said = directory, list[str]()
+        self.directory, self.messages = directory, list[str]()
         (directory / "mirror").mkdir()
 
     def __call__(self, *artifacts: Artifact) -> tuple[Pinned, ...]:
@@ -66,7 +66,7 @@ class Pinning:
             cache=self.directory / "store",
             state=self.directory,
             index=Index(pip, None),
-            report=self.said.append,
+            report=self.messages.append,
         )
 
 
@@ -162,7 +162,7 @@ def test_what_is_pinned_above_others_leaves_them_their_lines(
     ).replace('"unknown"', f"{hashlib.sha256(b'other').hexdigest()}, bytes: 5")
 
 
-def test_a_line_that_has_changed_is_left_alone(component: Path) -> None:
+def test_a_changed_line_is_kept(component: Path) -> None:
     location = at(component)
     component.write_text(YAML.replace("sha256: unknown ", "sha256: unknown  "))
     before = component.read_text()
@@ -187,7 +187,7 @@ def test_a_file_in_a_mirror_is_taken_first(pinning: Pinning, component: Path, tm
     expected = hashlib.sha256(b"mirrored").hexdigest()
     (pinned,) = pinning(artifact(component, "http://x.invalid/part-1.0.tar.gz", "part-1.0.tar.gz"))
     assert (pinned.sha256, pinned.origin) == (expected, str(file))
-    assert pinning.said == [f"part-1.0.tar.gz: sha256:{expected}, 8 bytes, from {file}"]
+    assert pinning.messages == [f"part-1.0.tar.gz: sha256:{expected}, 8 bytes, from {file}"]
     assert f"sha256: {expected} " in component.read_text()
 
 
@@ -198,7 +198,7 @@ def test_a_url_is_fetched(pinning: Pinning, component: Path, publisher: str) -> 
     assert pinned.origin == f"`{url}`"
 
 
-def test_a_debian_source_package_lies_in_the_pool(
+def test_a_debian_source_package_is_in_the_pool(
     pinning: Pinning, component: Path, publisher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(tmp_path, monkeypatch, apt_get=f"echo 'Debian|Debian|{publisher}|bookworm|main'")
@@ -332,6 +332,6 @@ def test_for_a_size_nothing_is_fetched(pinning: Pinning, component: Path, pinned
     assert component.read_text() == before
 
 
-def test_what_is_known_is_left_alone(pinning: Pinning, component: Path) -> None:
+def test_known_checksums_are_kept(pinning: Pinning, component: Path) -> None:
     artifact = Artifact("source", "url", "http://x.invalid/x", "x", KNOWN, at(component), 1)
     assert pinning(artifact) == ()

@@ -82,7 +82,7 @@ def test_a_pulled_base_whose_steps_are_locked(project: Tree) -> None:
     ]
 
 
-def test_a_pulled_base_whose_digest_nobody_knows_is_not_locked(project: Tree) -> None:
+def test_a_vendor_base_without_a_digest_is_not_locked(project: Tree) -> None:
     workspace = locking.unlocked_workspace(pulled(project).root)
     named = [workspace.recipes["small"]]
     assert [*apt_base_image.lock(workspace, named, print, print, named=named)] == [
@@ -90,7 +90,7 @@ def test_a_pulled_base_whose_digest_nobody_knows_is_not_locked(project: Tree) ->
     ]
 
 
-def test_no_base_is_pulled_to_be_locked_that_nobody_named(project: Tree) -> None:
+def test_only_named_bases_are_pulled_for_locking(project: Tree) -> None:
     workspace = locking.unlocked_workspace(pulled(project, PINNED.partition("@")[2]).root)
     assert [*apt_base_image.lock(workspace, [workspace.recipes["small"]], print, print)] == []
 
@@ -118,7 +118,7 @@ def test_a_components_lock_of_other_requirements(project: Tree) -> None:
     assert open_points(project) == []
 
 
-def test_a_recipe_that_nothing_fits_for_is_reported_where_it_is_meant_and_left_out_elsewhere(
+def test_an_unsatisfiable_recipe_is_reported_if_named_and_skipped_otherwise(
     project: Tree,
 ) -> None:
     project.write("images/bad.yaml", IMAGE.replace('debian: "12"', 'debian: "13"'))

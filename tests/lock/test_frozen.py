@@ -58,7 +58,7 @@ def test_a_lock_with_another_version_is_refused_with_both_places(vendor: Tree) -
     assert "hint: run `bake lock small` to update the lock of the requirements" in text
 
 
-def test_what_nobody_knows_the_version_of_is_refused_too(vendor: Tree) -> None:
+def test_a_package_of_unknown_version_is_refused_too(vendor: Tree) -> None:
     lock(vendor, line("nvidia-nccl-cu12", "2.30.7"))
 
     assert "vendor 2.5 keeps nvidia-nccl-cu12 as it is" in vendor.conflict()

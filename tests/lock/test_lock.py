@@ -32,7 +32,7 @@ def test_options_are_reported_where_they_stand() -> None:
     assert "requirements.txt:3:1" in second
 
 
-def test_bytes_that_are_no_text_are_reported_where_they_stand() -> None:
+def test_bytes_that_are_not_text_are_reported_with_their_position() -> None:
     with pytest.raises(RecipeError) as caught:
         read_requirements(FILE, b"six\ntiny\xff\n")
     assert failure_text(caught.value.diagnostics[0]).splitlines()[:2] == [

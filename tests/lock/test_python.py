@@ -87,7 +87,7 @@ def nobody() -> Iterator[str]:
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
 
 
-def test_an_index_that_does_not_answer_is_no_conflict(
+def test_an_unreachable_index_is_not_a_conflict(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nobody: str
 ) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
@@ -100,7 +100,7 @@ def test_an_index_that_does_not_answer_is_no_conflict(
     assert diagnostic.hint == "the indexes of this machine's pip are used; run `pip config list` to see them"
 
 
-def test_a_file_whose_size_nobody_tells_is_named(nobody: str) -> None:
+def test_a_file_of_unknown_size_is_named(nobody: str) -> None:
     url = f"{nobody}/top-1.0-py3-none-any.whl"
     with pytest.raises(BuildError) as caught:
         python._size({"url": f"{url}?key=canary"}, DownloadConfig((), PipConfig(), None, {}))

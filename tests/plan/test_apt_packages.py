@@ -125,7 +125,7 @@ def test_what_a_part_does_with_the_package_database_is_linked_with_the_packages(
     assert "RUN" not in stage(text, "image")
 
 
-def test_a_part_says_nothing_there_that_is_no_file(locked: Tree) -> None:
+def test_a_component_names_only_files(locked: Tree) -> None:
     locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nRUN"))
     with pytest.raises(RecipeError) as caught:
         locked.dockerfile()
@@ -216,7 +216,7 @@ def test_a_package_that_is_not_locked_is_a_mistake(
     assert "hint: run `bake lock small`" in text
 
 
-def test_what_every_stage_and_a_part_need_is_told_with_who_needs_it(tree: Tree) -> None:
+def test_packages_of_stages_and_components_are_reported_with_what_needs_them(tree: Tree) -> None:
     tree.write(LOCK, index({name: PACKAGES[name] for name in PACKAGES if name not in ("gcc", "gcc-12")}))
     tree.component("metis", METIS, METIS_STAGE)
     tree.image(IMAGE.replace("components: {", "components: {metis: '*', "))

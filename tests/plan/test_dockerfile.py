@@ -225,7 +225,7 @@ def test_a_recipe_may_ask_for_another_format(tree: Tree, format: str, options: s
     assert image.key != plain.key
 
 
-def test_everything_that_is_copied_lies_in_the_images_folder(tree: Tree) -> None:
+def test_all_copied_files_are_in_the_directory_of_the_image(tree: Tree) -> None:
     tree.write("images/src/train.py", "pass\n")
     tree.write("images/run.sh", "#!/bin/sh\n").chmod(0o755)
     tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\nfiles: [{from: run.sh, to: /opt/}]\n")
@@ -259,7 +259,7 @@ def test_own_packages_are_installed_by_a_stage_of_their_own(tree: Tree) -> None:
     assert [step.rest for step in steps if "--link" in step.rest][-1] == "--link --from=requirements /out/ /"
 
 
-def test_a_part_that_needs_the_package_database_is_no_linked_layer(tree: Tree) -> None:
+def test_a_component_that_needs_the_package_database_is_not_a_linked_layer(tree: Tree) -> None:
     tree.component(
         "efa",
         'summary: EFA\nstage_order: 5\nreleases: [{version: "1.40"}]\n',
@@ -283,7 +283,7 @@ def test_blocks_may_be_written_with_any_spacing(tree: Tree) -> None:
     assert "--link --from=torch /out/ /" in tree.dockerfile()
 
 
-def test_what_is_not_pinned_is_told_at_the_top(tree: Tree) -> None:
+def test_unpinned_files_are_listed_at_the_top(tree: Tree) -> None:
     artifacts = 'artifacts: {wheel: {url: "https://example.org/torch.whl", sha256: unknown}}\n'
     tree.component(
         "torch", COMPONENTS["torch"].replace("requires: {glibc", f"{artifacts}    requires: {{glibc")
@@ -574,7 +574,7 @@ def test_templates_may_not_use_what_does_not_exist(tree: Tree) -> None:
 @pytest.mark.parametrize(
     "line", ["{{ 1 / 0 }}", "{{ 1 + 'a' }}", "{{ [1][5].x }}", "{{ place(stage.file('a'), '/') }}"]
 )
-def test_a_template_that_fails_is_told_with_its_line(line: str, tree: Tree) -> None:
+def test_a_template_that_fails_is_reported_with_its_line(line: str, tree: Tree) -> None:
     tree.component("torch", COMPONENTS["torch"], f"{{% block build %}}\nFROM x\n{line}\n{{% endblock %}}\n")
     with pytest.raises(RecipeError) as caught:
         tree.dockerfile()
@@ -636,7 +636,7 @@ def test_a_long_difference_is_cut(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("count", "remaining"), [(7, ["`images/small/6` is missing"]), (8, ["2 more files are out of date"])]
 )
-def test_of_many_files_the_first_few_are_told(tmp_path: Path, count: int, remaining: list[str]) -> None:
+def test_only_the_first_of_many_files_are_listed(tmp_path: Path, count: int, remaining: list[str]) -> None:
     files = [RenderedFile(f"small/{number}", b"") for number in range(count)]
     with pytest.raises(StaleError) as caught:
         rendering.check(files, tmp_path, ["small"])

@@ -244,7 +244,7 @@ def test_an_image_knows_what_it_carries(rich: Tree) -> None:
     assert image.wheel_bytes == 47
 
 
-def test_a_layer_lies_where_its_component_says_and_users_own_packages_on_top(rich: Tree) -> None:
+def test_layers_follow_the_order_of_their_components_with_user_packages_on_top(rich: Tree) -> None:
     assert [stage.name for stage in rich.one().layers] == ["python", "torch", "toolkit", "requirements"]
     edit("components/toolkit/component.yaml", "summary:", "layer_order: 1\nsummary:")(rich)
     image = rich.one()

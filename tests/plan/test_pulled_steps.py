@@ -192,7 +192,7 @@ def test_a_lock_of_another_digest_is_a_mistake(pulled: Tree) -> None:
     assert "hint: run `bake lock small`\n" in text
 
 
-def test_a_lock_of_a_base_whose_digest_nobody_knows_is_a_mistake(pulled: Tree) -> None:
+def test_a_lock_of_a_base_without_a_digest_is_a_mistake(pulled: Tree) -> None:
     pulled.component("cuda-base", BASE.replace(f', digest: "{DIGEST}"', ""))
     assert (
         "hint: add the digest of the base to its component, because a lock is valid for one digest only\n"
@@ -215,7 +215,7 @@ def test_a_digest_in_the_wrong_place_or_form_is_a_mistake(
     assert f"error: {message}" in mistakes(pulled)
 
 
-def test_a_rehearsal_asks_the_mirrors_of_the_stand_in(pulled: Tree) -> None:
+def test_a_rehearsal_uses_the_mirrors_of_the_stub(pulled: Tree) -> None:
     real = pulled.one()
     needs = stub_plan.required_bases(real)
     stubs = Stubs({}, {need: f"stub/{number}:1" for number, need in enumerate(needs)})

@@ -118,7 +118,7 @@ def test_bakehouses_own_project_keeps_what_its_recipes_say(own: Workspace) -> No
     assert kept(opened(recipes.parent, recipes)) == ["small", "small-toolkit"]
 
 
-def test_a_dockerfile_of_the_users_own_is_left_alone(own: Workspace) -> None:
+def test_a_dockerfile_of_the_user_is_kept(own: Workspace) -> None:
     for name in ("web", "small"):
         Tree(own.project.images).write(f"{name}/Dockerfile", "FROM scratch\n")
 

@@ -155,7 +155,7 @@ def test_a_registry_that_is_not_reached(unreached: Unreached, message: str) -> N
         ("name unknown: no such", "there is no repository `bakehouse/mpi-cpu` in `{host}`"),
     ],
 )
-def test_what_the_engine_says_is_told_as_what_it_means(text: str, message: str) -> None:
+def test_messages_of_the_engine_are_explained(text: str, message: str) -> None:
     error = refusals().broken_off(TransferError(fault_in(text), text), None, 1)
     assert error.diagnostics[0].message == message.format(host="registry.example.com", place=PLACE)
     assert error.diagnostics[0].hint
@@ -179,7 +179,7 @@ def test_wrong_credentials() -> None:
     )
 
 
-def test_who_may_not_read_is_not_told_that_nothing_was_pushed() -> None:
+def test_without_read_permission_nothing_is_reported_about_the_push() -> None:
     error = refusals().unanswered(RegistryError(403, "DENIED", "requested access is denied"))
     assert isinstance(error, RegistryAuthError)
     assert error.diagnostics == (
@@ -194,7 +194,7 @@ def test_who_may_not_read_is_not_told_that_nothing_was_pushed() -> None:
     )
 
 
-def test_who_may_not_set_a_tag_is_told_that() -> None:
+def test_a_missing_permission_to_tag_is_reported() -> None:
     error = replace(refusals(), command="promote").untagged(RegistryError(403, "DENIED", "no"))
     assert isinstance(error, RegistryAuthError)
     assert error.diagnostics == (

@@ -198,12 +198,14 @@ def test_the_variant_that_fits_is_chosen(
     assert retrieve("pytorch", region="eu-west-1", images=tmp_path, **query) == family[image].image_uri
 
 
-def test_arguments_stand_in_the_order_of_the_sdk(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+def test_arguments_have_the_order_of_the_sdk(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
     uri = retrieve("pytorch", "eu-west-1", "2.9", "py311", PLAIN, images=tmp_path)
     assert uri == family["cpu"].image_uri
 
 
-def test_why_none_fits_is_told_of_each_image(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+def test_the_reason_why_none_fits_is_reported_for_each_image(
+    tmp_path: Path, family: dict[str, ReleaseRecord]
+) -> None:
     assert refused(tmp_path, "pytorch", version="2.10", instance_type=VOLTA) == Diagnostic(
         "no release with `pytorch` fits",
         reasons=(
@@ -230,7 +232,9 @@ def test_a_traceback_tells_the_reasons_too(tmp_path: Path, family: dict[str, Rel
     )
 
 
-def test_without_an_instance_type_nobody_guesses(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+def test_without_an_instance_type_nothing_is_guessed(
+    tmp_path: Path, family: dict[str, ReleaseRecord]
+) -> None:
     assert refused(tmp_path, "pytorch") == Diagnostic(
         "there are releases with `pytorch` for GPUs and for CPUs",
         hint='add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`',
@@ -298,7 +302,7 @@ def test_an_older_release_that_is_in_the_region_is_found(tmp_path: Path) -> None
     assert uri == region.image_uri
 
 
-def test_an_image_with_code_of_its_own_is_meant_by_its_name_alone(tmp_path: Path) -> None:
+def test_an_image_with_its_own_code_is_only_selected_by_name(tmp_path: Path) -> None:
     churn = release(tmp_path, "churn", **CPU, entry_point="train.py")
     assert refused(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
     assert retrieve("churn", images=tmp_path) == churn.image_uri
@@ -310,7 +314,7 @@ def test_images_are_for_training(tmp_path: Path) -> None:
     )
 
 
-def test_what_is_no_version_of_python(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+def test_an_invalid_version_of_python(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
     assert refused(tmp_path, "pytorch", py_version="python3") == Diagnostic(
         "`python3` is not a Python version", hint="write it as `py311` or `3.11`"
     )
@@ -355,7 +359,7 @@ def test_looking_up_takes_pythons_own_library_and_the_current_project(tmp_path: 
     assert result.stdout.strip() == record.image_uri
 
 
-def test_an_older_candidate_that_was_promoted_is_no_newer_for_it(tmp_path: Path) -> None:
+def test_promoting_an_older_candidate_does_not_make_it_newer(tmp_path: Path) -> None:
     older = release(tmp_path, candidate=True)
     newer = release(tmp_path, candidate=True)
     append(tmp_path / "mpi-cpu/releases.json", replace(older, candidate=False), tmp_path / "locks")

@@ -60,7 +60,7 @@ def test_files_and_packages_have_the_sha256_that_the_plan_pins() -> None:
     }
 
 
-def test_packages_of_the_distribution_are_told_where_they_are_locked() -> None:
+def test_debian_packages_are_listed_if_they_are_locked() -> None:
     deb = Deb("vim", "2:9.0", "ef" * 32, 1000, "pool/main/v/vim/vim_9.0_amd64.deb")
     elsewhere = replace(deb, sha256="12" * 32, site="http://x.example")
     dependencies = built_from(replace(planned(), apt_debs=(elsewhere,)))
@@ -76,7 +76,7 @@ def test_packages_of_the_distribution_are_told_where_they_are_locked() -> None:
     }
 
 
-def test_what_nobody_knows_is_unknown() -> None:
+def test_missing_checksums_are_reported_as_unknown() -> None:
     dependencies = built_from(planned())
     assert dependencies["metis_5.1.0.dfsg.orig.tar.xz"] == {
         "name": "metis_5.1.0.dfsg.orig.tar.xz",

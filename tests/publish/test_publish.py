@@ -146,7 +146,7 @@ def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -5.0, 1e300])
-def test_what_is_no_time_is_no_deadline(seconds: float) -> None:
+def test_an_invalid_duration_is_not_a_deadline(seconds: float) -> None:
     with pytest.raises(UsageError) as caught:
         PublishOptions(deadline=seconds)
     assert caught.value.diagnostics == (
@@ -175,7 +175,7 @@ def test_what_hangs_on_a_release_is_asked_for_too(
     ]
 
 
-def test_one_registry_that_lets_nobody_in_keeps_no_other_from_being_asked(
+def test_a_registry_that_denies_access_does_not_stop_the_others(
     shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
 ) -> None:
     shelves[1].manifests["mpi-cpu-candidate"] = (DOCKER_MANIFEST, MANIFEST)

@@ -133,7 +133,7 @@ def test_a_base_whose_packages_are_not_locked_is_refused(tmp_path: Path) -> None
     )
 
 
-def test_artifacts_that_nobody_pinned_are_refused_where_they_are_written(tmp_path: Path) -> None:
+def test_unpinned_artifacts_are_refused_with_their_location(tmp_path: Path) -> None:
     location = Location(Path("recipes/components/smp/component.yaml"), 14, 11)
     artifact = Artifact("smp", "url", "https://example.com/smp.whl", "smp.whl", None, location)
     image = replace(IMAGE, unpinned=(artifact,))
@@ -156,7 +156,7 @@ def test_the_image_uri_names_the_digest() -> None:
     assert published.image_uri == f"127.0.0.1:5050/bakehouse/mpi-cpu@{DIGEST}"
 
 
-def test_a_rehearsed_image_is_no_candidate_either(tmp_path: Path) -> None:
+def test_a_rehearsed_image_is_not_a_candidate_either(tmp_path: Path) -> None:
     built = replace(BUILT, is_rehearsed=True)
     publication = PushOptions(day=date(2026, 11, 20), locks=tmp_path, candidate=True)
     registry = NamedRegistry("registry.example.com", lambda _: None)

@@ -86,7 +86,7 @@ def test_an_engine_that_makes_its_manifest_as_it_pushes_is_believed_by_the_confi
     assert (published.digest, published.config) == (DIGEST, digest_of(CONFIG))
 
 
-def test_who_is_overwritten_after_a_push_to_ecr_is_told(
+def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
     tmp_path: Path, shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Repositories that Bakehouse has not made may have tags that can be overwritten."""
@@ -114,9 +114,7 @@ class Overdue(NamedRegistry):
         raise OverdueError
 
 
-def test_a_conflict_is_told_also_where_there_is_no_time_left_to_look_into_it(
-    shelf: Shelf, proxy: Proxy
-) -> None:
+def test_a_conflict_is_reported_even_past_the_deadline(shelf: Shelf, proxy: Proxy) -> None:
     holding(shelf)
     registry = Overdue(proxy.host, lambda _: None)
     target = ReleaseTarget("mpi-cpu", IMAGE.key, DIGEST, registry, "team/image", TAG)

@@ -113,7 +113,7 @@ def test_an_interrupt_stops_what_is_on_its_way_and_lets_nothing_begin() -> None:
     assert stopped == ["stopped"]
 
 
-def test_an_interrupt_does_not_wait_for_what_waits_for_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_does_not_wait_for_pushes_that_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_queue, "_TIME_TO_STOP", 0.1)
     waiting, never = threading.Event(), threading.Event()
 
@@ -142,7 +142,7 @@ def until_stopped(turn: QueuedPush, stopped: list[str]) -> None:
         raise
 
 
-def test_what_is_no_failure_of_ours_is_raised() -> None:
+def test_unexpected_exceptions_are_raised() -> None:
     def broken() -> None:
         raise ZeroDivisionError
 

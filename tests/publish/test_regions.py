@@ -12,7 +12,7 @@ DIGEST = Digest(f"sha256:{1:064x}")
 FIRST, SECOND = (NamedRegistry(f"{name}.example.com", lambda _: None) for name in ("one", "two"))
 
 
-def test_whatever_fails_in_one_registry_what_the_others_took_is_told() -> None:
+def test_successful_pushes_are_reported_even_if_one_registry_fails() -> None:
     def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
         if first:
             raise EngineError(Diagnostic("no container engine answers"))

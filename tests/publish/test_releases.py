@@ -401,7 +401,7 @@ def changed(**values: object) -> str:
         *("a release", "tested", "bytes", "tags", "parts", "digest", "image_uri"),
     ],
 )
-def test_a_damaged_ledger_is_told_and_left_alone(tmp_path: Path, text: str, message: str) -> None:
+def test_a_damaged_ledger_is_reported_and_kept(tmp_path: Path, text: str, message: str) -> None:
     assert damaged(tmp_path, text) == message
 
 

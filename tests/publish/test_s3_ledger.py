@@ -147,7 +147,7 @@ def test_a_record_that_was_changed_is_refused(s3: Any) -> None:
 
 
 @pytest.mark.parametrize("body", ["", "{}", "[1]", json.dumps({"image": 3})])
-def test_an_object_that_is_no_record_is_refused(s3: Any, body: str) -> None:
+def test_an_object_that_is_not_a_record_is_refused(s3: Any, body: str) -> None:
     s3.put_object(Bucket=BUCKET, Key="team/releases/mpi-cpu/x.json", Body=body)
     with pytest.raises(RecipeError, match="is not a release record"):
         team().records("mpi-cpu")
@@ -197,7 +197,7 @@ def test_a_record_that_breaks_off_while_it_is_read(s3: Any, monkeypatch: pytest.
     )
 
 
-def test_an_endpoint_that_is_no_address(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_endpoint_url(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
     with pytest.raises(PublishError) as caught:
         team().records("mpi-cpu")

@@ -126,7 +126,7 @@ def test_a_part_tells_the_files_that_it_was_made_from_and_no_secret_of_their_add
     assert "hashes" not in unknown
 
 
-def test_an_image_without_dpkg_says_that_nobody_knows_its_packages() -> None:
+def test_an_image_without_dpkg_reports_its_packages_as_unknown() -> None:
     bare = Installed("", "", None, ())
     unknown = [
         {"name": "bakehouse:system", "value": "unknown"},

@@ -68,18 +68,18 @@ def test_a_driver_of_that_branch_or_a_newer_one_keeps_its_own(host: Host, driver
     assert host.run(driver) == ("", "")
 
 
-def test_a_branch_that_nvidia_does_not_support_is_told(host: Host) -> None:
+def test_a_branch_that_nvidia_does_not_support_is_reported(host: Host) -> None:
     printed, warnings = host.run(UNSUPPORTED)
     assert not printed
     assert "545.23.08" in warnings
     assert "470 535 550 560 565 only: left out" in warnings
 
 
-def test_no_gpu_is_no_matter(host: Host) -> None:
+def test_a_missing_gpu_is_accepted(host: Host) -> None:
     assert host.run("") == ("", "")
 
 
-def test_an_unreadable_version_and_missing_libraries_are_told(host: Host) -> None:
+def test_an_unreadable_version_and_missing_libraries_are_reported(host: Host) -> None:
     assert host.run("something else") == ("", f"cuda-compat: {host.driver} names no driver version\n")
     shutil.rmtree(host.directory)
     assert host.run(OLDER) == ("", "cuda-compat: there are no compatibility libraries in this image\n")

@@ -16,7 +16,9 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> list[Outcome]:
     return [mutations.run(seed) for seed in range(CASES)]
 
 
-def test_no_mutated_file_is_a_traceback_and_most_are_told_with_their_place(outcomes: list[Outcome]) -> None:
+def test_mutated_files_cause_no_traceback_and_most_are_reported_with_their_location(
+    outcomes: list[Outcome],
+) -> None:
     refused = [outcome for outcome in outcomes if outcome.diagnostics]
     unplaced = [one for one in refused if not one.is_placed]
 

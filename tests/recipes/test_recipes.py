@@ -356,7 +356,7 @@ def test_what_does_not_go_together_is_refused(image_name: str, part: str, versio
     assert resolves(replace(recipe, components=(*other, requirement), variants=variants)) is None
 
 
-def test_whose_files_nobody_has_pinned_is_known() -> None:
+def test_the_components_without_checksums_are_known() -> None:
     unpinned = {
         candidate.name
         for candidate in candidates()
@@ -366,7 +366,7 @@ def test_whose_files_nobody_has_pinned_is_known() -> None:
     assert unpinned == UNPINNED
 
 
-def test_bases_whose_digest_nobody_has_written_down_are_known() -> None:
+def test_the_bases_without_a_digest_are_known() -> None:
     unpinned = {
         candidate.name
         for candidate in candidates()
@@ -421,7 +421,7 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", COMPONENTS)
-def test_stand_ins_are_for_files_that_a_component_names(name: str) -> None:
+def test_stubs_are_for_files_that_a_component_names(name: str) -> None:
     variants = [variant for release in catalog().components[name].releases for variant in release.variants]
     stubs = {path.name for path in (RECIPES / "components" / name).glob("stubs/*")}
     stubs -= {artifact.name for variant in variants for artifact in variant.spec.artifacts}

@@ -70,14 +70,14 @@ def test_hooks_set_what_the_command_sees(container: Container) -> None:
     assert (ended.stdout, ended.stderr) == ("1, 1 and b\n", "")
 
 
-def test_a_hook_that_fails_is_told_and_the_job_starts(container: Container) -> None:
+def test_a_hook_that_fails_is_reported_and_the_job_starts(container: Container) -> None:
     container.write("hooks/broken", "#!/bin/sh\nexit 3\n")
     ended = container.run(container.program, "echo", "started")
     assert ended.stdout == "started\n"
     assert "start-job: broken failed" in ended.stderr
 
 
-def test_a_missing_command_is_told(container: Container) -> None:
+def test_a_missing_command_is_reported(container: Container) -> None:
     ended = container.run(container.program, "no-such-command")
     assert (ended.returncode, ended.stderr) == (127, "start-job: no command `no-such-command` on PATH\n")
 

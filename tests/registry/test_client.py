@@ -61,7 +61,7 @@ class Server:
         self.proxy.answers[:] = [answer]
 
     @property
-    def asked(self) -> list[str]:
+    def request_lines(self) -> list[str]:
         return [f"{request.method} {request.path}" for request in self.proxy.requests]
 
     def repository(self) -> Repository:
@@ -84,7 +84,7 @@ def test_a_manifest_is_the_bytes_that_came(server: Server) -> None:
     manifest = server.repository().manifest("a-tag")
     assert manifest
     assert (manifest.content, manifest.digest) == (MANIFEST, digest_of(MANIFEST))
-    assert server.asked == ["GET /v2/bakehouse/mpi-cpu/manifests/a-tag"]
+    assert server.request_lines == ["GET /v2/bakehouse/mpi-cpu/manifests/a-tag"]
     accepted = server.proxy.requests[0].headers["Accept"]
     assert DOCKER_MANIFEST in accepted
     assert OCI_MANIFEST in accepted
@@ -95,7 +95,7 @@ def test_a_tag_that_names_nothing(server: Server) -> None:
     assert server.repository().manifest("a-tag") is None
 
 
-def test_an_answer_that_is_no_manifest(server: Server) -> None:
+def test_an_answer_that_is_not_a_manifest(server: Server) -> None:
     server.answers(Reply(200, {}, b"<html>a captive portal</html>"))
     with pytest.raises(RegistryError, match="the response for `a-tag` is not a manifest"):
         server.repository().manifest("a-tag")
@@ -105,7 +105,7 @@ def test_tags_are_read_to_the_last_page(server: Server) -> None:
     link = {"Link": '</v2/bakehouse/mpi-cpu/tags/list?last=b&n=2>; rel="next"'}
     server.answers(Reply(200, link, b'{"tags": ["a", "b"]}'), Reply(200, {}, b'{"tags": ["c"]}'))
     assert server.repository().tags() == ("a", "b", "c")
-    assert server.asked[1] == "GET /v2/bakehouse/mpi-cpu/tags/list?last=b&n=2"
+    assert server.request_lines[1] == "GET /v2/bakehouse/mpi-cpu/tags/list?last=b&n=2"
 
 
 def test_a_repository_without_tags(server: Server) -> None:
@@ -113,7 +113,7 @@ def test_a_repository_without_tags(server: Server) -> None:
     assert server.repository().tags() == ()
 
 
-def test_a_missing_repository_is_told_in_the_registrys_word(server: Server) -> None:
+def test_a_missing_repository_is_reported_with_the_code_of_the_registry(server: Server) -> None:
     server.answers(Reply(404, {}, error_body("NAME_UNKNOWN", "repository name not known to registry")))
     with pytest.raises(RegistryError) as caught:
         server.repository().tags()
@@ -135,14 +135,14 @@ def test_a_lasting_trouble_ends_after_some_attempts(server: Server) -> None:
     server.answers(Reply(503))
     with pytest.raises(RegistryError, match="HTTP 503 Service Unavailable"):
         server.repository().tags()
-    assert len(server.asked) == 3
+    assert len(server.request_lines) == 3
 
 
 def test_what_is_forbidden_is_not_asked_again(server: Server) -> None:
     server.answers(Reply(403, {}, error_body("DENIED", "not yours")))
     with pytest.raises(RegistryError, match="not yours"):
         server.repository().tags()
-    assert (len(server.asked), server.renewed) == (1, 0)
+    assert (len(server.request_lines), server.renewed) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_login_that_is_refused_twice_is_refused(server: Server) -> None:
     with pytest.raises(RegistryError) as caught:
         server.repository().tags()
     assert caught.value.status == 401
-    assert (len(server.asked), server.renewed) == (2, 1)
+    assert (len(server.request_lines), server.renewed) == (2, 1)
 
 
 def test_a_registry_that_wants_a_token_of_its_own_gets_it(server: Server) -> None:
@@ -175,19 +175,19 @@ def test_a_registry_that_wants_a_token_of_its_own_gets_it(server: Server) -> Non
     repository = server.repository()
     assert repository.tags() == ("a",)
     assert repository.tags() == ("a",)
-    assert server.asked[1] == "GET /token?service=it&scope=repository%3Ax%3Apull"
+    assert server.request_lines[1] == "GET /token?service=it&scope=repository%3Ax%3Apull"
     assert login_of(server.proxy.requests[1]) == "ci:first"
-    assert len(server.asked) == 4
+    assert len(server.request_lines) == 4
 
 
 @pytest.mark.parametrize("content", [b"<html>", b"[]"])
-def test_tags_that_are_no_json_are_told(server: Server, content: bytes) -> None:
+def test_tags_that_are_not_json_are_reported(server: Server, content: bytes) -> None:
     server.answers(Reply(200, {}, content))
     with pytest.raises(RegistryError, match="the response is not a JSON object"):
         server.repository().tags()
 
 
-def test_a_token_that_is_no_json_is_told(server: Server) -> None:
+def test_a_token_that_is_not_json_is_reported(server: Server) -> None:
     challenge = f'Bearer realm="http://{server.host}/token"'
     server.answers(Reply(401, {"WWW-Authenticate": challenge}), Reply(200, {}, b"<html>"))
     with pytest.raises(RegistryError, match="the response is not a JSON object"):
@@ -201,7 +201,7 @@ def test_a_blob_is_checked_against_its_digest(server: Server) -> None:
         server.repository().blob(digest_of(b"other content"))
 
 
-def test_a_blob_that_lies_elsewhere_is_fetched_without_the_login(server: Server) -> None:
+def test_a_blob_on_another_host_is_fetched_without_the_login(server: Server) -> None:
     """ECR answers with a signed address of S3."""
     with Proxy(1).running() as storage:
         storage.answers.append(lambda _: Reply(200, {}, b"content"))
@@ -215,7 +215,7 @@ def test_an_upload_that_is_let_in_is_given_up(server: Server) -> None:
     location = "/v2/bakehouse/mpi-cpu/blobs/uploads/1"
     server.answers(Reply(202, {"Location": location}), Reply(204))
     assert server.repository().refusal() is None
-    assert server.asked == ["POST /v2/bakehouse/mpi-cpu/blobs/uploads/", f"DELETE {location}"]
+    assert server.request_lines == ["POST /v2/bakehouse/mpi-cpu/blobs/uploads/", f"DELETE {location}"]
 
 
 def test_an_upload_that_is_refused_gives_the_reason(server: Server) -> None:
@@ -225,7 +225,7 @@ def test_an_upload_that_is_refused_gives_the_reason(server: Server) -> None:
     assert refusal.text == "read only"
 
 
-def test_neither_passwords_nor_signatures_are_told() -> None:
+def test_passwords_and_signatures_are_not_printed() -> None:
     text = 'Get "https://s3.example.com/x?X-Amz-Signature=abc&y=z": denied for AWS:hunter2\n'
     redacted = without_secrets(text, Credentials("AWS", "hunter2"))
     assert redacted == 'Get "https://s3.example.com/x": denied for AWS:***'
@@ -247,7 +247,7 @@ BLOB = digest_of(b"content")
 def test_a_blob_is_looked_for_without_being_read(server: Server, reply: Reply, is_there: bool) -> None:
     server.answers(reply)
     assert server.repository().has_blob(BLOB, 7) is is_there
-    assert server.asked == [f"HEAD /v2/bakehouse/mpi-cpu/blobs/{BLOB}"]
+    assert server.request_lines == [f"HEAD /v2/bakehouse/mpi-cpu/blobs/{BLOB}"]
 
 
 def test_the_registry_says_when_to_come_back(server: Server) -> None:
@@ -264,10 +264,10 @@ def test_a_time_to_come_back_may_be_a_date(server: Server) -> None:
     with pytest.raises(RegistryError) as caught:
         Repository(server, "bakehouse/mpi-cpu", retry_policy).tags()
     assert 90 < caught.value.retry_after <= 100
-    assert len(server.asked) == 1
+    assert len(server.request_lines) == 1
 
 
-def test_a_full_disk_is_told_in_words(server: Server) -> None:
+def test_a_full_disk_is_reported(server: Server) -> None:
     detail = b'{"DriverName":"filesystem","Enclosed":{"Op":"mkdir","Path":"/x","Err":28}}'
     server.answers(
         Reply(500, {}, b'{"errors":[{"code":"UNKNOWN","message":"unknown error","detail":%s}]}' % detail)
@@ -276,7 +276,7 @@ def test_a_full_disk_is_told_in_words(server: Server) -> None:
         server.repository().tags()
 
 
-def test_asking_again_is_told(server: Server) -> None:
+def test_retries_are_reported(server: Server) -> None:
     server.answers(LOST, Reply(429, {"Retry-After": "1"}), Reply(200, {}, b'{"tags": ["a"]}'))
     messages: list[str] = []
     Repository(server, "bakehouse/mpi-cpu", RetryPolicy(attempts=3, pause=0.01), messages.append).tags()
@@ -286,15 +286,13 @@ def test_asking_again_is_told(server: Server) -> None:
     ]
 
 
-def test_why_there_is_no_answer_is_told(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_for_a_missing_answer_is_reported(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "host", "127.0.0.1:1")
     with pytest.raises(RegistryError, match=r"^none \(ConnectionError: connection refused\)$"):
         server.repository().tags()
 
 
-def test_a_name_that_nobody_knows_is_not_asked_for_again(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unknown_host_name_is_not_retried(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "host", "registry.invalid")
     messages: list[str] = []
     with pytest.raises(RegistryError) as caught:
@@ -347,7 +345,7 @@ def test_a_refusal_without_words_may_be_of_an_old_login(server: Server) -> None:
 def test_a_digest_that_no_header_tells_is_that_of_the_manifest(server: Server) -> None:
     server.answers(Reply(200, {"Content-Type": DOCKER_MANIFEST}, MANIFEST))
     assert server.repository().digest_of("a-tag") == digest_of(MANIFEST)
-    assert [request.partition(" ")[0] for request in server.asked] == ["HEAD", "GET"]
+    assert [request.partition(" ")[0] for request in server.request_lines] == ["HEAD", "GET"]
 
 
 def test_a_manifest_is_checked_against_the_digest_that_it_was_asked_by(server: Server) -> None:

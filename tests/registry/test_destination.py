@@ -91,13 +91,13 @@ def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
         ),
     ],
 )
-def test_a_name_that_is_none(project: Project, to: str, diagnostic: Diagnostic) -> None:
+def test_an_invalid_name(project: Project, to: str, diagnostic: Diagnostic) -> None:
     with pytest.raises(UsageError) as caught:
         named(project, to)
     assert caught.value.diagnostics == (diagnostic,)
 
 
-def test_a_region_that_is_misspelled_is_told_before_anything_is_asked(project: Project) -> None:
+def test_a_misspelled_region_is_reported_before_any_request(project: Project) -> None:
     with pytest.raises(PublishError) as caught:
         named(project, f"{ACCOUNT}.dkr.ecr.eu-wset-1.amazonaws.com/team")
     assert caught.value.diagnostics == (
@@ -141,7 +141,7 @@ def test_what_can_be_a_destination_is_let_in(project: Project, to: str) -> None:
     check(project, to)
 
 
-def test_a_region_of_the_settings_that_is_none_is_refused_too(project: Project) -> None:
+def test_an_unknown_region_in_the_settings_is_refused_too(project: Project) -> None:
     wrong = replace(project, registries={"team": replace(TEAM, regions=("eu-wst-1",))})
     with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
         check(wrong, "")

@@ -51,7 +51,7 @@ def test_a_login_is_found_through_dockers_helper(
     assert docker_login(HOST) == Credentials("ci", "hunter2")
 
 
-def test_a_helper_that_fails_is_told_without_its_words(
+def test_a_failing_helper_is_reported_without_its_output(
     configured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     helper = tmp_path / "docker-credential-test"

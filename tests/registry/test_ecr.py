@@ -19,7 +19,7 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
 
 
-def test_what_is_denied_is_told_where_nobody_can_say_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_denied_call_is_reported_without_a_known_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreached(aws: Aws) -> str:
         raise PublishError(Diagnostic("no answer from STS"))
 
@@ -32,7 +32,7 @@ def test_what_is_denied_is_told_where_nobody_can_say_who_we_are(monkeypatch: pyt
     )
 
 
-def test_a_refusal_is_told_where_nobody_can_say_who_we_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_reported_without_a_known_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreached(aws: Aws) -> str:
         raise PublishError(Diagnostic("no answer from STS"))
 
@@ -51,7 +51,7 @@ def test_a_refusal_is_told_where_nobody_can_say_who_we_are(monkeypatch: pytest.M
         ),
     ],
 )
-def test_what_boto3_does_not_take_is_told_without_what_was_given(
+def test_values_that_boto3_rejects_are_reported_without_their_content(
     monkeypatch: pytest.MonkeyPatch, region: str, why: str
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
@@ -89,7 +89,7 @@ def test_every_partition_has_an_ending_of_its_own(region: str, host: str) -> Non
         ("us-gov-wst-1", "did you mean `us-gov-west-1`?"),
     ],
 )
-def test_a_region_that_is_none(region: str, hint: str) -> None:
+def test_an_unknown_region(region: str, hint: str) -> None:
     with pytest.raises(PublishError) as caught:
         registry_host("123456789012", region)
     assert caught.value.diagnostics == (Diagnostic(f"there is no AWS region `{region}`", hint=hint),)
@@ -107,7 +107,7 @@ def test_where_there_is_fips(region: str, host: str) -> None:
     check_host(host)
 
 
-def test_where_there_is_no_fips() -> None:
+def test_a_region_without_fips() -> None:
     with pytest.raises(PublishError) as caught:
         registry_host("123456789012", "eu-west-1", fips=True)
     regions = "us-east-1, us-east-2, us-gov-east-1, us-gov-west-1, us-west-1, us-west-2"

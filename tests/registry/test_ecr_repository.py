@@ -58,7 +58,7 @@ def test_rules_that_leave_a_release_alone(selections: list[dict[str, Any]]) -> N
     assert expiring_rule(policy(*selections), TAGS) == ""
 
 
-def test_a_rule_is_told_with_its_description() -> None:
+def test_a_rule_is_reported_with_its_description() -> None:
     text = json.dumps(
         {"rules": [{"rulePriority": 7, "description": "old ones", "selection": {"tagStatus": "any", **DAYS}}]}
     )

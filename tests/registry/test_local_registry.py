@@ -11,12 +11,12 @@ def test_its_address_is_on_this_machine(tmp_path: Path) -> None:
     assert EmbeddedRegistry(tmp_path, 5051).host == "127.0.0.1:5051"
 
 
-def test_nobody_logs_in(tmp_path: Path) -> None:
+def test_no_login_is_used(tmp_path: Path) -> None:
     registry = EmbeddedRegistry(tmp_path)
     assert (registry.credentials(renew=True), registry.principal()) == (None, "")
 
 
-def test_a_disk_with_room_is_no_trouble(tmp_path: Path) -> None:
+def test_a_disk_with_free_space_is_accepted(tmp_path: Path) -> None:
     assert EmbeddedRegistry(tmp_path).known_problems() == ()
 
 

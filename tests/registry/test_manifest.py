@@ -105,7 +105,7 @@ def test_a_manifest_that_names_no_type_has_the_one_it_came_with() -> None:
     st.binary()
     | st.recursive(st.none() | st.text() | st.integers(), st.lists).map(lambda x: json.dumps(x).encode())
 )
-def test_what_is_no_manifest_is_told_as_such(content: bytes) -> None:
+def test_an_invalid_manifest_is_reported(content: bytes) -> None:
     with pytest.raises(UnreadableManifestError):
         parse(content)
 

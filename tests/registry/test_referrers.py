@@ -197,7 +197,7 @@ def replaces_the_list(shelf: Shelf, times: int) -> Callable[[Request, Callable[[
     return answer
 
 
-def test_a_list_that_somebody_else_replaced_is_added_to_again(
+def test_a_concurrently_replaced_list_is_extended_again(
     shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
 ) -> None:
     proxy.do("PUT", "/manifests/sha256-", replaces_the_list(shelf, 1))
@@ -213,7 +213,7 @@ def test_a_list_that_is_replaced_all_the_time_is_given_up(
         remote.attach(subject(), [NOTE])
 
 
-def test_a_tag_of_that_name_that_is_no_list_stays_as_it_is(shelf: Shelf, remote: ArtifactRepository) -> None:
+def test_a_tag_of_that_name_that_is_not_a_list_is_kept(shelf: Shelf, remote: ArtifactRepository) -> None:
     tag = fallback_tag(subject().digest)
     shelf.manifests[tag] = (DOCKER_MANIFEST, IMAGE)
     with pytest.raises(RegistryError) as caught:

@@ -86,7 +86,7 @@ def test_a_tag_that_registries_refuse(tag: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["https://registry.example.com", "registry.example.com/team", "a b", ""])
-def test_an_address_that_is_none(host: str) -> None:
+def test_an_invalid_address(host: str) -> None:
     with pytest.raises(PublishError) as caught:
         check_names(host, "bakehouse/mpi-cpu")
     assert caught.value.diagnostics == (

@@ -71,7 +71,7 @@ def pushing(current: int) -> dict[str, object]:
     return {"status": "Pushing", "id": "cad945fc7c57", "progressDetail": detail}
 
 
-def test_an_event_that_repeats_the_last_is_no_movement() -> None:
+def test_a_repeated_event_is_not_progress() -> None:
     layers = Layers(lambda _: None)
     layers.see(pushing(1))
     before = layers.moved_at

@@ -5,7 +5,7 @@ from tests.conftest import COMPONENTS, Tree
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 
 
-def test_what_does_not_matter_is_not_told(tree: Tree) -> None:
+def test_irrelevant_facts_are_not_reported(tree: Tree) -> None:
     """The image pins five things; two of them do not go together."""
     tree.component("jit", 'summary: Compilers\nreleases: [{version: "12"}]\n')
     tree.image(HEAD + 'components: {jit: "12", toolkit: "5.1", python: "3.12", torch: "2.9.0"}\n')

@@ -94,7 +94,7 @@ small
     )
 
 
-def test_images_that_are_nowhere_are_reported(tree: Tree) -> None:
+def test_unknown_images_are_reported(tree: Tree) -> None:
     with pytest.raises(UsageError) as caught:
         diff.history(tree.recipes(), tree.catalog(), tree.recipes(), tree.catalog(), "smal")
 

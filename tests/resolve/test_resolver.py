@@ -254,9 +254,7 @@ def test_a_conflict_that_has_to_do_with_few_parts_is_found_among_many(tree: Tree
 
 
 @pytest.mark.parametrize("owner", ["one", "three", "two"])
-def test_what_three_parts_do_not_do_together_is_kept_out_whoever_of_them_says_it(
-    tree: Tree, owner: str
-) -> None:
+def test_a_conflict_of_three_components_holds_whichever_of_them_declares_it(tree: Tree, owner: str) -> None:
     together = tuple(need(name, "==2.*") for name in ("one", "three", "two"))
     incompatibility = Incompatibility(together, "they hang", "", is_certain=True, location=NOWHERE)
     names = ("one", "three", "two")

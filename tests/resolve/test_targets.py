@@ -71,7 +71,7 @@ def test_a_component_has_to_suit_the_driver_of_the_host(aims: Tree, driver: str,
     assert aims.chosen()["torch"] == torch
 
 
-def test_a_target_is_no_component_of_the_image(aims: Tree) -> None:
+def test_a_target_is_not_a_component_of_the_image(aims: Tree) -> None:
     aims.image(image('targets: {instances: [ml.p4d.24xlarge], driver: "580.1"}\n'))
 
     assert sorted(aims.chosen()) == ["debian", "python", "torch"]

@@ -31,7 +31,7 @@ def test_a_script_alone_is_packed_by_its_name(tmp_path: Path) -> None:
     assert names(code_upload.pack(tmp_path / "train.py")) == ["train.py"]
 
 
-def test_what_is_no_code_stays_behind(tmp_path: Path) -> None:
+def test_files_that_are_not_code_are_not_uploaded(tmp_path: Path) -> None:
     for directory in ("__pycache__", ".git", ".venv"):
         (tmp_path / directory).mkdir()
         (tmp_path / directory / "x").write_text("")

@@ -114,20 +114,20 @@ class Session:
     def __init__(self, workspace: Workspace, project: Path, aws: TrainingFront) -> None:
         self.workspace = replace(workspace, project=replace(workspace.project, root=project))
         self.aws = aws
-        self.said: list[str] = []
+        self.messages: list[str] = []
         self.written: list[str] = []
         self.warned: list[Finding] = []
         self.waited: list[float] = []
         self.steps: list[Callable[[], object]] = []
-        self.said_to: Callable[[str], None] = self.said.append
+        self.report: Callable[[str], None] = self.messages.append
         self.telling = JobCallbacks(
-            lambda message: self.said_to(message), self.written.append, self.warned.append
+            lambda message: self.report(message), self.written.append, self.warned.append
         )
         self.pace = Pace(interval=1.0, timeout=10.0, wait=self.wait)
 
     def wait(self, seconds: float) -> None:
         self.waited.append(seconds)
-        assert len(self.waited) < 50, (self.said, self.written)
+        assert len(self.waited) < 50, (self.messages, self.written)
         if self.steps:
             self.steps.pop(0)()
 
@@ -273,7 +273,7 @@ def test_the_sdks_bucket_may_be_made_by_two_launches_at_once(session: Session) -
     assert session.aws.client("s3").head_bucket(Bucket="sagemaker-made-at-once")
 
 
-def test_a_bucket_of_somebody_else_gets_no_model(session: Session) -> None:
+def test_a_bucket_of_another_account_gets_no_model(session: Session) -> None:
     job = replace(ON_TWO, source_dir="s3://code/sourcedir.tar.gz", entry_point="main.py")
     fault = session.aws.fail("HEAD", f"sagemaker-{REGION}-{ACCOUNT}", 403)
     try:
@@ -282,7 +282,7 @@ def test_a_bucket_of_somebody_else_gets_no_model(session: Session) -> None:
         session.aws.faults.remove(fault)
 
     assert diagnostic.message == f"not allowed to look for the bucket `sagemaker-{REGION}-{ACCOUNT}`"
-    assert session.aws.asked("CreateTrainingJob") == 0
+    assert session.aws.calls("CreateTrainingJob") == 0
 
 
 @pytest.mark.parametrize(
@@ -500,7 +500,7 @@ def test_a_job_whose_response_was_lost_is_recognised(session: Session) -> None:
     finally:
         session.aws.lose_create = False
 
-    assert session.aws.asked("CreateTrainingJob") == 2
+    assert session.aws.calls("CreateTrainingJob") == 2
     assert (result.job, result.status) == ("lost", None)
 
 
@@ -511,7 +511,7 @@ def test_a_rejected_upload_sends_nothing(session: Session) -> None:
         "could not upload the code to `s3://nobody-made-this/refused/source/"
     )
     assert ("sent", "nothing") in diagnostic.facts
-    assert session.aws.asked("CreateTrainingJob") == 0
+    assert session.aws.calls("CreateTrainingJob") == 0
 
 
 # Following
@@ -539,7 +539,7 @@ def test_a_job_is_followed_to_its_end(session: Session) -> None:
     ]
     result = session.launch(job)
 
-    assert session.said == [
+    assert session.messages == [
         f"{job}: uploaded the code to {code_address(aws.job(job))}",
         f"{job}: sent to SageMaker in {REGION}",
         f"{job}: Starting: Preparing the instances for training",
@@ -571,7 +571,7 @@ def test_a_changed_status_message_is_reported_again(session: Session) -> None:
     ]
     session.launch(job)
 
-    assert session.said[2:] == [
+    assert session.messages[2:] == [
         f"{job}: Starting: preparing",
         f"{job}: Starting: still preparing",
         f"{job}: Completed",
@@ -669,7 +669,7 @@ def test_throttling_is_survived(session: Session) -> None:
     result = session.launch(job)
 
     assert result.status is Status.COMPLETED
-    assert session.said[2:] == [
+    assert session.messages[2:] == [
         f"{job}: AWS is busy; the job continues, trying again",
         f"{job}: AWS answers again",
         f"{job}: Completed",
@@ -694,7 +694,7 @@ def test_throttled_logs_are_read_later_each_line_once(session: Session) -> None:
     session.launch(job)
 
     assert session.written == ["algo-1   │ one", "algo-2   │ two"]
-    assert session.said[2] == f"{job}: AWS is busy; its logs will be read later"
+    assert session.messages[2] == f"{job}: AWS is busy; its logs will be read later"
 
 
 def test_unreadable_logs_are_reported(session: Session) -> None:
@@ -711,7 +711,7 @@ def test_unreadable_logs_are_reported(session: Session) -> None:
         aws.refuse_log_of = ""
 
     assert (result.status, session.written) == (Status.COMPLETED, [])
-    assert session.said[-1] == f"{job}: some logs could not be read; follow it again to read them"
+    assert session.messages[-1] == f"{job}: some logs could not be read; follow it again to read them"
 
 
 def test_an_outage_is_survived_for_a_while(session: Session) -> None:
@@ -723,7 +723,7 @@ def test_an_outage_is_survived_for_a_while(session: Session) -> None:
     result = session.launch(job)
 
     assert result.status is Status.COMPLETED
-    assert session.said[2] == f"{job}: AWS does not answer; the job continues, trying again"
+    assert session.messages[2] == f"{job}: AWS does not answer; the job continues, trying again"
 
 
 COMEBACK = """\
@@ -767,7 +767,7 @@ def test_a_region_where_the_profile_is_unknown(session: Session, monkeypatch: py
     )
 
 
-def test_an_endpoint_that_is_no_address(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_endpoint_url(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "secret-canary-4711")
 
     assert session.refused() == (
@@ -779,7 +779,7 @@ def test_an_endpoint_that_is_no_address(session: Session, monkeypatch: pytest.Mo
     )
 
 
-def test_an_answer_that_is_none_of_awss(session: Session) -> None:
+def test_a_response_that_is_not_from_aws(session: Session) -> None:
     page = Reply(200, {"Content-Type": "text/html"}, b"<html>please log in")
     fault = session.aws.do("POST", "/", lambda _, __: page)
     try:
@@ -807,7 +807,7 @@ def test_credentials_that_expire_tell_how_to_come_back(session: Session, operati
         COMEBACK.format(job=job, why="the AWS session has expired")
         + "\nhint: log in again (`aws sso login`, or the way your CI does)\n"
     )
-    assert "canary" not in "".join(session.said)
+    assert "canary" not in "".join(session.messages)
 
 
 def test_without_the_right_to_read_logs_the_status_is_followed(session: Session) -> None:
@@ -821,11 +821,11 @@ def test_without_the_right_to_read_logs_the_status_is_followed(session: Session)
     message = (
         "not allowed to list the job's logs (the AWS session is valid but lacks logs:DescribeLogStreams)"
     )
-    assert session.said[2] == f"{job}: {message}; only its status is reported"
+    assert session.messages[2] == f"{job}: {message}; only its status is reported"
     assert session.written == []
 
 
-def test_a_place_in_a_log_that_is_no_longer_known_loses_and_repeats_nothing(session: Session) -> None:
+def test_an_expired_log_position_loses_and_repeats_nothing(session: Session) -> None:
     """CloudWatch's tokens are good for a day."""
     aws, job = session.aws, "tokens"
 
@@ -866,7 +866,7 @@ def test_the_first_lines_of_a_long_log_do_not_wait_for_its_last(session: Session
 
     def hear(line: str) -> None:
         session.written.append(line.partition("│ ")[2])
-        counts.append(aws.asked("GetLogEvents"))
+        counts.append(aws.calls("GetLogEvents"))
 
     telling = replace(session.telling, output=hear)
     follow_job(session.workspace, job, REGION, telling, session.pace)
@@ -909,7 +909,7 @@ def test_an_interrupt_stops_the_job_where_it_is_to(session: Session) -> None:
     result = session.launch("stops", stop_on_interrupt=True)
 
     assert (result.status, result.exit_code, session.aws.stopped) == (Status.STOPPED, 6, ["stops"])
-    assert session.said[2:] == [
+    assert session.messages[2:] == [
         "stops: asked SageMaker to stop the job; interrupt again to exit",
         "stops: Stopping: Stopping the training job",
         "stops: Stopped: Training job stopped",
@@ -923,7 +923,7 @@ def test_a_job_is_stopped_even_if_the_output_is_closed(session: Session) -> None
         def say(_: str) -> None:
             raise BrokenPipeError
 
-        session.said_to = say
+        session.report = say
         interrupt()
 
     session.steps = [cut]
@@ -986,7 +986,7 @@ def test_an_interrupt_while_a_job_is_sent(
     result = session.launch(job, stop_on_interrupt=stops)
 
     assert (result.status, result.exit_code) == (None, code)
-    assert session.said[-1] == f"{job}: interrupted while sending the job, which may be running"
+    assert session.messages[-1] == f"{job}: interrupted while sending the job, which may be running"
     assert session.aws.stopped == [job] * stops
     assert result.stopping is stops
 
@@ -1002,7 +1002,7 @@ def test_a_half_sent_job_is_stopped_even_if_the_output_is_closed(
         def say(_: str) -> None:
             raise BrokenPipeError
 
-        session.said_to = say
+        session.report = say
         interrupt()
 
     monkeypatch.setattr(TrainingService, "create", interrupted)

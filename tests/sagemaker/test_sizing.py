@@ -257,7 +257,7 @@ def test_numbers_by_name() -> None:
 
 
 @pytest.mark.parametrize("word", ["ml.a", "ml.a=", "ml.a=x", "ml.a=-1", "ml.a=0", "1.5", "=1", "ml.a=nan"])
-def test_what_is_no_name_and_number(word: str) -> None:
+def test_an_invalid_name_and_number(word: str) -> None:
     with pytest.raises(UsageError, match="is not `NAME=NUMBER`"):
         read_numbers([word], "--price")
 

@@ -273,7 +273,7 @@ def test_boto3_needs_a_role() -> None:
     ]
 
 
-def test_a_local_job_is_no_request_of_boto3() -> None:
+def test_a_local_job_is_not_a_boto3_request() -> None:
     with pytest.raises(UsageError) as caught:
         snippet(
             PYTORCH,

@@ -48,7 +48,7 @@ class FileServer:
     """Whether it packs what may come packed."""
     is_proxy: bool = False
     redirects: dict[str, str] = field(default_factory=dict)
-    asked: list[tuple[str, Message]] = field(default_factory=list)
+    requests: list[tuple[str, Message]] = field(default_factory=list)
     half_sent: threading.Event = field(default_factory=threading.Event)
 
     def put(self, content: bytes, name: str = "part-1.0.tar.gz", path: str = "") -> RequiredFile:
@@ -59,10 +59,10 @@ class FileServer:
 
     @property
     def paths(self) -> list[str]:
-        return [path for path, _ in self.asked]
+        return [path for path, _ in self.requests]
 
     def ranges(self) -> list[str]:
-        return [headers.get("Range", "") for _, headers in self.asked]
+        return [headers.get("Range", "") for _, headers in self.requests]
 
 
 def required_file(
@@ -131,7 +131,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         server = self.file_server
-        server.asked.append((self.path, self.headers))
+        server.requests.append((self.path, self.headers))
         header = "Proxy-Authorization" if server.is_proxy else "Authorization"
         if server.login and self.headers.get(header) != basic(server.login):
             self._end(407 if server.is_proxy else 401)

@@ -91,15 +91,15 @@ class TrainingFront(Proxy):
         self._refused.clear()
 
     def job(self, name: str) -> dict[str, Any]:
-        """What moto was asked for."""
+        """The requests that moto received."""
         return dict(self.client("sagemaker").describe_training_job(TrainingJobName=name))
 
     def jobs(self) -> list[str]:
         summaries = self.client("sagemaker").list_training_jobs()["TrainingJobSummaries"]
         return [summary["TrainingJobName"] for summary in summaries]
 
-    def asked(self, operation: str) -> int:
-        """How often an operation was asked for."""
+    def calls(self, operation: str) -> int:
+        """How often an operation was called."""
         return sum(_operation(request) == operation for request in self.requests)
 
     def _answer(self, request: Request) -> Reply | None:

@@ -24,10 +24,10 @@ class Step:
     """The files of a build step, and directories that act as servers."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.served, self.asked = directory, directory / "served", directory / "asked"
+        self.directory, self.served, self.requests = directory, directory / "served", directory / "asked"
         self.packages = directory / "packages"
         self.packages.mkdir()
-        self.asked.touch()
+        self.requests.touch()
         helper = directory / "apt-helper"
         helper.write_text(HELPER)
         helper.chmod(0o755)
@@ -47,7 +47,7 @@ class Step:
 
     def run(self) -> tuple[int, str]:
         """Return the exit status and the output."""
-        environment = {"PATH": "/usr/bin:/bin", "SERVED": str(self.served), "ASKED": str(self.asked)}
+        environment = {"PATH": "/usr/bin:/bin", "SERVED": str(self.served), "ASKED": str(self.requests)}
         command = ["sh", str(self.script), str(self.directory / "list"), str(self.packages)]
         result = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
@@ -56,7 +56,7 @@ class Step:
 
     @property
     def urls(self) -> list[str]:
-        return self.asked.read_text().split()
+        return self.requests.read_text().split()
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ def test_one_at_a_time_holds_an_exclusive_lock(tmp_path: Path) -> None:
     assert most == [1]
 
 
-def test_who_has_to_wait_is_told_once(tmp_path: Path) -> None:
+def test_waiting_is_reported_once(tmp_path: Path) -> None:
     told: list[str] = []
     waits = threading.Event()
 

@@ -20,7 +20,7 @@ def wait_until_gone(pid: int) -> None:
     pytest.fail(f"{pid} still lives")
 
 
-def test_output_comes_as_it_is_written_and_time_is_told() -> None:
+def test_output_is_passed_on_as_it_is_written_with_regular_ticks() -> None:
     chunks: list[bytes] = []
     ticks: list[int] = []
     script = "echo one >&2; sleep 0.6; echo two >&2"

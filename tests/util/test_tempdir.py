@@ -8,7 +8,7 @@ from bakehouse.util import tempdir
 from bakehouse.util.tempdir import private_directory
 
 
-def test_nobody_else_may_read_it_and_it_is_gone_afterwards(tmp_path: Path) -> None:
+def test_it_is_private_and_removed_afterwards(tmp_path: Path) -> None:
     with private_directory(tmp_path) as directory:
         assert directory.stat().st_mode & 0o777 == 0o700
         (directory / "secret").write_text("x")
@@ -63,7 +63,7 @@ def test_a_pid_that_is_used_again_is_not_the_owner() -> None:
     assert tempdir.is_abandoned(f"{machine}-{pid}-{int(start) + 1}", time.time())
 
 
-def test_another_machine_s_things_are_left_alone_for_a_day() -> None:
+def test_files_of_another_machine_are_kept_for_a_day() -> None:
     foreign = f"{'0' * 8}-1-1"
 
     assert not tempdir.is_abandoned(foreign, time.time() - 3600)

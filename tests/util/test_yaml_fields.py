@@ -32,7 +32,7 @@ def test_fields_are_read_by_name_with_defaults() -> None:
     assert not problems
 
 
-def test_a_key_nobody_reads_is_reported_with_the_nearest_one_that_is_read() -> None:
+def test_an_unknown_key_is_reported_with_the_nearest_known_key() -> None:
     fields, problems = reading("summry: x\n")
     fields.text("summary")
     fields.finish()
@@ -43,7 +43,7 @@ def test_a_key_nobody_reads_is_reported_with_the_nearest_one_that_is_read() -> N
     assert (one.message, one.hint) == ("unknown key `summry` in the part", "did you mean `summary`?")
 
 
-def test_a_missing_field_is_told_once_and_an_empty_one_too() -> None:
+def test_a_missing_field_is_reported_once_and_an_empty_one_too() -> None:
     fields, problems = reading("b:\n")
     fields.text("a", required=True)
     fields.text("a", required=True)

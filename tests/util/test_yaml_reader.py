@@ -108,16 +108,16 @@ def test_nesting_is_taken_up_to_its_limit() -> None:
         (b"%YAML 9.9\n---\na: b", "this is not YAML"),
     ],
 )
-def test_what_is_no_recipe_is_refused(data: bytes, message: str) -> None:
+def test_an_invalid_recipe_is_refused(data: bytes, message: str) -> None:
     assert refused(data) == message
 
 
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
+def test_a_directory_is_not_a_file(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match=r"cannot read `.*`: is a directory"):
         load(tmp_path)
 
 
-def test_a_link_to_nothing_is_no_file(tmp_path: Path) -> None:
+def test_a_dangling_link_is_not_a_file(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").symlink_to("nowhere")
     with pytest.raises(RecipeError, match=r"cannot read `a\.yaml`: no such file or directory"):
         load(tmp_path / "a.yaml")
