@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from bakehouse.analysis.fleet_sizes import FleetSize, ReleaseDifference, SizeDifference
 from bakehouse.analysis.sizes import Copies, ImageSize, OwnedFile, TrimSize
 from bakehouse.util.format import format_bytes, format_count, format_table
+from bakehouse.util.terminal import clip
 
 _STORED = {True: "as pushed", False: "as stored"}
 _MOST_COPIES = 4
@@ -65,7 +66,7 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], limit: int) -> 
 def _instruction(made_by: str) -> str:
     """Return the beginning of a layer's instruction."""
     text = " ".join(made_by.split()).replace("/bin/sh -c ", "").removesuffix(" # buildkit")
-    return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
+    return clip(text, _MOST_CHARACTERS)
 
 
 def _block(title: str, columns: str, rows: Sequence[Sequence[str]], align: str) -> str:

@@ -10,6 +10,13 @@ from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import BuildError
+from bakehouse.plan.model import Image
+
+
+def target_of(image: Image) -> buildx.Target:
+    """Return the target of a rendered image, with the files that its stages were rendered from."""
+    sources = {stage.name: stage.source / "install.j2" for stage in image.stages}
+    return buildx.Target(image.name, image.target, Path("images", image.name, "docker-bake.json"), sources)
 
 
 def bake_with_inputs(

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.build import base_image, prefetch, registry_auth, up_to_date
-from bakehouse.build.bake import bake_with_inputs
+from bakehouse.build.bake import bake_with_inputs, target_of
 from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
@@ -177,7 +177,7 @@ def build(
             names = ", ".join(f"`{name}`" for name in sorted(error.images))
             progress.report(f"{names} failed to build; continuing with the others")
 
-    digests = buildx.bake_with_retries(map(_target, images), bake, on_failure, restart, progress.report)
+    digests = buildx.bake_with_retries(map(target_of, images), bake, on_failure, restart, progress.report)
     built = []
     for image in (image for image in images if image.name in digests):
         stored = engine.image(digests[image.name])
@@ -227,11 +227,6 @@ def leaders(images: Iterable[Image]) -> frozenset[str]:
         sets.setdefault((image.base, image.apt, lowest), []).append(image)
     first = (min(group, key=lambda image: len(image.stages)) for group in sets.values() if len(group) > 1)
     return frozenset(image.name for image in first)
-
-
-def _target(image: Image) -> buildx.Target:
-    sources = {stage.name: stage.source / "install.j2" for stage in image.stages}
-    return buildx.Target(image.name, image.target, Path("images", image.name, "docker-bake.json"), sources)
 
 
 def _check_disk(absent: Sequence[Image], expected_bytes: Callable[[Sequence[Image]], int]) -> None:

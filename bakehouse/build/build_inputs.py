@@ -104,7 +104,7 @@ def apt_inputs(
 ) -> Iterator[BuildInputs]:
     """Collect the inputs of steps that only use Debian mirrors."""
     bundle = bundle_of(ca, pip_config.read(environment), environment)
-    certificates = _certificates(bundle, report) if bundle else ""
+    certificates = _certificates(bundle, report)
     texts = {"ca": certificates, "apt": _apt_conf(report, has_ca=bool(ca and certificates))}
     with _secrets(texts, state) as secrets:
         yield BuildInputs(secrets, _arguments(_proxies(environment, report), ""))
@@ -137,7 +137,7 @@ def _served_inputs(
     if any(file.kind == "deb" for file in downloads.required.files):
         apt["Acquire::http::Timeout"] = str(_SERVED_APT_SECONDS)
     bundle = bundle_of(ca, pip_config.read(environment), environment)
-    certificates = _certificates(bundle, report) if bundle else ""
+    certificates = _certificates(bundle, report)
     texts = {
         "pip": _SERVED_PIP.format(url=url, host=urlsplit(url).netloc, seconds=_SERVED_SECONDS),
         "ca": certificates,
@@ -153,7 +153,7 @@ def _direct_inputs(
     """Return secrets and proxies of steps that download directly."""
     pip, mirrors = _reachable(pip_config.read(environment), mirrors, report)
     bundle = bundle_of(ca, pip, environment)
-    certificates = _certificates(bundle, report) if bundle else ""
+    certificates = _certificates(bundle, report)
     texts = {
         "pip": _pip_conf(pip, has_ca=bool(certificates)),
         "ca": certificates,
@@ -279,8 +279,10 @@ def _source_list(suites: Iterable[str]) -> str:
     return "".join(f"{source.line}\n" for suite in names for source in apt_config.for_suite(suite, sources))
 
 
-def _certificates(bundle: Path, report: Reporter) -> str:
+def _certificates(bundle: Path | None, report: Reporter) -> str:
     """Return the certificates of a bundle, without duplicates and comments."""
+    if bundle is None:
+        return ""
     text = bundle.read_text(errors="replace")
     certificates = "".join(f"{certificate}\n" for certificate in dict.fromkeys(_CERTIFICATE.findall(text)))
     if len(certificates) > MOST_SECRET_BYTES:

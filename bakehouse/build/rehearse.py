@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.build import base_image, file_server, prefetch, stub_bases, stub_files, stub_plan, verify
-from bakehouse.build.bake import bake_with_inputs
+from bakehouse.build.bake import bake_with_inputs, target_of
 from bakehouse.build.build_inputs import BuildInputs, Downloads
 from bakehouse.build.progress import Progress
 from bakehouse.build.stub_plan import Rehearsal, Stubs
@@ -252,7 +252,8 @@ def _bake_images(
         ]
         outcome.failed += sorted(error.images)
 
-    digests = buildx.bake_with_retries(map(_target, group), bake, on_failure, restart, progress.report)
+    targets = (target_of(rehearsal.image) for rehearsal in group)
+    digests = buildx.bake_with_retries(targets, bake, on_failure, restart, progress.report)
     baked = [rehearsal for rehearsal in group if rehearsal.real.name in digests]
     if not baked:
         return
@@ -269,12 +270,6 @@ def _bake_images(
 
 def _hint(root: Path, failed: frozenset[str]) -> str:
     return f"read the rehearsed Dockerfile in {root / 'images' / min(failed)}"
-
-
-def _target(rehearsal: Rehearsal) -> buildx.Target:
-    sources = {stage.name: stage.source / "install.j2" for stage in rehearsal.real.stages}
-    name = rehearsal.real.name
-    return buildx.Target(name, rehearsal.image.target, Path("images", name, "docker-bake.json"), sources)
 
 
 def _verify(

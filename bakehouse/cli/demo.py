@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 
 from bakehouse.build import timings
 from bakehouse.build.progress import Progress
@@ -21,29 +20,24 @@ from bakehouse.util.terminal import Reporter
 IMAGE = "pytorch-cpu"
 
 
-@dataclass(slots=True)
-class _Account:
-    """Seconds of each step, in order."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def of(self, step: str) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.seconds[step] = time.monotonic() - began
+@contextmanager
+def _timed(step: str, times: dict[str, float]) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    times[step] = time.monotonic() - began
 
 
 def run(workspace: Workspace, report: Reporter) -> str:
     """Release the demo image to the local registry; return the image URI, code and times."""
-    account, options = _Account(), workflow.RunOptions(terms=PublishOptions(registry="local"))
-    with account.of("engine"):
+    times: dict[str, float] = {}
+    options = workflow.RunOptions(terms=PublishOptions(registry="local"))
+    with _timed("engine", times):
         provision.ensure(provision.ask_at_terminal, report)
-    with account.of("build"), Progress.on(sys.stderr) as progress:
+    with _timed("build", times), Progress.on(sys.stderr) as progress:
         built = workflow.build_images(workspace, [IMAGE], report, options, progress)
-    with account.of("smoke"):
+    with _timed("smoke", times):
         reports = workflow.smoke_images(workspace, built, report, options)
-    with account.of("push"):
+    with _timed("push", times):
         records = workflow.push_images(workspace, built, report, options)
     tested = release_gate.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
     assert tested, "push took an image that was not tested"
@@ -62,9 +56,7 @@ def run(workspace: Workspace, report: Reporter) -> str:
         "",
         "time spent:",
         format_table(
-            ((step, format_seconds(seconds)) for step, seconds in account.seconds.items()),
-            align="lr",
-            indent="  ",
+            ((step, format_seconds(seconds)) for step, seconds in times.items()), align="lr", indent="  "
         ).rstrip("\n"),
         *([f"  build steps, which run in parallel: {inside}"] if inside else []),
     ]

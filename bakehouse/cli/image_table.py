@@ -47,7 +47,7 @@ class ImageRow:
         if self.resolution is None:
             return None
         versions: dict[str, str] = {}
-        choices = (self.resolution.base, *self.resolution.choices)
+        choices = self.resolution.all_choices
         for choice in choices:
             versions |= choice.candidate.provided
         return dict(sorted({**versions, **{choice.name: choice.version for choice in choices}}.items()))
@@ -57,7 +57,7 @@ class ImageRow:
         """The components with version and variant, base first."""
         if self.resolution is None:
             return ()
-        return tuple(str(choice.candidate) for choice in (self.resolution.base, *self.resolution.choices))
+        return tuple(str(choice.candidate) for choice in self.resolution.all_choices)
 
 
 def as_object(row: ImageRow) -> dict[str, object]:

@@ -34,7 +34,7 @@ def resolutions(resolved: Iterable[Resolution]) -> list[Json]:
     return [
         {
             "image": resolution.recipe.name,
-            "components": [component(choice) for choice in _choices(resolution)],
+            "components": [component(choice) for choice in resolution.all_choices],
             "warnings": [
                 {
                     "component": str(candidate),
@@ -66,7 +66,7 @@ def fit(assumptions: Assumptions, resolved: Sequence[Resolution]) -> Json:
         "fits": [
             {
                 "image": resolution.recipe.name or None,
-                "components": [component(choice) for choice in _choices(resolution)],
+                "components": [component(choice) for choice in resolution.all_choices],
             }
             for resolution in resolved
         ],
@@ -81,7 +81,7 @@ def image_fits(assumptions: Assumptions, fits: Sequence[ImageFit]) -> Json:
 
 def explanation(resolution: Resolution, catalog: Catalog, name: str = "") -> Json:
     """Return who requires each component and what excludes its newer releases."""
-    choices = [choice for choice in _choices(resolution) if not name or name in choice.candidate.provided]
+    choices = [choice for choice in resolution.all_choices if not name or name in choice.candidate.provided]
     return {
         "image": resolution.recipe.name,
         "components": [
@@ -268,7 +268,3 @@ def sizing(result: Recommendation) -> Json:
         ],
         "notes": list(result.notes),
     }
-
-
-def _choices(resolution: Resolution) -> tuple[Choice, ...]:
-    return (resolution.base, *resolution.choices)

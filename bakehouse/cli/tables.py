@@ -46,7 +46,7 @@ def _note(resolution: Resolution) -> str:
 
 def _components(resolution: Resolution) -> str:
     lines = []
-    for choice in (resolution.base, *resolution.choices):
+    for choice in resolution.all_choices:
         provided = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
         lines.append(f"  {choice.candidate}" + (f"  provides {provided}" if provided else ""))
     return "\n".join(lines) + "\n"

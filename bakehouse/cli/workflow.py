@@ -314,11 +314,7 @@ def _built_images(
     plan = plan_resolutions(workspace, resolutions)
     with engine(report, Feature.PLATFORM) as connected:
         stored_images = [(image, connected.image(image.reference)) for image in plan.images]
-    built = tuple(
-        BuiltImage(image, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
-        for image, stored in stored_images
-        if stored
-    )
+    built = tuple(BuiltImage.stored_as(stored, image) for image, stored in stored_images if stored)
     if len(built) == len(stored_images):
         return built
     return build_plan(workspace, resolutions, plan, report, RunOptions())
@@ -338,7 +334,7 @@ def pulled_image(workspace: Workspace, name: str, image_uri: str, report: Report
         hint = "check out the commit it was published from; `bake releases` lists the commits"
         message = f"`{image_uri}` was not built from this recipe of `{image.name}`"
         raise UsageError(Diagnostic(message, facts=facts, hint=hint))
-    return BuiltImage(image, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
+    return BuiltImage.stored_as(stored, image)
 
 
 def _only(workspace: Workspace, name: str) -> Image:

@@ -142,8 +142,8 @@ def probe(client: DockerClient = docker, hostname: str = "") -> Daemon | Unavail
         containerd_store=["driver-type", "io.containerd.snapshotter.v1"] in (info["DriverStatus"] or []),
         rootless=any(option.startswith("name=rootless") for option in info["SecurityOptions"] or ()),
         remote=not endpoint.startswith("unix://") or info["Name"] != (hostname or platform.node()),
-        bridge=_gateway(network) if network.code == 0 else None,
-        interface=_interface(network) if network.code == 0 else "",
+        bridge=_field(network, "IPAM", "Config", 0, "Gateway"),
+        interface=_field(network, "Options", "com.docker.network.bridge.name") or "",
         buildx=buildx,
         data_root=info["DockerRootDir"],
         runtimes=tuple(sorted(info["Runtimes"] or ())),
@@ -286,20 +286,15 @@ def _buildx(info: Mapping[str, Any]) -> str | None:
     return next((str(plugin["Version"]) for plugin in plugins if plugin.get("Name") == "buildx"), None)
 
 
-def _gateway(network: ProgramResult) -> str | None:
+def _field(network: ProgramResult, *path: str | int) -> str | None:
+    """Return a field of the answer of `docker network inspect`; None without it."""
     try:
-        [bridge] = json.loads(network.out)
-        return str(bridge["IPAM"]["Config"][0]["Gateway"])
+        [value] = json.loads(network.out)
+        for key in path:
+            value = value[key]
     except (ValueError, LookupError, TypeError):
         return None
-
-
-def _interface(network: ProgramResult) -> str:
-    try:
-        [bridge] = json.loads(network.out)
-        return str(bridge["Options"]["com.docker.network.bridge.name"])
-    except (ValueError, LookupError, TypeError):
-        return ""
+    return str(value)
 
 
 def _architecture(machine: str) -> str:

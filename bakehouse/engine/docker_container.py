@@ -35,11 +35,11 @@ class DockerContainer:
         self._keeper = keeper
         self._follower: threading.Thread | None = None
 
-    def start(self, log: Path, heard: Callable[[bytes], None] = _ignore) -> None:
+    def start(self, log: Path, on_output: Callable[[bytes], None] = _ignore) -> None:
         with translate_errors("start a container"):
             self._container.start()
         log.parent.mkdir(parents=True, exist_ok=True)
-        self._follower = threading.Thread(target=self._follow, args=(log, heard), daemon=True)
+        self._follower = threading.Thread(target=self._follow, args=(log, on_output), daemon=True)
         self._follower.start()
 
     def wait(self, seconds: float) -> ContainerExit | None:
@@ -130,7 +130,7 @@ class DockerContainer:
         with translate_errors(f"read `{path}` in a container"), contextlib.suppress(NotFound):
             yield from self._container.get_archive(path)[0]
 
-    def _follow(self, log: Path, heard: Callable[[bytes], None]) -> None:
+    def _follow(self, log: Path, on_output: Callable[[bytes], None]) -> None:
         import docker.errors
         import requests
 
@@ -139,10 +139,10 @@ class DockerContainer:
             for chunk in self._container.logs(stream=True, follow=True):
                 file.write(chunk)
                 try:
-                    heard(chunk)
+                    on_output(chunk)
                 except OSError:
                     # The reader has closed its pipe, as `head` does; the log must still be complete.
-                    heard = _ignore
+                    on_output = _ignore
 
     def _finish_log(self) -> None:
         if self._follower:

@@ -230,10 +230,7 @@ def configured_cache_limit(endpoint: str, paths: DaemonPaths | None = None) -> s
 
 def _launch(paths: DaemonPaths, report: Callable[[str], None]) -> int:
     paths.state.mkdir(parents=True, exist_ok=True)
-    paths.data_root.mkdir(parents=True, exist_ok=True)
-    limit = cache_limit(shutil.disk_usage(paths.data_root).free, _limit_in(paths.configuration))
-    settings = configuration(owner_settings(paths.configured), limit, paths.store)
-    write_whole(paths.configuration, json.dumps(settings, indent=2, sort_keys=True) + "\n")
+    settings = write_configuration(paths, paths.configuration, owner_settings(paths.configured))
     command = [*paths.command, "--config-file", str(paths.configuration), "--host", paths.endpoint]
     command += ["--exec-root", str(paths.exec_root), "--pidfile", str(paths.pidfile)]
     if "data-root" not in settings:
@@ -243,6 +240,15 @@ def _launch(paths: DaemonPaths, report: Callable[[str], None]) -> int:
     shell = ["setsid", "sh", "-c", '"$@" >"$0" 2>&1 </dev/null & echo $!', str(paths.log), *command]
     environment = {**os.environ, "PATH": program_path()}
     return int(subprocess.run(shell, cwd="/", env=environment, check=True, stdout=subprocess.PIPE).stdout)
+
+
+def write_configuration(paths: DaemonPaths, file: Path, owner: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the configuration of an engine to a file, and return it; a cache limit there may stay."""
+    paths.data_root.mkdir(parents=True, exist_ok=True)
+    limit = cache_limit(shutil.disk_usage(paths.data_root).free, _limit_in(file))
+    settings = configuration(owner, limit, paths.store)
+    write_whole(file, json.dumps(settings, indent=2, sort_keys=True) + "\n")
+    return settings
 
 
 def _limit_in(configuration: Path) -> int:

@@ -73,7 +73,7 @@ class CleanupCounts:
 class Container(Protocol):
     """Created container; the end of its context removes it."""
 
-    def start(self, log: Path, heard: Callable[[bytes], None] = ...) -> None:
+    def start(self, log: Path, on_output: Callable[[bytes], None] = ...) -> None:
         """Start the container; its output goes to `log` and to `on_output` as it arrives."""
 
     def wait(self, seconds: float) -> ContainerExit | None:

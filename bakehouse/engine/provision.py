@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import json
 import os
 import platform
 import re
@@ -19,7 +18,6 @@ from bakehouse.engine.apt_install import Apt
 from bakehouse.engine.daemon_info import Daemon, UnavailableDaemon, UnavailableReason
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import Diagnostic, EngineError
-from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.terminal import Reporter
 
@@ -272,10 +270,7 @@ def _execute(steps: Steps, paths: DaemonPaths, report: Reporter) -> None:
     if steps.mask_registry:
         subprocess.run(["systemctl", "mask", "docker-registry.service"], capture_output=True)
     if steps.service and not paths.configured.exists():
-        paths.data_root.mkdir(parents=True, exist_ok=True)
-        limit = dockerd.cache_limit(shutil.disk_usage(paths.data_root).free)
-        settings = dockerd.configuration({}, limit)
-        write_whole(paths.configured, json.dumps(settings, indent=2, sort_keys=True) + "\n")
+        dockerd.write_configuration(paths, paths.configured, {})
     if steps.from_next_release or steps.packages:
         apt.update(report)
     if steps.from_next_release:

@@ -110,7 +110,7 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
         elif lock.read_text().partition("\n")[0] != heading:
             yield Drift(DriftKind.OLDER, recipe.name, lock.name)
     yield from open_locks(choice.candidate for choice in resolution.choices)
-    for choice in (resolution.base, *resolution.choices):
+    for choice in resolution.all_choices:
         for artifact in choice.spec.artifacts:
             if artifact.sha256 is None:
                 yield Drift(DriftKind.UNKNOWN, str(choice.candidate), artifact.file)

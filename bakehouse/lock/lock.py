@@ -323,7 +323,7 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
     seen = set()
     for recipe in recipes:
         resolution = resolve(recipe, workspace.catalog)
-        for choice in (resolution.base, *resolution.choices):
+        for choice in resolution.all_choices:
             for artifact in choice.spec.artifacts:
                 is_open = artifact.sha256 is None or artifact.bytes is None
                 if is_open and artifact.location not in seen:

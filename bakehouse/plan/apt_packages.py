@@ -48,7 +48,7 @@ class PulledLists:
 
 def apt_of(resolution: Resolution) -> tuple[str, ...]:
     """Return the distribution packages of an image itself: those of its recipe and of its components."""
-    choices = (resolution.base, *resolution.choices)
+    choices = resolution.all_choices
     required = (package for choice in choices for package in choice.spec.apt)
     return tuple(sorted({*resolution.recipe.content.apt, *required}))
 

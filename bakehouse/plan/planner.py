@@ -94,7 +94,7 @@ def _image(
     locks: AptLocks,
     problems: Problems,
 ) -> Image:
-    recipe, choices = resolution.recipe, (resolution.base, *resolution.choices)
+    recipe, choices = resolution.recipe, resolution.all_choices
     specs = [choice.spec for choice in choices]
     source = resolution.base.spec.base
     assert source is not None

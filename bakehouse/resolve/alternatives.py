@@ -318,7 +318,7 @@ def _cost(relaxations: Relaxations) -> tuple[int, int, int]:
 
 
 def _variant(resolution: Resolution, name: str) -> str:
-    for choice in (resolution.base, *resolution.choices):
+    for choice in resolution.all_choices:
         if choice.name == name:
             return choice.candidate.variant.name
     return ""
@@ -326,7 +326,7 @@ def _variant(resolution: Resolution, name: str) -> str:
 
 def _driver(resolution: Resolution) -> str:
     """Return the range of host drivers that the chosen components need."""
-    specs = [choice.spec for choice in (resolution.base, *resolution.choices)]
+    specs = [choice.spec for choice in resolution.all_choices]
     requirements = [requirement for spec in specs for requirement in (*spec.requires, *spec.constraints)]
     ranges = [requirement.specifier for requirement in requirements if requirement.name == DRIVER]
     return ",".join(dict.fromkeys(ranges)) or "any"

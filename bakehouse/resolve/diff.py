@@ -173,7 +173,7 @@ def _version(choice: Choice | None) -> str:
 
 def _by_name(resolution: Resolution) -> dict[str, Choice]:
     """Return the components by name, the base included."""
-    return {choice.name: choice for choice in (resolution.base, *resolution.choices)}
+    return {choice.name: choice for choice in resolution.all_choices}
 
 
 def _wheel_bytes(resolution: Resolution) -> dict[str, int]:

@@ -140,7 +140,7 @@ def _change_text(change: PinChange) -> str:
 
 
 def _all(resolution: Resolution) -> tuple[Choice, ...]:
-    return (resolution.base, *resolution.choices)
+    return resolution.all_choices
 
 
 def _newer_releases(choice: Choice, resolution: Resolution, catalog: Catalog) -> NewerReleases:

@@ -63,7 +63,7 @@ class OutdatedCount:
 
 def newer_releases(resolution: Resolution, catalog: Catalog) -> tuple[tuple[Choice, str], ...]:
     """Return the components of an image for which the catalogue has a newer release, with its version."""
-    chosen = (resolution.base, *resolution.choices)
+    chosen = resolution.all_choices
     newest = ((choice, catalog.components[choice.name].releases[0].version) for choice in chosen)
     return tuple((choice, version) for choice, version in newest if version != choice.version)
 

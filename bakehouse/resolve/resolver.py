@@ -87,9 +87,14 @@ class Resolution:
     warnings: tuple[tuple[Candidate, Incompatibility], ...] = ()
     """Reported incompatibilities with too little evidence to exclude a candidate."""
 
+    @property
+    def all_choices(self) -> tuple[Choice, ...]:
+        """The base and the components on it."""
+        return (self.base, *self.choices)
+
     def version_of(self, name: str) -> str | None:
         """Return the version of a component or of a provided name, or None."""
-        for choice in (self.base, *self.choices):
+        for choice in self.all_choices:
             if name in choice.candidate.provided:
                 return choice.candidate.provided[name]
         return None
