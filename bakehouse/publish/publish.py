@@ -362,9 +362,9 @@ def warn_if_newer_release(project: Project, record: ReleaseRecord, progress: Rep
         return
     newest = image_uris.newest(project.images, record.image)
     if newest.digest != record.digest:
-        here, there = short(Digest(record.digest)), short(Digest(newest.digest))
         progress(
-            f"{record.image}: {here} was released before {there} of {newest.date}, "
+            f"{record.image}: {short(Digest(record.digest))} was released before "
+            f"{short(Digest(newest.digest))} of {newest.date}, "
             f"which `bake uri {record.image}` still returns"
         )
 

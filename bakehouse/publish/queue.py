@@ -50,30 +50,30 @@ class PushQueue:
         self._changed = threading.Condition()
         self._running: list[QueuedPush] = []
 
-    def each(self, works: Sequence[Callable[[], T]]) -> list[T | BakehouseError]:
+    def each(self, tasks: Sequence[Callable[[], T]]) -> list[T | BakehouseError]:
         """Return the result or error of each; a failure does not stop the others.
 
         An interrupt stops the running pushes, and no further one starts.
         """
-        if len(works) < 2:
+        if len(tasks) < 2:
             # Only the main thread is interrupted at once, whatever it waits for.
-            return [_outcome(work) for work in works]
-        ended: queue.SimpleQueue[tuple[int, T | BaseException]] = queue.SimpleQueue()
+            return [_outcome(task) for task in tasks]
+        finished: queue.SimpleQueue[tuple[int, T | BaseException]] = queue.SimpleQueue()
 
         def run(number: int) -> None:
             try:
-                ended.put((number, _outcome(works[number])))
+                finished.put((number, _outcome(tasks[number])))
             except BaseException as error:
-                ended.put((number, error))
+                finished.put((number, error))
 
         # Not an executor: Python waits for its threads at exit, even if they hang.
-        threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(works))]
+        threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(tasks))]
         for thread in threads:
             thread.start()
         outcomes: dict[int, T | BakehouseError] = {}
         try:
-            while len(outcomes) < len(works):
-                number, outcome = ended.get()
+            while len(outcomes) < len(tasks):
+                number, outcome = finished.get()
                 if isinstance(outcome, BaseException) and not isinstance(outcome, BakehouseError):
                     raise outcome
                 outcomes[number] = outcome
@@ -83,7 +83,7 @@ class PushQueue:
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))
             raise
-        return [outcomes[number] for number in range(len(works))]
+        return [outcomes[number] for number in range(len(tasks))]
 
     @contextlib.contextmanager
     def turn(self, layers: Collection[Digest], until: float = NEVER) -> Iterator[QueuedPush]:
@@ -112,8 +112,8 @@ class PushQueue:
         return len(moving) < self._at_once and not any(running.layers & push.layers for running in moving)
 
 
-def _outcome(work: Callable[[], T]) -> T | BakehouseError:
+def _outcome(task: Callable[[], T]) -> T | BakehouseError:
     try:
-        return work()
+        return task()
     except BakehouseError as error:
         return error

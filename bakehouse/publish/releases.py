@@ -301,11 +301,13 @@ def _list(value: Any, name: str) -> list[Any]:
     return list(value)
 
 
-def _require_fields(entry: Any, names: set[str], what: str, optional: frozenset[str] = frozenset()) -> None:
-    _require(isinstance(entry, Mapping), f"{what} has to be an object")
+def _require_fields(
+    entry: Any, names: set[str], subject: str, optional: frozenset[str] = frozenset()
+) -> None:
+    _require(isinstance(entry, Mapping), f"{subject} has to be an object")
     missing = names - optional - set(entry)
-    _require(not missing, f"{what} lacks {_quoted(missing)}")
-    _require(set(entry) <= names, f"{what} has an unknown {_quoted(set(entry) - names)}")
+    _require(not missing, f"{subject} lacks {_quoted(missing)}")
+    _require(set(entry) <= names, f"{subject} has an unknown {_quoted(set(entry) - names)}")
 
 
 def _quoted(names: set[str]) -> str:

@@ -48,9 +48,9 @@ class S3Ledger:
                     raise self._publish_error(error) from error
                 time.sleep(0.1 * 2**attempt)
 
-    def records(self, image: str, known: Collection[ReleaseRecord] = ()) -> tuple[ReleaseRecord, ...]:
-        """Return an image's records, oldest first, without downloading those that are `known`."""
-        records = {self._key(record): record for record in known}
+    def records(self, image: str, cached: Collection[ReleaseRecord] = ()) -> tuple[ReleaseRecord, ...]:
+        """Return an image's records, oldest first, without downloading `cached` ones."""
+        records = {self._key(record): record for record in cached}
         modified = self._list(f"{image}/")
         missing = [key for key in modified if key not in records]
         with ThreadPoolExecutor(_THREADS) as pool:

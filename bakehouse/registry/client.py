@@ -4,7 +4,7 @@ import contextlib
 import random
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
@@ -67,13 +67,7 @@ class Repository:
 
     def tags(self) -> tuple[str, ...]:
         """Return all tags; raise RegistryError with NAME_UNKNOWN for a missing repository."""
-        tags: list[str] = []
-        path = "tags/list"
-        while path:
-            response = self._ask("GET", path)
-            tags += document(response).get("tags") or ()
-            path = response.links.get("next", {}).get("url", "")
-        return tuple(tags)
+        return tuple(tag for page in self._pages("tags/list") for tag in document(page).get("tags") or ())
 
     def manifest(self, reference: str) -> Manifest | None:
         """Return the manifest of a tag or digest; None if it does not exist."""
@@ -135,6 +129,13 @@ class Repository:
         with contextlib.suppress(RegistryError, KeyError):
             self._ask("DELETE", response.headers["Location"])
         return None
+
+    def _pages(self, path: str) -> "Iterator[Response]":
+        """Responses to a request for a list and for its continuations."""
+        while path:
+            response = self._ask("GET", path)
+            yield response
+            path = response.links.get("next", {}).get("url", "")
 
     def _find(self, method: str, path: str, headers: dict[str, str] | None = None) -> "Response | None":
         """Return the response to a request; None for a 404."""

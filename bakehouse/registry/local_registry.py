@@ -87,11 +87,11 @@ class EmbeddedRegistry:
         return self
 
     def __exit__(self, *_: object) -> None:
-        alone = self._is_alone()
+        is_last_user = self._is_alone()
         self._use.close()
         if self._keeper:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._keeper.wait(_STOP_SECONDS if alone else 0)
+                self._keeper.wait(_STOP_SECONDS if is_last_user else 0)
             # It keeps running for other users. Without a return code, Popen warns about a running process.
             self._keeper.returncode = 0
 

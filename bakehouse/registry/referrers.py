@@ -80,21 +80,19 @@ class ArtifactRepository(Repository):
 
     def referrers(self, subject: Digest) -> tuple[Digest, ...] | None:
         """Return the artifacts that the registry lists for an image; None without the referrers API."""
-        digests: list[Digest] = []
-        path = f"referrers/{subject}"
-        while path:
-            try:
-                response = self._ask("GET", path)
-                digests += [Digest(str(entry["digest"])) for entry in response.json()["manifests"] or ()]
-            except RegistryError as error:
-                if error.status in _NO_REFERRERS:
-                    return None
-                raise
-            except (ValueError, KeyError, TypeError):
-                # A proxy that answers every URL with its own page has no referrers API either.
+        try:
+            return tuple(
+                Digest(str(entry["digest"]))
+                for page in self._pages(f"referrers/{subject}")
+                for entry in page.json()["manifests"] or ()
+            )
+        except RegistryError as error:
+            if error.status in _NO_REFERRERS:
                 return None
-            path = response.links.get("next", {}).get("url", "")
-        return tuple(digests)
+            raise
+        except (ValueError, KeyError, TypeError):
+            # A proxy that answers every URL with its own page has no referrers API either.
+            return None
 
     def _store(self, artifact: Artifact, manifest: bytes, digest: Digest) -> bool:
         """Upload an artifact; return whether the registry lists it by itself."""
