@@ -100,7 +100,7 @@ def launch_settings(distribution: Mapping[str, object], training: Training) -> L
         return LaunchSettings()
     strategies = _read_strategies(distribution, findings)
     groups = _launch_groups(distribution.get(GROUPS, []), training.groups, findings)
-    launcher = next((name for name in _ORDER if _is_on(strategies, name)), "")
+    launcher = next(iter(_enabled(strategies)), "")
     sent = _hyperparameters(strategies, groups, training.groups)
     warnings = tuple(warning.message for warning in findings.warnings)
     return LaunchSettings(launcher, sent, groups if _SCOPE in sent else (), warnings)
@@ -263,6 +263,11 @@ def _is_on(strategies: Mapping[str, Settings], name: str) -> bool:
     return bool(strategies.get(name, {}).get(ENABLED))
 
 
+def _enabled(strategies: Mapping[str, Settings]) -> list[str]:
+    """Return the enabled launchers; the toolkit starts the first."""
+    return [name for name in _ORDER if _is_on(strategies, name)]
+
+
 def _is_below(version: str, oldest: tuple[int, ...]) -> bool:
     """Return whether a version is known to be older."""
     return bool(numbers(version)) and numbers(version) < oldest
@@ -289,7 +294,7 @@ def _check_framework(strategies: Mapping[str, Settings], training: Training, fin
 
 
 def _check_combinations(strategies: Mapping[str, Settings], training: Training, findings: Findings) -> None:
-    enabled = [name for name in _ORDER if _is_on(strategies, name)]
+    enabled = _enabled(strategies)
     libraries = [name for name in strategies if name.startswith(_LIBRARIES)]
     if "pytorchddp" in strategies and libraries and training.framework != "tensorflow":
         hint = "remove one of them: `pytorchddp` is another name of `smdistributed.dataparallel`"
@@ -361,7 +366,7 @@ def _problem_with_groups(strategies: Mapping[str, Settings]) -> str:
     """Return why the SDK rejects groups with these strategies; empty if it does not."""
     if _is_on(strategies, "mpi") or _is_on(strategies, _DATA) or _is_on(strategies, "pytorchddp"):
         return ""
-    enabled = [name for name in _ORDER if _is_on(strategies, name)]
+    enabled = _enabled(strategies)
     if not enabled:
         return "is set, but no launcher is enabled"
     is_ignored = enabled == ["torch_distributed"] and _MODEL not in strategies and _DATA not in strategies
@@ -373,7 +378,7 @@ def _problem_with_groups(strategies: Mapping[str, Settings]) -> str:
 def _warn(
     strategies: Mapping[str, Settings], launch_groups: Sequence[str], training: Training, findings: Findings
 ) -> None:
-    launcher = next((name for name in _ORDER if _is_on(strategies, name)), "")
+    launcher = next(iter(_enabled(strategies)), "")
     hosts = sum(group.count for group in training.groups)
     if launcher == "torch_distributed" and len(training.groups) > 1 and _DATA not in strategies:
         findings.add(

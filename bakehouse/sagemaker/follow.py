@@ -5,7 +5,7 @@ The job continues if following ends. Only StopTrainingJob stops it.
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from bakehouse.cluster.cluster import OutputHandler
@@ -63,7 +63,7 @@ def follow(
     pace: Pace = EVERY_FEW_SECONDS,
 ) -> Followed:
     """Report a job's status and output until its end. With `stop_on_interrupt`, the first Ctrl-C stops it."""
-    follower = _Follower(service, job, hosts, report, on_output, pace)
+    follower = _Follower(service, job, TrainingLogs(service, job, hosts), report, on_output, pace)
     may_stop = stop_on_interrupt
     while True:
         try:
@@ -109,28 +109,20 @@ def _is_ending(service: TrainingService, job: str) -> bool:
         return False
 
 
+@dataclass(slots=True)
 class _Follower:
     """Follows one job, and reports each change once."""
 
-    def __init__(
-        self,
-        service: TrainingService,
-        job: str,
-        hosts: tuple[str, ...],
-        report: Reporter,
-        on_output: OutputHandler,
-        pace: Pace,
-    ) -> None:
-        self.logs = TrainingLogs(service, job, hosts)
-        self._service = service
-        self._job = job
-        self._report = report
-        self._on_output = on_output
-        self._pace = pace
-        self._reported: dict[int, str] = {}
-        """Reported text of each status change."""
-        self._reads_logs = True
-        self._misses_logs = False
+    service: TrainingService
+    job: str
+    logs: TrainingLogs
+    report: Reporter
+    on_output: OutputHandler
+    pace: Pace
+    reported: dict[int, str] = field(default_factory=dict)
+    """Reported text of each status change."""
+    reads_logs: bool = True
+    misses_logs: bool = False
 
     def until_the_end(self) -> JobDescription:
         """Return the ended job; raise AwsError if it can't be read."""
@@ -140,49 +132,49 @@ class _Follower:
             self._read_logs()
             if description.status in ENDED:
                 self._read_late_logs(description)
-                if self._misses_logs:
-                    self._report(f"{self._job}: some logs could not be read; follow it again to read them")
+                if self.misses_logs:
+                    self.report(f"{self.job}: some logs could not be read; follow it again to read them")
                 return description
-            self._pace.wait(self._pace.interval)
+            self.pace.wait(self.pace.interval)
 
     def _describe(self) -> JobDescription:
         """Return the job's description; retry while AWS is busy or unreachable."""
-        waited, pause = 0.0, self._pace.interval
+        waited, pause = 0.0, self.pace.interval
         while True:
             try:
-                description = self._service.describe(self._job)
+                description = self.service.describe(self.job)
             except AwsError as error:
-                if error.fault not in _TEMPORARY or waited >= self._pace.timeout:
+                if error.fault not in _TEMPORARY or waited >= self.pace.timeout:
                     raise
                 if not waited:
-                    self._report(f"{self._job}: {error.fault.value}; the job continues, trying again")
-                self._pace.wait(pause)
+                    self.report(f"{self.job}: {error.fault.value}; the job continues, trying again")
+                self.pace.wait(pause)
                 waited += pause
                 pause = min(2 * pause, _MAX_INTERVAL)
             else:
                 if waited:
-                    self._report(f"{self._job}: AWS answers again")
+                    self.report(f"{self.job}: AWS answers again")
                 return description
 
     def _report_status(self, description: JobDescription) -> None:
         """Report each status change once, and again if its message changes."""
         for number, text in enumerate(description.changes):
-            if self._reported.get(number) != text:
-                self._reported[number] = text
-                self._report(f"{self._job}: {text}")
+            if self.reported.get(number) != text:
+                self.reported[number] = text
+                self.report(f"{self.job}: {text}")
 
     def _read_logs(self) -> bool:
         """Pass on new output; return whether there was any or may be."""
-        if not self._reads_logs:
+        if not self.reads_logs:
             return False
         try:
-            has_new = self.logs.read(self._on_output)
+            has_new = self.logs.read(self.on_output)
         except AwsError as error:
             match error.fault:
                 case AwsFault.BUSY | AwsFault.UNREACHABLE:
-                    if not self._misses_logs:
-                        self._report(f"{self._job}: {error.fault.value}; its logs will be read later")
-                    self._misses_logs = True
+                    if not self.misses_logs:
+                        self.report(f"{self.job}: {error.fault.value}; its logs will be read later")
+                    self.misses_logs = True
                     return True
                 case AwsFault.NOT_FOUND:
                     # A log exists only after a host has printed something.
@@ -190,28 +182,28 @@ class _Follower:
                 case AwsFault.UNAUTHENTICATED:
                     raise
                 case _:
-                    self._reads_logs = False
+                    self.reads_logs = False
                     reasons = "; ".join(reason.text for reason in error.diagnostic.reasons)
                     message = (
                         f"{error.diagnostic.message} ({reasons})" if reasons else error.diagnostic.message
                     )
-                    self._report(f"{self._job}: {message}; only its status is reported")
+                    self.report(f"{self.job}: {message}; only its status is reported")
                     return False
-        self._misses_logs = False
+        self.misses_logs = False
         return has_new
 
     def _read_late_logs(self, description: JobDescription) -> None:
         """Read the lines that arrive after the job's end."""
         is_old = description.ended is not None and datetime.now(UTC) - description.ended > _LATE
-        if is_old and not self._misses_logs:
+        if is_old and not self.misses_logs:
             return
         # The last lines of a failed job contain the reason.
         max_quiet = _MAX_LATE_READS if description.status == "Failed" else _QUIET_READS
         quiet = 0
         for _ in range(_MAX_LATE_READS):
-            if quiet == max_quiet or not self._reads_logs:
+            if quiet == max_quiet or not self.reads_logs:
                 return
-            self._pace.wait(self._pace.interval)
+            self.pace.wait(self.pace.interval)
             quiet = 0 if self._read_logs() else quiet + 1
-            if is_old and not self._misses_logs:
+            if is_old and not self.misses_logs:
                 return

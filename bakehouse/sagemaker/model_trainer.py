@@ -76,8 +76,7 @@ def driver_settings(
     """
     findings = driver_findings(distributed, training)
     findings.raise_errors()
-    driver, values = next(iter(distributed.items()), ("", {}))
-    settings = values if isinstance(values, Mapping) else {}
+    driver, settings = _driver(distributed)
     smp = settings.get(_SMP)
     dumped: dict[str, object] = {key: settings.get(key) for key in _KEYS.get(driver, ())}
     sent = {}
@@ -111,8 +110,7 @@ def driver_findings(distributed: Mapping[str, object], training: Training) -> Fi
         findings.at(rules.ONE_STRATEGY, "distributed", "has several drivers", "keep one of them")
     if findings.errors:
         return findings
-    driver, values = next(iter(distributed.items()), ("", {}))
-    settings = values if isinstance(values, Mapping) else {}
+    driver, settings = _driver(distributed)
     _check(driver, settings, training, findings)
     if not findings.errors:
         _warn(driver, settings, training, findings)
@@ -158,6 +156,12 @@ def train_script(templates: str, settings: DriverSettings) -> str:
         execute_driver=start,
     )
     return script
+
+
+def _driver(distributed: Mapping[str, object]) -> tuple[str, Settings]:
+    """Return the driver and its settings; empty without one."""
+    driver, settings = next(iter(distributed.items()), ("", {}))
+    return driver, settings if isinstance(settings, Mapping) else {}
 
 
 def _check(driver: str, settings: Settings, training: Training, findings: Findings) -> None:
