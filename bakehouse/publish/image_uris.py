@@ -79,9 +79,9 @@ def retrieve(
         raise
 
 
-def newest(images: Path, image: str, *, registry: str | None = None) -> ReleaseRecord:
+def newest(images: Path, image: str, *, registry: str = "") -> ReleaseRecord:
     """Return the newest tested release of one image, optionally of those in one registry."""
-    return find(images, image, ImageQuery(registry=registry or ""))
+    return find(images, image, ImageQuery(registry=registry))
 
 
 def find(images: Path, name: str, query: ImageQuery) -> ReleaseRecord:
@@ -107,13 +107,11 @@ def candidate(images: Path, image: str, query: ImageQuery = _ANY) -> ReleaseReco
     return _location(record, query) or record
 
 
-def to_promote(
-    images: Path, image: str, *, registry: str | None = None, image_uri: str = ""
-) -> ReleaseRecord:
+def to_promote(images: Path, image: str, *, registry: str = "", image_uri: str = "") -> ReleaseRecord:
     """Return the newest record of the newest candidate, or of the one with this `image_uri`."""
 
     def matches(record: ReleaseRecord) -> bool:
-        is_meant = record.image_uri == image_uri if image_uri else _is_in(record, registry or "")
+        is_meant = record.image_uri == image_uri if image_uri else _is_in(record, registry)
         return is_meant and (record.candidate or record.tested)
 
     # Sorted by the first publication of each URI: promoting an older candidate does not make it newer.

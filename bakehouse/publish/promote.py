@@ -47,7 +47,7 @@ def promote_image(
     ledger = open_ledger(project)
     records = ledger.records(image.name)
     candidate = image_uris.to_promote(
-        project.images, image.name, registry=options.registry or None, image_uri=options.image_uri
+        project.images, image.name, registry=options.registry, image_uri=options.image_uri
     )
     if candidate.candidate and candidate.key != image.key:
         # Today's recipe may require fewer checks than the candidate's did.

@@ -201,7 +201,7 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
     others: list[str] = []
 
     def say(line: str) -> None:
-        if " MB sent" in line and not registry_proxy.hung_up.is_set():
+        if ": uploaded " in line and " images of " not in line and not registry_proxy.hung_up.is_set():
             others.append(line.partition(":")[0])
 
     with pytest.raises(PublishError, match="stalled and was stopped: no progress for 20 s"):

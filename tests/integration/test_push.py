@@ -417,10 +417,11 @@ def test_the_next_push_sweeps_what_a_killed_one_left(
     reference = f"{registry_proxy.host}/killed/mpi-cpu:{TAG}"
     code = (
         "import sys, pathlib\n"
-        "from bakehouse.registry import docker_push as pusher\n"
+        "from bakehouse.registry import docker_push\n"
         "from bakehouse.registry.transfer import Pusher, StallPolicy\n"
         "notes, digest, reference = sys.argv[1:]\n"
-        "pusher.connect(pathlib.Path(notes)).push(digest, reference, None, StallPolicy(60, 1e12), print)\n"
+        "pusher = docker_push.connect(pathlib.Path(notes))\n"
+        "pusher.push(digest, reference, None, StallPolicy(60, 1e12), print)\n"
     )
     notes = push.directory / "notes"
     with subprocess.Popen([sys.executable, "-c", code, str(notes), image.digest, reference]) as killed:
