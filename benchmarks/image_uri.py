@@ -27,7 +27,7 @@ began, busy = time.perf_counter(), time.process_time()
 {ask}
 print(1000 * (time.perf_counter() - began), 1000 * (time.process_time() - busy))
 """
-OURS = """
+LOOKUP_CODE = """
 from bakehouse import image_uris
 image_uris.retrieve({name!r}, region="eu-west-1", version="2.9", instance_type="ml.p4d.24xlarge")
 """
@@ -96,8 +96,8 @@ def main() -> None:
         root = Path(directory)
         ledgers(root)
         rows = {
-            "an image's name": (OURS.format(name="image-0"), ROOT),
-            f"a framework, {IMAGES} ledgers of {RELEASES}": (OURS.format(name="pytorch"), ROOT),
+            "an image's name": (LOOKUP_CODE.format(name="image-0"), ROOT),
+            f"a framework, {IMAGES} ledgers of {RELEASES}": (LOOKUP_CODE.format(name="pytorch"), ROOT),
         }
         if sys.argv[1:2] == ["--sdk"]:
             rows["the SageMaker SDK"] = (THEIRS, Path(sys.argv[2]))

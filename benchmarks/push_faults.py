@@ -33,7 +33,7 @@ from tests.integration.push_faults import (
     layout,
     scene,
 )
-from tests.integration.pushing import TAG, Wanted
+from tests.integration.pushing import TAG, PushCommand
 from tests.integration.tiny_images import PUBLISHED, built
 from tests.support.proxy import Proxy, Request
 
@@ -71,7 +71,7 @@ class Cell:
 
 
 def ours(work: Work) -> list[str]:
-    return Wanted(work.location, work.digest, work.directory / "state").command()
+    return PushCommand(work.location, work.digest, work.directory / "state").command()
 
 
 def docker_cli(work: Work) -> list[str]:

@@ -43,7 +43,7 @@ case "$*" in
     "-P -c"*) shift 3; printf '%s\\n' "$PWD" "$@" ;;
 esac
 """
-MADE = (
+VENV_CREATED = (
     "bake: making .venv with Python 3.12.1 from requirements.lock: once, about a minute\n"
     "bake: installing 1 packages\n"
 )
@@ -95,7 +95,7 @@ def test_arguments_and_the_current_directory_are_handed_on(checkout: Checkout, t
     assert checkout.run("build", "pytorch-*", "--json") == (
         0,
         f"{tmp_path}\nbuild\npytorch-*\n--json\n",
-        MADE,
+        VENV_CREATED,
     )
 
 
@@ -109,20 +109,20 @@ def test_a_lock_that_changed_is_installed(checkout: Checkout) -> None:
     checkout.run()
     (checkout.root / "requirements.lock").write_text("one==1.1 \\\n    --hash=sha256:01\n")
 
-    assert checkout.run()[2] == MADE
+    assert checkout.run()[2] == VENV_CREATED
 
 
 def test_a_half_made_venv_is_made_anew(checkout: Checkout) -> None:
     assert checkout.run(PIP_FAILS="yes")[0] == 1
 
-    assert checkout.run() == (0, f"{checkout.root.parent}\n", MADE)
+    assert checkout.run() == (0, f"{checkout.root.parent}\n", VENV_CREATED)
 
 
 def test_a_checkout_that_was_moved_gets_a_new_venv(checkout: Checkout) -> None:
     checkout.run()
     checkout.root = checkout.root.rename(checkout.root.with_name("moved"))
 
-    assert checkout.run()[2] == MADE
+    assert checkout.run()[2] == VENV_CREATED
     assert (checkout.root / ".venv/site/bakehouse.pth").read_text() == f"{checkout.root}\n"
 
 
@@ -130,14 +130,14 @@ def test_it_can_be_called_through_a_link(checkout: Checkout, tmp_path: Path) -> 
     link = tmp_path / "link"
     link.symlink_to(checkout.root / "bake")
 
-    assert checkout.run("list", bake=link) == (0, f"{tmp_path}\nlist\n", MADE)
+    assert checkout.run("list", bake=link) == (0, f"{tmp_path}\nlist\n", VENV_CREATED)
 
 
 def test_two_first_runs_make_one_venv(checkout: Checkout) -> None:
     with checkout.start(SLOW="0.5") as first, checkout.start(SLOW="0.5") as second:
         errors = sorted(process.communicate(timeout=30)[1] for process in (first, second))
 
-    assert errors == [MADE, "bake: waiting for another run that makes .venv\n"]
+    assert errors == [VENV_CREATED, "bake: waiting for another run that makes .venv\n"]
 
 
 def test_the_first_python_that_is_new_enough_is_taken(checkout: Checkout) -> None:
@@ -145,7 +145,7 @@ def test_the_first_python_that_is_new_enough_is_taken(checkout: Checkout) -> Non
     old.write_text("#!/bin/sh\nexit 1\n")
     checkout.add_python("python3.12")
 
-    assert checkout.run()[2] == MADE
+    assert checkout.run()[2] == VENV_CREATED
 
 
 def test_no_python_that_is_new_enough(checkout: Checkout) -> None:
@@ -188,7 +188,7 @@ def test_pips_failure_is_shown(checkout: Checkout) -> None:
 
     assert (code, out) == (1, "")
     assert err == (
-        f"{MADE}"
+        f"{VENV_CREATED}"
         "    | Collecting one==1.0\n"
         "    | Installing collected packages: one\n"
         "    | ERROR: No matching distribution for one==1.0\n"

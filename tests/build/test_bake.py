@@ -25,7 +25,7 @@ echo '{"vertexes": [{"digest": "d", "name": "[two part 2/2] RUN fetch", "error":
 exit 1"""
 
 
-class Oven:
+class BuildSetup:
     """Images `one`, `two` and `three`; the last two need a file that no source has."""
 
     def __init__(self, directory: Path, fetcher: Fetcher) -> None:
@@ -52,30 +52,30 @@ class Oven:
 
 
 @pytest.fixture
-def oven(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Oven]:
+def build_setup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BuildSetup]:
     put(tmp_path, monkeypatch, docker=FAILS)
     local = LocalMirrors((), HashCache(tmp_path / "hashes.json"))
     with Fetcher(FileCache(tmp_path / "store", print), local) as fetcher:
-        yield Oven(tmp_path, fetcher)
+        yield BuildSetup(tmp_path, fetcher)
 
 
-def test_an_unavailable_file_fails_only_the_images_that_need_it(oven: Oven) -> None:
-    oven.lose()
+def test_an_unavailable_file_fails_only_the_images_that_need_it(build_setup: BuildSetup) -> None:
+    build_setup.lose()
     with pytest.raises(ImagesFailed) as caught:
-        oven.bake("one", "two")
+        build_setup.bake("one", "two")
     assert caught.value.images == {"two"}
     assert caught.value.diagnostics[0].message == "1 file could not be downloaded"
 
 
-def test_a_file_that_only_other_images_want_says_nothing_of_these(oven: Oven) -> None:
-    oven.lose()
+def test_a_file_that_only_other_images_want_says_nothing_of_these(build_setup: BuildSetup) -> None:
+    build_setup.lose()
     with pytest.raises(BuildError) as caught:
-        oven.bake("one")
+        build_setup.bake("one")
     assert caught.value.diagnostics[0].message != "1 file could not be downloaded"
 
 
-def test_what_was_fetched_is_reported(oven: Oven) -> None:
-    oven.fetcher.say("fetched part.tgz: 5.0 MB in 1 s")
+def test_what_was_fetched_is_reported(build_setup: BuildSetup) -> None:
+    build_setup.fetcher.say("fetched part.tgz: 5.0 MB in 1 s")
     with pytest.raises(BuildError):
-        oven.bake("one")
-    assert "fetched part.tgz: 5.0 MB in 1 s\n" in oven.output.getvalue()
+        build_setup.bake("one")
+    assert "fetched part.tgz: 5.0 MB in 1 s\n" in build_setup.output.getvalue()

@@ -50,11 +50,11 @@ class Machine:
         ca: Path | None = None,
         feed: Downloads | None = None,
         suites: tuple[str, ...] = (),
-    ) -> "Given":
-        return Given(self, mirrors, ca or self.directory / "ca.pem", feed, suites)
+    ) -> "InputFiles":
+        return InputFiles(self, mirrors, ca or self.directory / "ca.pem", feed, suites)
 
 
-class Given:
+class InputFiles:
     """Contents of the inputs, with a short prefix in the URL."""
 
     def __init__(
@@ -76,7 +76,7 @@ class Given:
         )
         self.machine = machine
 
-    def __enter__(self) -> "Given":
+    def __enter__(self) -> "InputFiles":
         self.inputs: BuildInputs = self._context.__enter__()
         self.texts = {name: path.read_text() for name, path in self.inputs.secrets.items()}
         return self
@@ -90,7 +90,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return Machine(tmp_path, monkeypatch)
 
 
-class Fed:
+class FakeFeed:
     """Downloads of one wheel from a mirror on this machine."""
 
     def __init__(self, machine: Machine, required_hint: str = "", *more: RequiredFile) -> None:
@@ -105,7 +105,7 @@ class Fed:
 def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
     machine.pip("index-url = https://user:word@index.example/simple\nproxy = http://u:word@proxy.example\n")
     machine.environment["PIP_EXTRA_INDEX_URL"] = "https://user:word@other.example/simple"
-    fed = Fed(machine)
+    fed = FakeFeed(machine)
     with machine.inputs("https://user:word@mirror.example", feed=fed.feed) as files:
         url = files.texts["mirrors"].removesuffix("/sha256\n")
         assert files.texts["pip"] == (
@@ -123,7 +123,7 @@ def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
 ) -> None:
     source = apt_config.AptSource("Debian", "https://mirror.example/debian", "bookworm", ("main",))
     monkeypatch.setattr(apt_config, "sources", lambda: (source,))
-    feed = Fed(machine).feed if is_fed else None
+    feed = FakeFeed(machine).feed if is_fed else None
     with machine.inputs(feed=feed, suites=("bookworm",)) as files:
         assert "https://mirror.example/debian bookworm main\n" in files.texts["sources"]
 
@@ -133,7 +133,7 @@ def test_steps_that_cannot_reach_this_machine_fetch_by_themselves(
 ) -> None:
     machine.pip("index-url = https://user:word@index.example/simple\n")
     put(tmp_path, monkeypatch, docker="echo tcp://engine.example:2376")
-    with machine.inputs(feed=Fed(machine).feed) as files:
+    with machine.inputs(feed=FakeFeed(machine).feed) as files:
         assert "https://user:word@index.example/simple" in files.texts["pip"]
         assert files.inputs.address == ""
     assert machine.messages == [
@@ -146,7 +146,7 @@ def test_where_nothing_but_a_feed_would_do_steps_have_to_reach_this_machine(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str, why: str
 ) -> None:
     put(tmp_path, monkeypatch, docker=docker)
-    feed = Fed(machine, required_hint="build without `--offline`").feed
+    feed = FakeFeed(machine, required_hint="build without `--offline`").feed
     with pytest.raises(EngineError) as caught, machine.inputs(feed=feed):
         pass
     assert failure_text(caught.value.diagnostics[0]) == (
@@ -242,9 +242,9 @@ def test_apt_waits_long_where_it_gets_packages_from_this_machine_and_tries_again
     machine: Machine,
 ) -> None:
     deb = required_file(b"deb", "one_1_all.deb", "deb", "pool/main/o/one/one_1_all.deb")
-    with machine.inputs(feed=Fed(machine).feed) as files:
+    with machine.inputs(feed=FakeFeed(machine).feed) as files:
         assert "Timeout" not in files.texts["apt"]
-    with machine.inputs(feed=Fed(machine, "", deb).feed) as files:
+    with machine.inputs(feed=FakeFeed(machine, "", deb).feed) as files:
         assert files.texts["apt"] == (
             'Acquire::https::CaInfo "/run/secrets/ca";\nAPT::Sandbox::User "root";\n'
             'Acquire::http::Proxy::127.0.0.1 "DIRECT";\nAcquire::http::Timeout "600";\n'
@@ -257,7 +257,7 @@ def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine)
         "https_proxy": "http://user:word@proxy.example:3128",
         "NO_PROXY": "intern.example",
     }
-    with machine.inputs(feed=Fed(machine).feed) as files:
+    with machine.inputs(feed=FakeFeed(machine).feed) as files:
         assert files.inputs.arguments == {
             "https_proxy": "http://user:word@proxy.example:3128",
             "HTTPS_PROXY": "http://user:word@proxy.example:3128",

@@ -83,8 +83,8 @@ def test_without_a_login_the_build_goes_on_with_the_user_s_own(docker: Path) -> 
     environment = {"DOCKER_CONFIG": str(docker)}
     with docker_logins(
         [HOST], refuse, state=docker.parent, report=messages.append, environment=environment
-    ) as found:
-        assert found == {}
+    ) as variables:
+        assert variables == {}
     assert messages == [
         f"no login to `{HOST}`, the registry of a base: no AWS credentials were found; nowhere"
     ]

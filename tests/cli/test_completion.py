@@ -60,9 +60,9 @@ def test_words_are_completed(line: str, completed: set[str], shell: str, bake: s
     driver = _DRIVERS[shell].format(script=script, words=line, line=line)
     environment = {**os.environ, "PATH": bake, "HOME": str(tmp_path)}
 
-    done = subprocess.run([shell, "-c", driver], cwd=HOME, env=environment, capture_output=True, text=True)
+    result = subprocess.run([shell, "-c", driver], cwd=HOME, env=environment, capture_output=True, text=True)
 
-    assert ({*done.stdout.split()}, done.stderr) == (completed, "")
+    assert ({*result.stdout.split()}, result.stderr) == (completed, "")
 
 
 def test_names_of_tasks_and_shells_are_completed() -> None:

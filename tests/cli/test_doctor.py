@@ -190,10 +190,10 @@ def test_gpus_that_containers_can_not_have() -> None:
 
 
 def test_a_driver_that_does_not_work() -> None:
-    said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
+    message = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
 
-    assert doctor.gpu_finding(ProgramResult(9, said), ENGINE) == Finding(
-        "GPUs", State.MISSING, said.strip(), NO_NCCL
+    assert doctor.gpu_finding(ProgramResult(9, message), ENGINE) == Finding(
+        "GPUs", State.MISSING, message.strip(), NO_NCCL
     )
 
 

@@ -19,8 +19,8 @@ class Engine(FakeEngine):
         self.layers = {"now": layers.get("now"), RECORD.digest: layers.get("released")}
 
     def image(self, reference: str) -> StoredImage | None:
-        found = self.layers[reference]
-        return None if found is None else StoredImage(reference, 0, layers=found)
+        layer = self.layers[reference]
+        return None if layer is None else StoredImage(reference, 0, layers=layer)
 
 
 def test_layers_that_a_release_has_not_are_those_of_their_parts() -> None:

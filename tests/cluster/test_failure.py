@@ -9,9 +9,9 @@ from bakehouse.cluster.failure import LogContext, find_cause, script_exit
 LOGS = Path(__file__).parent / "job_logs"
 HOSTS = ("algo-1", "algo-2")
 NAMES = "use a host of this job: algo-1, algo-2; SM_HOSTS lists them"
-TAKEN = "use another port, or stop the program on algo-1 that listens on it"
+PORT_HINT = "use another port, or stop the program on algo-1 that listens on it"
 SILENT = "check whether the server has started, ended early, or is unreachable from algo-1"
-ROOM = (
+DISK_HINT = (
     "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
 )
 
@@ -47,10 +47,10 @@ def log(name: str) -> str:
             "set `--entry-point` to a path below `--source-dir`, or below /opt/ml/code if the image contains "
             "the code",
         ),
-        ("port-taken-python", "port 7777 is taken on algo-1", TAKEN),
-        ("port-taken-torch", "port 7777 is taken on algo-1", TAKEN),
-        ("port-taken-torchrun", "port 7777 is taken on algo-1", TAKEN),
-        ("port-taken-grpc", "port 6000 is taken on algo-1", TAKEN),
+        ("port-taken-python", "port 7777 is taken on algo-1", PORT_HINT),
+        ("port-taken-torch", "port 7777 is taken on algo-1", PORT_HINT),
+        ("port-taken-torchrun", "port 7777 is taken on algo-1", PORT_HINT),
+        ("port-taken-grpc", "port 6000 is taken on algo-1", PORT_HINT),
         ("no-such-name-python", "the name algo-9 can't be resolved", NAMES),
         ("no-such-name-urllib", "a host name can't be resolved", NAMES),
         ("no-such-name-torch", "the name algo-9 can't be resolved", NAMES),
@@ -58,7 +58,7 @@ def log(name: str) -> str:
         ("nobody-answers-torch", "port 7777 of algo-1 did not answer", SILENT),
         ("refused-python", "a connection from algo-1 was refused: no server listens there", SILENT),
         ("cut-off-python", "a connection from algo-1 timed out", SILENT),
-        ("full-python", "no space is left on algo-1", ROOM),
+        ("full-python", "no space is left on algo-1", DISK_HINT),
         (
             "too-few-slots",
             "mpirun was asked for 9 ranks, more than the hosts have slots",
@@ -83,7 +83,7 @@ def test_a_full_directory_is_the_cause(name: str) -> None:
     cause = find_cause(log(name), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
 
     assert cause is not None
-    assert (cause.message, cause.hint) == ("/opt/ml/model is full", ROOM)
+    assert (cause.message, cause.hint) == ("/opt/ml/model is full", DISK_HINT)
 
 
 def test_a_full_directory_is_not_the_cause_without_a_write_error() -> None:

@@ -12,7 +12,7 @@ from tests.support.fake_engine import DIGEST
 
 DIRECTORY = Path("build/runs/x")
 JOB = TrainingJob(DIGEST, "mpi-cpu-1", homogeneous(2), processes_per_host=2, deadline=60.0)
-DONE = JobResult(
+COMPLETED_JOB = JobResult(
     hosts=(
         HostResult("algo-1", 0, success=True, seconds=9.5),
         HostResult("algo-2", 0, success=True, seconds=10.0),
@@ -27,11 +27,13 @@ DONE = JobResult(
 
 def failed(code: int = 1, failure: str | None = None, *, out_of_memory: bool = False) -> JobResult:
     second = HostResult("algo-2", code, out_of_memory=out_of_memory, failure=failure, seconds=3.0)
-    return replace(DONE, hosts=(replace(DONE.hosts[0], exit_code=None, seconds=None), second))
+    return replace(
+        COMPLETED_JOB, hosts=(replace(COMPLETED_JOB.hosts[0], exit_code=None, seconds=None), second)
+    )
 
 
 def test_a_job_that_completed() -> None:
-    job_report = report(JOB, DONE, DIRECTORY)
+    job_report = report(JOB, COMPLETED_JOB, DIRECTORY)
 
     assert job_report.passed
     assert text(job_report) == (
@@ -49,7 +51,7 @@ def test_a_disabled_nccl_log_is_reported() -> None:
     job = replace(JOB, groups=homogeneous(2, gpus=1))
 
     assert "the transport of NCCL is unknown: add `--environment NCCL_DEBUG=INFO` to log it\n" in text(
-        report(job, DONE, DIRECTORY)
+        report(job, COMPLETED_JOB, DIRECTORY)
     )
 
 
@@ -96,7 +98,7 @@ def test_a_crash_is_reported_with_its_signal() -> None:
 
 def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
     note = RankEvent(3, "algo-2", RankStep.FAILED, 2.0, "ValueError: no")
-    split = {**DONE.rank_logs, "algo-1": SplitLog({3: "three\n"}, "")}
+    split = {**COMPLETED_JOB.rank_logs, "algo-1": SplitLog({3: "three\n"}, "")}
     job_report = report(JOB, replace(failed(), events=(note,), rank_logs=split), DIRECTORY)
 
     assert (job_report.failed_rank, job_report.failed_host, job_report.tail) == (3, "algo-2", ("three",))
@@ -172,7 +174,9 @@ def test_of_two_failures_in_one_second_the_consequence_is_skipped() -> None:
     split = {host: SplitLog({}, log) for host, log in logs.items()}
     ends = (HostResult("algo-1", 1, seconds=3.0), HostResult("algo-2", 1, seconds=3.5))
     job_report = report(
-        replace(JOB, processes_per_host=1), replace(DONE, hosts=ends, logs=logs, rank_logs=split), DIRECTORY
+        replace(JOB, processes_per_host=1),
+        replace(COMPLETED_JOB, hosts=ends, logs=logs, rank_logs=split),
+        DIRECTORY,
     )
 
     assert (job_report.failed_rank, job_report.failed_host, job_report.cause) == (
@@ -192,7 +196,7 @@ def test_a_full_directory_is_reported() -> None:
 
 
 def test_a_job_that_took_too_long() -> None:
-    end = replace(failed(0), timed_out=True, hosts=(failed().hosts[0], replace(DONE.hosts[1])))
+    end = replace(failed(0), timed_out=True, hosts=(failed().hosts[0], replace(COMPLETED_JOB.hosts[1])))
     job_report = report(JOB, end, DIRECTORY)
 
     assert (job_report.status, job_report.reason) == (
@@ -236,7 +240,9 @@ def test_how_long_the_others_took_to_notice_a_loss() -> None:
     loss = InjectedFault("algo-2 was killed", 10.0, "algo-2", ("algo-1", "algo-3"))
     logs = dict.fromkeys(THREE.host_names, "")
     split = {host: SplitLog({}, "") for host in THREE.host_names}
-    end = replace(DONE, hosts=ends, faults=(loss,), seconds=60.0, timed_out=True, logs=logs, rank_logs=split)
+    end = replace(
+        COMPLETED_JOB, hosts=ends, faults=(loss,), seconds=60.0, timed_out=True, logs=logs, rank_logs=split
+    )
 
     job_report = report(replace(THREE, kills={"algo-2": 10.0}), end, DIRECTORY)
 
@@ -259,7 +265,7 @@ def test_a_failure_after_a_partition_is_reported_as_its_consequence() -> None:
 def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
     job = replace(JOB, groups=(Group("dnn", "ml.p4d.24xlarge", 2),), seed=7)
     log = "x [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/1\n"
-    end = replace(DONE, logs={**DONE.logs, "algo-1": log})
+    end = replace(COMPLETED_JOB, logs={**COMPLETED_JOB.logs, "algo-1": log})
 
     assert report(job, end, DIRECTORY).passed
     job_report = report(job, end, DIRECTORY, frozenset({"ml.p4d.24xlarge"}))
@@ -276,6 +282,6 @@ def test_sockets_between_hosts_with_efa_are_a_failure() -> None:
 
 
 def test_the_report_is_json_for_programs() -> None:
-    document = json.loads(as_json(report(JOB, DONE, DIRECTORY)))
+    document = json.loads(as_json(report(JOB, COMPLETED_JOB, DIRECTORY)))
 
     assert (document["status"], document["passed"], document["folder"]) == ("Completed", True, "build/runs/x")

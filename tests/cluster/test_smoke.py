@@ -40,9 +40,9 @@ def good(spec: ContainerSpec) -> Run:
 
 
 def test_a_good_image_passes_and_its_report_is_kept(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
-    report = smoke(FakeEngine(good), built(image()), tmp_path, report=said.append)
+    report = smoke(FakeEngine(good), built(image()), tmp_path, report=messages.append)
 
     assert report.passed
     assert (report.image, report.digest, report.transport) == ("mpi-cpu", DIGEST, "mpi")
@@ -56,9 +56,9 @@ def test_a_good_image_passes_and_its_report_is_kept(tmp_path: Path) -> None:
         "no_private_keys": Outcome.PASSED,
     }
     assert smoke_report.load(tmp_path, DIGEST) == report
-    assert "torchrun_1x2 not tested: the image contains no torchrun" in said
-    assert "mpi_2x2 started" in said
-    assert "torchrun_1x2 started" not in said
+    assert "torchrun_1x2 not tested: the image contains no torchrun" in messages
+    assert "mpi_2x2 started" in messages
+    assert "torchrun_1x2 started" not in messages
 
 
 def test_a_private_key_fails_the_image(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ class Removal:
     """Object whose removal the engine rejects a number of times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, status: int, explanation: str, times: int) -> None:
-        self.refusal = docker.errors.APIError("refused", Answer(status), explanation)  # type: ignore[arg-type]
+        self.refusal = docker.errors.APIError("refused", FakeResponse(status), explanation)  # type: ignore[arg-type]
         self.left, self.queries, self.clock = times, 0, 0.0
         monkeypatch.setattr("bakehouse.engine.docker_container.time.sleep", self.pass_)
         monkeypatch.setattr("bakehouse.engine.docker_container.time.monotonic", lambda: self.clock)
@@ -95,7 +95,7 @@ class Removal:
 
 
 @dataclass
-class Answer:
+class FakeResponse:
     status_code: int
 
 

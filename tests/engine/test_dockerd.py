@@ -17,7 +17,7 @@ from tests.support.fake_commands import put
 
 @pytest.fixture
 def paths(tmp_path: Path) -> DaemonPaths:
-    place = DaemonPaths(
+    paths = DaemonPaths(
         state=tmp_path / "state",
         socket=tmp_path / "s",
         data_root=tmp_path / "data",
@@ -26,8 +26,8 @@ def paths(tmp_path: Path) -> DaemonPaths:
         containerd=tmp_path / "c",
         configured=tmp_path / "daemon.json",
     )
-    (place.exec_root / "containerd").mkdir(parents=True)
-    return place
+    (paths.exec_root / "containerd").mkdir(parents=True)
+    return paths
 
 
 @pytest.fixture
@@ -165,10 +165,10 @@ def test_a_bridge_keeps_the_address_it_has(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.chdir(tmp_path)
     put(tmp_path, monkeypatch, ip=IP)
     bridge(tmp_path, "1")
-    said: list[str] = []
-    dockerd.fix_address("br0", said.append, tmp_path / "net")
+    messages: list[str] = []
+    dockerd.fix_address("br0", messages.append, tmp_path / "net")
     assert (tmp_path / "asked").read_text() == "link set dev br0 address 02:00:00:00:00:01\n"
-    assert said == []
+    assert messages == []
 
 
 @pytest.mark.parametrize(("name", "address_type"), [("br0", "3"), ("other", "1")])
@@ -185,8 +185,8 @@ def test_a_fixed_address_and_a_missing_bridge_are_left(
 def test_an_address_that_cannot_be_kept_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, monkeypatch, ip="echo Operation not permitted >&2; exit 2")
     bridge(tmp_path, "1")
-    said: list[str] = []
-    dockerd.fix_address("br0", said.append, tmp_path / "net")
-    assert said == [
+    messages: list[str] = []
+    dockerd.fix_address("br0", messages.append, tmp_path / "net")
+    assert messages == [
         "note: the address of br0 may change during a build, which stalls downloads: Operation not permitted"
     ]

@@ -8,18 +8,18 @@ from bakehouse.engine.dockerd import DaemonPaths
 
 
 def test_who_uses_an_engine_keeps_it_from_being_restarted(tmp_path: Path) -> None:
-    place = DaemonPaths(state=tmp_path)
-    with usage_lock.engine_in_use(paths=place), usage_lock.exclusive_engine(place) as is_alone:
+    paths = DaemonPaths(state=tmp_path)
+    with usage_lock.engine_in_use(paths=paths), usage_lock.exclusive_engine(paths) as is_alone:
         assert not is_alone
 
 
 def test_an_engine_that_is_restarted_is_not_waited_for_past_a_deadline(tmp_path: Path) -> None:
-    place = DaemonPaths(state=tmp_path)
-    with usage_lock.exclusive_engine(place), usage_lock.engine_in_use(time.monotonic() + 0.1, place):
+    paths = DaemonPaths(state=tmp_path)
+    with usage_lock.exclusive_engine(paths), usage_lock.engine_in_use(time.monotonic() + 0.1, paths):
         pass
 
 
 def test_where_we_started_no_engine_nothing_is_left(tmp_path: Path) -> None:
-    place = DaemonPaths(state=tmp_path / "nowhere")
-    with usage_lock.engine_in_use(paths=place):
+    paths = DaemonPaths(state=tmp_path / "nowhere")
+    with usage_lock.engine_in_use(paths=paths):
         assert list(tmp_path.iterdir()) == []

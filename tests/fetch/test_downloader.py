@@ -145,7 +145,7 @@ def test_bytes_of_a_liar_that_were_left_do_not_spoil_an_honest_source(
 
 
 def test_a_file_of_unknown_size(machine: Fetching, servers: list[FileServer]) -> None:
-    file = required_file(CONTENT, "part-1.0.tar.gz", known=False)
+    file = required_file(CONTENT, "part-1.0.tar.gz", has_size=False)
     servers[0].put(b"other", path=f"/{file.sha256}/part-1.0.tar.gz")
     servers[1].put(CONTENT)
     with machine.run(servers[0].url, servers[1].url) as fetcher:

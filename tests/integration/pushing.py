@@ -27,7 +27,7 @@ TAG = f"{NAME}-20261120-7c1e44b0"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class PushCommand:
     """The command line of such a process."""
 
     host: str

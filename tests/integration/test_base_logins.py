@@ -77,7 +77,7 @@ def test_a_base_behind_a_token_is_pulled_without_docker_login(
         digests = bake(project, variables)
 
     assert digests.keys() == {"extended"}
-    [token] = ecr_stub.registry.tokens - {one for one in ecr_stub.registry.tokens if " " in one}
+    [token] = ecr_stub.registry.tokens - {old for old in ecr_stub.registry.tokens if " " in old}
     left = [path for path in tmp_path.rglob("*") if path.is_file() and token.encode() in path.read_bytes()]
     assert left == []
     assert (own / "config.json").read_text() == config

@@ -15,7 +15,7 @@ from tests.support.ecr import EcrStub
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(60)]
 
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
-WANTED = Creation(
+CREATION = Creation(
     scan_on_push=True,
     encryption=KEY,
     tags={"team": "ml"},
@@ -40,7 +40,7 @@ def differences(ecr_stub: EcrStub, name: str, creation: Creation | None = None) 
 
 
 def test_a_repository_is_made_as_the_settings_say(ecr_stub: EcrStub, name: str) -> None:
-    registry(ecr_stub, WANTED).create_repository(name, "mpi-cpu")
+    registry(ecr_stub, CREATION).create_repository(name, "mpi-cpu")
     client = ecr_stub.client
     [repository] = client.describe_repositories(repositoryNames=[name])["repositories"]
     assert repository["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
@@ -57,13 +57,13 @@ def test_a_repository_is_made_as_the_settings_say(ecr_stub: EcrStub, name: str) 
     policy = client.get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"]
     assert [rule["selection"]["tagStatus"] for rule in json.loads(policy)["rules"]] == ["untagged"]
     allowed = json.loads(client.get_repository_policy(repositoryName=name)["policyText"])
-    assert allowed == pull_policy(WANTED)
-    assert differences(ecr_stub, name, WANTED) == []
+    assert allowed == pull_policy(CREATION)
+    assert differences(ecr_stub, name, CREATION) == []
 
 
 def test_who_may_pull() -> None:
     pull = ["ecr:BatchCheckLayerAvailability", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer"]
-    assert pull_policy(WANTED, "aws-cn") == {
+    assert pull_policy(CREATION, "aws-cn") == {
         "Version": "2012-10-17",
         "Statement": [
             {
@@ -121,7 +121,7 @@ def test_an_exception_that_lets_releases_move_is_reported(ecr_stub: EcrStub, nam
 
 def test_differences_from_the_settings_are_reported_and_kept(ecr_stub: EcrStub, name: str) -> None:
     registry(ecr_stub, Creation(tags={"team": "web"})).create_repository(name, "mpi-cpu")
-    creation = replace(WANTED, tags={"team": "ml", "cost": "7"})
+    creation = replace(CREATION, tags={"team": "ml", "cost": "7"})
     registry(ecr_stub, creation).create_repository(name, "mpi-cpu")
     assert differences(ecr_stub, name, creation) == [
         "it does not scan on push, but `scan_on_push` is set",

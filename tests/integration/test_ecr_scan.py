@@ -25,7 +25,7 @@ from tests.support.proxy import Proxy, Reply, Request
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
-DONE = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
+COMPLETED_AT = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 SCANNED = "2026-11-20T12:30:00Z"
 Answers = Callable[..., None]
 
@@ -76,7 +76,7 @@ def answers(ecr_stub: EcrStub) -> Answers:
 def scan(status: str, description: str = "", **counts: int) -> dict[str, object]:
     findings: dict[str, object] = {"findingSeverityCounts": counts}
     if status in ("COMPLETE", "ACTIVE"):
-        findings["imageScanCompletedAt"] = DONE.timestamp()
+        findings["imageScanCompletedAt"] = COMPLETED_AT.timestamp()
     scan_status = {"status": status, "description": description}
     return {"imageScanStatus": scan_status, "imageScanFindings": findings}
 

@@ -188,11 +188,11 @@ class Compared:
         (directory / "code" / "train.txt").write_text("")
         (directory / "code" / "requirements.txt").write_text("")
         aws.run(installed(sdk), ["-c", script], directory)
-        answers = json.loads((directory / "answers.json").read_text())
+        document = json.loads((directory / "answers.json").read_text())
         types = instances(load_catalog([HOME / "recipes"]))
         self.cases: list[tuple[Case, str, tuple[Finding, ...]]] = [
             (case, answer, tuple(finding for finding in findings if finding.is_error))
-            for case, answer in zip(cases, answers, strict=True)
+            for case, answer in zip(cases, document, strict=True)
             for findings in [validate(case.request(types, directory), IMAGES.get(case.image))]
         ]
 

@@ -220,7 +220,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
         yield aws
 
 
-class Asked:
+class SdkResults:
     """What the SDK answered, and what SageMaker was asked for."""
 
     def __init__(self, answers: dict[str, str], jobs: dict[str, Any]) -> None:
@@ -229,7 +229,7 @@ class Asked:
 
 
 @pytest.fixture(scope="module")
-def estimators(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Asked:
+def estimators(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> SdkResults:
     directory = tmp_path_factory.mktemp("v2")
     cases = {
         name: {"distribution": distribution, "groups": group_rows(groups), "framework": framework}
@@ -239,11 +239,11 @@ def estimators(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Asked:
     (directory / "cases.json").write_text(json.dumps(content))
     (directory / "source.tar.gz").write_bytes(b"")
     aws.run(installed(V2), ["-c", ASK_V2], directory)
-    return Asked(json.loads((directory / "answers.json").read_text()), aws.jobs())
+    return SdkResults(json.loads((directory / "answers.json").read_text()), aws.jobs())
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_a_job_gets_the_settings_of_version_2(estimators: Asked, name: str) -> None:
+def test_a_job_gets_the_settings_of_version_2(estimators: SdkResults, name: str) -> None:
     distribution, groups, framework = ESTIMATORS[name]
     settings = launch_settings(distribution, training(groups, framework)).hyperparameters
     assert estimators.answers[name] == ""
@@ -263,7 +263,7 @@ def test_a_job_gets_the_settings_of_version_2(estimators: Asked, name: str) -> N
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_version_2_refuses_is_refused(estimators: Asked, name: str) -> None:
+def test_what_version_2_refuses_is_refused(estimators: SdkResults, name: str) -> None:
     distribution, groups, framework = REFUSED[name]
     assert estimators.answers[name]
     with pytest.raises(UsageError):
@@ -271,7 +271,7 @@ def test_what_version_2_refuses_is_refused(estimators: Asked, name: str) -> None
 
 
 @pytest.fixture(scope="module")
-def trainers(aws: Aws, estimators: Asked, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def trainers(aws: Aws, estimators: SdkResults, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     directory = tmp_path_factory.mktemp("v3")
     cases = {
         f"v3-{name}": {"distributed": distributed, "groups": group_rows(groups)}

@@ -35,7 +35,7 @@ releases:
         requirements: ["top==2.0"]
         lock: locks/1.0.txt
 """
-MADE = ("2.0-py311.txt: 3 packages", "2.0-py312.txt: 2 packages", "1.0.txt: 1 package")
+LOCKED_FILES = ("2.0-py311.txt: 3 packages", "2.0-py312.txt: 2 packages", "1.0.txt: 1 package")
 
 Pin = Callable[..., tuple[str, ...]]
 
@@ -72,7 +72,7 @@ def _names(path: Path) -> list[str]:
 
 
 def test_a_components_locks_are_made_one_for_each_python(pin: Pin, tmp_path: Path) -> None:
-    assert pin("top") == MADE
+    assert pin("top") == LOCKED_FILES
     assert _names(_lock(tmp_path, "2.0-py311.txt")) == ["needed==1.0", "only-old==1.0", "top==2.0"]
     assert _names(_lock(tmp_path, "2.0-py312.txt")) == ["needed==1.0", "top==2.0"]
     heading = '# Python 3.12: top==2.0, only-old; python_version < "3.12"'
@@ -97,7 +97,7 @@ def test_a_lock_of_other_requirements_is_made_again(pin: Pin, tmp_path: Path) ->
     pin("top")
     component = tmp_path / "mine/components/top/component.yaml"
     component.write_text(component.read_text().replace('"top==2.0", ', '"top==2.0", "needed==1.0", '))
-    assert pin("top") == MADE[:2]
+    assert pin("top") == LOCKED_FILES[:2]
 
 
 def test_requirements_are_for_one_python(pin: Pin, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_lock_that_is_damaged_is_made_again(pin: Pin, tmp_path: Path) -> None:
     lock = _lock(tmp_path, "2.0-py312.txt")
     whole = lock.read_text()
     lock.write_text(whole.replace("needed==1.0", "<<<<<<< HEAD\nneeded==1.0"))
-    assert pin("top") == MADE[1:2]
+    assert pin("top") == LOCKED_FILES[1:2]
     assert lock.read_text() == whole
 
 
@@ -180,7 +180,7 @@ def test_two_runs_at_once_wait_for_each_other(pin: Pin, tmp_path: Path) -> None:
             run = pool.submit(locking.run, tmp_path, ["top"], messages.put)
             assert messages.get(timeout=60) == "waiting for another `bake lock` to end"
             assert not _lock(tmp_path, "1.0.txt").exists()
-        assert run.result(60) == MADE
+        assert run.result(60) == LOCKED_FILES
 
 
 def test_an_unknown_name_is_reported(pin: Pin) -> None:

@@ -331,6 +331,8 @@ def test_a_tag_that_points_elsewhere_is_reported(
     ecr_stub: EcrStub, team: Team, image: BuiltImage, other: BuiltImage
 ) -> None:
     first, second = team.stage(image), team.stage(other)
-    asked = verify([replace(first, tags=second.tags)], lambda _: team.registry, team.publication.retry_policy)
+    checked = verify(
+        [replace(first, tags=second.tags)], lambda _: team.registry, team.publication.retry_policy
+    )
     message = f"tag `{second.tags[0]}` points to {short(other.digest)}, not {short(image.digest)}"
-    assert asked[0].missing == (message,)
+    assert checked[0].missing == (message,)

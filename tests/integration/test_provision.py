@@ -45,7 +45,7 @@ pytestmark = [
 ]
 
 
-class Bare:
+class BareMachine:
     """A machine with nothing but Debian's base system, Python, and a clone of this repository."""
 
     def __init__(self, container: str) -> None:
@@ -68,7 +68,7 @@ class Bare:
 
 
 @pytest.fixture(scope="module")
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
+def bare_machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BareMachine]:
     state = tmp_path_factory.mktemp("state")
     base_image.ensure_base(BASE, engine=docker.connect(), state=state, report=print, get=feeds.get)
     bundle = os.environ.get("SSL_CERT_FILE") or ssl.get_default_verify_paths().openssl_cafile
@@ -93,7 +93,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
         capture_output=True,
         text=True,
     )
-    machine = Bare(started.stdout.strip())
+    machine = BareMachine(started.stdout.strip())
     try:
         left_out = " ".join(f"--exclude=./{name}" for name in (".venv", ".git", "build"))
         machine.run(f"mkdir /clone && tar -c -C /repository {left_out} . | tar -x -C /clone")
@@ -102,13 +102,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
         subprocess.run(["docker", "rm", "--force", "--volumes", machine.container], capture_output=True)
 
 
-def test_a_bare_machine_is_given_all_it_needs(bare: Bare) -> None:
-    output = bare.run("cd /; /clone/bake --version")
+def test_a_bare_machine_is_given_all_it_needs(bare_machine: BareMachine) -> None:
+    output = bare_machine.run("cd /; /clone/bake --version")
 
     assert "bake: making .venv with Python 3.11" in output
     assert output.splitlines()[-1].startswith("bake ")
 
-    output = bare.python(ENSURE)
+    output = bare_machine.python(ENSURE)
 
     assert [line for line in output.splitlines() if not line.startswith("still ")][:7] == [
         "no `docker` command on PATH, so Bakehouse cannot use a container engine; Bakehouse will run"
@@ -121,16 +121,16 @@ def test_a_bare_machine_is_given_all_it_needs(bare: Bare) -> None:
         "apt-get update",
         "apt-get install docker.io/trixie docker-cli/trixie docker-buildx/trixie",
     ]
-    assert "0 upgraded" in bare.run("grep upgraded /var/lib/bakehouse/apt.log | head -1")
-    assert bare.run("command -v mmdebstrap docker-registry").split() == [
+    assert "0 upgraded" in bare_machine.run("grep upgraded /var/lib/bakehouse/apt.log | head -1")
+    assert bare_machine.run("command -v mmdebstrap docker-registry").split() == [
         "/usr/bin/mmdebstrap",
         "/usr/bin/docker-registry",
     ]
 
-    assert len(bare.python(ENSURE).splitlines()) == 1
+    assert len(bare_machine.python(ENSURE).splitlines()) == 1
 
-    bare.run("kill -9 $(cat /var/run/docker.pid)")
-    output = bare.python(ENSURE)
+    bare_machine.run("kill -9 $(cat /var/run/docker.pid)")
+    output = bare_machine.python(ENSURE)
 
     assert output.splitlines()[:2] == [
         "no container engine answers at `unix:///var/run/docker.sock`; Bakehouse will run these steps:",

@@ -102,7 +102,9 @@ def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
 
 
 @pytest.fixture(scope="module")
-def house(mirror: Mirror, registry_port: int, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+def vendor_base(
+    mirror: Mirror, registry_port: int, tmp_path_factory: pytest.TempPathFactory
+) -> Mapping[str, str]:
     """The base in a registry: its reference and its digest."""
     directory = tmp_path_factory.mktemp("base")
     (directory / "house.list").write_text(f"deb [trusted=yes] {mirror.url}/ /\n")
@@ -116,7 +118,7 @@ def house(mirror: Mirror, registry_port: int, tmp_path_factory: pytest.TempPathF
 
 
 @pytest.fixture
-def image(tmp_path: Path, mirror: Mirror, house: Mapping[str, str]) -> Iterator[str]:
+def image(tmp_path: Path, mirror: Mirror, vendor_base: Mapping[str, str]) -> Iterator[str]:
     """An image on that base in a project of its own; its packages are 1.0 in the mirror."""
     mirror.has("1.0")
     name = f"spoken-{uuid4().hex[:8]}"
@@ -124,7 +126,7 @@ def image(tmp_path: Path, mirror: Mirror, house: Mapping[str, str]) -> Iterator[
     for component, text in COMPONENTS.items():
         directory = tmp_path / "own/components" / component
         directory.mkdir(parents=True)
-        (directory / "component.yaml").write_text(text.format(**house))
+        (directory / "component.yaml").write_text(text.format(**vendor_base))
     (tmp_path / "own/components/speech/install.j2").write_text(SPEECH)
     (tmp_path / "own/images").mkdir()
     (tmp_path / f"own/images/{name}.yaml").write_text(RECIPE)
@@ -153,13 +155,13 @@ def says(image: str, *command: str) -> str:
 
 
 def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has_moved_on(
-    image: str, bake: Bake, mirror: Mirror, house: Mapping[str, str], tmp_path: Path
+    image: str, bake: Bake, mirror: Mirror, vendor_base: Mapping[str, str], tmp_path: Path
 ) -> None:
     output = bake("lock", image)
 
     [lock] = read_locks([tmp_path / "own"]).bases.values()
     assert f"{lock.path.name}: 4 packages, 4 changed\n" in output
-    assert lock.pinned == f"{house['reference']}@{house['digest']}"
+    assert lock.pinned == f"{vendor_base['reference']}@{vendor_base['digest']}"
     assert {step: [deb.name for deb in lock.adds(step)] for step in lock.steps} == {
         ("house-tools",): ["house-tools"],
         ("house-maker", "house-tools"): ["house-maker", "house-tools"],
@@ -169,7 +171,7 @@ def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has
     bake("fetch", image, "--to", "files")
 
     mirror.has("2.0")
-    pinned = f"{house['reference']}@{house['digest']}"
+    pinned = f"{vendor_base['reference']}@{vendor_base['digest']}"
     assert pinned in bake("build", image, "--offline", "--from", "files", code=5)
     docker("pull", pinned)
     bake("build", image, "--offline", "--from", "files")
@@ -209,11 +211,11 @@ def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirro
 
 
 def test_a_failure_of_apt_is_reported_with_its_output(
-    image: str, bake: Bake, house: Mapping[str, str], tmp_path: Path
+    image: str, bake: Bake, vendor_base: Mapping[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / f"own/images/{image}.yaml").write_text(RECIPE.replace("house-editor", "house-nowhere"))
     output = bake("lock", image, code=5)
-    assert f"error: packages on `{house['reference']}` cannot be locked\n" in output
+    assert f"error: packages on `{vendor_base['reference']}` cannot be locked\n" in output
     assert "Unable to locate package house-nowhere" in output
     assert not (tmp_path / "own/apt").exists()
 

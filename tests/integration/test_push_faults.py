@@ -33,7 +33,7 @@ from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.file_lock import exclusive
 from tests.integration import push_faults
 from tests.integration.push_faults import ENDING, FAULTS, UPLOADS, Layout, Scene
-from tests.integration.pushing import DAY, TAG, Wanted
+from tests.integration.pushing import DAY, TAG, PushCommand
 from tests.integration.tiny_images import built, passed
 from tests.support.proxy import LOST, Forward, Reply, Request, error_body
 
@@ -87,8 +87,8 @@ class Pushing:
         return Credentials(push_faults.USER, self.scene.token.read_text())
 
     def __call__(self, image: BuiltImage) -> PublishedImage:
-        say = self.lines.append
-        return publish(image, passed(image), self.registry, self.pusher, self.publication, say)
+        report = self.lines.append
+        return publish(image, passed(image), self.registry, self.pusher, self.publication, report)
 
     def refused(self, image: BuiltImage, kind: type[BakehouseError] = PublishError) -> Diagnostic:
         with pytest.raises(kind) as caught:
@@ -419,7 +419,7 @@ def test_a_push_that_is_ended_leaves_nothing_that_the_next_one_does_not_sweep(
     proxy, directory = pushing.scene.proxy, pushing.publication.locks.parent / "killed"
     proxy.stall(ENDING, UPLOADS)
     [*_, stall] = proxy.faults
-    command = Wanted(pushing.scene.location, image.digest, directory).command()
+    command = PushCommand(pushing.scene.location, image.digest, directory).command()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not stall.seen and process.poll() is None:
             time.sleep(0.05)

@@ -105,12 +105,12 @@ CASES = {
 
 NAMES = "use a host of this job: algo-1; SM_HOSTS lists them"
 MEMORY = "use a larger instance type or a smaller batch"
-TAKEN = "use another port, or stop the program on algo-1 that listens on it"
+PORT_HINT = "use another port, or stop the program on algo-1 that listens on it"
 MODULE = (
     "add the package of `no_such_module` to the image's recipe, or to a `requirements.txt` next to the "
     "script, which the toolkit installs"
 )
-ROOM = (
+DISK_HINT = (
     "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
 )
 SCRIPT = (
@@ -148,10 +148,10 @@ def reports(
         ),
         ("missing-module", None, "algo-1", "ModuleNotFoundError: No module named 'no_such_module'", MODULE),
         ("no-script", None, "algo-1", "the script /opt/ml/code/trian.py does not exist", SCRIPT),
-        ("port-taken", None, "algo-1", "port 7777 is taken on algo-1", TAKEN),
-        ("port-taken-torchrun", None, "algo-1", "port 7777 is taken on algo-1", TAKEN),
+        ("port-taken", None, "algo-1", "port 7777 is taken on algo-1", PORT_HINT),
+        ("port-taken-torchrun", None, "algo-1", "port 7777 is taken on algo-1", PORT_HINT),
         ("no-such-name-mpi", 1, "algo-1", "the name algo-9 can't be resolved", NAMES),
-        ("full", None, "algo-1", "/opt/ml/model is full", ROOM),
+        ("full", None, "algo-1", "/opt/ml/model is full", DISK_HINT),
     ],
 )
 def test_a_failure_is_reported_with_host_rank_cause_hint_and_log(

@@ -31,7 +31,7 @@ artifacts:
     sha256: unknown   # nobody knows
   other: {url: http://x.example/other.tgz, sha256: "unknown"}
 """
-KNOWN = Sha256("a" * 64)
+CHECKSUM = Sha256("a" * 64)
 
 
 @pytest.fixture
@@ -99,50 +99,50 @@ def a_pin(
     component: Path, location: Location, size_place: Location | None, size: int | None = None
 ) -> Pinned:
     artifact = Artifact("source", "url", "http://x.example/x", "x", None, location, size, size_place)
-    return Pinned(artifact, KNOWN, 4, "a mirror")
+    return Pinned(artifact, CHECKSUM, 4, "a mirror")
 
 
 def test_the_size_gets_a_line_below_the_sha256(component: Path) -> None:
     assert write_pin(a_pin(component, at(component), at(component)))
     assert component.read_text() == YAML.replace(
-        "sha256: unknown   # nobody knows\n", f"sha256: {KNOWN}   # nobody knows\n    bytes: 4\n"
+        "sha256: unknown   # nobody knows\n", f"sha256: {CHECKSUM}   # nobody knows\n    bytes: 4\n"
     )
 
 
 def test_a_files_ends_of_lines_stay(component: Path) -> None:
     component.write_bytes(YAML.replace("\n", "\r\n").encode())
     write_pin(a_pin(component, at(component), at(component)))
-    expected = YAML.replace("unknown   # nobody knows", f"{KNOWN}   # nobody knows\n    bytes: 4")
+    expected = YAML.replace("unknown   # nobody knows", f"{CHECKSUM}   # nobody knows\n    bytes: 4")
     assert component.read_bytes() == expected.replace("\n", "\r\n").encode()
 
 
 def test_between_braces_the_size_stands_beside_the_sha256(component: Path) -> None:
     location = at(component, 6, 52)
     assert not write_pin(a_pin(component, location, location))
-    assert component.read_text() == YAML.replace('"unknown"', f"{KNOWN}, bytes: 4")
+    assert component.read_text() == YAML.replace('"unknown"', f"{CHECKSUM}, bytes: 4")
 
 
 def test_between_braces_on_several_lines_too(component: Path) -> None:
     component.write_text("artifacts:\n  source: {\n    url: http://x.example/a,\n    sha256: unknown\n  }\n")
     location = at(component, 4, 13)
     assert not write_pin(a_pin(component, location, location))
-    assert component.read_text().splitlines()[3:] == [f"    sha256: {KNOWN}, bytes: 4", "  }"]
+    assert component.read_text().splitlines()[3:] == [f"    sha256: {CHECKSUM}, bytes: 4", "  }"]
 
 
 def test_a_size_that_stands_there_is_not_written_again(component: Path) -> None:
     write_pin(a_pin(component, at(component), at(component), 4))
-    assert component.read_text() == YAML.replace("sha256: unknown ", f"sha256: {KNOWN} ")
+    assert component.read_text() == YAML.replace("sha256: unknown ", f"sha256: {CHECKSUM} ")
 
 
 def test_a_size_that_is_unknown_is_replaced_where_it_stands(component: Path) -> None:
     component.write_text("each:\n  build:\n    - {bytes: unknown, sha256: unknown, python: x}\n")
     write_pin(a_pin(component, at(component, 3, 32), at(component, 3, 15)))
-    assert component.read_text().splitlines()[2] == f"    - {{bytes: 4, sha256: {KNOWN}, python: x}}"
+    assert component.read_text().splitlines()[2] == f"    - {{bytes: 4, sha256: {CHECKSUM}, python: x}}"
 
 
 def test_a_size_without_a_place_is_left_out(component: Path) -> None:
     write_pin(a_pin(component, at(component), None))
-    assert component.read_text() == YAML.replace("sha256: unknown ", f"sha256: {KNOWN} ")
+    assert component.read_text() == YAML.replace("sha256: unknown ", f"sha256: {CHECKSUM} ")
 
 
 def test_what_is_pinned_above_others_leaves_them_their_lines(
@@ -333,5 +333,5 @@ def test_for_a_size_nothing_is_fetched(pinning: Pinning, component: Path, pinned
 
 
 def test_known_checksums_are_kept(pinning: Pinning, component: Path) -> None:
-    artifact = Artifact("source", "url", "http://x.invalid/x", "x", KNOWN, at(component), 1)
+    artifact = Artifact("source", "url", "http://x.invalid/x", "x", CHECKSUM, at(component), 1)
     assert pinning(artifact) == ()

@@ -25,7 +25,7 @@ releases:
     provides: {python: "3.11", pytorch: "2.5.1"}
 """
 IMAGE = "summary: A small image\nbase: vendor\nrequirements: requirements.txt\n"
-WANTED = b"peft\n"
+REQUIREMENTS = b"peft\n"
 
 
 def line(name: str, version: str) -> str:
@@ -37,12 +37,12 @@ def line(name: str, version: str) -> str:
 def vendor(tree: Tree) -> Tree:
     tree.component("vendor", BASE)
     tree.image(IMAGE)
-    tree.write("images/requirements.txt", WANTED)
+    tree.write("images/requirements.txt", REQUIREMENTS)
     return tree
 
 
 def lock(tree: Tree, *lines: str) -> None:
-    heading = lock_heading("requirements.txt", WANTED)
+    heading = lock_heading("requirements.txt", REQUIREMENTS)
     tree.write("images/requirements.txt.lock", "".join([f"{heading}\n", *lines]))
 
 

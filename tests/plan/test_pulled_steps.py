@@ -132,10 +132,10 @@ def test_an_own_step_finds_the_mirrors_of_the_base(pulled: Tree) -> None:
 
 
 def test_files_are_fetched_from_where_apt_of_the_base_found_them(pulled: Tree) -> None:
-    found = {file.file: file for file in required_files([pulled.one()]).files}
+    files = {file.file: file for file in required_files([pulled.one()]).files}
     address = "http://mirror.example/ubuntu/pool/main/v/vim/vim_1.0_amd64.deb"
-    assert (found["vim_1.0_amd64.deb"].kind, found["vim_1.0_amd64.deb"].address) == ("deb", address)
-    assert len(found) == 5
+    assert (files["vim_1.0_amd64.deb"].kind, files["vim_1.0_amd64.deb"].address) == ("deb", address)
+    assert len(files) == 5
 
 
 def test_the_lock_of_the_image_names_each_file(pulled: Tree) -> None:

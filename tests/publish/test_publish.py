@@ -33,7 +33,7 @@ from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.terminal import Reporter
 from tests.publish.test_push import BUILT, IMAGE, PASSED
 from tests.publish.test_releases import a_record
-from tests.registry.test_referrers import Shelf
+from tests.registry.test_referrers import FakeRegistry
 from tests.support.proxy import Proxy
 
 CONFIG, LAYER = b'{"os": "linux", "architecture": "amd64"}', b"a layer"
@@ -54,15 +54,15 @@ MANIFEST = json.dumps(
 DIGEST = digest_of(MANIFEST)
 
 
-def holding(shelf: Shelf) -> None:
+def holding(shelf: FakeRegistry) -> None:
     """Let a registry in memory hold the image."""
     shelf.manifests[DIGEST] = (DOCKER_MANIFEST, MANIFEST)
     shelf.blobs |= {digest_of(blob): blob for blob in (CONFIG, LAYER)}
 
 
 @pytest.fixture
-def shelves() -> tuple[Shelf, Shelf]:
-    both = Shelf(), Shelf()
+def fake_registries() -> tuple[FakeRegistry, FakeRegistry]:
+    both = FakeRegistry(), FakeRegistry()
     for shelf in both:
         holding(shelf)
     return both
@@ -70,13 +70,13 @@ def shelves() -> tuple[Shelf, Shelf]:
 
 @pytest.fixture
 def proxies(
-    shelves: tuple[Shelf, Shelf], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    fake_registries: tuple[FakeRegistry, FakeRegistry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Proxy, Proxy]]:
     """Two registries, both of which have the candidate."""
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     with Proxy(1).running() as first, Proxy(1).running() as second:
-        first.answers.append(shelves[0].answer)
-        second.answers.append(shelves[1].answer)
+        first.answers.append(fake_registries[0].answer)
+        second.answers.append(fake_registries[1].answer)
         yield first, second
 
 
@@ -112,7 +112,7 @@ def released(project: Project) -> list[ReleaseRecord]:
 
 
 def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
-    project: Project, shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
+    project: Project, fake_registries: tuple[FakeRegistry, FakeRegistry], proxies: tuple[Proxy, Proxy]
 ) -> None:
     proxies[0].fail("PUT", "/manifests/mpi-cpu$", 400)
     with pytest.raises(PublishError, match="the moving tag `mpi-cpu` could not be set") as caught:
@@ -120,13 +120,13 @@ def test_an_alias_that_may_not_move_keeps_no_release_out_of_the_ledger(
     assert len(caught.value.diagnostics) == 1
     [record] = released(project)
     assert record.registry == proxies[0].host
-    assert shelves[0].manifests[record.tags[0]][1] == MANIFEST
-    assert shelves[1].manifests["mpi-cpu"][1] == MANIFEST
+    assert fake_registries[0].manifests[record.tags[0]][1] == MANIFEST
+    assert fake_registries[1].manifests["mpi-cpu"][1] == MANIFEST
 
 
 def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
     project: Project,
-    shelves: tuple[Shelf, Shelf],
+    fake_registries: tuple[FakeRegistry, FakeRegistry],
     proxies: tuple[Proxy, Proxy],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -142,7 +142,7 @@ def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
         promote_candidate(project, move_tag=True)
     [record] = released(project)
     assert record.registry == proxies[0].host
-    assert "mpi-cpu" not in shelves[0].manifests
+    assert "mpi-cpu" not in fake_registries[0].manifests
 
 
 @pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -5.0, 1e300])
@@ -158,12 +158,12 @@ def test_an_invalid_duration_is_not_a_deadline(seconds: float) -> None:
 
 
 def test_what_hangs_on_a_release_is_asked_for_too(
-    shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
+    fake_registries: tuple[FakeRegistry, FakeRegistry], proxies: tuple[Proxy, Proxy]
 ) -> None:
     present, gone = digest_of(b"there"), digest_of(b"gone")
-    for shelf in shelves:
+    for shelf in fake_registries:
         shelf.manifests["mpi-cpu-candidate"] = (DOCKER_MANIFEST, MANIFEST)
-    shelves[0].manifests[present] = (OCI_MANIFEST, b"there")
+    fake_registries[0].manifests[present] = (OCI_MANIFEST, b"there")
     artifacts = ReleasedArtifact("application/vnd.a+json", present), ReleasedArtifact("text/b", gone)
     record = replace(candidate(*proxies), artifacts=artifacts)
     checked = verify.verify(
@@ -176,9 +176,9 @@ def test_what_hangs_on_a_release_is_asked_for_too(
 
 
 def test_a_registry_that_denies_access_does_not_stop_the_others(
-    shelves: tuple[Shelf, Shelf], proxies: tuple[Proxy, Proxy]
+    fake_registries: tuple[FakeRegistry, FakeRegistry], proxies: tuple[Proxy, Proxy]
 ) -> None:
-    shelves[1].manifests["mpi-cpu-candidate"] = (DOCKER_MANIFEST, MANIFEST)
+    fake_registries[1].manifests["mpi-cpu-candidate"] = (DOCKER_MANIFEST, MANIFEST)
 
     def login(host: str) -> Credentials | None:
         if host == proxies[0].host:

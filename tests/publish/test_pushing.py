@@ -21,7 +21,7 @@ from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 from tests.publish.test_publish import CONFIG, DIGEST, MANIFEST, holding
 from tests.publish.test_push import BUILT, PASSED
-from tests.registry.test_referrers import Shelf
+from tests.registry.test_referrers import FakeRegistry
 from tests.support.proxy import Proxy, Reply
 
 DAY = date(2026, 11, 20)
@@ -36,7 +36,7 @@ NAMED = f"/manifests/{TAG}$"
 class Engine:
     """One that puts the image into the registry, and then does this."""
 
-    shelf: Shelf
+    shelf: FakeRegistry
     then: Callable[[], object] = lambda: None
 
     def manifest(self, image: Digest) -> Manifest | None:
@@ -57,14 +57,14 @@ class Engine:
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
+def fake_registry() -> FakeRegistry:
+    return FakeRegistry()
 
 
 @pytest.fixture
-def proxy(shelf: Shelf) -> Iterator[Proxy]:
+def proxy(fake_registry: FakeRegistry) -> Iterator[Proxy]:
     with Proxy(1).running() as running:
-        running.answers.append(shelf.answer)
+        running.answers.append(fake_registry.answer)
         yield running
 
 
@@ -78,16 +78,16 @@ def push(
 
 
 def test_an_engine_that_makes_its_manifest_as_it_pushes_is_believed_by_the_configuration(
-    tmp_path: Path, shelf: Shelf, proxy: Proxy
+    tmp_path: Path, fake_registry: FakeRegistry, proxy: Proxy
 ) -> None:
     """Also where the registry does not answer at once."""
-    busy = Engine(shelf, lambda: proxy.fail("GET", NAMED, 503, times=2))
+    busy = Engine(fake_registry, lambda: proxy.fail("GET", NAMED, 503, times=2))
     published = push(tmp_path, busy, NamedRegistry(proxy.host, lambda _: None), digest_of(CONFIG))
     assert (published.digest, published.config) == (DIGEST, digest_of(CONFIG))
 
 
 def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
-    tmp_path: Path, shelf: Shelf, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fake_registry: FakeRegistry, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Repositories that Bakehouse has not made may have tags that can be overwritten."""
     exchange = Repository._exchange
@@ -103,7 +103,7 @@ def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
 
     monkeypatch.setattr(Repository, "_exchange", relayed)
     with pytest.raises(TagTakenError) as caught:
-        push(tmp_path, Engine(shelf, overwritten), NamedRegistry(ECR, lambda _: None))
+        push(tmp_path, Engine(fake_registry, overwritten), NamedRegistry(ECR, lambda _: None))
     assert ("there", digest_of(OTHERS)) in caught.value.diagnostics[0].facts
 
 
@@ -114,8 +114,8 @@ class Overdue(NamedRegistry):
         raise OverdueError
 
 
-def test_a_conflict_is_reported_even_past_the_deadline(shelf: Shelf, proxy: Proxy) -> None:
-    holding(shelf)
+def test_a_conflict_is_reported_even_past_the_deadline(fake_registry: FakeRegistry, proxy: Proxy) -> None:
+    holding(fake_registry)
     registry = Overdue(proxy.host, lambda _: None)
     target = ReleaseTarget("mpi-cpu", IMAGE.key, DIGEST, registry, "team/image", TAG)
     repository = Repository(registry, "team/image", RetryPolicy())

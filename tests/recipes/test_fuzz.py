@@ -20,9 +20,9 @@ def test_mutated_files_cause_no_traceback_and_most_are_reported_with_their_locat
     outcomes: list[Outcome],
 ) -> None:
     refused = [outcome for outcome in outcomes if outcome.diagnostics]
-    unplaced = [one for one in refused if not one.is_placed]
+    unplaced = [outcome_ for outcome_ in refused if not outcome_.is_placed]
 
-    assert len(unplaced) <= 0.05 * len(refused), [one.diagnostics for one in unplaced]
+    assert len(unplaced) <= 0.05 * len(refused), [outcome_.diagnostics for outcome_ in unplaced]
 
 
 def test_none_takes_long(outcomes: list[Outcome]) -> None:

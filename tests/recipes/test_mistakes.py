@@ -24,7 +24,7 @@ from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
 MISTAKES = Path(__file__).parents[1] / "mistakes"
 SLUGS = sorted(path.name for path in MISTAKES.iterdir() if not (path / "command.txt").exists())
 """Those with a command are about the real catalogue, in `test_catalogue_mistakes`."""
-OURS = ("expected.txt", "environment.txt", "project.toml", "remove.txt")
+CONTROL_FILES = ("expected.txt", "environment.txt", "project.toml", "remove.txt")
 MADE = {
     "hundred-thousand-brackets": b"[" * 100_000,
     "file-too-large": b"summary: " + b"x" * 1_000_000,
@@ -53,7 +53,7 @@ def prepare(slug: str, tree: Tree) -> None:
     small = tree.root / "recipes/images/small.yaml"
     if not (MISTAKES / slug / "recipes/images/small.yaml").is_dir():
         tree.write("recipes/images/small.yaml", MADE.get(slug, IMAGE.encode()))
-    shutil.copytree(MISTAKES / slug, tree.root, dirs_exist_ok=True, ignore=lambda *_: OURS)
+    shutil.copytree(MISTAKES / slug, tree.root, dirs_exist_ok=True, ignore=lambda *_: CONTROL_FILES)
     # Under its own name it would be read by the tools that check this repository.
     if (mistaken := MISTAKES / slug / "project.toml").is_file():
         shutil.copy(mistaken, tree.root / "pyproject.toml")

@@ -66,26 +66,26 @@ def test_hooks_set_what_the_command_sees(container: Container) -> None:
     container.write("hooks/10-first", "#!/bin/sh\necho FIRST=1; echo BOTH=a; echo 'no setting'\n")
     container.write("hooks/20-second", '#!/bin/sh\necho BOTH="$FIRST and b"\n')
     (container.hooks / "README").write_text("not a program")
-    ended = container.run(container.program, "sh", "-c", 'echo "$FIRST, $BOTH"')
-    assert (ended.stdout, ended.stderr) == ("1, 1 and b\n", "")
+    result = container.run(container.program, "sh", "-c", 'echo "$FIRST, $BOTH"')
+    assert (result.stdout, result.stderr) == ("1, 1 and b\n", "")
 
 
 def test_a_hook_that_fails_is_reported_and_the_job_starts(container: Container) -> None:
     container.write("hooks/broken", "#!/bin/sh\nexit 3\n")
-    ended = container.run(container.program, "echo", "started")
-    assert ended.stdout == "started\n"
-    assert "start-job: broken failed" in ended.stderr
+    result = container.run(container.program, "echo", "started")
+    assert result.stdout == "started\n"
+    assert "start-job: broken failed" in result.stderr
 
 
 def test_a_missing_command_is_reported(container: Container) -> None:
-    ended = container.run(container.program, "no-such-command")
-    assert (ended.returncode, ended.stderr) == (127, "start-job: no command `no-such-command` on PATH\n")
+    result = container.run(container.program, "no-such-command")
+    assert (result.returncode, result.stderr) == (127, "start-job: no command `no-such-command` on PATH\n")
 
 
 def test_called_as_the_daemon_it_becomes_the_real_one(container: Container) -> None:
     container.write("hooks/loud", "#!/bin/sh\necho hook >&2\n")
-    ended = container.run(container.sshd, "-t", "-h", "key")
-    assert (ended.stdout, ended.stderr) == (f"daemon {container.directory}/real-sshd -t -h key\n", "")
+    result = container.run(container.sshd, "-t", "-h", "key")
+    assert (result.stdout, result.stderr) == (f"daemon {container.directory}/real-sshd -t -h key\n", "")
     assert not container.ssh.exists()
 
 
@@ -103,9 +103,9 @@ def test_the_daemon_of_a_job_of_two_hosts_gets_keys(container: Container) -> Non
 def test_keys_that_the_entry_point_made_stay(container: Container) -> None:
     container.job_of("algo-1", "algo-2")
     assert container.run(container.program, "true").returncode == 0
-    made = container.host_key.read_bytes()
+    content = container.host_key.read_bytes()
     assert container.run(container.sshd, "-D").returncode == 0
-    assert container.host_key.read_bytes() == made
+    assert container.host_key.read_bytes() == content
 
 
 def test_a_job_of_one_host_needs_no_keys(container: Container) -> None:

@@ -24,9 +24,11 @@ def test_a_denied_call_is_reported_without_a_known_identity(monkeypatch: pytest.
         raise PublishError(Diagnostic("no answer from STS"))
 
     monkeypatch.setattr(Aws, "principal", unreached)
-    words = "User: x is not authorized to perform: ecr:CreateRepository on y"
+    message = "User: x is not authorized to perform: ecr:CreateRepository on y"
     with pytest.raises(RegistryAuthError) as caught, Aws("eu-west-1").translate_errors("make a repository"):
-        raise ClientError({"Error": {"Code": "AccessDeniedException", "Message": words}}, "CreateRepository")
+        raise ClientError(
+            {"Error": {"Code": "AccessDeniedException", "Message": message}}, "CreateRepository"
+        )
     assert caught.value.diagnostics[0].reasons == (
         Reason("the AWS session is valid but lacks ecr:CreateRepository"),
     )
@@ -59,8 +61,8 @@ def test_values_that_boto3_rejects_are_reported_without_their_content(
     aws = Aws(region)
     with pytest.raises(PublishError) as caught, aws.translate_errors("ask"):
         aws.client("ecr").describe_repositories(repositoryNames="hunter2")
-    [told] = caught.value.diagnostics
-    assert told.facts == (("because", why),)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.facts == (("because", why),)
 
 
 @pytest.mark.parametrize(

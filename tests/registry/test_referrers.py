@@ -22,7 +22,7 @@ OTHER = Artifact("application/vnd.other+json", b'{"other": 1}', "other.json")
 _PATH = re.compile(r"/v2/team/image/(?P<kind>manifests|blobs|blobs/uploads)/(?P<name>[^/]*)")
 
 
-class Shelf:
+class FakeRegistry:
     """A registry in memory; it has no referrers API."""
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
+def fake_registry() -> FakeRegistry:
+    return FakeRegistry()
 
 
 @pytest.fixture
-def proxy(shelf: Shelf) -> Iterator[Proxy]:
+def proxy(fake_registry: FakeRegistry) -> Iterator[Proxy]:
     with Proxy(1).running() as running:
-        running.answers.append(shelf.answer)
+        running.answers.append(fake_registry.answer)
         yield running
 
 
@@ -77,15 +77,15 @@ def remote(proxy: Proxy) -> ArtifactRepository:
 
 
 @pytest.fixture
-def with_referrers(shelf: Shelf, proxy: Proxy) -> None:
-    proxy.answers.insert(0, Referrers(shelf.answer).answer)
+def with_referrers(fake_registry: FakeRegistry, proxy: Proxy) -> None:
+    proxy.answers.insert(0, Referrers(fake_registry.answer).answer)
 
 
 def subject() -> Manifest:
     return parse(IMAGE)
 
 
-def listed(shelf: Shelf) -> list[str]:
+def listed(shelf: FakeRegistry) -> list[str]:
     kind, content = shelf.manifests[fallback_tag(subject().digest)]
     assert kind == OCI_INDEX
     return [entry["digest"] for entry in json.loads(content)["manifests"]]
@@ -100,10 +100,10 @@ def sent(proxy: Proxy) -> list[str]:
 
 
 def test_an_artifact_is_a_manifest_of_its_own_that_names_the_image(
-    shelf: Shelf, remote: ArtifactRepository
+    fake_registry: FakeRegistry, remote: ArtifactRepository
 ) -> None:
     [attached] = remote.attach(subject(), [NOTE])
-    kind, content = shelf.manifests[attached.digest]
+    kind, content = fake_registry.manifests[attached.digest]
     document = json.loads(content)
     assert (kind, document["artifactType"]) == (OCI_MANIFEST, NOTE.media_type)
     assert document["subject"] == {
@@ -113,36 +113,36 @@ def test_an_artifact_is_a_manifest_of_its_own_that_names_the_image(
     }
     [layer] = document["layers"]
     assert layer["annotations"] == {"org.opencontainers.image.title": "note.json"}
-    assert shelf.blobs[layer["digest"]] == NOTE.content
-    assert shelf.blobs[document["config"]["digest"]] == b"{}"
-    assert shelf.manifests["v1"] == (DOCKER_MANIFEST, IMAGE)
+    assert fake_registry.blobs[layer["digest"]] == NOTE.content
+    assert fake_registry.blobs[document["config"]["digest"]] == b"{}"
+    assert fake_registry.manifests["v1"] == (DOCKER_MANIFEST, IMAGE)
 
 
 def test_a_registry_with_referrers_gets_no_tag(
-    shelf: Shelf, remote: ArtifactRepository, with_referrers: None
+    fake_registry: FakeRegistry, remote: ArtifactRepository, with_referrers: None
 ) -> None:
     attached = remote.attach(subject(), [NOTE, OTHER])
     assert remote.referrers(subject().digest) == tuple(artifact.digest for artifact in attached)
-    assert fallback_tag(subject().digest) not in shelf.manifests
+    assert fallback_tag(subject().digest) not in fake_registry.manifests
 
 
 def test_a_registry_that_says_it_lists_it_is_believed_though_its_list_is_late(
-    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository, with_referrers: None
+    fake_registry: FakeRegistry, proxy: Proxy, remote: ArtifactRepository, with_referrers: None
 ) -> None:
     late = Reply(200, {"Content-Type": OCI_INDEX}, b'{"manifests": []}')
     proxy.answers.insert(0, lambda request: late if "/referrers/" in request.path else None)
     remote.attach(subject(), [NOTE])
-    assert fallback_tag(subject().digest) not in shelf.manifests
+    assert fallback_tag(subject().digest) not in fake_registry.manifests
 
 
 def test_a_registry_without_gets_a_list_under_the_tag_of_the_specification(
-    shelf: Shelf, remote: ArtifactRepository
+    fake_registry: FakeRegistry, remote: ArtifactRepository
 ) -> None:
     attached = remote.attach(subject(), [NOTE, OTHER])
     assert remote.referrers(subject().digest) is None
-    _, content = shelf.manifests[subject().digest.replace("sha256:", "sha256-")]
+    _, content = fake_registry.manifests[subject().digest.replace("sha256:", "sha256-")]
     first, second = json.loads(content)["manifests"]
-    size = len(shelf.manifests[attached[0].digest][1])
+    size = len(fake_registry.manifests[attached[0].digest][1])
     assert first == {
         "mediaType": OCI_MANIFEST,
         "digest": attached[0].digest,
@@ -153,18 +153,18 @@ def test_a_registry_without_gets_a_list_under_the_tag_of_the_specification(
     assert second["digest"] == attached[1].digest
 
 
-def test_what_is_in_the_list_stays_in_it(shelf: Shelf, remote: ArtifactRepository) -> None:
+def test_what_is_in_the_list_stays_in_it(fake_registry: FakeRegistry, remote: ArtifactRepository) -> None:
     [first] = remote.attach(subject(), [NOTE])
     [second] = remote.attach(subject(), [OTHER])
-    assert listed(shelf) == [first.digest, second.digest]
+    assert listed(fake_registry) == [first.digest, second.digest]
 
 
 @pytest.mark.parametrize("referrers", [True, False])
 def test_what_is_attached_already_is_not_sent_again(
-    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository, referrers: bool
+    fake_registry: FakeRegistry, proxy: Proxy, remote: ArtifactRepository, referrers: bool
 ) -> None:
     if referrers:
-        proxy.answers.insert(0, Referrers(shelf.answer).answer)
+        proxy.answers.insert(0, Referrers(fake_registry.answer).answer)
     first = remote.attach(subject(), [NOTE, OTHER])
     proxy.requests.clear()
     again = remote.attach(subject(), [NOTE, OTHER])
@@ -174,15 +174,17 @@ def test_what_is_attached_already_is_not_sent_again(
 
 
 def test_what_was_stored_without_being_listed_is_listed(
-    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
+    fake_registry: FakeRegistry, proxy: Proxy, remote: ArtifactRepository
 ) -> None:
     [attached] = remote.attach(subject(), [NOTE])
-    del shelf.manifests[fallback_tag(subject().digest)]
+    del fake_registry.manifests[fallback_tag(subject().digest)]
     remote.attach(subject(), [NOTE])
-    assert listed(shelf) == [attached.digest]
+    assert listed(fake_registry) == [attached.digest]
 
 
-def replaces_the_list(shelf: Shelf, times: int) -> Callable[[Request, Callable[[Request], Reply]], Reply]:
+def replaces_the_list(
+    shelf: FakeRegistry, times: int
+) -> Callable[[Request, Callable[[Request], Reply]], Reply]:
     """Somebody else who writes the list right after us, without what we put there."""
     other = {"mediaType": OCI_MANIFEST, "digest": "sha256:" + "0" * 64, "size": 1}
     other_list = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [other]}).encode()
@@ -198,48 +200,52 @@ def replaces_the_list(shelf: Shelf, times: int) -> Callable[[Request, Callable[[
 
 
 def test_a_concurrently_replaced_list_is_extended_again(
-    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
+    fake_registry: FakeRegistry, proxy: Proxy, remote: ArtifactRepository
 ) -> None:
-    proxy.do("PUT", "/manifests/sha256-", replaces_the_list(shelf, 1))
+    proxy.do("PUT", "/manifests/sha256-", replaces_the_list(fake_registry, 1))
     [attached] = remote.attach(subject(), [NOTE])
-    assert listed(shelf) == ["sha256:" + "0" * 64, attached.digest]
+    assert listed(fake_registry) == ["sha256:" + "0" * 64, attached.digest]
 
 
 def test_a_list_that_is_replaced_all_the_time_is_given_up(
-    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
+    fake_registry: FakeRegistry, proxy: Proxy, remote: ArtifactRepository
 ) -> None:
-    proxy.do("PUT", "/manifests/sha256-", replaces_the_list(shelf, 99))
+    proxy.do("PUT", "/manifests/sha256-", replaces_the_list(fake_registry, 99))
     with pytest.raises(RegistryError, match=r"other clients replaced the list `sha256-[0-9a-f]{64}` 5 times"):
         remote.attach(subject(), [NOTE])
 
 
-def test_a_tag_of_that_name_that_is_not_a_list_is_kept(shelf: Shelf, remote: ArtifactRepository) -> None:
+def test_a_tag_of_that_name_that_is_not_a_list_is_kept(
+    fake_registry: FakeRegistry, remote: ArtifactRepository
+) -> None:
     tag = fallback_tag(subject().digest)
-    shelf.manifests[tag] = (DOCKER_MANIFEST, IMAGE)
+    fake_registry.manifests[tag] = (DOCKER_MANIFEST, IMAGE)
     with pytest.raises(RegistryError) as caught:
         remote.attach(subject(), [NOTE])
     assert caught.value.text == f"the list of artifacts is `{DOCKER_MANIFEST}`, not `{OCI_INDEX}`"
-    assert shelf.manifests[tag] == (DOCKER_MANIFEST, IMAGE)
+    assert fake_registry.manifests[tag] == (DOCKER_MANIFEST, IMAGE)
 
 
 def test_an_upload_whose_answer_is_lost_is_there(
-    shelf: Shelf, proxy: Proxy, remote: ArtifactRepository
+    fake_registry: FakeRegistry, proxy: Proxy, remote: ArtifactRepository
 ) -> None:
     def lose(request: Request, _: Callable[[Request], Reply]) -> Reply:
-        shelf.answer(request)
+        fake_registry.answer(request)
         return LOST
 
     proxy.do("PUT", "/blobs/uploads/", lose, times=1)
     unknown = error_body("BLOB_UPLOAD_UNKNOWN", "blob upload unknown to registry")
     proxy.fail("PUT", "/blobs/uploads/", 404, unknown, times=1)
     remote.attach(subject(), [NOTE])
-    assert set(shelf.blobs.values()) == {b"{}", NOTE.content}
+    assert set(fake_registry.blobs.values()) == {b"{}", NOTE.content}
 
 
-def test_a_passing_trouble_is_outlasted(shelf: Shelf, proxy: Proxy, remote: ArtifactRepository) -> None:
+def test_a_passing_trouble_is_outlasted(
+    fake_registry: FakeRegistry, proxy: Proxy, remote: ArtifactRepository
+) -> None:
     proxy.fail("PUT", "/manifests/sha256:", 503, times=2)
     [attached] = remote.attach(subject(), [NOTE])
-    assert listed(shelf) == [attached.digest]
+    assert listed(fake_registry) == [attached.digest]
 
 
 def test_a_front_that_answers_everything_has_no_referrers(proxy: Proxy, remote: ArtifactRepository) -> None:

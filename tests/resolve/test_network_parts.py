@@ -63,7 +63,7 @@ def broken(*parts: Candidate) -> list[Incompatibility]:
 
 
 @dataclass(frozen=True)
-class Kitchen:
+class RecipeDirectory:
     """A directory in which a recipe can be written and resolved with the catalogue."""
 
     directory: Path
@@ -82,8 +82,8 @@ class Kitchen:
 
 
 @pytest.fixture
-def kitchen(tmp_path: Path) -> Kitchen:
-    return Kitchen(tmp_path)
+def recipe_directory(tmp_path: Path) -> RecipeDirectory:
+    return RecipeDirectory(tmp_path)
 
 
 def cuda(version: str, ubuntu: str, *components: str, flavour: str = "runtime") -> str:
@@ -127,20 +127,20 @@ def test_both_open_mpi_5_have_the_same_mpirun() -> None:
     assert texts[0] == texts[1]
 
 
-def test_an_installer_of_unknown_open_mpi_is_passed_over(kitchen: Kitchen) -> None:
-    resolution = kitchen.resolve(
+def test_an_installer_of_unknown_open_mpi_is_passed_over(recipe_directory: RecipeDirectory) -> None:
+    resolution = recipe_directory.resolve(
         cuda("11.3.1", "20.04", 'python: "3.8"', 'efa: ">=1.15.1,<1.17.1"', 'mpi4py: "*"', flavour="*")
     )
     assert resolution.version_of("efa") == "1.17.0"
     text = cuda("11.3.1", "20.04", 'python: "3.8"', 'efa: "1.16.0"', 'mpi4py: "*"', flavour="*")
-    assert 'use `efa: "1.17.0"`' in kitchen.answer(text)
+    assert 'use `efa: "1.17.0"`' in recipe_directory.answer(text)
     [conflict] = broken(chosen("efa", "1.16.0"), chosen("open-mpi", "4.1.4"))
     assert conflict.reason == "the Open MPI version of this installer is not recorded"
 
 
-def test_nccl_2_19_is_refused_with_an_older_installer_than_1_29(kitchen: Kitchen) -> None:
+def test_nccl_2_19_is_refused_with_an_older_installer_than_1_29(recipe_directory: RecipeDirectory) -> None:
     text = cuda("12.2.2", "22.04", 'efa: "1.28.0"', 'nccl: "2.19.3"', flavour="*")
-    report = kitchen.answer(text)
+    report = recipe_directory.answer(text)
     assert "its libfabric can't register memory for NCCL 2.19 and later" in report
     assert "https://github.com/aws/aws-ofi-nccl/issues/584" in report
     assert 'use `efa: "1.29.0"`' in report
@@ -149,39 +149,39 @@ def test_nccl_2_19_is_refused_with_an_older_installer_than_1_29(kitchen: Kitchen
     assert conflict.source == "https://github.com/aws/aws-ofi-nccl/issues/584"
     assert not broken(chosen("efa", "1.28.0"), chosen("nccl", "2.18.5"))
     newer = cuda("12.2.2", "22.04", 'efa: "1.29.0"', 'nccl: "2.19.3"', flavour="*")
-    assert kitchen.resolve(newer).version_of("nccl") == "2.19.3"
+    assert recipe_directory.resolve(newer).version_of("nccl") == "2.19.3"
 
 
-def test_the_plugin_that_hangs_is_refused(kitchen: Kitchen) -> None:
-    report = kitchen.answer(cuda("12.8.1", "24.04", 'efa: "1.47.0"', 'nccl: "2.28.9"'))
+def test_the_plugin_that_hangs_is_refused(recipe_directory: RecipeDirectory) -> None:
+    report = recipe_directory.answer(cuda("12.8.1", "24.04", 'efa: "1.47.0"', 'nccl: "2.28.9"'))
     assert "hangs when NCCL broadcasts" in report
     assert "https://github.com/aws/deep-learning-containers/pull/6551" in report
     alone = cuda("12.8.1", "24.04", 'efa: "1.47.0"')
-    assert kitchen.resolve(alone).version_of("open-mpi") == "4.1.7"
+    assert recipe_directory.resolve(alone).version_of("open-mpi") == "4.1.7"
 
 
-def test_a_second_plugin_is_refused(kitchen: Kitchen) -> None:
+def test_a_second_plugin_is_refused(recipe_directory: RecipeDirectory) -> None:
     components = ('efa: "1.46.0"', 'nccl: "2.27.7"', 'aws-ofi-nccl: "1.16.3"')
-    assert "1.17.2" in kitchen.answer(cuda("12.8.1", "24.04", *components))
-    provided = kitchen.resolve(cuda("12.8.1", "24.04", *components[:2], 'aws-ofi-nccl: ">=1.17"'))
+    assert "1.17.2" in recipe_directory.answer(cuda("12.8.1", "24.04", *components))
+    provided = recipe_directory.resolve(cuda("12.8.1", "24.04", *components[:2], 'aws-ofi-nccl: ">=1.17"'))
     assert provided.version_of("aws-ofi-nccl") == "1.17.2"
     assert "aws-ofi-nccl" not in [choice.name for choice in provided.choices]
 
 
-def test_an_old_installer_has_a_plugin_compiled_for_it(kitchen: Kitchen) -> None:
+def test_an_old_installer_has_a_plugin_compiled_for_it(recipe_directory: RecipeDirectory) -> None:
     components = ('efa: "1.30.0"', 'nccl: "2.19.3"', 'aws-ofi-nccl: "*"')
-    resolution = kitchen.resolve(cuda("12.2.2", "22.04", *components, flavour="*"))
+    resolution = recipe_directory.resolve(cuda("12.2.2", "22.04", *components, flavour="*"))
     # 1.9.0 is the first whose notes name 2.21, and 1.10.0 the first for P instances alone
     assert resolution.version_of("aws-ofi-nccl") == "1.12.1"
 
 
-def test_open_mpi_5_is_asked_for_by_its_variant(kitchen: Kitchen) -> None:
+def test_open_mpi_5_is_asked_for_by_its_variant(recipe_directory: RecipeDirectory) -> None:
     text = cuda("12.8.1", "24.04", 'python: "3.12"', 'efa: "1.46.0"', 'mpi4py: "*"')
-    assert kitchen.resolve(text).version_of("open-mpi") == "4.1.7"
+    assert recipe_directory.resolve(text).version_of("open-mpi") == "4.1.7"
     five = text.replace("variants: {", "variants: {efa: openmpi5, ")
-    assert kitchen.resolve(five).version_of("open-mpi") == "5.0.8"
+    assert recipe_directory.resolve(five).version_of("open-mpi") == "5.0.8"
     recipe = f'{text}\n  open-mpi: ">=5"'
-    assert kitchen.resolve(recipe).version_of("open-mpi") == "5.0.8"
+    assert recipe_directory.resolve(recipe).version_of("open-mpi") == "5.0.8"
 
 
 @pytest.mark.parametrize("owner", ["efa", "open-mpi"])
@@ -205,7 +205,7 @@ def test_mpirun_puts_the_toolkits_options_into_the_new_launchers_words(owner: st
 
 
 @dataclass(frozen=True)
-class Rig:
+class FakeLibraries:
     """A small tree like an image's, of shared libraries that gcc compiles."""
 
     root: Path
@@ -266,27 +266,27 @@ def smoke(component: str) -> types.ModuleType:
     return module
 
 
-OURS = ("nccl", "amazon/ofi-nccl/lib", "amazon/efa/lib")
+INSTALLED_PATHS = ("nccl", "amazon/ofi-nccl/lib", "amazon/efa/lib")
 
 
 @pytest.fixture
-def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Rig:
+def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeLibraries:
     """NCCL 2.20 with the plugin and the libfabric of EFA's installer."""
     if not shutil.which("gcc") or sys.platform != "linux":
         pytest.skip("needs gcc")
     for name in ("NCCL_NET_PLUGIN", "PYTHONPATH"):
         monkeypatch.delenv(name, raising=False)
-    rig = Rig(tmp_path.resolve(), monkeypatch)
+    rig = FakeLibraries(tmp_path.resolve(), monkeypatch)
     rig.fabric()
     rig.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 4, 5, 6, 7, 8, 9)
     (rig.root / "amazon/ofi-nccl/lib/libnccl-net.so").symlink_to("libnccl-net-ofi.so")
     rig.nccl(5, 6, 7, 8)
-    rig.path(*OURS)
+    rig.path(*INSTALLED_PATHS)
     return rig
 
 
-def test_a_plugin_that_nccl_takes_passes(rig: Rig) -> None:
-    assert rig.verdicts() == {
+def test_a_plugin_that_nccl_takes_passes(libraries: FakeLibraries) -> None:
+    assert libraries.verdicts() == {
         "one_nccl_plugin": "passed",
         "nccl_plugin_loads": "passed",
         "nccl_plugin_uses_this_libfabric": "passed",
@@ -294,95 +294,99 @@ def test_a_plugin_that_nccl_takes_passes(rig: Rig) -> None:
     }
 
 
-def test_an_image_without_nccl_is_not_tested(rig: Rig) -> None:
-    rig.path(*OURS[1:])
-    assert set(rig.verdicts().values()) == {"not tested: no NCCL in this image"}
+def test_an_image_without_nccl_is_not_tested(libraries: FakeLibraries) -> None:
+    libraries.path(*INSTALLED_PATHS[1:])
+    assert set(libraries.verdicts().values()) == {"not tested: no NCCL in this image"}
 
 
-def test_a_missing_plugin_is_reported(rig: Rig) -> None:
-    rig.path("nccl", "amazon/efa/lib")
-    verdicts = rig.verdicts()
+def test_a_missing_plugin_is_reported(libraries: FakeLibraries) -> None:
+    libraries.path("nccl", "amazon/efa/lib")
+    verdicts = libraries.verdicts()
     assert verdicts["one_nccl_plugin"] == "no NCCL plugin is on the loader's path, so NCCL uses TCP"
     assert "libnccl-net.so: cannot open shared object file" in verdicts["nccl_plugin_loads"]
 
 
-def test_a_second_plugin_is_reported(rig: Rig) -> None:
-    rig.plugin("usr/local/lib/libnccl-net.so", 4)
-    rig.path(*OURS, "usr/local/lib")
-    verdicts = rig.verdicts()
+def test_a_second_plugin_is_reported(libraries: FakeLibraries) -> None:
+    libraries.plugin("usr/local/lib/libnccl-net.so", 4)
+    libraries.path(*INSTALLED_PATHS, "usr/local/lib")
+    verdicts = libraries.verdicts()
     assert verdicts["one_nccl_plugin"].startswith("2 NCCL plugins are on the loader's path: ")
-    assert str(rig.root / "usr/local/lib/libnccl-net.so") in verdicts["one_nccl_plugin"]
+    assert str(libraries.root / "usr/local/lib/libnccl-net.so") in verdicts["one_nccl_plugin"]
 
 
-def test_a_plugin_beside_a_wheels_nccl_is_reported(rig: Rig) -> None:
-    rig.plugin("nccl/libnccl-net-other.so", 8)
-    rig.path(*OURS)
-    assert "libnccl-net-other.so" in rig.verdicts()["one_nccl_plugin"]
+def test_a_plugin_beside_a_wheels_nccl_is_reported(libraries: FakeLibraries) -> None:
+    libraries.plugin("nccl/libnccl-net-other.so", 8)
+    libraries.path(*INSTALLED_PATHS)
+    assert "libnccl-net-other.so" in libraries.verdicts()["one_nccl_plugin"]
 
 
-def test_another_libfabric_is_reported(rig: Rig) -> None:
-    rig.fabric("opt/libfabric/lib")
-    rig.path("opt/libfabric/lib", *OURS)
-    verdicts = rig.verdicts()
-    wrong = rig.root / "opt/libfabric/lib/libfabric.so.1"
+def test_another_libfabric_is_reported(libraries: FakeLibraries) -> None:
+    libraries.fabric("opt/libfabric/lib")
+    libraries.path("opt/libfabric/lib", *INSTALLED_PATHS)
+    verdicts = libraries.verdicts()
+    wrong = libraries.root / "opt/libfabric/lib/libfabric.so.1"
     assert verdicts["nccl_plugin_uses_this_libfabric"] == (
         f"the plugin loads {wrong}, not the libfabric of EFA's installer"
     )
     assert verdicts["nccl_plugin_loads"] == "passed"
 
 
-def test_a_plugin_without_its_libfabric_is_reported(rig: Rig) -> None:
-    rig.path("nccl", "amazon/ofi-nccl/lib")
-    verdict = rig.verdicts()["nccl_plugin_loads"]
+def test_a_plugin_without_its_libfabric_is_reported(libraries: FakeLibraries) -> None:
+    libraries.path("nccl", "amazon/ofi-nccl/lib")
+    verdict = libraries.verdicts()["nccl_plugin_loads"]
     assert verdict.startswith("the plugin can't be loaded, so NCCL uses TCP: libfabric.so.1: cannot open")
 
 
-def test_faces_too_old_for_nccl_are_reported(rig: Rig) -> None:
+def test_faces_too_old_for_nccl_are_reported(libraries: FakeLibraries) -> None:
     """aws-ofi-nccl 1.1.3, compiled against NCCL 2.10, with PyTorch 2.2."""
-    rig.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 4)
-    library = rig.root / "nccl/libnccl.so.2"
-    assert rig.verdicts()["nccl_takes_the_plugin"] == (
+    libraries.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 4)
+    library = libraries.root / "nccl/libnccl.so.2"
+    assert libraries.verdicts()["nccl_takes_the_plugin"] == (
         f"the plugin has interface versions v4, but NCCL ({library}) supports v5, v6, v7, v8, "
         "so NCCL uses TCP"
     )
 
 
-def test_the_name_that_the_image_sets_is_the_one_opened(rig: Rig) -> None:
-    (rig.root / "amazon/ofi-nccl/lib/libnccl-net.so").unlink()
-    assert "cannot open" in rig.verdicts()["nccl_plugin_loads"]
-    rig.monkeypatch.setenv("NCCL_NET_PLUGIN", "ofi")
-    assert set(rig.verdicts().values()) == {"passed"}
+def test_the_name_that_the_image_sets_is_the_one_opened(libraries: FakeLibraries) -> None:
+    (libraries.root / "amazon/ofi-nccl/lib/libnccl-net.so").unlink()
+    assert "cannot open" in libraries.verdicts()["nccl_plugin_loads"]
+    libraries.monkeypatch.setenv("NCCL_NET_PLUGIN", "ofi")
+    assert set(libraries.verdicts().values()) == {"passed"}
 
 
-def test_a_plugin_that_needs_the_driver_is_not_tested_further(rig: Rig) -> None:
-    driver = rig.library("stub/libcuda.so.1", "int cuInit;", "-Wl,-soname,libcuda.so.1")
+def test_a_plugin_that_needs_the_driver_is_not_tested_further(libraries: FakeLibraries) -> None:
+    driver = libraries.library("stub/libcuda.so.1", "int cuInit;", "-Wl,-soname,libcuda.so.1")
     code = "extern int cuInit; int *cuda = &cuInit; int ncclNetPlugin_v8;"
-    rig.library("amazon/ofi-nccl/lib/libnccl-net-ofi.so", code, str(driver))
-    verdicts = rig.verdicts()
+    libraries.library("amazon/ofi-nccl/lib/libnccl-net-ofi.so", code, str(driver))
+    verdicts = libraries.verdicts()
     assert verdicts["one_nccl_plugin"] == "passed"
     assert verdicts["nccl_plugin_loads"].startswith("not tested: needs the host's driver: libcuda.so.1")
 
 
-def test_the_nccl_inside_an_older_pytorch_counts(rig: Rig) -> None:
+def test_the_nccl_inside_an_older_pytorch_counts(libraries: FakeLibraries) -> None:
     """And not the one beside it on the loader's path."""
-    rig.nccl(4, path="site/torch/lib/libtorch_cuda.so")
+    libraries.nccl(4, path="site/torch/lib/libtorch_cuda.so")
     package = "import ctypes, pathlib\nhere = pathlib.Path(__file__).parent\n"
     package += 'ctypes.CDLL(str(here / "lib/libtorch_cuda.so"))\n'
-    (rig.root / "site/torch/__init__.py").write_text(package)
-    rig.monkeypatch.setenv("PYTHONPATH", str(rig.root / "site"))
-    rig.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 8)
-    verdict = rig.verdicts()["nccl_takes_the_plugin"]
+    (libraries.root / "site/torch/__init__.py").write_text(package)
+    libraries.monkeypatch.setenv("PYTHONPATH", str(libraries.root / "site"))
+    libraries.plugin("amazon/ofi-nccl/lib/libnccl-net-ofi.so", 8)
+    verdict = libraries.verdicts()["nccl_takes_the_plugin"]
     assert "libtorch_cuda.so) supports v4, so NCCL uses TCP" in verdict
 
 
 @pytest.mark.parametrize(("number", "version"), [(2804, "2.8.4"), (20908, "2.9.8"), (23207, "2.32.7")])
-def test_nccl_says_its_version_in_one_of_two_ways(rig: Rig, number: int, version: str) -> None:
+def test_nccl_says_its_version_in_one_of_two_ways(
+    libraries: FakeLibraries, number: int, version: str
+) -> None:
     code = f"int ncclGetVersion(int *version) {{ *version = {number}; return 0; }}"
-    library = rig.library("other/libnccl.so.2", code)
-    rig.monkeypatch.setattr(ctypes, "CDLL", lambda name, real=ctypes.CDLL: real(str(library)))
+    library = libraries.library("other/libnccl.so.2", code)
+    libraries.monkeypatch.setattr(ctypes, "CDLL", lambda name, real=ctypes.CDLL: real(str(library)))
     assert smoke("nccl").installed() == version
 
 
-def test_nccl_is_compiled_only_on_a_base_that_has_a_compiler_for_it(kitchen: Kitchen) -> None:
-    assert "nvcc" in kitchen.answer(cuda("12.8.1", "24.04", 'nccl: "2.27.7"', flavour="base"))
-    assert kitchen.resolve(cuda("12.8.1", "24.04", 'nccl: "2.27.7"')).version_of("nvcc") == "12.8.1"
+def test_nccl_is_compiled_only_on_a_base_that_has_a_compiler_for_it(
+    recipe_directory: RecipeDirectory,
+) -> None:
+    assert "nvcc" in recipe_directory.answer(cuda("12.8.1", "24.04", 'nccl: "2.27.7"', flavour="base"))
+    assert recipe_directory.resolve(cuda("12.8.1", "24.04", 'nccl: "2.27.7"')).version_of("nvcc") == "12.8.1"

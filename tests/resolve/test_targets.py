@@ -34,7 +34,7 @@ CONFLICT = """\
 
 
 @pytest.fixture
-def aims(tree: Tree) -> Tree:
+def target_tree(tree: Tree) -> Tree:
     tree.component("instance", INSTANCE)
     tree.component("torch", TORCH)
     return tree
@@ -44,43 +44,43 @@ def image(targets: str, python: str = "3.11") -> str:
     return f'summary: x\nbase: debian\ncomponents: {{python: "{python}", torch: "*"}}\n{targets}'
 
 
-def test_a_component_has_to_suit_the_instance_type(aims: Tree) -> None:
-    aims.image(image("targets: {instances: [ml.p3.2xlarge]}\n"))
+def test_a_component_has_to_suit_the_instance_type(target_tree: Tree) -> None:
+    target_tree.image(image("targets: {instances: [ml.p3.2xlarge]}\n"))
 
-    assert aims.chosen()["torch"] == "2.8.0"
+    assert target_tree.chosen()["torch"] == "2.8.0"
 
 
-def test_a_component_has_to_suit_every_instance_type(aims: Tree) -> None:
-    aims.image(image('targets: {instances: ["ml.p*"]}\n'))
-    resolution = aims.resolve()
+def test_a_component_has_to_suit_every_instance_type(target_tree: Tree) -> None:
+    target_tree.image(image('targets: {instances: ["ml.p*"]}\n'))
+    resolution = target_tree.resolve()
 
     assert resolution.version_of("torch") == "2.8.0"
     assert [target.variant.name for target in resolution.targets] == ["ml.p3.2xlarge", "ml.p4d.24xlarge"]
 
 
-def test_without_targets_the_newest_is_taken(aims: Tree) -> None:
-    aims.image(image(""))
+def test_without_targets_the_newest_is_taken(target_tree: Tree) -> None:
+    target_tree.image(image(""))
 
-    assert aims.chosen()["torch"] == "2.9.0"
+    assert target_tree.chosen()["torch"] == "2.9.0"
 
 
 @pytest.mark.parametrize(("driver", "torch"), [("580.65.06", "2.9.0"), ("550.163.01", "2.8.0")])
-def test_a_component_has_to_suit_the_driver_of_the_host(aims: Tree, driver: str, torch: str) -> None:
-    aims.image(image(f'targets: {{driver: "{driver}"}}\n'))
+def test_a_component_has_to_suit_the_driver_of_the_host(target_tree: Tree, driver: str, torch: str) -> None:
+    target_tree.image(image(f'targets: {{driver: "{driver}"}}\n'))
 
-    assert aims.chosen()["torch"] == torch
-
-
-def test_a_target_is_not_a_component_of_the_image(aims: Tree) -> None:
-    aims.image(image('targets: {instances: [ml.p4d.24xlarge], driver: "580.1"}\n'))
-
-    assert sorted(aims.chosen()) == ["debian", "python", "torch"]
+    assert target_tree.chosen()["torch"] == torch
 
 
-def test_nothing_that_suits_is_a_conflict_with_both_places(aims: Tree) -> None:
-    aims.image(image('targets: {driver: "470.1"}\n'))
+def test_a_target_is_not_a_component_of_the_image(target_tree: Tree) -> None:
+    target_tree.image(image('targets: {instances: [ml.p4d.24xlarge], driver: "580.1"}\n'))
 
-    text = aims.conflict()
+    assert sorted(target_tree.chosen()) == ["debian", "python", "torch"]
+
+
+def test_nothing_that_suits_is_a_conflict_with_both_places(target_tree: Tree) -> None:
+    target_tree.image(image('targets: {driver: "470.1"}\n'))
+
+    text = target_tree.conflict()
 
     assert "images/small.yaml:4:19" in text or "driver" in text
 
@@ -94,43 +94,49 @@ def test_nothing_that_suits_is_a_conflict_with_both_places(aims: Tree) -> None:
         ("targets: [x]\n", "`targets` must be a mapping of names to values"),
     ],
 )
-def test_mistakes_in_targets_are_reported(aims: Tree, targets: str, message: str) -> None:
-    aims.image(image(targets))
+def test_mistakes_in_targets_are_reported(target_tree: Tree, targets: str, message: str) -> None:
+    target_tree.image(image(targets))
 
     with pytest.raises(RecipeError) as caught:
-        aims.recipes()
+        target_tree.recipes()
 
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [message]
 
 
 @pytest.mark.parametrize("name", ["instance", "driver"])
-def test_a_target_can_not_be_asked_for_as_a_part(aims: Tree, name: str) -> None:
-    aims.image(image("").replace("torch:", f'{name}: "*", torch:'))
+def test_a_target_can_not_be_asked_for_as_a_part(target_tree: Tree, name: str) -> None:
+    target_tree.image(image("").replace("torch:", f'{name}: "*", torch:'))
 
     with pytest.raises(RecipeError, match=f"unknown component `{name}`"):
-        aims.recipes()
+        target_tree.recipes()
 
 
-def test_parts_that_are_known_not_to_work_together_are_refused(aims: Tree) -> None:
-    aims.component("torch", TORCH.replace('  - version: "2.8.0"', CONFLICT % "high" + '  - version: "2.8.0"'))
-    aims.image(image("", python="3.12"))
+def test_parts_that_are_known_not_to_work_together_are_refused(target_tree: Tree) -> None:
+    target_tree.component(
+        "torch", TORCH.replace('  - version: "2.8.0"', CONFLICT % "high" + '  - version: "2.8.0"')
+    )
+    target_tree.image(image("", python="3.12"))
 
-    assert aims.chosen()["torch"] == "2.8.0"
+    assert target_tree.chosen()["torch"] == "2.8.0"
 
 
-def test_the_other_component_may_come_later(aims: Tree) -> None:
-    aims.component("torch", TORCH)
+def test_the_other_component_may_come_later(target_tree: Tree) -> None:
+    target_tree.component("torch", TORCH)
     with_torch = 'requires: {torch: "*"}\n    conflicts: [{with: {torch: ">=2.9"}, reason: x, source: y}]\n'
-    aims.component("toolkit", f'summary: T\nstage_order: 5\nreleases:\n  - version: "5"\n    {with_torch}')
-    aims.image('summary: x\nbase: debian\ncomponents: {toolkit: "*"}\n')
+    target_tree.component(
+        "toolkit", f'summary: T\nstage_order: 5\nreleases:\n  - version: "5"\n    {with_torch}'
+    )
+    target_tree.image('summary: x\nbase: debian\ncomponents: {toolkit: "*"}\n')
 
-    assert aims.chosen()["torch"] == "2.8.0"
+    assert target_tree.chosen()["torch"] == "2.8.0"
 
 
-def test_one_report_alone_is_a_warning(aims: Tree) -> None:
-    aims.component("torch", TORCH.replace('  - version: "2.8.0"', CONFLICT % "low" + '  - version: "2.8.0"'))
-    aims.image(image("", python="3.12"))
-    resolution = aims.resolve()
+def test_one_report_alone_is_a_warning(target_tree: Tree) -> None:
+    target_tree.component(
+        "torch", TORCH.replace('  - version: "2.8.0"', CONFLICT % "low" + '  - version: "2.8.0"')
+    )
+    target_tree.image(image("", python="3.12"))
+    resolution = target_tree.resolve()
 
     assert resolution.version_of("torch") == "2.9.0"
     assert [(str(candidate), conflict.reason) for candidate, conflict in resolution.warnings] == [
@@ -138,11 +144,11 @@ def test_one_report_alone_is_a_warning(aims: Tree) -> None:
     ]
 
 
-def test_a_conflict_needs_its_reason_and_its_source(aims: Tree) -> None:
-    aims.component("torch", TORCH + "    conflicts: [{with: {pyton: '*'}}]\n")
+def test_a_conflict_needs_its_reason_and_its_source(target_tree: Tree) -> None:
+    target_tree.component("torch", TORCH + "    conflicts: [{with: {pyton: '*'}}]\n")
 
     with pytest.raises(RecipeError) as caught:
-        aims.catalog()
+        target_tree.catalog()
 
     assert {diagnostic.message for diagnostic in caught.value.diagnostics} == {
         "a conflict has no `reason`",
@@ -151,8 +157,8 @@ def test_a_conflict_needs_its_reason_and_its_source(aims: Tree) -> None:
     }
 
 
-def test_the_small_image_has_no_targets(aims: Tree) -> None:
-    aims.component("torch", 'summary: T\nreleases: [{version: "1", variants: [{name: cpu-1}]}]\n')
-    aims.image(IMAGE)
+def test_the_small_image_has_no_targets(target_tree: Tree) -> None:
+    target_tree.component("torch", 'summary: T\nreleases: [{version: "1", variants: [{name: cpu-1}]}]\n')
+    target_tree.image(IMAGE)
 
-    assert aims.resolve().targets == ()
+    assert target_tree.resolve().targets == ()

@@ -39,7 +39,7 @@ releases:
 
 
 @pytest.fixture
-def shop(tree: Tree) -> Tree:
+def cuda_tree(tree: Tree) -> Tree:
     tree.component("cuda-image", CUDA)
     tree.component("torch", TORCH)
     tree.component("instance", INSTANCES)
@@ -76,21 +76,21 @@ def mistaken(tree: Tree, *arguments: str) -> str:
     return error_text(caught.value)
 
 
-def test_a_base_is_found_for_what_is_asked_for(shop: Tree) -> None:
-    assert resolved(shop, "torch=2.9") == "cuda-image 12.8, torch 2.9"
+def test_a_base_is_found_for_what_is_asked_for(cuda_tree: Tree) -> None:
+    assert resolved(cuda_tree, "torch=2.9") == "cuda-image 12.8, torch 2.9"
 
 
-def test_every_base_that_will_do_is_reported(shop: Tree) -> None:
-    assert resolved(shop, "python") == "debian 12, python 3.12\ncuda-image 12.8, python 3.12"
+def test_every_base_that_will_do_is_reported(cuda_tree: Tree) -> None:
+    assert resolved(cuda_tree, "python") == "debian 12, python 3.12\ncuda-image 12.8, python 3.12"
 
 
-def test_a_base_can_be_asked_for_by_its_name(shop: Tree) -> None:
-    assert resolved(shop, "python", "debian=12") == "debian 12, python 3.12"
+def test_a_base_can_be_asked_for_by_its_name(cuda_tree: Tree) -> None:
+    assert resolved(cuda_tree, "python", "debian=12") == "debian 12, python 3.12"
 
 
-def test_what_does_not_fit_is_reported_with_the_candidates_and_what_is_nearest(shop: Tree) -> None:
+def test_what_does_not_fit_is_reported_with_the_candidates_and_what_is_nearest(cuda_tree: Tree) -> None:
     assert (
-        resolved(shop, "cuda=12.6", "torch=2.9")
+        resolved(cuda_tree, "cuda=12.6", "torch=2.9")
         == """\
 error: no base in the catalogue fits cuda 12.6 and torch 2.9
   --> --assume torch=2.9
@@ -110,9 +110,9 @@ hint: run `bake resolve --assume cuda=12.8 --assume torch=2.9` to see the first 
     )
 
 
-def test_the_fewest_changes_come_first_and_the_nearest_versions(shop: Tree) -> None:
+def test_the_fewest_changes_come_first_and_the_nearest_versions(cuda_tree: Tree) -> None:
     assert (
-        resolved(shop, "torch>=2.8,<2.9", "python=3.12")
+        resolved(cuda_tree, "torch>=2.8,<2.9", "python=3.12")
         == """\
 error: no base in the catalogue fits torch >=2.8,<2.9 and python 3.12
   --> --assume torch>=2.8,<2.9
@@ -131,9 +131,9 @@ hint: run `bake resolve --assume torch=2.9 --assume python=3.12` to see the firs
     )
 
 
-def test_what_it_has_to_run_on_is_reported_with_both_places(shop: Tree) -> None:
+def test_what_it_has_to_run_on_is_reported_with_both_places(cuda_tree: Tree) -> None:
     assert (
-        resolved(shop, "torch=2.9", "instance=ml.p3.2xlarge")
+        resolved(cuda_tree, "torch=2.9", "instance=ml.p3.2xlarge")
         == """\
 error: no base in the catalogue fits torch 2.9 and ml.p3.2xlarge
   --> --assume torch=2.9
@@ -153,9 +153,9 @@ hint: run `bake resolve --assume torch=2.8 --assume instance=ml.p3.2xlarge` to s
     )
 
 
-def test_the_driver_of_the_host_is_reported_with_the_one_that_is_needed(shop: Tree) -> None:
+def test_the_driver_of_the_host_is_reported_with_the_one_that_is_needed(cuda_tree: Tree) -> None:
     assert (
-        resolved(shop, "torch=2.9", "driver=550.54")
+        resolved(cuda_tree, "torch=2.9", "driver=550.54")
         == """\
 error: no base in the catalogue fits torch 2.9 and driver 550.54
   --> --assume torch=2.9
@@ -172,14 +172,14 @@ closest combinations that fit:
     )
 
 
-def test_assumptions_take_the_place_of_what_an_image_asks_for(shop: Tree) -> None:
-    assert resolved_image(shop, "python=3.11") == "cuda-image 12.8, python 3.11, torch 2.9"
-    assert resolved_image(shop, "cuda-image=12.6") == "cuda-image 12.6, python 3.12, torch 2.7"
+def test_assumptions_take_the_place_of_what_an_image_asks_for(cuda_tree: Tree) -> None:
+    assert resolved_image(cuda_tree, "python=3.11") == "cuda-image 12.8, python 3.11, torch 2.9"
+    assert resolved_image(cuda_tree, "cuda-image=12.6") == "cuda-image 12.6, python 3.12, torch 2.7"
 
 
-def test_what_does_not_fit_into_an_image_is_reported_with_the_recipes_line(shop: Tree) -> None:
+def test_what_does_not_fit_into_an_image_is_reported_with_the_recipes_line(cuda_tree: Tree) -> None:
     assert (
-        resolved_image(shop, "torch=2.7")
+        resolved_image(cuda_tree, "torch=2.7")
         == """\
 error: image `small` does not fit with torch 2.7
   --> --assume torch=2.7
@@ -197,8 +197,8 @@ closest combinations that fit:
     )
 
 
-def test_several_images_get_a_line_each(shop: Tree) -> None:
-    catalog, recipe = shop.catalog(), shop.recipes()["small"]
+def test_several_images_get_a_line_each(cuda_tree: Tree) -> None:
+    catalog, recipe = cuda_tree.catalog(), cuda_tree.recipes()["small"]
     other = replace(recipe, name="other", base=replace(recipe.base, specifier="==12.6"))
 
     assumptions = what_if.parse_assumptions(["torch=2.9"], catalog)
@@ -212,11 +212,11 @@ def test_a_variant_can_be_asked_for(tree: Tree) -> None:
     assert resolved(tree, "torch=2.9", "torch=cu128-*") == "debian 12, python 3.11, torch 2.9.0 (cu128-py311)"
 
 
-def test_a_search_that_ends_early_says_so(shop: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_that_ends_early_says_so(cuda_tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(what_if, "CALLS", 4)
 
     assert "no close combination fits (the search stopped after 4 tries)" in resolved(
-        shop, "cuda=12.6", "torch=2.9"
+        cuda_tree, "cuda=12.6", "torch=2.9"
     )
 
 
@@ -246,8 +246,8 @@ def test_a_search_that_ends_early_says_so(shop: Tree, monkeypatch: pytest.Monkey
         ),
     ],
 )
-def test_an_assumption_that_is_mistyped_is_reported(shop: Tree, word: str, message: str) -> None:
-    assert mistaken(shop, word) == message
+def test_an_assumption_that_is_mistyped_is_reported(cuda_tree: Tree, word: str, message: str) -> None:
+    assert mistaken(cuda_tree, word) == message
 
 
 def test_a_variant_that_does_not_exist_is_reported_with_those_that_do(tree: Tree) -> None:

@@ -1063,7 +1063,7 @@ def test_a_job_that_is_not_there(session: Session) -> None:
         follow_job(session.workspace, "nobody", REGION, session.telling, session.pace)
 
 
-KNOWN = {
+INSTANCES = {
     "ml.p4d.24xlarge": Instance("ml.p4d.24xlarge", gpus=8),
     "ml.c5.xlarge": Instance("ml.c5.xlarge", gpus=0),
 }
@@ -1071,7 +1071,7 @@ KNOWN = {
 
 def test_ranks_are_counted_as_the_toolkit_orders_hosts() -> None:
     described = {"ResourceConfig": {"InstanceType": "ml.p4d.24xlarge", "InstanceCount": 11}}
-    ranks = first_ranks(described, KNOWN)
+    ranks = first_ranks(described, INSTANCES)
 
     assert (ranks["algo-1"], ranks["algo-10"], ranks["algo-11"], ranks["algo-2"]) == (0, 8, 16, 24)
 
@@ -1082,14 +1082,14 @@ def test_a_job_without_instances_has_no_ranks() -> None:
 
 def test_unknown_ranks_per_host() -> None:
     group = {"InstanceType": "ml.c5.xlarge", "InstanceCount": 1}
-    assert first_ranks({"ResourceConfig": {"InstanceGroups": [group, group]}}, KNOWN) == {
+    assert first_ranks({"ResourceConfig": {"InstanceGroups": [group, group]}}, INSTANCES) == {
         "algo-1": None,
         "algo-2": None,
     }
-    assert first_ranks({"ResourceConfig": {**group, "InstanceType": "ml.new.xlarge"}}, KNOWN) == {
+    assert first_ranks({"ResourceConfig": {**group, "InstanceType": "ml.new.xlarge"}}, INSTANCES) == {
         "algo-1": None
     }
-    assert first_ranks({"ResourceConfig": group}, KNOWN) == {"algo-1": 0}
+    assert first_ranks({"ResourceConfig": group}, INSTANCES) == {"algo-1": 0}
 
 
 # The command itself
@@ -1099,7 +1099,16 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments]
 
 
-ASKED = ("launch", "pytorch-cpu", "--role", ROLE, "--instance-type", "ml.c5.2xlarge", "--instance-count", "2")
+LAUNCH_COMMAND = (
+    "launch",
+    "pytorch-cpu",
+    "--role",
+    ROLE,
+    "--instance-type",
+    "ml.c5.2xlarge",
+    "--instance-count",
+    "2",
+)
 
 
 def environment(aws: TrainingFront) -> dict[str, str]:
@@ -1111,7 +1120,7 @@ def environment(aws: TrainingFront) -> dict[str, str]:
 def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -> None:
     """Send a real signal to a real process after it printed a line of a host."""
     job = f"ctrl-c-{stops}"
-    arguments = command(*ASKED, "--job-name", job, *(["--stop-on-interrupt"] if stops else []))
+    arguments = command(*LAUNCH_COMMAND, "--job-name", job, *(["--stop-on-interrupt"] if stops else []))
     with subprocess.Popen(
         arguments,
         env=environment(aws),
@@ -1140,7 +1149,9 @@ def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -
 
 
 def test_a_detached_job_at_the_command(project: Path, aws: TrainingFront) -> None:
-    arguments = command(*ASKED, "--job-name", "sent-only", "--input", "train=s3://data/a", "--detach")
+    arguments = command(
+        *LAUNCH_COMMAND, "--job-name", "sent-only", "--input", "train=s3://data/a", "--detach"
+    )
     result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
 
     assert (result.returncode, result.stdout) == (
@@ -1162,7 +1173,7 @@ def test_following_again_at_the_command(project: Path, aws: TrainingFront, sessi
 
 
 def test_what_is_wrong_at_the_command(project: Path, aws: TrainingFront) -> None:
-    arguments = command(*ASKED, "--entry-point", "missing.py")
+    arguments = command(*LAUNCH_COMMAND, "--entry-point", "missing.py")
     result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
 
     assert (result.returncode, result.stdout, aws.requests) == (64, "", [])

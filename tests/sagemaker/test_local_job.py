@@ -54,7 +54,7 @@ def sdk(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def aims(tree: Tree) -> Tree:
+def instance_tree(tree: Tree) -> Tree:
     tree.component("instance", INSTANCE)
     return tree
 
@@ -66,8 +66,8 @@ def prepared(tree: Tree, framework: Framework = "", version: str = "", **fields:
     return prepare(RunRequest(job, **arguments), "some-image", tree.catalog(), framework, version)
 
 
-def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(aims: Tree) -> None:
-    job = prepared(aims, distribution=MPI).job
+def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(instance_tree: Tree) -> None:
+    job = prepared(instance_tree, distribution=MPI).job
 
     assert job.processes_per_host == 2
     assert {name: job.hyperparameters[name] for name in ("lr", "sagemaker_mpi_enabled")} == {
@@ -76,20 +76,20 @@ def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(aims: Tree) -> No
     }
 
 
-def test_the_distribution_wins_over_hyperparameters_given_by_hand(aims: Tree) -> None:
+def test_the_distribution_wins_over_hyperparameters_given_by_hand(instance_tree: Tree) -> None:
     own = {"sagemaker_mpi_num_of_processes_per_host": 3}
 
-    assert prepared(aims, hyperparameters=own, distribution=MPI).job.processes_per_host == 2
+    assert prepared(instance_tree, hyperparameters=own, distribution=MPI).job.processes_per_host == 2
 
 
-def test_ranks_a_host_can_be_asked_for_apart(aims: Tree) -> None:
-    job = prepared(aims, "pytorch", "2.9.0", distribution=TORCH, processes_per_host=2).job
+def test_ranks_a_host_can_be_asked_for_apart(instance_tree: Tree) -> None:
+    job = prepared(instance_tree, "pytorch", "2.9.0", distribution=TORCH, processes_per_host=2).job
 
     assert (job.processes_per_host, job.hyperparameters["sagemaker_mpi_num_of_processes_per_host"]) == (2, 2)
 
 
-def test_without_a_distribution_there_is_one_process_a_host(aims: Tree) -> None:
-    prepared_job = prepared(aims)
+def test_without_a_distribution_there_is_one_process_a_host(instance_tree: Tree) -> None:
+    prepared_job = prepared(instance_tree)
 
     assert (prepared_job.job.processes_per_host, prepared_job.job.hyperparameters, prepared_job.warnings) == (
         1,
@@ -98,41 +98,43 @@ def test_without_a_distribution_there_is_one_process_a_host(aims: Tree) -> None:
     )
 
 
-def test_ranks_start_in_the_group_that_the_distribution_names(aims: Tree) -> None:
+def test_ranks_start_in_the_group_that_the_distribution_names(instance_tree: Tree) -> None:
     distribution = {**MPI, "instance_groups": ["dnn"]}
-    job = prepared(aims, groups=GROUPS, distribution=distribution).job
+    job = prepared(instance_tree, groups=GROUPS, distribution=distribution).job
 
     assert (job.launcher_groups, job.ranks) == (("dnn",), 4)
 
 
-def test_more_ranks_than_gpus_are_refused(aims: Tree) -> None:
+def test_more_ranks_than_gpus_are_refused(instance_tree: Tree) -> None:
     groups = (Group(instance_type="ml.p4d.24xlarge"),)
 
     with pytest.raises(UsageError, match=r"is 9, but `ml\.p4d\.24xlarge` has 8 GPUs"):
-        prepared(aims, groups=groups, distribution={"mpi": {"enabled": True, "processes_per_host": 9}})
+        prepared(
+            instance_tree, groups=groups, distribution={"mpi": {"enabled": True, "processes_per_host": 9}}
+        )
 
 
-def test_which_instance_types_have_efa(aims: Tree) -> None:
-    assert prepared(aims).efa_types == {"ml.p4d.24xlarge"}
+def test_which_instance_types_have_efa(instance_tree: Tree) -> None:
+    assert prepared(instance_tree).efa_types == {"ml.p4d.24xlarge"}
 
 
-def test_hosts_are_dealt_to_groups_anew_unless_a_seed_is_given(aims: Tree) -> None:
-    seeds = {prepared(aims, groups=GROUPS).job.seed for _ in range(20)}
+def test_hosts_are_dealt_to_groups_anew_unless_a_seed_is_given(instance_tree: Tree) -> None:
+    seeds = {prepared(instance_tree, groups=GROUPS).job.seed for _ in range(20)}
 
     assert len(seeds) > 1
-    assert prepared(aims, groups=GROUPS, seed=7).job.seed == 7
-    assert prepared(aims).job.seed is None
+    assert prepared(instance_tree, groups=GROUPS, seed=7).job.seed == 7
+    assert prepared(instance_tree).job.seed is None
 
 
-def test_a_group_without_gpus_on_sagemaker_has_none_here(aims: Tree) -> None:
+def test_a_group_without_gpus_on_sagemaker_has_none_here(instance_tree: Tree) -> None:
     groups = tuple(replace(group, gpus=1) for group in GROUPS)
 
-    assert [group.gpus for group in prepared(aims, groups=groups).job.groups] == [0, 1]
+    assert [group.gpus for group in prepared(instance_tree, groups=groups).job.groups] == [0, 1]
 
 
-def test_a_host_that_is_not_there_can_not_be_killed(aims: Tree) -> None:
+def test_a_host_that_is_not_there_can_not_be_killed(instance_tree: Tree) -> None:
     with pytest.raises(UsageError) as caught:
-        prepared(aims, kills={"algo-3": 1.0})
+        prepared(instance_tree, kills={"algo-3": 1.0})
 
     assert failure_text(caught.value.diagnostics[0]) == (
         "error: can't kill `algo-3`, which is not a host of this job\n\nhint: choose from algo-1, algo-2\n"
@@ -154,19 +156,19 @@ def test_a_host_that_is_not_there_can_not_be_killed(aims: Tree) -> None:
         ),
     ],
 )
-def test_what_can_not_be_cut_off(aims: Tree, cut: NetworkPartition, message: str) -> None:
+def test_what_can_not_be_cut_off(instance_tree: Tree, cut: NetworkPartition, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        prepared(aims, groups=GROUPS, partitions=(cut,))
+        prepared(instance_tree, groups=GROUPS, partitions=(cut,))
 
     assert failure_text(caught.value.diagnostics[0]) == message
 
 
-def test_a_command_takes_the_place_of_the_toolkit(aims: Tree, tmp_path: Path) -> None:
+def test_a_command_takes_the_place_of_the_toolkit(instance_tree: Tree, tmp_path: Path) -> None:
     source = tmp_path / "code"
     source.mkdir()
     (source / "train.py").write_text("print()")
     prepared_job = prepared(
-        aims, command=("torchrun", "/opt/ml/code/train.py"), source_dir=source, processes_per_host=2
+        instance_tree, command=("torchrun", "/opt/ml/code/train.py"), source_dir=source, processes_per_host=2
     )
 
     assert prepared_job.job.command == ("torchrun", "/opt/ml/code/train.py")
@@ -178,17 +180,17 @@ def test_a_command_takes_the_place_of_the_toolkit(aims: Tree, tmp_path: Path) ->
     )
 
 
-def test_a_command_and_a_distribution_exclude_each_other(aims: Tree) -> None:
+def test_a_command_and_a_distribution_exclude_each_other(instance_tree: Tree) -> None:
     with pytest.raises(UsageError, match="a command and a distribution both start the job"):
-        prepared(aims, command=("torchrun",), distribution=TORCH)
+        prepared(instance_tree, command=("torchrun",), distribution=TORCH)
 
 
-def test_version_3_of_the_sdk_starts_its_own_drivers(aims: Tree, sdk: Path, tmp_path: Path) -> None:
+def test_version_3_of_the_sdk_starts_its_own_drivers(instance_tree: Tree, sdk: Path, tmp_path: Path) -> None:
     source = tmp_path / "code"
     source.mkdir()
     (source / "train.py").write_text("print()")
     job = prepared(
-        aims,
+        instance_tree,
         source_dir=source,
         entry_point="train.py",
         distribution={"Torchrun": {"process_count_per_node": 2}},
@@ -205,9 +207,9 @@ def test_version_3_of_the_sdk_starts_its_own_drivers(aims: Tree, sdk: Path, tmp_
 @pytest.mark.parametrize(
     ("directory", "why"), [("", "`--sdk` is not set"), ("empty", "`empty` does not contain them")]
 )
-def test_drivers_of_an_sdk_that_is_not_there(aims: Tree, directory: str, why: str) -> None:
+def test_drivers_of_an_sdk_that_is_not_there(instance_tree: Tree, directory: str, why: str) -> None:
     with pytest.raises(UsageError) as caught:
-        prepared(aims, distribution={"MPI": {}}, sdk=Path(directory) if directory else None)
+        prepared(instance_tree, distribution={"MPI": {}}, sdk=Path(directory) if directory else None)
 
     assert failure_text(caught.value.diagnostics[0]) == (
         "error: `MPI` needs the drivers of SageMaker SDK v3\n"
@@ -217,9 +219,9 @@ def test_drivers_of_an_sdk_that_is_not_there(aims: Tree, directory: str, why: st
     )
 
 
-def test_drivers_start_no_code_of_the_image(aims: Tree, sdk: Path) -> None:
+def test_drivers_start_no_code_of_the_image(instance_tree: Tree, sdk: Path) -> None:
     with pytest.raises(UsageError, match="`MPI` needs a script, which is sent with the job"):
-        prepared(aims, distribution={"MPI": {}}, sdk=sdk)
+        prepared(instance_tree, distribution={"MPI": {}}, sdk=sdk)
 
 
 def test_a_job_name_is_valid() -> None:
@@ -229,30 +231,32 @@ def test_a_job_name_is_valid() -> None:
     assert len(name) <= 63
 
 
-def test_processes_per_host_need_a_launcher(aims: Tree) -> None:
+def test_processes_per_host_need_a_launcher(instance_tree: Tree) -> None:
     with pytest.raises(UsageError, match="`--processes-per-host` needs a launcher"):
-        prepared(aims, processes_per_host=2)
+        prepared(instance_tree, processes_per_host=2)
 
 
-def test_a_host_without_a_launcher_has_one_process_whatever_its_gpus(aims: Tree) -> None:
-    assert prepared(aims, groups=homogeneous(1, gpus=2)).job.processes_per_host == 1
+def test_a_host_without_a_launcher_has_one_process_whatever_its_gpus(instance_tree: Tree) -> None:
+    assert prepared(instance_tree, groups=homogeneous(1, gpus=2)).job.processes_per_host == 1
 
 
-def test_ranks_are_counted_by_the_gpus_of_the_group_that_has_them(aims: Tree) -> None:
+def test_ranks_are_counted_by_the_gpus_of_the_group_that_has_them(instance_tree: Tree) -> None:
     groups = tuple(replace(group, gpus=2) for group in GROUPS)
     distribution = {"mpi": {"enabled": True}, "instance_groups": ["dnn"]}
-    job = prepared(aims, groups=groups, distribution=distribution).job
+    job = prepared(instance_tree, groups=groups, distribution=distribution).job
 
     assert (job.processes_per_host, job.ranks) == (2, 4)
 
 
-def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(aims: Tree, sdk: Path, tmp_path: Path) -> None:
+def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(
+    instance_tree: Tree, sdk: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "code"
     source.mkdir()
     (source / "train.py").write_text("print()")
     distribution = {"MPI": {"process_count_per_node": 2}}
     options: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "sdk": sdk}
 
-    assert prepared(aims, distribution=distribution, **options).job.ranks == 2
+    assert prepared(instance_tree, distribution=distribution, **options).job.ranks == 2
     with pytest.raises(UsageError, match="`--processes-per-host` can't be used with `MPI`"):
-        prepared(aims, distribution=distribution, processes_per_host=2, **options)
+        prepared(instance_tree, distribution=distribution, processes_per_host=2, **options)

@@ -11,7 +11,7 @@ from bakehouse.errors import UsageError
 from bakehouse.sagemaker.sizing import Mix, Need, Recommendation, Row, gain, read_numbers, recommend, text
 from tests.conftest import error_text
 
-KNOWN = {
+INSTANCES = {
     instance.name: instance
     for instance in (
         Instance("ml.p4d.24xlarge", 96, 8),
@@ -37,7 +37,7 @@ def catalog() -> Catalog:
 
 
 def sized(instance: str, gpus: int = 8, vcpus: float = 20, batch: int = 0, **others: Any) -> Recommendation:
-    return recommend(Need(gpus, vcpus, batch), instance, KNOWN, **others)
+    return recommend(Need(gpus, vcpus, batch), instance, INSTANCES, **others)
 
 
 def named(sizing: Recommendation) -> list[tuple[str, bool]]:
@@ -97,7 +97,7 @@ def test_what_the_published_examples_gained(
     """ResNet50 with tf.data.service, and MNIST with heavy preprocessing over gRPC: AWS's own measurements."""
     mix = f"{instance}+{helpers}*{helper}"
     measured = {"": seconds[0], mix: seconds[1]}
-    gpus = KNOWN[instance].gpus or 0
+    gpus = INSTANCES[instance].gpus or 0
     table = sized(instance, gpus, helpers=[helper], prices=PRICES, seconds=measured)
     first, *rest = table.rows
     [row] = [row for row in rest if row.mix.helpers == helpers]
@@ -167,7 +167,7 @@ def test_no_price_is_made_up() -> None:
 
 
 def test_slower_and_dearer() -> None:
-    mix = Mix(KNOWN["ml.p4d.24xlarge"], 1)
+    mix = Mix(INSTANCES["ml.p4d.24xlarge"], 1)
     first, row = Row(mix, True, 10.0, 0.1), Row(mix, True, 20.0, 0.2)
 
     assert gain(first, row) == "2.0 x slower, 300 % more expensive"

@@ -71,10 +71,10 @@ def required_file(
     kind: FileKind = "sdist",
     address: str = "part==1.0",
     *,
-    known: bool = True,
+    has_size: bool = True,
 ) -> RequiredFile:
     sha256 = Sha256(hashlib.sha256(content).hexdigest())
-    return RequiredFile(kind, name, sha256, len(content) if known else None, address)
+    return RequiredFile(kind, name, sha256, len(content) if has_size else None, address)
 
 
 @contextlib.contextmanager

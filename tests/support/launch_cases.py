@@ -253,10 +253,10 @@ def _distribution(dice: Random, is_tensorflow: bool, groups: list[str]) -> Any:
     distribution: dict[str, Any] = {}
     usual = ("mpi", "mpi", "smddp", "smp-mpi")
     own = ("parameter_server", "multi_worker_mirrored_strategy")
-    theirs = ("torch_distributed", "torch_distributed", "pytorchddp", "smp-torch", "smddp-torch")
-    first, other = (own, theirs) if is_tensorflow else (theirs, own)
+    pytorch_names = ("torch_distributed", "torch_distributed", "pytorchddp", "smp-torch", "smddp-torch")
+    first, other = (own, pytorch_names) if is_tensorflow else (pytorch_names, own)
     name = dice.choices((*usual, *first, *other), [6] * (len(usual) + len(first)) + [1] * len(other))[0]
-    for launcher in (name, *((dice.choice((*usual, *own, *theirs)),) if dice.random() < 0.15 else ())):
+    for launcher in (name, *((dice.choice((*usual, *own, *pytorch_names)),) if dice.random() < 0.15 else ())):
         _add(dice, launcher, distribution)
     if dice.random() < 0.05:
         distribution[dice.choice(("pytorchxla", "horovod", "torchrun"))] = {"enabled": True}

@@ -244,8 +244,8 @@ def _change_tree(tree: list[Any], random: Random) -> None:
         case "take out" if holder is not tree:
             del holder[key]
         case "exchange":
-            other, its = random.choice(nodes)
-            holder[key] = copy.deepcopy(other[its])
+            other, other_key = random.choice(nodes)
+            holder[key] = copy.deepcopy(other[other_key])
         case "rename" if isinstance(holder, dict):
             holder[random.choice((*KEYS, *WORDS))] = holder.pop(key)
         case "again" if isinstance(holder, list) and holder is not tree:

@@ -33,24 +33,24 @@ def test_one_at_a_time_holds_an_exclusive_lock(tmp_path: Path) -> None:
 
 
 def test_waiting_is_reported_once(tmp_path: Path) -> None:
-    told: list[str] = []
+    messages: list[str] = []
     waits = threading.Event()
 
     def wait() -> None:
-        told.append("waiting")
+        messages.append("waiting")
         waits.set()
 
     def second() -> None:
         with exclusive(tmp_path / "lock", wait):
-            told.append("in")
+            messages.append("in")
 
     with exclusive(tmp_path / "lock"):
         thread = threading.Thread(target=second)
         thread.start()
         assert waits.wait(10)
-        assert told == ["waiting"]
+        assert messages == ["waiting"]
     thread.join()
-    assert told == ["waiting", "in"]
+    assert messages == ["waiting", "in"]
 
 
 def test_a_killed_holder_lets_go(tmp_path: Path) -> None:

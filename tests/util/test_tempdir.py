@@ -29,14 +29,14 @@ def test_this_process_s_own_things_are_in_use() -> None:
 
 
 def test_a_process_that_ended_leaves_its_things_behind() -> None:
-    ended = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", "from bakehouse.util import tempdir; print(tempdir.run_id())"],
         capture_output=True,
         text=True,
         check=True,
     )
 
-    assert tempdir.is_abandoned(ended.stdout.strip(), time.time())
+    assert tempdir.is_abandoned(result.stdout.strip(), time.time())
 
 
 def test_a_killed_process_leaves_its_things_behind_before_its_parent_looks() -> None:

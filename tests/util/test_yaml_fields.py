@@ -17,7 +17,7 @@ def reading(text: str) -> tuple[Fields, Problems]:
 def messages(problems: Problems) -> list[str]:
     with pytest.raises(RecipeError) as caught:
         problems.raise_as(RecipeError)
-    return [one.message for one in caught.value.diagnostics]
+    return [diagnostic.message for diagnostic in caught.value.diagnostics]
 
 
 def test_fields_are_read_by_name_with_defaults() -> None:
@@ -39,8 +39,11 @@ def test_an_unknown_key_is_reported_with_the_nearest_known_key() -> None:
 
     with pytest.raises(RecipeError) as caught:
         problems.raise_as(RecipeError)
-    [one] = caught.value.diagnostics
-    assert (one.message, one.hint) == ("unknown key `summry` in the part", "did you mean `summary`?")
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.hint) == (
+        "unknown key `summry` in the part",
+        "did you mean `summary`?",
+    )
 
 
 def test_a_missing_field_is_reported_once_and_an_empty_one_too() -> None:
