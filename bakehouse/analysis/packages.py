@@ -85,6 +85,6 @@ def read(printed: str) -> Installed:
     )
 
 
-def _listing_error(image: Image, answer: str, log: Path) -> PublishError:
+def _listing_error(image: Image, reason: str, log: Path) -> PublishError:
     message = f"the packages of image `{image.name}` cannot be listed"
-    return PublishError(Diagnostic(message, facts=(("answer", answer), ("full log", str(log)))))
+    return PublishError(Diagnostic(message, facts=(("answer", reason), ("full log", str(log)))))

@@ -4,10 +4,10 @@ import os
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TextIO
 
 from bakehouse.errors import BakehouseError, Diagnostic, Location, Reason, Table
+from bakehouse.util.files import display_path
 from bakehouse.util.format import format_table
 from bakehouse.util.terminal import in_colour
 
@@ -75,7 +75,7 @@ def annotation(diagnostic: Diagnostic) -> str:
     """Format a GitHub workflow command that marks the line in a pull request."""
     location = ""
     if (spot := diagnostic.location) and spot.line:
-        path = _escaped(_short_path(spot.path)).replace(":", "%3A").replace(",", "%2C")
+        path = _escaped(display_path(spot.path)).replace(":", "%3A").replace(",", "%2C")
         location = f" file={path},line={spot.line},col={spot.column}"
     text = diagnostic.message + (f"; hint: {diagnostic.hint}" if diagnostic.hint else "")
     return f"::error{location}::{_escaped(_printable(text))}\n"
@@ -131,11 +131,4 @@ def _cell(character: str) -> int:
 def _short(spot: Location) -> str:
     if not spot.line:
         return _printable(str(spot.path))
-    return f"{_printable(_short_path(spot.path))}:{spot.line}:{spot.column}"
-
-
-def _short_path(path: Path) -> str:
-    try:
-        return str(path.relative_to(Path.cwd()))
-    except ValueError:
-        return str(path)
+    return f"{_printable(display_path(spot.path))}:{spot.line}:{spot.column}"

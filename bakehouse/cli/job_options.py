@@ -30,7 +30,7 @@ def cluster(
         named = named_groups(groups)
     else:
         named = (Group(instance_type=instance_type or INSTANCE_TYPE, count=hosts or 1),)
-    shares = {name: _number(text, "--cpus") for name, text in _pairs(cpus, "--cpus").items()}
+    shares = {name: _number(text, "--cpus") for name, text in pairs(cpus, "--cpus").items()}
     names = {group.name for group in named}
     for name in shares.keys() - names:
         _refuse(f"`--cpus` names unknown group `{name}`", f"the groups are {', '.join(sorted(names))}")
@@ -54,7 +54,7 @@ def named_groups(words: Sequence[str]) -> tuple[Group, ...]:
 def hyperparameters(words: Sequence[str]) -> dict[str, object]:
     """Return `name=value` pairs. Values are parsed as JSON, as the SDK does; others are strings."""
     values: dict[str, object] = {}
-    for name, text in _pairs(words, "--hyperparameter").items():
+    for name, text in pairs(words, "--hyperparameter").items():
         try:
             values[name] = json.loads(text)
         except ValueError:
@@ -116,35 +116,27 @@ def code(source_dir: str, entry_point: str, command: str = "") -> Path | None:
     return source
 
 
-def sdk(folder: str) -> Path | None:
+def sdk(directory: str) -> Path | None:
     """Return the directory with the SDK: of `pip install --target`, or of a virtual environment."""
-    if not folder:
+    if not directory:
         return None
-    directories = (Path(folder), *Path(folder).glob("lib/python3*/site-packages"))
+    directories = (Path(directory), *Path(directory).glob("lib/python3*/site-packages"))
     installed = next((path for path in directories if (path / "sagemaker").is_dir()), None)
     if installed is None:
-        _refuse(f"`--sdk {folder}` contains no SageMaker SDK", "`pip install --target sdk sagemaker-train`")
+        _refuse(
+            f"`--sdk {directory}` contains no SageMaker SDK", "run `pip install --target sdk sagemaker-train`"
+        )
     return installed
 
 
 def channels(words: Sequence[str]) -> dict[str, str]:
     """Return the absolute path of each `name=directory` pair."""
-    directories = {name: Path(path) for name, path in _pairs(words, "--channel").items()}
+    directories = {name: Path(path) for name, path in pairs(words, "--channel").items()}
     for name, directory in directories.items():
         if not directory.is_dir():
             hint = "`--channel training=data` mounts the directory `data`"
             _refuse(f"directory `{directory}` of channel `{name}` does not exist", hint)
     return {name: str(directory.resolve()) for name, directory in directories.items()}
-
-
-def inputs(words: Sequence[str]) -> dict[str, str]:
-    """Return `name=s3://…` pairs."""
-    return _pairs(words, "--input")
-
-
-def environment(words: Sequence[str]) -> dict[str, str]:
-    """Return `NAME=value` pairs."""
-    return _pairs(words, "--environment")
 
 
 def kills(words: Sequence[str]) -> dict[str, float]:
@@ -189,8 +181,8 @@ def _group(word: str) -> Group:
     return Group(match["name"], match["type"], int(match["count"] or 1))
 
 
-def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
-    """Return values by name. Refuse names that are given twice."""
+def pairs(words: Sequence[str], option: str) -> dict[str, str]:
+    """Return the values of `name=value` options by name. Refuse names that are given twice."""
     values: dict[str, str] = {}
     for word in words:
         name, sign, value = word.partition("=")

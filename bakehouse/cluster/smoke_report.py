@@ -9,7 +9,7 @@ from typing import Any
 
 from bakehouse.build.verify import Outcome
 from bakehouse.errors import Diagnostic, SmokeError
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import display_path, write_whole
 from bakehouse.util.oci import Digest
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -160,7 +160,7 @@ def check_diagnostic(report: SmokeReport, check: CheckResult) -> Diagnostic:
         ("from", check.source),
         ("because", check.reason),
         ("exit", check.exit),
-        ("full logs", _relative(check.log) if check.log else ""),
+        ("full logs", display_path(check.log) if check.log else ""),
         ("last lines", f"of {check.failed_rank or 'the log'}" if check.tail else ""),
     )
     selected = check.name.partition(".")[0]
@@ -196,10 +196,6 @@ def _directory(state: Path, digest: Digest) -> Path:
 
 def _file_name(machine: str) -> str:
     return re.sub("[^A-Za-z0-9-]", "_", machine)[:64] or "unnamed"
-
-
-def _relative(path: Path) -> str:
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
 def _parse(fields: Mapping[str, Any]) -> SmokeReport:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bakehouse.engine.buildkit_events import Step
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, EngineError, Location, Reason
+from bakehouse.util.files import display_path
 
 _FRAME = re.compile(r"^\S+:(?P<line>\d+)\n-{8,}\n(?P<code>(?:.*\n)*?)-{8,}$", re.MULTILINE)
 _FRAME_LINE = re.compile(r" *(?P<number>\d+) \| (?:>>> |    )?(?P<text>.*)")
@@ -213,7 +214,7 @@ def _verdict(cause: _Cause) -> _Verdict:
     if match and match["code"] == _KILLED:
         return _Verdict(f"{stage} was killed", "reduce the number of parallel jobs (probably out of memory)")
     if match and cause.stage and cause.location:
-        directory = _relative(cause.location.path.parent)
+        directory = display_path(cause.location.path.parent)
         return _Verdict(what, f"run this stage alone: `docker build --target {cause.stage} {directory}`")
     return _Verdict(what)
 
@@ -293,7 +294,3 @@ def _names(names: Sequence[str]) -> str:
 
 def _first_line(text: str) -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), "")
-
-
-def _relative(path: Path) -> str:
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)

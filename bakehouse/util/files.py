@@ -27,6 +27,11 @@ def write_whole(path: Path, content: str | bytes) -> None:
         raise
 
 
+def display_path(path: Path) -> str:
+    """Return a path below the current directory relative to it, others as they are."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
 def is_file(path: Path) -> bool:
     """Return whether a file exists and is accessible; False also for paths that are too long."""
     try:

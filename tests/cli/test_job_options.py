@@ -1,5 +1,7 @@
 """The words of `./bake run` as a job, and what is said about those that make none."""
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -37,12 +39,12 @@ def test_hyperparameters_are_json_where_they_can_be() -> None:
 
 def test_a_name_is_given_once() -> None:
     channels = ["train=s3://a/b", "train=s3://a/c"]
-    for read, option in [
-        (job_options.inputs, "--input"),
-        (job_options.environment, "--environment"),
-        (job_options.hyperparameters, "--hyperparameter"),
-        (job_options.channels, "--channel"),
-    ]:
+    readers: dict[str, Callable[[Sequence[str]], object]] = {
+        "--input": partial(job_options.pairs, option="--input"),
+        "--hyperparameter": job_options.hyperparameters,
+        "--channel": job_options.channels,
+    }
+    for option, read in readers.items():
         with pytest.raises(UsageError) as caught:
             read(channels)
         assert caught.value.diagnostics == (
@@ -201,7 +203,7 @@ def test_sizes(text: str, size: int | None) -> None:
         (
             lambda: job_options.sdk("no/such"),
             "`--sdk no/such` contains no SageMaker SDK",
-            "`pip install --target sdk sagemaker-train`",
+            "run `pip install --target sdk sagemaker-train`",
         ),
         (
             lambda: job_options.partitions(["data@10s"]),

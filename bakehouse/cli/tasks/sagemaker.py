@@ -106,7 +106,7 @@ def estimator(
     job = JobSpec(
         groups=job_options.named_groups(group),
         hyperparameters=job_options.hyperparameters(hyperparameter),
-        environment=job_options.environment(environment),
+        environment=job_options.pairs(environment, "--environment"),
         distribution=job_options.distribution(distribution),
         sdk=sdk,
         entry_point=entry_point,
@@ -181,7 +181,7 @@ def launch(
     job = JobSpec(
         groups=job_options.named_groups(group),
         hyperparameters=job_options.hyperparameters(hyperparameter),
-        environment=job_options.environment(environment),
+        environment=job_options.pairs(environment, "--environment"),
         distribution=job_options.distribution(distribution),
         sdk="boto3",
         entry_point=entry_point,
@@ -198,7 +198,7 @@ def launch(
         job,
         name=job_name,
         region=region,
-        inputs=job_options.inputs(input),
+        inputs=job_options.pairs(input, "--input"),
         output=output,
         max_run=max_run,
         volume_gib=-(-(job_options.size(volume_size, "--volume-size") or 0) // 2**30),

@@ -145,7 +145,7 @@ def run_training_job(
         entry_point=entry_point,
         command=job_options.command(command, entry_point),
         hyperparameters=job_options.hyperparameters(hyperparameter),
-        environment=job_options.environment(environment),
+        environment=job_options.pairs(environment, "--environment"),
         channel_directories=job_options.channels(channel),
         memory=job_options.size(memory, "--memory"),
         deadline=float(timeout),
