@@ -14,11 +14,10 @@ from urllib.parse import quote, unquote
 
 from bakehouse.errors import Diagnostic, PublishError, Reason
 from bakehouse.registry import registry_keeper
-from bakehouse.registry.registry import Credentials
+from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.file_lock import exclusive, shared
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes
-from bakehouse.util.oci import Digest
 
 _OWNER_HEADER = "Bakehouse-Registry"
 _PORT_INSIDE = 5000
@@ -26,8 +25,8 @@ _SCARCE_BYTES = 64 * 1024**2
 _STOP_SECONDS = 5
 
 
-class EmbeddedRegistry:
-    """`Registry` of this project, shared by all processes that are inside its context.
+class EmbeddedRegistry(NamedRegistry):
+    """Registry of this project without a login, shared by all processes that are inside its context.
 
     It runs Debian's `docker-registry` if that is installed, otherwise a container of `image`.
     """
@@ -41,6 +40,7 @@ class EmbeddedRegistry:
         image: str = "registry:2",
         start_seconds: float = 15.0,
     ) -> None:
+        super().__init__(f"127.0.0.1:{port}", lambda _: None)
         self._state = state.resolve()
         self._port = port
         self._program = shutil.which(program) if program else None
@@ -51,27 +51,11 @@ class EmbeddedRegistry:
         self._is_alone: Callable[[], bool] = bool
         self._keeper: subprocess.Popen[bytes] | None = None
 
-    @property
-    def host(self) -> str:
-        return f"127.0.0.1:{self._port}"
-
-    def credentials(self, *, renew: bool = False) -> Credentials | None:
-        return None
-
-    def create_repository(self, repository: str, moving_tag: str) -> None:
-        pass  # A push creates it.
-
-    def principal(self) -> str:
-        return ""
-
     def known_problems(self) -> tuple[Reason, ...]:
         free = shutil.disk_usage(self._state).free
         if free >= _SCARCE_BYTES:
             return ()
         return (Reason(f"the disk that holds `{self._state}` has {format_bytes(free)} left"),)
-
-    def pushed(self, repository: str, digest: Digest) -> str:
-        return ""
 
     def __enter__(self) -> "EmbeddedRegistry":
         with contextlib.ExitStack() as use:

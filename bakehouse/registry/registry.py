@@ -77,7 +77,7 @@ class DeadlineRegistry:
 
 
 class NamedRegistry:
-    """Registry with the login of `docker login`, which creates repositories by itself at a push."""
+    """Registry with a login such as that of `docker login`; a push creates its repositories."""
 
     def __init__(self, host: str, login: Callable[[str], Credentials | None]) -> None:
         self.host = host
