@@ -185,8 +185,8 @@ def _bases(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[VendorBase,
 
 def _without_digest(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[str, ...]:
     """Return the bases without a digest on which images install packages."""
-    lists = (lists for recipe in recipes for lists in pulled_lists(resolve(recipe, workspace.catalog)))
-    return tuple(dict.fromkeys(one.reference for one in lists if one.lists and not one.pinned))
+    all_lists = (lists for recipe in recipes for lists in pulled_lists(resolve(recipe, workspace.catalog)))
+    return tuple(dict.fromkeys(lists.reference for lists in all_lists if lists.lists and not lists.pinned))
 
 
 @contextlib.contextmanager

@@ -124,7 +124,7 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
 
 
 def _open_on_pulled(resolution: Resolution, workspace: Workspace) -> Iterator[Drift]:
-    locks, lists_of_bases = workspace.apt_locks, [one for one in pulled_lists(resolution) if one.lists]
+    locks, lists_of_bases = workspace.apt_locks, [lists for lists in pulled_lists(resolution) if lists.lists]
     for lists in lists_of_bases:
         locked, other = locks.bases.get(lists.pinned), locks.of_reference(lists.reference)
         if not are_locked(lists_of_bases, locks):
@@ -185,7 +185,7 @@ def table(drifts: Iterable[Drift]) -> str:
     for drift in drifts:
         by_kind.setdefault(drift.kind, []).append(drift)
     blocks = [
-        f"{kind.value}:\n" + format_table(((one.where, one.text) for one in by_kind[kind]), indent="  ")
+        f"{kind.value}:\n" + format_table(((item.where, item.text) for item in by_kind[kind]), indent="  ")
         for kind in DriftKind
         if kind in by_kind
     ]

@@ -114,15 +114,15 @@ def check(
 
 
 def _has_unlocked(drifts: Iterable[Drift]) -> bool:
-    return any(one.kind is DriftKind.NOT_LOCKED for one in drifts)
+    return any(item.kind is DriftKind.NOT_LOCKED for item in drifts)
 
 
 def require_locked(drifts: Sequence[Drift]) -> None:
     """Raise StaleError if there is a difference that a release must not have."""
-    if count := sum(one.kind.is_open for one in drifts):
+    if count := sum(item.kind.is_open for item in drifts):
         message = f"{count} {'item is' if count == 1 else 'items are'} not locked"
         hint = "run `bake lock` and commit the result"
-        if any(one.kind is DriftKind.NO_DIGEST for one in drifts):
+        if any(item.kind is DriftKind.NO_DIGEST for item in drifts):
             hint += "; write the digest of a base into its component"
         raise StaleError(Diagnostic(message, hint=hint))
 
@@ -139,13 +139,10 @@ def _satisfiable(workspace: Workspace, selection: "_Selection") -> Workspace:
 
 
 def _resolve_now(settings: Project, lock: Lock, spec: VariantSpec) -> tuple[pylock.LockedFile, ...]:
+    """Resolve requirements without the packages that the component installs from its own wheels."""
     index = _index(settings, drift.python_of(spec) or "3.11")
-    return pylock.resolve(lock.requirements, (), index, without=_own_wheels(spec))
-
-
-def _own_wheels(spec: VariantSpec) -> list[str]:
-    """Return the names of the packages that a component installs from its own wheels."""
-    return [artifact.file.split("-")[0] for artifact in spec.artifacts if artifact.file.endswith(".whl")]
+    own = [artifact.file.split("-")[0] for artifact in spec.artifacts if artifact.file.endswith(".whl")]
+    return pylock.resolve(lock.requirements, (), index, without=own)
 
 
 def unlocked_workspace(start: Path) -> Workspace:
@@ -222,14 +219,8 @@ def _lock_component(
             heading = lock.heading(python)
             if upgrade or lock.first_line != heading or not lock.is_readable:
                 report(f"{component.name}: locking {lock.path.name} for Python {python}")
-                files = pylock.lock(
-                    lock.requirements,
-                    (),
-                    _index(settings, python),
-                    lock.path,
-                    heading=heading,
-                    without=_own_wheels(variant.spec),
-                )
+                files = _resolve_now(settings, lock, variant.spec)
+                write_whole(lock.path, pylock.lock_text(heading, files))
                 yield f"{lock.path.name}: {format_count(len(files), 'package')}"
 
 
@@ -254,7 +245,8 @@ def _lock_recipe(recipe: Recipe, workspace: Workspace, report: Reporter, *, upgr
     data = path.read_bytes()
     requirements = read_requirements(path, data)
     lock = path.with_name(path.name + ".lock")
-    kept = () if upgrade else _kept(lock, lock_heading(path.name, data), recipe)
+    heading = lock_heading(path.name, data)
+    kept = () if upgrade else _kept(lock, heading, recipe)
     try:
         own = [package for package in kept if normal_name(package.name) not in provided]
         pins = [f"{package.name}=={package.version}" for package in own]
@@ -263,8 +255,7 @@ def _lock_recipe(recipe: Recipe, workspace: Workspace, report: Reporter, *, upgr
         if not kept:
             raise
         files = _resolved(requirements, constraints, resolution, workspace, python, report)
-    lines = [lock_heading(path.name, data), *(file.line for file in files)]
-    text = "".join(f"{line}\n" for line in lines)
+    text = pylock.lock_text(heading, files)
     if not is_file(lock) or lock.read_bytes() != text.encode():
         write_whole(lock, text)
         added = sum(file.name not in provided for file in files)

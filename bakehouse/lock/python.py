@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.util.files import write_whole
 from bakehouse.util.process import with_environment
 
 PLATFORM = "x86_64-manylinux_2_28"
@@ -62,20 +61,9 @@ class Index:
     python_version: str = "3.11"
 
 
-def lock(
-    requirements: Sequence[str],
-    constraints: Sequence[str],
-    index: Index,
-    output: Path,
-    *,
-    heading: str = "",
-    without: Sequence[str] = (),
-) -> tuple[LockedFile, ...]:
-    """Resolve requirements and write their lock to `output`, sorted by name, below a heading."""
-    files = resolve(requirements, constraints, index, without=without)
-    lines = [*filter(None, [heading]), *(file.line for file in files)]
-    write_whole(output, "".join(f"{line}\n" for line in lines))
-    return files
+def lock_text(heading: str, files: Iterable[LockedFile]) -> str:
+    """Return the text of a lock: a heading, then a line for each package."""
+    return "".join(f"{line}\n" for line in (heading, *(file.line for file in files)))
 
 
 def resolve(

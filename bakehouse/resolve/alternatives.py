@@ -247,7 +247,11 @@ class AlternativeSearch:
         least, most = 1, self._distance(pin, version)
         while least < most and not self.is_spent:
             middle = (least + most) // 2
-            near = [one for one in self._versions(pin.name) if self._distance(pin, one) <= middle]
+            near = [
+                candidate
+                for candidate in self._versions(pin.name)
+                if self._distance(pin, candidate) <= middle
+            ]
             closer = self._resolve(_with_range(recipe, pin, f">={near[0]},<={near[-1]}")) if near else None
             if isinstance(closer, Resolution):
                 resolution, version = closer, closer.version_of(pin.name) or version
@@ -280,8 +284,8 @@ class AlternativeSearch:
         ]
         allowed = [
             index
-            for index, known in enumerate(versions)
-            if all(requirement.allows(known) for requirement in requirements)
+            for index, candidate in enumerate(versions)
+            if all(requirement.allows(candidate) for requirement in requirements)
         ]
         position = versions.index(version) if version in versions else len(versions)
         if not allowed:

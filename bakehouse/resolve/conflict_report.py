@@ -328,7 +328,7 @@ def _without_variant(conflict: Conflict, catalog: Catalog) -> list[Reason]:
     demands = [demand for demand in conflict.demands if demand.requirement.name == conflict.name]
     for release in component.releases if component and pattern else ():
         if all(demand.requirement.allows(release.version) for demand in demands):
-            if pattern and not any(fnmatchcase(one.name, pattern.text) for one in release.variants):
+            if pattern and not any(fnmatchcase(variant.name, pattern.text) for variant in release.variants):
                 subject = f"{conflict.name} {release.version}"
                 return [_variants_of([release], subject, release.location, pattern)]
             break

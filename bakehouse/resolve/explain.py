@@ -214,7 +214,7 @@ def _is_newer_known(catalog: Catalog, name: str, version: str) -> bool:
         for provided in ((release.version,) if component.name == name else ())
         + ((variant.spec.provides[name],) if name in variant.spec.provides else ())
     )
-    return any(Version(known) > Version(version) for known in versions)
+    return any(Version(newer) > Version(version) for newer in versions)
 
 
 def overview(resolution: Resolution, explanations: Iterable[Explanation]) -> str:

@@ -203,9 +203,9 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> tuple[Resolu
         if isinstance(conflict, Conflict)
     ]
     search, conflict, _ = min(conflicts, key=lambda item: _best_rank(item[2]))
-    found = (alternative for _, _, nearest in conflicts for alternative in nearest.alternatives)
+    all_nearest = (alternative for _, _, nearest in conflicts for alternative in nearest.alternatives)
     alternatives: list[Alternative] = []
-    for alternative in sorted(found, key=lambda alternative: alternative.rank):
+    for alternative in sorted(all_nearest, key=lambda alternative: alternative.rank):
         if not any(_is_included(smaller, alternative) for smaller in alternatives):
             alternatives.append(alternative)
     merged = Alternatives(

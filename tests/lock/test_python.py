@@ -11,7 +11,7 @@ from bakehouse.errors import BuildError, ConflictError, Location, Problems
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python
-from bakehouse.lock.python import Index, lock, resolve
+from bakehouse.lock.python import Index, lock_text, resolve
 from tests.support.file_server import company_certificate, serving
 from tests.support.wheels import sha256, wheel
 
@@ -31,9 +31,10 @@ def test_a_lock_is_closed_sorted_and_reads_back(tmp_path: Path, index: Index) ->
     wheel(directory, "unrelated", "1.0")
     output = tmp_path / "lock.txt"
 
-    lock(["top"], [], index, output)
+    output.write_text(lock_text("# Python 3.11: top", resolve(["top"], [], index)))
 
     assert output.read_text() == (
+        "# Python 3.11: top\n"
         f"six-seven==1.0 --hash=sha256:{sha256(six)}  # six_seven-1.0-py3-none-any.whl {six.stat().st_size}\n"
         f"top==2.0+cpu --hash=sha256:{sha256(top)}  # top-2.0+cpu-py3-none-any.whl {top.stat().st_size}\n"
     )
