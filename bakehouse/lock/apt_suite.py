@@ -7,9 +7,9 @@ from bakehouse.catalog.apt_lock import FOLDER, SUFFIX, AptLock, Deb, NotLocked, 
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.lock import apt
 from bakehouse.lock.apt import PackageChange
-from bakehouse.plan.apt_packages import wanted_lists
+from bakehouse.plan.apt_packages import suite_lists
 from bakehouse.plan.workspace import Workspace
-from bakehouse.resolve.resolver import Resolution, resolve
+from bakehouse.resolve.resolver import resolve
 from bakehouse.util.files import write_whole
 from bakehouse.util.terminal import Reporter
 
@@ -61,13 +61,8 @@ def _package_lists(workspace: Workspace, recipes: Iterable[Recipe]) -> dict[str,
         resolution = resolve(recipe, workspace.catalog)
         source = resolution.base.spec.base
         if source and source.suite:
-            lists.setdefault(source.suite, {}).update(dict.fromkeys(package_lists(resolution)))
+            lists.setdefault(source.suite, {}).update(dict.fromkeys(suite_lists(resolution)))
     return {suite: sorted(suite_lists) for suite, suite_lists in sorted(lists.items())}
-
-
-def package_lists(resolution: Resolution) -> list[tuple[str, ...]]:
-    """Return the lists of packages that the steps of one image install together."""
-    return [tuple(sorted({*names})) for names in wanted_lists(resolution)]
 
 
 def _has_all(locked: AptLock, lists: Iterable[Sequence[str]]) -> bool:

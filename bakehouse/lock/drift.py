@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from bakehouse.catalog.apt_lock import NotLocked
 from bakehouse.catalog.base_image_lock import step_of
@@ -14,7 +13,7 @@ from bakehouse.catalog.recipe import Recipe, lock_heading
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.lock import apt_base_image, apt_suite
 from bakehouse.lock.python import LockedFile
-from bakehouse.plan.apt_packages import are_locked, pulled_lists
+from bakehouse.plan.apt_packages import are_locked, pulled_lists, suite_lists
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Resolution, resolve
@@ -51,10 +50,8 @@ class Drift:
     text: str
 
 
-class Resolve(Protocol):
-    """Resolve the requirements of a lock with the current package index."""
-
-    def __call__(self, lock: Lock, spec: VariantSpec) -> tuple[LockedFile, ...]: ...
+Resolve = Callable[[Lock, VariantSpec], tuple[LockedFile, ...]]
+"""Resolves the requirements of a lock with the current package index."""
 
 
 def python_of(spec: VariantSpec) -> str | None:
@@ -144,7 +141,7 @@ def _open_packages(resolution: Resolution, suite: str, workspace: Workspace) -> 
     if locked is None:
         yield Drift(DriftKind.NOT_LOCKED, suite, "none of its packages")
         return
-    for names in apt_suite.package_lists(resolution):
+    for names in suite_lists(resolution):
         try:
             locked.base(names)
         except NotLocked as missing:

@@ -53,13 +53,13 @@ def apt_of(resolution: Resolution) -> tuple[str, ...]:
     return tuple(sorted({*resolution.recipe.content.apt, *required}))
 
 
-def wanted_lists(resolution: Resolution) -> tuple[tuple[str, ...], ...]:
-    """Return the package names installed after each step of an image on a bootstrapped base."""
+def suite_lists(resolution: Resolution) -> list[tuple[str, ...]]:
+    """Return the package names installed after each step of an image on a bootstrapped base, sorted."""
     spec = resolution.base.spec
     base = spec.base.packages if spec.base else ()
     below = (*base, *spec.build_apt)
     stages = ((*below, *choice.spec.build_apt) for choice in resolution.choices if choice.spec.build_apt)
-    return (below, *stages, (*base, *apt_of(resolution)))
+    return [tuple(sorted({*names})) for names in (below, *stages, (*base, *apt_of(resolution)))]
 
 
 def pulled_lists(resolution: Resolution) -> tuple[PulledLists, ...]:

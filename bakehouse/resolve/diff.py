@@ -4,10 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from packaging.utils import canonicalize_name
-
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.python_lock import Package
+from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.resolve.resolver import Choice, Resolution, Unsatisfiable, resolve
@@ -211,4 +209,4 @@ def _package_lines(before: Resolution, after: Resolution) -> Iterator[str]:
 
 def _installed(resolution: Resolution) -> Mapping[str, Package]:
     packages = [package for owned in resolution.owners.values() for package in owned]
-    return {canonicalize_name(package.name): package for package in (*packages, *resolution.user_packages)}
+    return {normal_name(package.name): package for package in (*packages, *resolution.user_packages)}
