@@ -20,8 +20,7 @@ from urllib.parse import urlsplit
 from bakehouse.build import file_server
 from bakehouse.errors import Diagnostic, EngineError, Reason
 from bakehouse.fetch import apt_config, pip_config
-from bakehouse.fetch.certificates import bundle_of
-from bakehouse.fetch.connection import redacted
+from bakehouse.fetch.connection import bundle_of, redacted
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFiles

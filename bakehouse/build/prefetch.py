@@ -15,8 +15,7 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Reason, Table, UsageError
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.cache import FileCache
-from bakehouse.fetch.certificates import bundle_of
-from bakehouse.fetch.connection import redacted
+from bakehouse.fetch.connection import bundle_of, redacted
 from bakehouse.fetch.downloader import Fetcher, MissingError, Transfer
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import KINDS, RequiredFile, RequiredFiles, debs, required_files
@@ -70,7 +69,7 @@ def open_fetcher(
     hashes = HashCache(project.state / "hashes.json")
     directories = [*machine.folders, *([project.cache] if to else [])]
     fetcher = Fetcher(
-        FileCache(to or project.cache, report, aside=project.cache),
+        FileCache(to or project.cache, report, state=project.cache),
         LocalMirrors(directories, hashes),
         offers=(lambda _: ()) if offline else machine.offers,
         here=machine.here,
@@ -200,7 +199,7 @@ def summary(transfers: Sequence[Transfer]) -> str:
 
 def _answers(transfer: Transfer) -> tuple[tuple[str, str], ...]:
     if isinstance(transfer.failure, MissingError):
-        return transfer.failure.missing.said or (("", "there is no source for it"),)
+        return transfer.failure.failures or (("", "there is no source for it"),)
     return (("", _reason(transfer.failure) if transfer.failure else ""),)
 
 

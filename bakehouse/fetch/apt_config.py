@@ -1,4 +1,4 @@
-"""Reads this machine's own apt configuration: where a suite comes from, and how to reach it."""
+"""Reader of the apt configuration of this machine: mirrors of suites, and network settings."""
 
 import re
 import subprocess
@@ -34,34 +34,34 @@ class AptSource:
 
 
 def sources() -> tuple[AptSource, ...]:
-    """Every suite of Debian that this machine's apt knows."""
-    # apt tells nothing of a source whose lists it has not fetched, as in a fresh container.
+    """Return all Debian suites in the configuration of apt."""
+    # apt lists no source without downloaded package lists, as in a fresh container.
     return read_targets(_output("apt-get", *_TARGETS) or _fetched_targets())
 
 
 def read_targets(text: str) -> tuple[AptSource, ...]:
-    """The sources in apt's own list of them; other archives may use the names of Debian's suites."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    """Read Debian's sources from the output of apt; other archives may have suites of the same name."""
+    components: dict[tuple[str, str, str], list[str]] = {}
     for line in text.splitlines():
         origin, label, url, suite, component = line.split("|")
         if origin == "Debian":
-            found.setdefault((label, url, suite), []).append(component)
-    return tuple(AptSource(*place, tuple(dict.fromkeys(parts))) for place, parts in sorted(found.items()))
+            components.setdefault((label, url, suite), []).append(component)
+    return tuple(AptSource(*key, tuple(dict.fromkeys(names))) for key, names in sorted(components.items()))
 
 
-def for_suite(suite: str, known: Iterable[AptSource]) -> tuple[AptSource, ...]:
+def for_suite(suite: str, configured: Iterable[AptSource]) -> tuple[AptSource, ...]:
     """Return the sources of a suite, its updates and security updates; empty without a Debian mirror.
 
-    What apt has no entry for is taken from the mirrors that it has for other suites.
+    Suites that are not configured use the mirrors of other suites.
     """
-    known = tuple(known)
-    wanted = (("Debian", suite), ("Debian", f"{suite}-updates"), ("Debian-Security", f"{suite}-security"))
-    found: list[AptSource] = []
-    for label, name in wanted:
-        mirrors = dict.fromkeys(source.url for source in known if source.label == label)
-        given = [source for source in known if (source.label, source.suite) == (label, name)]
-        found += given or [AptSource(label, url, name, ("main",)) for url in mirrors]
-    return tuple(found)
+    configured = tuple(configured)
+    names = (("Debian", suite), ("Debian", f"{suite}-updates"), ("Debian-Security", f"{suite}-security"))
+    selected: list[AptSource] = []
+    for label, name in names:
+        mirrors = dict.fromkeys(source.url for source in configured if source.label == label)
+        exact = [source for source in configured if (source.label, source.suite) == (label, name)]
+        selected += exact or [AptSource(label, url, name, ("main",)) for url in mirrors]
+    return tuple(selected)
 
 
 def settings() -> dict[str, str]:
@@ -75,24 +75,24 @@ def read_settings(text: str) -> dict[str, str]:
     return {match["key"]: match["value"] for match in matches if match and _CARRIED.fullmatch(match["key"])}
 
 
-def written(given: Mapping[str, str]) -> str:
-    """Settings as a file that apt reads."""
-    return "".join(f'{key} "{value}";\n' for key, value in given.items())
+def written(values: Mapping[str, str]) -> str:
+    """Format settings as a configuration file of apt."""
+    return "".join(f'{key} "{value}";\n' for key, value in values.items())
 
 
-def folder_line(folder: Path) -> str:
-    """The entry of a folder of this machine that has an index of its packages; nobody has signed it."""
-    return f"deb [trusted=yes] copy:{quote(str(folder.absolute()))} ./"
+def folder_line(directory: Path) -> str:
+    """Return the apt source of a local directory with an unsigned package index."""
+    return f"deb [trusted=yes] copy:{quote(str(directory.absolute()))} ./"
 
 
 def _fetched_targets() -> str:
     """Return apt's targets, with package lists downloaded to a temporary directory."""
-    with tempfile.TemporaryDirectory() as folder:
-        for part in ("lists/partial", "cache/archives/partial"):
-            Path(folder, part).mkdir(parents=True)
-        aside = ("-o", f"Dir::State::lists={folder}/lists/", "-o", f"Dir::Cache={folder}/cache/")
-        _output("apt-get", *aside, "update")
-        return _output("apt-get", *aside, *_TARGETS)
+    with tempfile.TemporaryDirectory() as directory:
+        for name in ("lists/partial", "cache/archives/partial"):
+            Path(directory, name).mkdir(parents=True)
+        options = ("-o", f"Dir::State::lists={directory}/lists/", "-o", f"Dir::Cache={directory}/cache/")
+        _output("apt-get", *options, "update")
+        return _output("apt-get", *options, *_TARGETS)
 
 
 def _output(*command: str) -> str:

@@ -19,38 +19,38 @@ class SourceBackoff:
     """Back-off shared by all files, so that many unavailable files take as long as one."""
 
     def __init__(self, seconds: float) -> None:
-        self._seconds, self._heard = seconds, 0.0
+        self._seconds, self._last_response = seconds, 0.0
         self._down: dict[str, tuple[float, float, str]] = {}
 
-    def until(self, asked: float) -> float:
-        """When it ends for what was asked for then."""
-        return max(asked, self._heard) + self._seconds
+    def deadline(self, requested: float) -> float:
+        """Return the deadline of a file that was requested at that time."""
+        return max(requested, self._last_response) + self._seconds
 
-    def heard(self) -> None:
-        """Some source is alive."""
-        self._heard = time.monotonic()
+    def record_response(self) -> None:
+        """Extend the deadline, because a source has responded."""
+        self._last_response = time.monotonic()
 
-    def worked(self, since: float) -> None:
-        """Hashing a large file, or waiting for another run, is no silence of a source."""
+    def record_work(self, since: float) -> None:
+        """Extend the deadline after local work, such as hashing a large file or waiting for another run."""
         if time.monotonic() - since > _OWN_SECONDS:
-            self.heard()
+            self.record_response()
 
-    def refusal(self, place: str, asked: float) -> str:
-        """Why a place is not to be asked: it is down, or there is no time left. Empty where it is."""
-        until, _, reason = self._down.get(place, (0.0, 0.0, "not tried: no time left"))
+    def refusal(self, server: str, requested: float) -> str:
+        """Return why to skip a server: it is down, or the deadline has passed. Empty if it is usable."""
+        until, _, reason = self._down.get(server, (0.0, 0.0, "not tried: no time left"))
         now = time.monotonic()
-        return reason if now < until or now > self.until(asked) else ""
+        return reason if now < until or now > self.deadline(requested) else ""
 
-    def leave(self, place: str, reason: str) -> None:
-        """Ask nothing of a place for a while; for twice as long where it was down before."""
+    def mark_down(self, server: str, reason: str) -> None:
+        """Skip a server for some time, which doubles with each failure."""
         now = time.monotonic()
-        until, seconds, _ = self._down.get(place, (0.0, _DOWN_SECONDS / 2, ""))
+        until, seconds, _ = self._down.get(server, (0.0, _DOWN_SECONDS / 2, ""))
         if now >= until:
-            self._down[place] = (now + 2 * seconds, 2 * seconds, reason)
+            self._down[server] = (now + 2 * seconds, 2 * seconds, reason)
 
-    def welcome(self, place: str) -> None:
-        """A place has given a file."""
-        self._down.pop(place, None)
+    def mark_up(self, server: str) -> None:
+        """Reset the back-off of a server that sent a file."""
+        self._down.pop(server, None)
 
 
 class TransferSpeed:
@@ -59,13 +59,13 @@ class TransferSpeed:
     def __init__(self) -> None:
         self._since, self._bytes = time.monotonic(), 0
 
-    def keep(self, count: int) -> None:
-        """Raises SourceError where too few bytes came in the last while."""
+    def add(self, count: int) -> None:
+        """Count received bytes; raise SourceError if the transfer is too slow."""
         self._bytes += count
         if (seconds := time.monotonic() - self._since) < _SLOW_SECONDS:
             return
         if self._bytes < _LEAST_BYTES:
-            reason = f"gave {format_bytes(self._bytes)} in {format_seconds(seconds)}: too slow"
+            reason = f"sent {format_bytes(self._bytes)} in {format_seconds(seconds)}: too slow"
             raise SourceError(reason, is_down=True)
         self._since, self._bytes = time.monotonic(), 0
 

@@ -1,6 +1,6 @@
 """Cache of files by sha256 for all runs on this machine: `<root>/<sha256>/<file>`, like a mirror.
 
-A file is there whole or not at all. What a download left when it was interrupted is kept for the next one.
+Files are complete or absent. Interrupted downloads are kept separately and resumed later.
 """
 
 import contextlib
@@ -44,14 +44,14 @@ class PartialFile:
     def validator(self, place: str) -> str:
         """Return the validator of `place` for If-Range; empty if the bytes came from another source."""
         with contextlib.suppress(OSError):
-            known, _, validator = self._from.read_text().partition("\n")
-            if known == place:
+            source, _, validator = self._from.read_text().partition("\n")
+            if source == place:
                 return validator
         return ""
 
     @contextlib.contextmanager
     def writing(self, start: int, place: str, validator: str) -> Iterator["PartialFile"]:
-        """Go on at `start`, which is the end of what is there, or 0 to begin anew."""
+        """Open for writing at `start`, which is the present size, or 0 to start again."""
         if start != self.size:
             self.drop()
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -70,11 +70,11 @@ class PartialFile:
         self._digest, self.size = hashlib.sha256(), 0
 
     def move(self, path: Path) -> None:
-        """Let it be the file at `path`, in one step."""
+        """Move the complete file to `path` in one step."""
         with self._path.open("rb") as file:
             os.fsync(file.fileno())
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Disks that are carried about may know nothing of who may read.
+        # File systems of portable disks may not support permissions.
         with contextlib.suppress(PermissionError):
             self._path.chmod(0o644)
         self._path.replace(path)
@@ -84,31 +84,30 @@ class PartialFile:
 
 
 class FileCache:
-    """A folder of files by their sha256, which any number of runs may use at once."""
+    """A directory of files by sha256, which several runs can use at once."""
 
-    def __init__(self, root: Path, say: Reporter, aside: Path | None = None) -> None:
-        """`aside` has what other machines have no use for: locks, and what is known of the files."""
-        self.root, self._say = root, say
-        self._locks = (aside or root) / _LOCKS
-        self._hashes = HashCache((aside or root) / _MEMORY)
+    def __init__(self, root: Path, report: Reporter, state: Path | None = None) -> None:
+        """`state` is the directory for locks and hashes, if `root` is to be copied to other machines."""
+        self.root, self._report = root, report
+        self._locks = (state or root) / _LOCKS
+        self._hashes = HashCache((state or root) / _MEMORY)
 
     def find(self, sha256: Sha256, name: str) -> Path | None:
-        """The file with those bytes; one that was damaged since it came is removed, and that is told."""
-        folder = self.root / sha256
-        wanted = folder / name
+        """Return the file with these bytes; damaged files are reported and removed."""
+        named = self.root / sha256 / name
         with contextlib.suppress(FileNotFoundError):
-            for path in sorted(folder.iterdir(), key=lambda path: path != wanted):
+            for path in sorted(named.parent.iterdir(), key=lambda path: path != named):
                 if self._hashes.sha256(path) == sha256:
-                    return path if path == wanted else _also(path, wanted)
-                self._say(f"{path} is damaged; removed")
+                    return path if path == named else _link(path, named)
+                self._report(f"{path} is damaged; removed")
                 path.unlink(missing_ok=True)
         return None
 
     @contextlib.contextmanager
     def claim(self, sha256: Sha256, go_on: Callable[[], None]) -> Iterator[PartialFile]:
-        """Be the one that receives a file; `go_on` is called while another one is, and may raise.
+        """Lock the partial file of a sha256. `go_on` is called while another run has the lock, and may raise.
 
-        Look again then whether the file is there.
+        Look for the complete file again, because the other run may have made it.
         """
         lock = self._locks / sha256
         with contextlib.ExitStack() as stack:
@@ -121,14 +120,14 @@ class FileCache:
             yield PartialFile(self.root / _PARTS / sha256)
 
     def keep(self, part: PartialFile, sha256: Sha256, name: str) -> Path:
-        """Take in a part that is complete. The caller has compared its sha256."""
+        """Add a complete file whose sha256 the caller has compared."""
         path = self.root / sha256 / name
         part.move(path)
         self._hashes.remember(path, sha256)
         return path
 
     def save(self) -> None:
-        """Write down which files were looked at, and leave no empty folder."""
+        """Save the computed hashes, and remove empty directories."""
         with contextlib.suppress(OSError):
             self._hashes.save()
         with contextlib.suppress(OSError):
@@ -145,9 +144,9 @@ class FileCache:
         return count, size
 
     def clear(self) -> None:
-        """Remove what a store has put there, but what is being received and the locks.
+        """Remove all files of the cache except active downloads and the locks.
 
-        Runs that use it meanwhile fetch their files again. Two may hold a lock whose file was removed.
+        Other runs download their files again. Removed locks could be held twice, so they stay.
         """
         for path in self._own():
             if path.name == _PARTS:
@@ -157,30 +156,30 @@ class FileCache:
             elif path.name != _LOCKS:
                 shutil.rmtree(path, ignore_errors=True)
 
-    def _clear_parts(self, folder: Path) -> None:
-        for path in sorted(folder.iterdir()):
+    def _clear_parts(self, parts: Path) -> None:
+        for path in sorted(parts.iterdir()):
             lock = self._locks / path.name.partition(".")[0]
             with contextlib.suppress(OverdueError), exclusive(lock, until=time.monotonic()):
                 path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            folder.rmdir()
+            parts.rmdir()
 
     def _own(self) -> Iterator[Path]:
-        """A folder that somebody names may hold other things too."""
+        """Yield the paths of the cache; a directory that you chose may contain other files."""
         for path in self.root.iterdir() if self.root.is_dir() else ():
             if path.name in (_PARTS, _LOCKS, _MEMORY) or _SHA256.fullmatch(path.name):
                 yield path
 
 
-def _also(path: Path, wanted: Path) -> Path:
-    """The same file under another name, such as an index and an artifact have for it."""
+def _link(path: Path, name: Path) -> Path:
+    """Add a second name of a file, which an index and an artifact may name differently."""
     try:
-        wanted.hardlink_to(path)
+        name.hardlink_to(path)
     except FileExistsError:
         pass
     except OSError:
-        # Not every disk has links.
-        temporary = wanted.with_name(f".{wanted.name}")
+        # Some file systems have no links.
+        temporary = name.with_name(f".{name.name}")
         shutil.copyfile(path, temporary)
-        temporary.replace(wanted)
-    return wanted
+        temporary.replace(name)
+    return name

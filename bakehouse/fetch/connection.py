@@ -1,6 +1,7 @@
 """Connection settings: proxies, certificates, credentials; and URLs without credentials."""
 
 import contextlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,10 +10,15 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
+from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.fetch.pip_config import PipConfig
+
 _LOGIN = re.compile(r"^(//)?[^/@]*:[^/@]*@")
 _NO_PROXY = ("DIRECT", "false")
 """Values of apt for no proxy."""
 PORTS = {"http": 80, "https": 443}
+_CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_SYSTEM_CA = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +27,7 @@ class Proxies:
 
     by_scheme: Mapping[str, str] = field(default_factory=dict)
     by_host: Mapping[str, str] = field(default_factory=dict)
-    """apt's own; they win over `not_for`."""
+    """From apt's configuration; they take precedence over `not_for`."""
     not_for: str = ""
     """Value of no_proxy."""
 
@@ -30,12 +36,12 @@ class Proxies:
         def value(name: str) -> str:
             return environment.get(name) or environment.get(name.upper()) or ""
 
-        rest = value("all_proxy")
-        found = {scheme: value(f"{scheme}_proxy") or rest for scheme in ("http", "https")}
-        return cls({scheme: proxy for scheme, proxy in found.items() if proxy}, {}, value("no_proxy"))
+        default = value("all_proxy")
+        proxies = {scheme: value(f"{scheme}_proxy") or default for scheme in ("http", "https")}
+        return cls({scheme: proxy for scheme, proxy in proxies.items() if proxy}, {}, value("no_proxy"))
 
     def to(self, url: SplitResult) -> str:
-        """Empty where there is none."""
+        """Return the proxy for a URL; empty without one."""
         host = url.hostname or ""
         proxy = self.by_host.get(host, "")
         if not proxy and not self._is_exempt(host, url.port or PORTS.get(url.scheme)):
@@ -50,9 +56,9 @@ class Proxies:
             return False
         with contextlib.suppress(ValueError):
             address = ip_address(host)
-            for one in re.split(r"[\s,]+", self.not_for):
+            for network in re.split(r"[\s,]+", self.not_for):
                 with contextlib.suppress(ValueError):
-                    if "/" in one and address in ip_network(one, strict=False):
+                    if "/" in network and address in ip_network(network, strict=False):
                         return True
         return bool(proxy_bypass_environment(f"{host}:{port}", {"no": self.not_for}))
 
@@ -63,35 +69,44 @@ class ConnectionSettings:
 
     proxies: Proxies = field(default_factory=Proxies)
     certificates: Path | None = None
-    """Trusted beside the system's own."""
+    """Trusted in addition to those of the system."""
     unchecked: tuple[str, ...] = ()
-    """Hosts, or `host:port`, that need not show who they are; `*` for all."""
+    """`host` or `host:port` of servers whose certificates are not verified; `*` for all."""
     addresses: tuple[str, ...] = ()
-    """With credentials in them, which hold for all of their server."""
+    """URLs with credentials, which are valid for the whole server."""
     apt_logins: tuple[Path, ...] = ()
-    """Files in the format of apt_auth.conf(5), asked before the user's netrc."""
+    """Files in the format of apt_auth.conf(5), read before the user's netrc."""
     keyring: bool = False
-    """The `keyring` program may be asked for passwords."""
+    """Get passwords from the `keyring` program."""
+
+
+def bundle_of(ca: Path | None, pip: PipConfig, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return the file of trusted certificates from settings, pip, the environment or the system."""
+    if ca and not ca.is_file():
+        message = f"there is no file `{ca}` with certificates"
+        raise EngineError(Diagnostic(message, hint="correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA"))
+    paths = (str(ca or ""), pip.cert, *(environment.get(name, "") for name in _CA_VARIABLES), *_SYSTEM_CA)
+    return next((Path(path) for path in paths if path and Path(path).is_file()), None)
 
 
 def origin(url: SplitResult) -> str:
-    """The scheme, host and port of a URL, without credentials."""
+    """Return the scheme, host and port of a URL, without credentials."""
     host = url.hostname or ""
     port = url.port if url.port and url.port != PORTS.get(url.scheme) else None
     return f"{url.scheme}://{f'[{host}]' if ':' in host else host}{f':{port}' if port else ''}"
 
 
 def origin_of(address: str) -> str:
-    """The `origin` of an address; empty where it is not an HTTP URL."""
+    """Return the `origin` of a URL; empty if it is not an HTTP URL."""
     with contextlib.suppress(ValueError):
         url = urlsplit(address)
         return origin(url) if url.scheme in PORTS and url.hostname else ""
-    # The words of that error may be a password's: one with a `/` in it looks like a port.
+    # The error text may contain a password, because one with a `/` is parsed as a port.
     return ""
 
 
 def redacted(address: str) -> str:
-    """An address as it may be told: without credentials, nor anything behind the path."""
+    """Return a URL for messages: without credentials, query and fragment."""
     if "://" not in address:
         return _LOGIN.sub("", address)
     with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Knows who we are to a server: from addresses, apt's own files, netrc, a keyring."""
+"""Credentials for servers, from URLs, apt's files, netrc and the keyring."""
 
 import contextlib
 import netrc
@@ -17,7 +17,7 @@ Login = tuple[str, str]
 
 
 class Credentials:
-    """A user's name and password by the address of what is asked for, for many threads."""
+    """User names and passwords by URL, for many threads."""
 
     def __init__(self, settings: ConnectionSettings, environment: Mapping[str, str]) -> None:
         self._settings, self._environment = settings, environment
@@ -27,36 +27,34 @@ class Credentials:
     def of(self, url: SplitResult) -> Login | None:
         """Find credentials like pip: in the URL, an index URL of the same server, netrc, the keyring.
 
-        apt's own files come before netrc.
+        apt's files come before netrc.
         """
-        given = [
-            url,
-            *(urlsplit(one) for one in self._settings.addresses if origin_of(one) == origin(url)),
-        ]
-        users = [unquote(one.username) for one in given if one.username]
-        for one in given:
-            if one.username and one.password is not None:
-                return unquote(one.username), unquote(one.password)
-        if self._settings.keyring and users and (password := self._kept(url, users[0])):
+        addresses = self._settings.addresses
+        urls = [url, *(urlsplit(address) for address in addresses if origin_of(address) == origin(url))]
+        users = [unquote(each.username) for each in urls if each.username]
+        for each in urls:
+            if each.username and each.password is not None:
+                return unquote(each.username), unquote(each.password)
+        if self._settings.keyring and users and (password := self._of_keyring(url, users[0])):
             return users[0], password
         if users:
             return users[0], ""
         for path in self._settings.apt_logins:
             with contextlib.suppress(OSError):
-                if found := apt_login(path.read_text(errors="replace"), url):
-                    return found
+                if login := apt_login(path.read_text(errors="replace"), url):
+                    return login
         return self._of_netrc(url)
 
     def _of_netrc(self, url: SplitResult) -> Login | None:
-        own = self._environment.get("NETRC") or Path(self._environment.get("HOME", "~"), ".netrc")
+        path = self._environment.get("NETRC") or Path(self._environment.get("HOME", "~"), ".netrc")
         with contextlib.suppress(OSError, UnicodeDecodeError, netrc.NetrcParseError):
-            entries = netrc.netrc(str(Path(own).expanduser()))
-            if found := entries.authenticators(url.hostname or ""):
-                return found[0], found[2] or ""
+            entries = netrc.netrc(str(Path(path).expanduser()))
+            if entry := entries.authenticators(url.hostname or ""):
+                return entry[0], entry[2] or ""
         return None
 
-    def _kept(self, url: SplitResult, user: str) -> str:
-        """A password out of the keyring, as pip asks for it."""
+    def _of_keyring(self, url: SplitResult, user: str) -> str:
+        """Return a password from the keyring, like pip."""
         key = (origin(url), user)
         with self._lock:
             if key not in self._passwords:
@@ -65,16 +63,16 @@ class Credentials:
                 if program:
                     command = [program, "get", origin(url), user]
                     with contextlib.suppress(subprocess.TimeoutExpired):
-                        found = subprocess.run(
+                        process = subprocess.run(
                             command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
                             check=False, timeout=_KEYRING_SECONDS,
                         )  # fmt: skip
-                        self._passwords[key] = found.stdout.strip("\r\n") if found.returncode == 0 else ""
+                        self._passwords[key] = process.stdout.strip("\r\n") if process.returncode == 0 else ""
             return self._passwords[key]
 
 
 def apt_login(text: str, url: SplitResult) -> Login | None:
-    """The first login for an address in a file of the format of apt_auth.conf(5)."""
+    """Return the first login for a URL in a file in the format of apt_auth.conf(5)."""
     for machine, values in _entries(text):
         if _is_for(machine, url) and "login" in values:
             return values["login"], values.get("password", "")
@@ -95,7 +93,7 @@ def _entries(text: str) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def _is_for(machine: str, url: SplitResult) -> bool:
-    """`[protocol://]host[:port][/path]`: without a protocol it is for https alone."""
+    """Return whether `[protocol://]host[:port][/path]` matches; the default protocol is https."""
     scheme, mark, rest = machine.rpartition("://")
     host, _, path = rest.partition("/")
     name, _, port = host.partition(":")

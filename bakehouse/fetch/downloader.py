@@ -1,7 +1,7 @@
 """Parallel downloads of the files that builds need, each from the first source that has it.
 
-What is here already is taken from here. A source that gives other bytes than those pinned is told and left;
-one that is down is not asked again for a while. Interrupted downloads go on where they ended.
+Files on this machine are not downloaded again. Sources with other bytes than the pinned ones are reported and
+skipped. Sources that are down are skipped for some time. Interrupted downloads are resumed.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ from bakehouse.util.format import format_bytes, format_seconds
 
 AT_ONCE = 8
 _OPEN_SECONDS = 16.0
-"""For a name, a connection and the first answer: what resolves names knows no bounds."""
+"""Time limit for name look-up, connection and first response, because name look-ups have no limit."""
 _PAUSE = 0.4
 _MOST_CUTS = 5
 _TOLD_BYTES = 1_000_000
@@ -33,36 +33,30 @@ _TOLD_BYTES = 1_000_000
 
 
 class StoppedError(Exception):
-    """Nobody waits for files any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """A file that can't be had."""
-
-    file: RequiredFile
-    said: tuple[tuple[str, str], ...]
-    """Failure of each source."""
+    """The fetcher was stopped."""
 
 
 class MissingError(Exception):
-    def __init__(self, missing: Missing) -> None:
-        super().__init__(missing.file.file)
-        self.missing = missing
+    """A file is unavailable."""
+
+    def __init__(self, file: RequiredFile, failures: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(file.file)
+        self.failures = failures
+        """The failure of each source."""
 
 
 @dataclass
 class Transfer:
-    """A file on its way; read by whoever shows progress."""
+    """A download and its progress."""
 
     file: RequiredFile
-    asked: float
+    requested: float
     began: float
     source: str = ""
     received: int = 0
-    """Bytes of it that are here."""
+    """Bytes of the file on this machine."""
     fetched: int = 0
-    """Bytes that came over the network, those that were thrown away too."""
+    """Bytes received over the network, including discarded ones."""
     total: int | None = None
     path: Path | None = None
     failure: Exception | None = None
@@ -70,7 +64,7 @@ class Transfer:
 
 
 class Fetcher:
-    """Files by their sha256, for many threads that ask; use it as a context, which ends all fetching."""
+    """Downloads of files by sha256, for many threads; leaving its context stops all downloads."""
 
     def __init__(
         self,
@@ -82,9 +76,9 @@ class Fetcher:
         copies: bool = False,
         patience: float = IDLE_SECONDS,
     ) -> None:
-        """`copies` has the store take in what lies elsewhere on this machine too."""
+        """`here` returns candidates on this machine; `copies` copies local files into the store."""
         self._store, self._local, self._offers, self._here = store, local, offers, here
-        self._copies, self._patience = copies, SourceBackoff(patience)
+        self._copies, self._backoff = copies, SourceBackoff(patience)
         self._lock = threading.Lock()
         self._transfers: dict[tuple[str, str], Transfer] = {}
         self._waiting: queue.PriorityQueue[tuple[int, int, Transfer | None]] = queue.PriorityQueue()
@@ -113,31 +107,29 @@ class Fetcher:
         return transfer.path
 
     def ask(self, file: RequiredFile, *, urgent: bool = False) -> Transfer:
-        """Have a file fetched; one that could not be had is tried again."""
+        """Queue a download, again if it has failed before."""
         assert file.sha256
         with self._lock:
-            # Two names of the same bytes are two files: a folder is to have both.
+            # A directory of files contains the same bytes once for each name.
             key = (file.sha256, file.file)
-            there = self._transfers.get(key)
-            if there is None or there.failure or (there.path and not there.path.exists()):
+            transfer = self._transfers.get(key)
+            if transfer is None or transfer.failure or (transfer.path and not transfer.path.exists()):
                 now = time.monotonic()
-                there = Transfer(file, now, now, total=file.bytes)
-                self._transfers[key] = there
-                self._put(there, urgent=urgent)
-            elif urgent and not there.done.is_set():
-                self._put(there, urgent=True)
+                transfer = Transfer(file, now, now, total=file.bytes)
+                self._transfers[key] = transfer
+                self._put(transfer, urgent=urgent)
+            elif urgent and not transfer.done.is_set():
+                self._put(transfer, urgent=True)
             if len(self._threads) < min(AT_ONCE, len(self._transfers)):
                 thread = threading.Thread(target=self._work, daemon=True)
                 self._threads.append(thread)
                 thread.start()
-        return there
+        return transfer
 
     def local(self, file: RequiredFile) -> Path | None:
         """Return the path of a file on this machine; None if it must be downloaded."""
         assert file.sha256
-        if path := self._store.find(file.sha256, file.file):
-            return path
-        if path := self._local.find(file.sha256, file.file):
+        if path := self._store.find(file.sha256, file.file) or self._local.find(file.sha256, file.file):
             return path
         for path in self._here(file):
             with contextlib.suppress(OSError):
@@ -153,9 +145,9 @@ class Fetcher:
     def take_failures(self) -> tuple[Transfer, ...]:
         """Return and forget the transfers that failed, so that a new request tries again."""
         with self._lock:
-            failed = [one for one in self._transfers.values() if one.failure]
-            for one in failed:
-                del self._transfers[str(one.file.sha256), one.file.file]
+            failed = [transfer for transfer in self._transfers.values() if transfer.failure]
+            for transfer in failed:
+                del self._transfers[str(transfer.file.sha256), transfer.file.file]
         return tuple(failed)
 
     def lines(self) -> Iterator[str]:
@@ -179,7 +171,7 @@ class Fetcher:
             if transfer is None:
                 return
             with self._lock:
-                # One that became urgent stands in the queue twice.
+                # A transfer that became urgent is in the queue twice.
                 if transfer.source or transfer.done.is_set():
                     continue
                 transfer.source = "this machine"
@@ -194,22 +186,22 @@ class Fetcher:
         assert file.sha256
         began = time.monotonic()
         path = self.local(file)
-        self._patience.worked(began)
+        self._backoff.record_work(began)
         if path and not (self._copies and not path.is_relative_to(self._store.root)):
             transfer.received = path.stat().st_size
             return path
         transfer.began = time.monotonic()
         with self._store.claim(file.sha256, self._go_on) as part:
-            self._patience.worked(transfer.began)
-            if found := self._store.find(file.sha256, file.file):
-                transfer.received = found.stat().st_size
-                return found
+            self._backoff.record_work(transfer.began)
+            if stored := self._store.find(file.sha256, file.file):
+                transfer.received = stored.stat().st_size
+                return stored
             if path:
                 self._copy(path, part, transfer)
             if part.sha256 != file.sha256:
                 self._fetch(part, transfer)
                 if transfer.fetched >= _TOLD_BYTES:
-                    self.say(_arrived(transfer))
+                    self.say(_summary(transfer))
             return self._store.keep(part, file.sha256, file.file)
 
     def _copy(self, path: Path, part: PartialFile, transfer: Transfer) -> None:
@@ -224,26 +216,26 @@ class Fetcher:
             self.say(f"{path} changed on disk; ignored")
 
     def _fetch(self, part: PartialFile, transfer: Transfer) -> None:
-        said: list[tuple[str, str]] = []
+        failures: list[tuple[str, str]] = []
         for offer in self._offers(transfer.file):
-            if reason := self._patience.refusal(offer.place, transfer.asked):
-                said.append((offer.name, reason))
+            if reason := self._backoff.refusal(offer.place, transfer.requested):
+                failures.append((offer.name, reason))
                 continue
             try:
                 self._from(offer, part, transfer)
             except SourceError as error:
-                said.append((offer.name, error.reason))
+                failures.append((offer.name, error.reason))
                 if error.is_down:
-                    self._patience.leave(offer.place, error.reason)
+                    self._backoff.mark_down(offer.place, error.reason)
                 else:
-                    self._patience.heard()
+                    self._backoff.record_response()
             else:
-                self._patience.welcome(offer.place)
+                self._backoff.mark_up(offer.place)
                 return
-        raise MissingError(Missing(transfer.file, tuple(said)))
+        raise MissingError(transfer.file, tuple(failures))
 
     def _from(self, offer: Offer, part: PartialFile, transfer: Transfer) -> None:
-        """All of a file's bytes from one source."""
+        """Download a complete file from one source."""
         transfer.source = offer.name
         cuts, is_retry, is_resumed = 0, False, part.size > 0
         while True:
@@ -265,47 +257,48 @@ class Fetcher:
                 reason = "returned other bytes than the pinned ones; refused"
                 self.say(f"{transfer.file.file}: {offer.name} {reason}")
                 raise SourceError(reason)
-            # The beginning may be another source's.
+            # The bytes before the interruption may come from another source.
             is_resumed = False
 
     def _receive(self, offer: Offer, part: PartialFile, transfer: Transfer) -> None:
-        wanted = transfer.file.bytes
-        if wanted is not None and part.size >= wanted:
+        size = transfer.file.bytes
+        if size is not None and part.size >= size:
             part.drop()
-        place = offer.place
         with contextlib.ExitStack() as stack:
-            opening = offer.open(part.size, part.validator(place))
-            seconds = min(_OPEN_SECONDS, max(self._patience.until(transfer.asked) - time.monotonic(), 1.0))
+            opening = offer.open(part.size, part.validator(offer.place))
+            left = self._backoff.deadline(transfer.requested) - time.monotonic()
+            seconds = min(_OPEN_SECONDS, max(left, 1.0))
             try:
-                reply = bounded(opening.__enter__, time.monotonic() + seconds)
+                response = bounded(opening.__enter__, time.monotonic() + seconds)
             except OverdueError:
                 reason = f"did not respond within {seconds:.0f} s"
                 raise SourceError(reason, is_down=True) from None
             stack.push(opening)
-            self._patience.heard()
-            if wanted is not None and reply.total not in (None, wanted):
-                reason = f"has {reply.total} bytes instead of {wanted}; refused"
+            self._backoff.record_response()
+            if size is not None and response.total not in (None, size):
+                reason = f"has {response.total} bytes instead of {size}; refused"
                 self.say(f"{transfer.file.file}: {offer.name} {reason}")
                 raise SourceError(reason)
-            transfer.total = wanted or reply.total
-            with part.writing(reply.start, place, reply.validator):
+            transfer.total = size or response.total
+            with part.writing(response.start, offer.place, response.validator):
                 transfer.received = part.size
-                pace = TransferSpeed()
-                for chunk in reply.chunks():
+                speed = TransferSpeed()
+                for chunk in response.chunks():
                     self._go_on()
-                    self._patience.heard()
+                    self._backoff.record_response()
                     part.write(chunk)
                     transfer.received = part.size
                     transfer.fetched += len(chunk)
-                    pace.keep(len(chunk))
-                    if wanted is not None and part.size > wanted:
+                    speed.add(len(chunk))
+                    if size is not None and part.size > size:
                         return
             if transfer.total is not None and part.size < transfer.total:
                 reason = "closed the connection"
                 raise SourceError(reason, is_worth_a_retry=True)
 
 
-def _arrived(one: Transfer) -> str:
-    seconds = max(time.monotonic() - one.began, 0.1)
-    how = f"{format_bytes(one.fetched)} in {format_seconds(seconds)}, {format_bytes(one.fetched / seconds)}/s"
-    return f"fetched {one.file.file}: {how}, from {one.source}"
+def _summary(transfer: Transfer) -> str:
+    seconds = max(time.monotonic() - transfer.began, 0.1)
+    size, speed = format_bytes(transfer.fetched), format_bytes(transfer.fetched / seconds)
+    time_text = format_seconds(seconds)
+    return f"fetched {transfer.file.file}: {size} in {time_text}, {speed}/s, from {transfer.source}"

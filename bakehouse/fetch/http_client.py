@@ -1,6 +1,6 @@
-"""Asks servers over HTTP as this machine is set up for it: credentials, proxies, certificates, bounded waits.
+"""HTTP client with the credentials, proxies and certificates of this machine, and with time limits.
 
-What is told of a failure never holds credentials, nor what stands behind the `?` of an address.
+Error messages never contain credentials or the query of a URL.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
 _CHUNK = 1 << 16
-"""Small enough for what has come to be kept when the rest does not."""
+"""Small, so that received bytes are kept if the connection breaks."""
 _MOST_REDIRECTS = 5
 _ANY = "*/*"
 _AT_ONCE = 8
@@ -34,7 +34,7 @@ _TUNNEL = re.compile(r"Tunnel connection failed: (\d+)")
 
 
 class SourceError(Exception):
-    """A source did not give a file."""
+    """A source did not send a file."""
 
     def __init__(self, reason: str, *, is_down: bool = False, is_worth_a_retry: bool = False) -> None:
         super().__init__(reason)
@@ -53,7 +53,7 @@ class SourceResponse(Protocol):
     validator: str
 
     def chunks(self) -> Iterator[bytes]:
-        """Raises SourceError where the bytes end too early."""
+        """Yield the bytes; raise SourceError if they end too early."""
 
 
 class HttpClient:
@@ -68,23 +68,23 @@ class HttpClient:
     def open(
         self, address: str, *, start: int = 0, validator: str = "", accept: str = _ANY
     ) -> Iterator["HttpResponse"]:
-        """Ask for what lies at an address, from byte `start` on; a server may begin at 0 all the same."""
-        # A file is hashed as it lies there; a page may come packed.
+        """Open a URL at byte `start`, or at 0 if the server does not support ranges."""
+        # Files are hashed as they are; pages may be compressed.
         encoding = "identity" if accept == _ANY else "gzip"
         headers = {"Accept": accept, "Accept-Encoding": encoding, "User-Agent": "bakehouse"}
         part = {"Range": f"bytes={start}-"} if start else {}
         if start and validator:
             part["If-Range"] = validator
-        found = self._ask(address, {**headers, **part})
-        if start and not found.goes_on(start):
-            # Fewer bytes than we have: of another file, or ours are. Or it knows nothing of ranges.
-            found.close()
-            found = self._ask(address, headers)
+        answer = self._ask(address, {**headers, **part})
+        if start and not answer.goes_on(start):
+            # The file is shorter than ours or different, or the server does not support ranges.
+            answer.close()
+            answer = self._ask(address, headers)
         try:
-            _check(found.response.status)
-            yield HttpResponse(found, start)
+            _check(answer.response.status)
+            yield HttpResponse(answer, start)
         finally:
-            found.close()
+            answer.close()
 
     def _ask(self, address: str, headers: Mapping[str, str]) -> "_Answer":
         """Send a request and follow redirects, each with its own proxy and credentials."""
@@ -97,21 +97,21 @@ class HttpClient:
                 raise SourceError(reason)
             url = urlsplit(address)
             login = self._logins.of(url) or login
-            own = urllib3.make_headers(basic_auth=":".join(login)) if login else {}
+            authorization = urllib3.make_headers(basic_auth=":".join(login)) if login else {}
             proxy = self._settings.proxies.to(url)
             try:
                 pool = self._pool(proxy, is_checked=not self._is_unchecked(url))
-                answer = _Answer(_request(pool, _bare(url), {**headers, **own}), proxy, address)
+                answer = _Answer(_request(pool, _bare(url), {**headers, **authorization}), proxy, address)
             except urllib3.exceptions.HTTPError as error:
-                raise _told(error, proxy) from None
-            to = answer.response.get_redirect_location()
-            if not to:
+                raise _source_error(error, proxy) from None
+            target = answer.response.get_redirect_location()
+            if not target:
                 return answer
             answer.close()
             with contextlib.suppress(ValueError):
-                to = urljoin(address, to)
-            login = login if origin_of(to) == origin_of(address) else None
-            address = to
+                target = urljoin(address, target)
+            login = login if origin_of(target) == origin_of(address) else None
+            address = target
         reason = "redirects too often"
         raise SourceError(reason)
 
@@ -140,8 +140,8 @@ class HttpClient:
             return pool
 
     def _is_unchecked(self, url: SplitResult) -> bool:
-        named = (url.hostname, f"{url.hostname}:{url.port or PORTS.get(url.scheme)}", "*")
-        return any(one in self._settings.unchecked for one in named)
+        names = (url.hostname, f"{url.hostname}:{url.port or PORTS.get(url.scheme)}", "*")
+        return any(name in self._settings.unchecked for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class _Answer:
 
     @property
     def part(self) -> re.Match[str] | None:
-        """Which bytes of the whole it has, where it isn't the whole."""
+        """The range of a partial response."""
         return _RANGE.match(self.response.headers.get("Content-Range", ""))
 
     def goes_on(self, start: int) -> bool:
@@ -164,7 +164,7 @@ class _Answer:
         return self.response.status != 416
 
     def close(self) -> None:
-        # What was not read to its end can't be used for the next question.
+        # A connection with unread bytes cannot be reused.
         self.response.close()
         self.response.release_conn()
 
@@ -172,18 +172,18 @@ class _Answer:
 class HttpResponse:
     """A response with its body."""
 
-    def __init__(self, answer: _Answer, asked: int) -> None:
+    def __init__(self, answer: _Answer, requested: int) -> None:
         response, part = answer.response, answer.part
         self._response, self._proxy = response, answer.proxy
         is_part = response.status == 206
-        if is_part and not answer.goes_on(asked):
-            reason = f"returned other bytes than the requested ones from {asked} on"
+        if is_part and not answer.goes_on(requested):
+            reason = f"returned other bytes than the requested ones from {requested} on"
             raise SourceError(reason)
-        self.start = asked if is_part else 0
+        self.start = requested if is_part else 0
         length = response.headers.get("Content-Length", "")
         self.total = self.start + int(length) if length.isdigit() else None
         if is_part and part:
-            # Some give less of the rest than all.
+            # Some servers send only a part of the rest.
             self.total = int(part["total"]) if part["total"] != "*" else None
         tag = response.headers.get("ETag", "")
         self.validator = tag if tag and not tag.startswith("W/") else ""
@@ -194,26 +194,26 @@ class HttpResponse:
         import urllib3
 
         try:
-            # What has come, however little: only who sees each bit can leave a source that trickles.
+            # Yield bytes at once, however few, so that a slow source is noticed.
             while chunk := self._response.read1(_CHUNK, decode_content=False):
                 yield chunk
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _told(error, self._proxy) from None
+            raise _source_error(error, self._proxy) from None
 
-    def text(self, most: int) -> str:
-        """All of it. Raises SourceError where it is more than `most` bytes."""
+    def text(self, limit: int) -> str:
+        """Read a page. Raises SourceError if it has more than `limit` bytes."""
         import urllib3
 
-        found = bytearray()
+        data = bytearray()
         try:
             for chunk in self._response.stream(_CHUNK, decode_content=True):
-                found += chunk
-                if len(found) > most:
-                    reason = f"its index page is larger than {format_bytes(most)}"
+                data += chunk
+                if len(data) > limit:
+                    reason = f"its index page is larger than {format_bytes(limit)}"
                     raise SourceError(reason)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _told(error, self._proxy) from None
-        return found.decode(errors="replace")
+            raise _source_error(error, self._proxy) from None
+        return data.decode(errors="replace")
 
 
 def _request(
@@ -260,7 +260,7 @@ def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
     if not is_checked:
         import urllib3
 
-        # The user has said so for this host.
+        # The user has turned verification off for this host.
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -279,18 +279,17 @@ def _check(status: int) -> None:
     if status in (401, 403):
         reason = f"refused access ({status})"
         raise SourceError(reason)
-    again = status >= 500 or status in (408, 429)
     reason = f"answered with {status}"
-    raise SourceError(reason, is_worth_a_retry=again)
+    raise SourceError(reason, is_worth_a_retry=status >= 500 or status in (408, 429))
 
 
-def _told(error: Exception, proxy: str) -> SourceError:
-    """A failure in our words: urllib3's own tell whole addresses."""
-    from urllib3 import exceptions as known
+def _source_error(error: Exception, proxy: str) -> SourceError:
+    """Return a failure without the URL, which the text of urllib3 can contain."""
+    from urllib3 import exceptions
 
-    if isinstance(error, known.MaxRetryError) and error.reason:
+    if isinstance(error, exceptions.MaxRetryError) and error.reason:
         error = error.reason
-    if isinstance(error, known.ProxyError):
+    if isinstance(error, exceptions.ProxyError):
         cause = str(error.original_error)
         via = f"its proxy `{redacted(proxy)}`"
         if "407" in cause:
@@ -298,15 +297,15 @@ def _told(error: Exception, proxy: str) -> SourceError:
         if status := _TUNNEL.match(cause):
             return SourceError(f"{via} answered with {status[1]}", is_down=True)
         return SourceError(f"{via} failed: {_cause(error.original_error)}", is_down=True)
-    if isinstance(error, known.NameResolutionError):
+    if isinstance(error, exceptions.NameResolutionError):
         return SourceError("its host name cannot be resolved", is_down=True)
-    if isinstance(error, known.NewConnectionError):
+    if isinstance(error, exceptions.NewConnectionError):
         return SourceError(f"is unreachable: {_cause(error)}", is_down=True, is_worth_a_retry=True)
-    if isinstance(error, known.ConnectTimeoutError):
+    if isinstance(error, exceptions.ConnectTimeoutError):
         return SourceError(f"no connection in {CONNECT_SECONDS:.0f} s", is_down=True)
-    if isinstance(error, known.ReadTimeoutError):
+    if isinstance(error, exceptions.ReadTimeoutError):
         return SourceError(f"silent for {READ_SECONDS:.0f} s", is_down=True)
-    if isinstance(error, known.SSLError):
+    if isinstance(error, exceptions.SSLError):
         return SourceError(_certificate(error), is_down=True)
     return SourceError("closed the connection", is_down=True, is_worth_a_retry=True)
 
@@ -318,12 +317,12 @@ def _certificate(error: Exception) -> str:
 
 
 def _cause(error: BaseException) -> str:
-    """The system's words for what lies below a failure."""
+    """Return the text of the operating system for the root cause of a failure."""
     while error is not None:
         if isinstance(error, OSError) and error.strerror:
             return error.strerror.lower()
-        below = error.__cause__ or error.__context__ or getattr(error, "original_error", None)
-        if below is None or below is error:
+        cause = error.__cause__ or error.__context__ or getattr(error, "original_error", None)
+        if cause is None or cause is error:
             break
-        error = below
+        error = cause
     return "no connection"

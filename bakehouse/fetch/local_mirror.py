@@ -20,41 +20,41 @@ class HashCache:
     def __init__(self, memory: Path) -> None:
         self._memory = memory
         self._lock = threading.Lock()
-        self._known = self._read()
+        self._hashes = self._read()
         self._is_new = False
 
     def sha256(self, path: Path) -> Sha256:
         state = _state(path)
         with self._lock:
-            *before, known = self._known.get(str(path), [""])
+            *before, sha256 = self._hashes.get(str(path), [""])
         if before != state:
             with path.open("rb") as file:
-                known = hashlib.file_digest(file, "sha256").hexdigest()
-            with self._lock:
-                self._known[str(path)] = [*state, known]
-                self._is_new = True
-        return Sha256(known)
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            self._record(path, state, sha256)
+        return Sha256(sha256)
 
     def remember(self, path: Path, sha256: Sha256) -> None:
-        """Take a file's sha256 from somebody who has just computed it."""
-        state = _state(path)
-        with self._lock:
-            self._known[str(path)] = [*state, sha256]
-            self._is_new = True
+        """Record the sha256 of a file that the caller has just computed."""
+        self._record(path, _state(path), sha256)
 
     def save(self) -> None:
-        """Write down what was learnt, beside what others have written meanwhile."""
+        """Save new hashes, merged with those that other runs have saved."""
         with self._lock:
             if self._is_new:
-                self._known = {**self._read(), **self._known}
-                write_whole(self._memory, json.dumps(self._known, sort_keys=True, indent=1) + "\n")
+                self._hashes = {**self._read(), **self._hashes}
+                write_whole(self._memory, json.dumps(self._hashes, sort_keys=True, indent=1) + "\n")
                 self._is_new = False
+
+    def _record(self, path: Path, state: list[int], sha256: str) -> None:
+        with self._lock:
+            self._hashes[str(path)] = [*state, sha256]
+            self._is_new = True
 
     def _read(self) -> dict[str, list[Any]]:
         with contextlib.suppress(OSError, ValueError):
-            known = json.loads(self._memory.read_text())
-            if isinstance(known, dict):
-                return {path: found for path, found in known.items() if _is_record(found)}
+            records = json.loads(self._memory.read_text())
+            if isinstance(records, dict):
+                return {path: record for path, record in records.items() if _is_record(record)}
         return {}
 
 
@@ -63,25 +63,25 @@ def _state(path: Path) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns]
 
 
-def _is_record(found: Any) -> bool:
-    """Another version may have written something else."""
-    return isinstance(found, list) and [type(one) for one in found] == [int, int, int, str]
+def _is_record(record: Any) -> bool:
+    """Return whether a record is valid; other versions of Bakehouse may write others."""
+    return isinstance(record, list) and [type(value) for value in record] == [int, int, int, str]
 
 
 class LocalMirrors:
     """Local directories of files, read at the first request."""
 
-    def __init__(self, folders: Sequence[Path], hashes: HashCache) -> None:
-        self._folders, self._hashes = folders, hashes
+    def __init__(self, directories: Sequence[Path], hashes: HashCache) -> None:
+        self._directories, self._hashes = directories, hashes
         self._lock = threading.Lock()
         self._listing: dict[str, list[Path]] | None = None
 
     def named(self, name: str) -> tuple[Path, ...]:
-        """The files of that name, in the order of the folders."""
+        """Return the files of that name, in the order of the directories."""
         with self._lock:
             if self._listing is None:
                 self._listing = {}
-                for path in (path for folder in self._folders for path in _files_below(folder)):
+                for path in (path for directory in self._directories for path in _files_below(directory)):
                     self._listing.setdefault(unquote(path.name), []).append(path)
         return tuple(self._listing.get(name, ()))
 
@@ -89,7 +89,7 @@ class LocalMirrors:
         return self._hashes.sha256(path)
 
     def find(self, sha256: str, name: str) -> Path | None:
-        """The file with those bytes, among those called `name` or as their hash."""
+        """Return the file with these bytes, whose file name must be `name` or the sha256."""
         for path in self._candidates(sha256, name):
             with contextlib.suppress(OSError):
                 if self._hashes.sha256(path) == sha256:
@@ -97,17 +97,17 @@ class LocalMirrors:
         return None
 
     def _candidates(self, sha256: str, name: str) -> Iterator[Path]:
-        # A folder that `fetch` has filled, or a store, need not be read whole.
-        placed = (folder / sha256 / name for folder in self._folders if "/" not in name)
-        yield from (path for path in placed if path.is_file() and not path.is_symlink())
+        # A directory that `bake fetch` has filled, or a cache, need not be listed.
+        exact = (directory / sha256 / name for directory in self._directories if "/" not in name)
+        yield from (path for path in exact if path.is_file() and not path.is_symlink())
         yield from self.named(name)
         yield from self.named(sha256)
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Every file of a folder, those in hidden folders and links that lead out of it left out."""
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for path in (Path(place, name) for name in sorted(names)):
-            if not path.is_symlink() or path.resolve().is_relative_to(folder.resolve()):
+def _files_below(root: Path) -> Iterator[Path]:
+    """Yield all files of a directory, except hidden directories and links to files outside."""
+    for parent, directories, names in os.walk(root):
+        directories[:] = sorted(name for name in directories if not name.startswith("."))
+        for path in (Path(parent, name) for name in sorted(names)):
+            if not path.is_symlink() or path.resolve().is_relative_to(root.resolve()):
                 yield path

@@ -1,4 +1,4 @@
-"""Reads how pip is set up on this machine, as pip itself does: its files, then PIP_ variables."""
+"""Reader of pip's configuration on this machine: its files, then PIP_ variables."""
 
 import configparser
 import os
@@ -13,7 +13,7 @@ class PipConfig:
     """Settings of pip for downloads."""
 
     index_url: str = ""
-    """Empty where it is pip's own default."""
+    """Empty for pip's default."""
     extra_index_urls: tuple[str, ...] = ()
     find_links: tuple[str, ...] = ()
     no_index: bool = False
@@ -22,49 +22,49 @@ class PipConfig:
     proxy: str = ""
     timeout: str = ""
     keyring: bool = True
-    """pip may ask the `keyring` program."""
+    """Get passwords from the `keyring` program."""
 
 
 def read(environment: Mapping[str, str] = os.environ) -> PipConfig:
-    """pip's settings for `pip install`, later files winning over earlier ones and variables over files."""
-    found: dict[str, str] = {}
+    """Read the settings of `pip install`. Later files override earlier ones, and variables override files."""
+    values: dict[str, str] = {}
     for section in ("global", "install"):
         for path in _files(environment):
-            found |= _section(path, section)
+            values |= _section(path, section)
     for name, value in environment.items():
         if name.startswith("PIP_") and value:
-            found[_key(name.removeprefix("PIP_"))] = value
+            values[_key(name.removeprefix("PIP_"))] = value
 
     def words(*keys: str) -> tuple[str, ...]:
-        return tuple(next((found[key] for key in keys if key in found), "").split())
+        return tuple(next((values[key] for key in keys if key in values), "").split())
 
     return PipConfig(
         index_url="".join(words("index-url", "pypi-url")[:1]),
         extra_index_urls=words("extra-index-url"),
         find_links=words("find-links"),
-        no_index=found.get("no-index", "").lower() in ("1", "true", "yes", "on", "y", "t"),
+        no_index=values.get("no-index", "").lower() in ("1", "true", "yes", "on", "y", "t"),
         trusted_hosts=words("trusted-host"),
-        cert=found.get("cert", ""),
-        proxy=found.get("proxy", ""),
-        timeout=found.get("timeout", found.get("default-timeout", "")),
-        keyring=found.get("keyring-provider", "auto") != "disabled",
+        cert=values.get("cert", ""),
+        proxy=values.get("proxy", ""),
+        timeout=values.get("timeout", values.get("default-timeout", "")),
+        keyring=values.get("keyring-provider", "auto") != "disabled",
     )
 
 
 def _files(environment: Mapping[str, str]) -> Iterator[Path]:
-    """pip's files on a Unix system, weakest first."""
-    named = environment.get("PIP_CONFIG_FILE", "")
-    if named == os.devnull:
+    """Yield pip's configuration files on a Unix system, in order of increasing precedence."""
+    own = environment.get("PIP_CONFIG_FILE", "")
+    if own == os.devnull:
         return
-    for folder in reversed(environment.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")):
-        yield Path(folder, "pip", "pip.conf")
+    for directory in reversed(environment.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")):
+        yield Path(directory, "pip", "pip.conf")
     yield Path("/etc/pip.conf")
     home = Path(environment.get("HOME") or Path.home())
     yield home / ".pip" / "pip.conf"
     yield Path(environment.get("XDG_CONFIG_HOME") or home / ".config", "pip", "pip.conf")
     yield Path(sys.prefix, "pip.conf")
-    if named:
-        yield Path(named)
+    if own:
+        yield Path(own)
 
 
 def _section(path: Path, section: str) -> dict[str, str]:

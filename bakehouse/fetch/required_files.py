@@ -32,9 +32,10 @@ class RequiredFile:
     bytes: int | None
     """None if unknown."""
     address: str
-    """A URL, `name==version` of a Python package, `package=version` of a Debian source, a path in a pool.
+    """Source of the file.
 
-    A package of the distribution that not every mirror has is known by a URL, too.
+    A URL, `name==version` of a Python package, `package=version` of a Debian source, or the path of a Debian
+    package on a mirror. Debian packages that not every mirror has are identified by a URL.
     """
 
     @property
@@ -49,44 +50,38 @@ class RequiredFiles:
 
     files: tuple[RequiredFile, ...]
     images: Mapping[RequiredFile, tuple[str, ...]]
-    """Which images need each."""
+    """Images that need each file."""
     stages: tuple[tuple[RequiredFile, ...], ...]
     """Groups of files that are needed together."""
 
     @property
     def unknown(self) -> tuple[RequiredFile, ...]:
         """Files without a known sha256."""
-        return tuple(one for one in self.files if one.sha256 is None)
+        return tuple(file for file in self.files if file.sha256 is None)
 
 
 def required_files(images: Iterable[Image]) -> RequiredFiles:
     """Return the files needed to build images from scratch."""
-    needing: dict[RequiredFile, dict[str, None]] = {}
-    together: dict[tuple[RequiredFile, ...], None] = {}
-    known: dict[tuple[str, str | None], RequiredFile] = {}
-    for image in images:
-        for group in _steps(image):
-            # The same file may stand in a lock, which tells its size, and as an artifact, which may not.
-            merged = tuple(_merged(one, known) for one in group)
-            together[merged] = None
-            for one in merged:
-                needing.setdefault(one, {})[image.name] = None
-    final = {one: known[one.file, one.sha256] for one in needing}
-    by: dict[RequiredFile, dict[str, None]] = {}
-    for one, names in needing.items():
-        by.setdefault(final[one], {}).update(names)
+    groups = [(image.name, group) for image in images for group in _steps(image)]
+    complete: dict[tuple[str, str | None], RequiredFile] = {}
+    for _, group in groups:
+        for file in group:
+            # Locks record the size of a file, but an artifact of the same file may not.
+            first = complete.setdefault((file.file, file.sha256), file)
+            if first.bytes is None and file.bytes is not None:
+                complete[file.file, file.sha256] = replace(first, bytes=file.bytes)
+    users: dict[RequiredFile, dict[str, None]] = {}
+    stages: dict[tuple[RequiredFile, ...], None] = {}
+    for name, group in groups:
+        files = tuple(complete[file.file, file.sha256] for file in group)
+        stages[files] = None
+        for file in files:
+            users.setdefault(file, {})[name] = None
     return RequiredFiles(
-        tuple(by),
-        {one: tuple(names) for one, names in by.items()},
-        tuple(tuple(final[one] for one in group) for group in together if group),
+        files=tuple(users),
+        images={file: tuple(names) for file, names in users.items()},
+        stages=tuple(filter(None, stages)),
     )
-
-
-def _merged(file: RequiredFile, known: dict[tuple[str, str | None], RequiredFile]) -> RequiredFile:
-    there = known.setdefault((file.file, file.sha256), file)
-    if there.bytes is None and file.bytes is not None:
-        known[file.file, file.sha256] = replace(there, bytes=file.bytes)
-    return file
 
 
 def _steps(image: Image) -> Iterator[tuple[RequiredFile, ...]]:
@@ -101,9 +96,9 @@ def _steps(image: Image) -> Iterator[tuple[RequiredFile, ...]]:
 
 
 def debs(packages: Iterable[Deb]) -> tuple[RequiredFile, ...]:
-    """Packages of the distribution."""
+    """Return the files of Debian packages."""
     return tuple(
-        RequiredFile("deb", one.file, Sha256(one.sha256), one.bytes, one.url or one.path) for one in packages
+        RequiredFile("deb", deb.file, Sha256(deb.sha256), deb.bytes, deb.url or deb.path) for deb in packages
     )
 
 
@@ -112,15 +107,15 @@ def _of_stage(stage: Stage) -> Iterator[RequiredFile]:
     yield from map(_package, (*stage.wheels, *stage.sdists))
 
 
-def _artifact(one: Artifact) -> RequiredFile:
-    kind = _python(one.file) if one.kind == "pypi" else one.kind
-    return RequiredFile(kind, one.file, Sha256(one.sha256) if one.sha256 else None, one.bytes, one.source)
+def _artifact(artifact: Artifact) -> RequiredFile:
+    kind = _python(artifact.file) if artifact.kind == "pypi" else artifact.kind
+    sha256 = Sha256(artifact.sha256) if artifact.sha256 else None
+    return RequiredFile(kind, artifact.file, sha256, artifact.bytes, artifact.source)
 
 
-def _package(one: Package) -> RequiredFile:
-    return RequiredFile(
-        _python(one.file), one.file, Sha256(one.sha256), one.bytes, f"{one.name}=={one.version}"
-    )
+def _package(package: Package) -> RequiredFile:
+    source = f"{package.name}=={package.version}"
+    return RequiredFile(_python(package.file), package.file, Sha256(package.sha256), package.bytes, source)
 
 
 def _python(file: str) -> FileKind:

@@ -1,4 +1,4 @@
-"""Reads files of a mirror that lies in S3, with whatever credentials boto3 finds."""
+"""Reader of the files of a mirror in S3, with the credentials that boto3 finds."""
 
 import contextlib
 import re
@@ -7,16 +7,16 @@ from functools import cached_property
 from typing import Any
 
 from bakehouse.fetch.http_client import CONNECT_SECONDS, READ_SECONDS, SourceError
+from bakehouse.util.aws import AwsError, AwsFault, translate_errors
 
 ADDRESS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>.*))?")
 _CHUNK = 1 << 16
 _AT_ONCE = 8
 _OTHER_BYTES = ("PreconditionFailed", "412", "InvalidRange", "416")
-_ABSENT = ("NoSuchKey", "404", "NotFound")
 
 
 class S3Files:
-    """The objects below one address."""
+    """The objects below one S3 URL."""
 
     def __init__(self, address: str) -> None:
         match = ADDRESS.fullmatch(address.rstrip("/"))
@@ -25,25 +25,26 @@ class S3Files:
 
     @contextlib.contextmanager
     def open(self, name: str, start: int, validator: str) -> Iterator["S3Object"]:
-        """An object's bytes from `start` on; from 0 where it is another one than `validator` says."""
-        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped]
-
-        wanted = {"Bucket": self._bucket, "Key": f"{self._prefix}/{name}".lstrip("/")}
+        """Open an object at byte `start`, or at 0 if it no longer matches `validator`."""
+        key = {"Bucket": self._bucket, "Key": f"{self._prefix}/{name}".lstrip("/")}
         part = {"Range": f"bytes={start}-", **({"IfMatch": validator} if validator else {})} if start else {}
         try:
+            response = self._get({**key, **part})
+        except AwsError as error:
+            if not part or error.code not in _OTHER_BYTES:
+                raise _source_error(error) from None
             try:
-                found = self._client.get_object(**wanted, **part)
-            except ClientError as error:
-                if not part or error.response["Error"]["Code"] not in _OTHER_BYTES:
-                    raise
-                part = {}
-                found = self._client.get_object(**wanted)
-        except (ClientError, BotoCoreError) as error:
-            raise _told(error) from None
-        # What is called S3 elsewhere may know nothing of ranges.
-        is_part = str(found.get("ContentRange", "")).startswith(f"bytes {start}-")
-        with contextlib.closing(found["Body"]):
-            yield S3Object(found, start if is_part else 0)
+                response = self._get(key)
+            except AwsError as second:
+                raise _source_error(second) from None
+        # Stores that are compatible with S3 may not support ranges.
+        is_part = str(response.get("ContentRange", "")).startswith(f"bytes {start}-")
+        with contextlib.closing(response["Body"]):
+            yield S3Object(response, start if is_part else 0)
+
+    def _get(self, request: dict[str, str]) -> Any:
+        with translate_errors("read from S3"):
+            return self._client.get_object(**request)
 
     @cached_property
     def _client(self) -> Any:
@@ -62,14 +63,14 @@ class S3Files:
 class S3Object:
     """An object in S3."""
 
-    def __init__(self, found: Any, start: int) -> None:
-        self._body = found["Body"]
+    def __init__(self, response: Any, start: int) -> None:
+        self._body = response["Body"]
         self.start = start
-        self.total: int | None = start + int(found["ContentLength"])
-        self.validator = str(found.get("ETag", ""))
+        self.total: int | None = start + int(response["ContentLength"])
+        self.validator = str(response.get("ETag", ""))
 
     def chunks(self) -> Iterator[bytes]:
-        from botocore.exceptions import BotoCoreError, HTTPClientError
+        from botocore.exceptions import BotoCoreError, HTTPClientError  # type: ignore[import-untyped]
 
         try:
             yield from self._body.iter_chunks(_CHUNK)
@@ -78,23 +79,18 @@ class S3Object:
             raise SourceError(reason, is_worth_a_retry=True) from None
 
 
-def _told(error: Exception) -> SourceError:
-    """A failure in our words: botocore's may tell whole addresses."""
-    from botocore import exceptions as known  # type: ignore[import-untyped]
-
-    if isinstance(error, known.ClientError):
-        code = str(error.response["Error"]["Code"])
-        if code in _ABSENT:
-            return SourceError("does not have the file")
-        if code == "NoSuchBucket":
-            return SourceError("the bucket does not exist", is_down=True)
-        return SourceError(f"S3 answered with {code}", is_down=code in ("InvalidAccessKeyId", "ExpiredToken"))
-    if isinstance(error, (known.NoCredentialsError, known.PartialCredentialsError)):
+def _source_error(error: AwsError) -> SourceError:
+    """Return a failure without the URL, which the text of botocore can contain."""
+    if error.code == "NoSuchBucket":
+        return SourceError("the bucket does not exist", is_down=True)
+    if error.fault is AwsFault.NOT_FOUND:
+        return SourceError("does not have the file")
+    if error.code:
+        return SourceError(f"S3 answered with {error.code}", is_down=error.fault is AwsFault.UNAUTHENTICATED)
+    if error.fault is AwsFault.UNAUTHENTICATED:
         return SourceError("needs AWS credentials", is_down=True)
-    if isinstance(error, (known.ConnectTimeoutError, known.ReadTimeoutError)):
-        return SourceError("S3 does not respond", is_down=True)
-    if isinstance(error, known.EndpointConnectionError):
-        return SourceError("S3 is unreachable", is_down=True)
-    if isinstance(error, known.SSLError):
+    cause = type(error.__cause__).__name__
+    if cause == "SSLError":
         return SourceError("S3's certificate is not trusted (AWS_CA_BUNDLE)", is_down=True)
-    return SourceError(f"S3: {type(error).__name__}", is_down=True)
+    reason = "S3 is unreachable" if error.fault is AwsFault.UNREACHABLE else f"S3: {cause}"
+    return SourceError(reason, is_down=True)

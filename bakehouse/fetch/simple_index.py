@@ -11,11 +11,11 @@ JSON = "application/vnd.pypi.simple.v1+json"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A file that a page names."""
+    """A file on an index page."""
 
     url: str
     sha256: str
-    """Empty where the page doesn't say."""
+    """Empty if it is not on the page."""
 
     @property
     def file(self) -> str:
@@ -24,55 +24,44 @@ class Link:
 
 def links(text: str, kind: str, address: str) -> tuple[Link, ...]:
     """Return the links of an index page; `address` is its URL. Empty if it is not an index page."""
-    found = _in_json(text) if kind == JSON else _in_html(text)
-    return tuple(Link(whole, sha256) for url, sha256 in found if (whole := _whole(address, url)))
+    files = _in_json(text) if kind == JSON else _in_html(text)
+    return tuple(Link(absolute, sha256) for url, sha256 in files if (absolute := _absolute(address, url)))
 
 
-def _whole(address: str, url: str) -> str:
-    """Empty for what is no address: a page may have anything, and some other file is wanted."""
+def _absolute(address: str, url: str) -> str:
+    """Return an absolute URL; empty for an invalid one, which must not hide the other links."""
     try:
-        whole = urljoin(address, url)
-        urlsplit(whole)
+        absolute = urljoin(address, url)
+        urlsplit(absolute)
     except ValueError:
         return ""
-    return whole
+    return absolute
 
 
 def _in_json(text: str) -> list[tuple[str, str]]:
     try:
         files = json.loads(text)["files"]
-        return [(str(one["url"]), str(one.get("hashes", {}).get("sha256", ""))) for one in files]
+        return [(str(file["url"]), str(file.get("hashes", {}).get("sha256", ""))) for file in files]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
 
 
 def _in_html(text: str) -> list[tuple[str, str]]:
-    anchors = Anchors()
-    anchors.feed(text)
-    found = []
-    for attributes, _ in anchors.found:
-        url, _, fragment = (dict(attributes).get("href") or "").partition("#")
-        found.append((url, fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else ""))
-    return found
+    page = _Page()
+    page.feed(text)
+    return page.links
 
 
-class Anchors(HTMLParser):
-    """Collects a page's links: their attributes and their text."""
+class _Page(HTMLParser):
+    """Collector of the links of a page, each with its sha256."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.found: list[tuple[list[tuple[str, str | None]], str]] = []
-        self._is_open = False
+        self.links: list[tuple[str, str]] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "a":
-            self.found.append((attrs, ""))
-            self._is_open = True
-
-    def handle_endtag(self, tag: str) -> None:
-        self._is_open = self._is_open and tag != "a"
-
-    def handle_data(self, data: str) -> None:
-        if self._is_open:
-            attributes, text = self.found[-1]
-            self.found[-1] = (attributes, text + data.strip())
+            url, _, fragment = (dict(attrs).get("href") or "").partition("#")
+            self.links.append(
+                (url, fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else "")
+            )

@@ -29,24 +29,24 @@ _MOST_PAGE = 64 * 10**6
 _APT_LOGINS = Path("/etc/apt/auth.conf")
 _PYTHON = ("wheel", "sdist")
 _APT_SECONDS = 15.0
-"""apt fetches its lists where it has none, and knows no bounds where nobody answers."""
+"""Time limit of apt, which may download package lists and itself has no limit."""
 
 T = TypeVar("T")
 
 
 def _once(make: Callable[["DownloadConfig"], T]) -> cached_property[T]:
-    """`cached_property` with a lock: since Python 3.12 the standard one may run in several threads."""
+    """Return a `cached_property` with a lock, which the standard one lacks since Python 3.12."""
     lock, name = threading.RLock(), make.__name__
 
-    def made(machine: "DownloadConfig") -> T:
+    def locked(config: "DownloadConfig") -> T:
         with lock:
-            if name not in machine.__dict__:
-                machine.__dict__[name] = make(machine)
-            found: T = machine.__dict__[name]
-            return found
+            if name not in config.__dict__:
+                config.__dict__[name] = make(config)
+            value: T = config.__dict__[name]
+            return value
 
-    made.__name__ = name
-    return cached_property(made)
+    locked.__name__ = name
+    return cached_property(locked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Offer:
     place: str
     """Server of the source: sources on one server fail together."""
     open: Callable[[int, str], AbstractContextManager[SourceResponse]]
-    """Gives the bytes from a position on, where they are still those of a validator. Raises SourceError."""
+    """Opens the file at a position if it still matches a validator, else at 0. Raises SourceError."""
 
 
 @dataclass(frozen=True)
@@ -66,32 +66,33 @@ class DownloadConfig:
     """Sources of files: mirrors, pip's indexes, apt's mirrors."""
 
     mirrors: tuple[str, ...]
-    """Folders, and URL prefixes under which a file lies at `<sha256>/<name>`."""
+    """Directories, and URL prefixes with files at `<sha256>/<name>`."""
     pip: PipConfig
     certificates: Path | None
     environment: Mapping[str, str]
 
     @_once
     def folders(self) -> tuple[Path, ...]:
-        """Folders whose files are found by their sha256."""
-        found = (folder_of(one) for one in (*self.mirrors, *self.pip.find_links))
-        return tuple(dict.fromkeys(one for one in found if one))
+        """Directories whose files are found by sha256."""
+        return tuple(dict.fromkeys(filter(None, map(folder_of, (*self.mirrors, *self.pip.find_links)))))
 
     @_once
     def indexes(self) -> tuple[str, ...]:
-        """pip's indexes, as pip asks them."""
+        """pip's indexes, in pip's order."""
         if self.pip.no_index:
             return ()
         return tuple(filter(None, (self.pip.index_url or default_index(), *self.pip.extra_index_urls)))
 
     def offers(self, file: RequiredFile) -> Iterator[Offer]:
-        """All sources outside this machine, in the order in which they are asked."""
+        """Yield all sources outside this machine, in the order of use."""
         name = f"{file.sha256}/{quote(file.file)}"
         for prefix in self.mirrors:
             if _is_web(prefix):
                 yield _at(self._web, _below(prefix, name), f"mirror `{redacted(prefix)}`")
             elif prefix.startswith("s3://"):
-                yield self._in_s3(prefix, f"{file.sha256}/{file.file}")
+                files = self._s3.setdefault(prefix, S3Files(prefix))
+                path = f"{file.sha256}/{file.file}"
+                yield Offer(f"mirror `{prefix.rstrip('/')}`", prefix, partial(files.open, path))
         if file.kind == "url":
             yield _at(self._web, file.address, f"`{redacted(file.address)}`")
         elif file.kind == "deb" and _is_web(file.address):
@@ -100,16 +101,6 @@ class DownloadConfig:
             yield from self._in_indexes(file)
         else:
             yield from self._in_archives(file)
-
-    def _in_s3(self, prefix: str, name: str) -> Offer:
-        files = self._s3.setdefault(prefix, S3Files(prefix))
-
-        @contextmanager
-        def opened(start: int, validator: str) -> Iterator[SourceResponse]:
-            with files.open(name, start, validator) as found:
-                yield found
-
-        return Offer(f"mirror `{prefix.rstrip('/')}`", prefix, opened)
 
     def _in_indexes(self, file: RequiredFile) -> Iterator[Offer]:
         for index in self.indexes:
@@ -143,37 +134,34 @@ class DownloadConfig:
     @contextmanager
     def _linked(self, page: str, file: RequiredFile, start: int, validator: str) -> Iterator[SourceResponse]:
         """Open the file that an index page links to."""
-        with self._pip_web.open(page, accept=simple_index.ACCEPT) as answer:
-            found = simple_index.links(answer.text(_MOST_PAGE), answer.kind, answer.address)
-        named = [link for link in found if link.file == file.file]
-        if not named:
+        with self._pip_web.open(page, accept=simple_index.ACCEPT) as response:
+            links = simple_index.links(response.text(_MOST_PAGE), response.kind, response.address)
+        links = tuple(link for link in links if link.file == file.file)
+        if not links:
             reason = "does not have the file"
             raise SourceError(reason)
-        same = [link for link in named if link.sha256 in ("", file.sha256)]
-        if not same:
+        matches = [link for link in links if link.sha256 in ("", file.sha256)]
+        if not matches:
             reason = "has a different file of that name"
             raise SourceError(reason)
-        with self._pip_web.open(same[0].url, start=start, validator=validator) as reply:
-            yield reply
+        with self._pip_web.open(matches[0].url, start=start, validator=validator) as response:
+            yield response
 
     def _in_archives(self, file: RequiredFile) -> Iterator[Offer]:
         if self._archives is None:
-            yield Offer("apt's mirrors", "apt", _untold)
+            yield Offer("apt's mirrors", "apt", _no_apt_lists)
         for root in self._archives or ():
             url = f"{root}/{quote(_pool_path(file))}"
             yield _at(self._apt_web, url, f"apt's mirror `{redacted(root)}`")
 
     @_once
     def _archives(self) -> tuple[str, ...] | None:
-        """The roots of what this machine's apt asks; other kinds of addresses than HTTP are apt's alone.
-
-        None where apt doesn't tell in time.
-        """
+        """Root URLs of apt's mirrors, if they use HTTP; None if apt does not answer in time."""
         try:
-            found = bounded(apt_config.sources, time.monotonic() + _APT_SECONDS)
+            sources = bounded(apt_config.sources, time.monotonic() + _APT_SECONDS)
         except OverdueError:
             return None
-        roots = (source.url.rstrip("/") for source in found)
+        roots = (source.url.rstrip("/") for source in sources)
         return tuple(dict.fromkeys(root for root in roots if urlsplit(root).scheme in ("http", "https")))
 
     @_once
@@ -182,46 +170,46 @@ class DownloadConfig:
 
     @_once
     def _web(self) -> HttpClient:
-        proxies = Proxies.of_environment(self.environment)
-        return HttpClient(ConnectionSettings(proxies, self.certificates), self.environment)
+        return HttpClient(self._connection, self.environment)
 
     @_once
     def _pip_web(self) -> HttpClient:
         pip = self.pip
-        proxies = Proxies.of_environment(self.environment)
-        if pip.proxy:
-            proxies = Proxies({"http": pip.proxy, "https": pip.proxy})
-        settings = ConnectionSettings(
-            proxies,
-            self.certificates,
+        settings = replace(
+            self._connection,
             unchecked=pip.trusted_hosts,
             addresses=(*self.indexes, *pip.find_links),
             keyring=pip.keyring,
         )
+        if pip.proxy:
+            settings = replace(settings, proxies=Proxies({"http": pip.proxy, "https": pip.proxy}))
         return HttpClient(settings, self.environment)
 
     @_once
     def _apt_web(self) -> HttpClient:
-        own = ConnectionSettings(Proxies.of_environment(self.environment), self.certificates)
-        return HttpClient(apt_settings(apt_config.settings(), own), self.environment)
+        return HttpClient(apt_settings(apt_config.settings(), self._connection), self.environment)
+
+    @property
+    def _connection(self) -> ConnectionSettings:
+        return ConnectionSettings(Proxies.of_environment(self.environment), self.certificates)
 
 
 @contextmanager
-def _untold(start: int, validator: str) -> Iterator[SourceResponse]:
+def _no_apt_lists(start: int, validator: str) -> Iterator[SourceResponse]:
     failure = f"apt has no package lists and did not download them within {_APT_SECONDS:.0f} s"
     reason = f"{failure}; run `apt-get update`"
     raise SourceError(reason, is_down=True)
     yield
 
 
-def apt_settings(given: Mapping[str, str], own: ConnectionSettings) -> ConnectionSettings:
+def apt_settings(values: Mapping[str, str], own: ConnectionSettings) -> ConnectionSettings:
     """Return the connection settings that apt's configuration sets."""
     by_scheme, by_host = dict(own.proxies.by_scheme), dict[str, str]()
     certificates, unchecked = own.certificates, own.unchecked
-    for key, value in given.items():
+    for key, value in values.items():
         match key.lower().split("::") if value else ():
             case ["acquire", "http", "proxy"]:
-                # apt goes through it for https too, unless that has one of its own.
+                # apt uses it for https too, unless https has its own proxy.
                 by_scheme = {"https": value, **by_scheme, "http": value}
             case ["acquire", "https", "proxy"]:
                 by_scheme["https"] = value
@@ -237,7 +225,7 @@ def apt_settings(given: Mapping[str, str], own: ConnectionSettings) -> Connectio
 
 
 def folder_of(address: str) -> Path | None:
-    """A folder given as a path or a file:// URL; None for other URLs, and for folders that aren't there."""
+    """Return the directory of a path or a file:// URL; None for other URLs and missing directories."""
     try:
         url = urlsplit(address)
     except ValueError:
@@ -249,18 +237,18 @@ def folder_of(address: str) -> Path | None:
 
 
 def default_index() -> str:
-    """The index that pip asks where nobody has set another; uv knows it."""
+    """Return pip's default index, from uv."""
     uv = Path(sys.executable).with_name("uv")
     command = [str(uv), "pip", "compile", "--quiet", "--no-config", "--emit-index-url", "--no-header", "-"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
     try:
-        ended = subprocess.run(
+        process = subprocess.run(
             command, input="", env=environment, capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
         return ""
-    found = re.search(r"^--index-url (\S+)$", ended.stdout, re.MULTILINE)
-    return found[1] if found else ""
+    match = re.search(r"^--index-url (\S+)$", process.stdout, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def is_mirror(address: str) -> bool:
@@ -273,13 +261,13 @@ def _is_web(address: str) -> bool:
 
 
 def _below(prefix: str, name: str) -> str:
-    """A place below an address, before its `?`: some stores take a signature there."""
+    """Append to the path of a URL, before its query, which is a signature of some servers."""
     path, mark, query = prefix.partition("?")
     return f"{path.rstrip('/')}/{name}{mark}{query}"
 
 
 def _pool_path(file: RequiredFile) -> str:
-    """Below every mirror of Debian the same."""
+    """Return the path of a Debian file, which is the same on all mirrors."""
     if file.kind == "deb":
         return file.address
     package = file.address.partition("=")[0]
@@ -288,9 +276,6 @@ def _pool_path(file: RequiredFile) -> str:
 
 
 def _at(web: HttpClient, address: str, name: str) -> Offer:
-    @contextmanager
-    def opened(start: int, validator: str) -> Iterator[SourceResponse]:
-        with web.open(address, start=start, validator=validator) as reply:
-            yield reply
-
-    return Offer(name, origin_of(address), opened)
+    return Offer(
+        name, origin_of(address), lambda start, validator: web.open(address, start=start, validator=validator)
+    )

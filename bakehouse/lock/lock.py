@@ -25,7 +25,7 @@ from bakehouse.errors import (
     UsageError,
 )
 from bakehouse.fetch import pip_config
-from bakehouse.fetch.certificates import bundle_of
+from bakehouse.fetch.connection import bundle_of
 from bakehouse.lock import apt_base_image, apt_suite, checksums, drift
 from bakehouse.lock import python as pylock
 from bakehouse.lock.drift import Drift, DriftKind

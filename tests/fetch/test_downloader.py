@@ -50,7 +50,7 @@ def servers() -> Iterator[list[FileServer]]:
 
 
 def reasons(error: pytest.ExceptionInfo[MissingError]) -> list[str]:
-    return [message for _, message in error.value.missing.said]
+    return [message for _, message in error.value.failures]
 
 
 def test_a_file_is_placed_as_a_mirror_has_it(machine: Fetching, servers: list[FileServer]) -> None:
@@ -167,7 +167,7 @@ def test_each_source_is_reported_with_its_answer(machine: Fetching, servers: lis
         pytest.raises(MissingError) as caught,
     ):
         fetcher.get(file)
-    assert caught.value.missing.said == (
+    assert caught.value.failures == (
         (f"mirror `{servers[0].url}`", "refused access (403)"),
         ("mirror `http://127.0.0.1:9`", "is unreachable: connection refused"),
         (f"mirror `{servers[1].url}`", "does not have the file"),
@@ -236,7 +236,7 @@ def test_a_very_slow_source_is_reported_if_it_is_the_only_one(
     with machine.run(servers[0].url) as fetcher, pytest.raises(MissingError) as caught:
         fetcher.get(file)
     [reason] = reasons(caught)
-    assert re.fullmatch(r"gave \d+ bytes in [\d.]+ s: too slow", reason)
+    assert re.fullmatch(r"sent \d+ bytes in [\d.]+ s: too slow", reason)
 
 
 def test_many_unavailable_files_take_as_long_as_one(
@@ -263,7 +263,7 @@ def test_many_unavailable_files_take_as_long_as_one(
             transfer.done.wait()
     assert 0 < len(starts) < 5
     assert {
-        transfer.failure.missing.said for transfer in transfers if isinstance(transfer.failure, MissingError)
+        transfer.failure.failures for transfer in transfers if isinstance(transfer.failure, MissingError)
     } == {(("mirror", "silent"),)}
 
 
@@ -287,7 +287,7 @@ def test_sources_that_answer_are_all_asked_however_long_that_takes(
         for transfer in transfers:
             transfer.done.wait()
     assert {
-        transfer.failure.missing.said for transfer in transfers if isinstance(transfer.failure, MissingError)
+        transfer.failure.failures for transfer in transfers if isinstance(transfer.failure, MissingError)
     } == {(("mirror", "does not have the file"),)}
 
 
