@@ -19,7 +19,7 @@ from bakehouse.publish.releases import ReleasedComponent, ReleasedName, Released
 ROOT = Path(__file__).resolve().parent.parent
 TIMES = 21
 IMAGES, RELEASES = 50, 20
-"""How many ledgers there are, and how many releases in each."""
+"""Number of ledgers, and of releases in each."""
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 ASK = """
 import time

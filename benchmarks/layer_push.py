@@ -47,7 +47,7 @@ FORMS = {
     ZSTD: f"oci-mediatypes=true,compression=zstd,compression-level={COMPRESSION_LEVEL}",
     "zstd 1": "oci-mediatypes=true,compression=zstd,compression-level=1",
 }
-"""What BuildKit is told; it knows four levels of zstd, and 3 is the second of them."""
+"""Compression options of BuildKit; of its four levels of zstd, 3 is the second."""
 BUILD = ("docker", "buildx", "build", "--quiet", "--provenance=false")
 
 

@@ -24,7 +24,7 @@ from benchmarks.harness import ROOT, Measure, Result, Spent
 
 COUNTS = (10, 100, 1000)
 LINEAR = 1.2
-"""What an image among the most may take of what it takes among the second most."""
+"""Most time per image at the largest count, relative to the second largest."""
 PLAIN = ("mpi-cpu", "mpi5-cpu", "pytorch-cpu", "pytorch-cu130", "pytorch-deepspeed-cpu", "tensorflow-cpu")
 """Recipes that are one image each: the text of such a file is that of another when a line is added."""
 

@@ -33,7 +33,7 @@ from benchmarks.harness import ROOT, Measure, Result, Spent
 PEER = ROOT / "build" / "hpccm"
 LIKE_THE_PEERS = "pytorch-2.10-cu128-py312-efa"
 TIMES = 9
-"""How often a round does an image alone: the median of so many counts."""
+"""Runs of one image in a round; the median counts."""
 
 
 @dataclass(frozen=True)

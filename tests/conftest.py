@@ -138,14 +138,14 @@ class Tree:
         return rendering.render(self.plan(name), templates())[0].content.decode()
 
     def conflict(self, name: str = "small") -> str:
-        """What is said about an image that can't be resolved."""
+        """Return the error text of an image that cannot be resolved."""
         catalog = self.catalog()
         with pytest.raises(Unsatisfiable) as caught:
             resolve(load_recipes([self.root], catalog)[name], catalog)
         return error_text(conflict_report.conflict_error(caught.value.conflict, catalog))
 
     def mistakes(self) -> str:
-        """What is said about files that can't be read."""
+        """Return the error text of files that cannot be read."""
         with pytest.raises(BakehouseError) as caught:
             self.recipes()
         return error_text(caught.value)

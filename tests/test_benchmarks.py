@@ -213,7 +213,7 @@ def test_what_needs_an_engine_has_a_command_line_that_tells_what_it_does(name: s
 
 
 def report_of(main: Callable[[list[str]], None], directory: Path, *arguments: str) -> dict[str, Any]:
-    """What a benchmark of one round writes."""
+    """Return the JSON report of a benchmark with one round."""
     main(["--rounds=1", f"--json={directory / 'found.json'}", *arguments])
     report: dict[str, Any] = json.loads((directory / "found.json").read_text())
     return report

@@ -1,4 +1,4 @@
-"""What is locked of a base that is pulled: each step on it, and the files that it adds."""
+"""Lock of a vendor base: its steps, and the packages that each adds."""
 
 from pathlib import Path
 

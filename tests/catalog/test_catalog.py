@@ -17,7 +17,7 @@ LINE = "{}=={} --hash=sha256:" + SHA + "  # {} 1234\n"
 
 
 def spec(tree: Tree, text: str) -> VariantSpec:
-    """What the first variant of a component `part` brings and asks."""
+    """Return the specification of the first variant of a component `part`."""
     tree.component("part", text)
     return tree.catalog().components["part"].releases[0].variants[0].spec
 

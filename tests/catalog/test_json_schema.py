@@ -34,7 +34,7 @@ ABOUT_SHAPES = (
     "is not a valid apt package name",
     "`base` must be a component name",
 )
-"""What a schema can see too: it knows of no other file, and of no key that stands twice."""
+"""Problems that a schema can find too: it knows no other file and no duplicate keys."""
 NOT_SEEN = ("`base` needs either", "has no releases", "has no version range", "has no axes")
 EVERY = [*HOME.glob("recipes/images/*.yaml"), *HOME.glob("recipes/components/*/component.yaml")]
 MISTAKEN = sorted(path for path in MISTAKES.rglob("recipes/**/*.yaml") if path.is_file())
@@ -159,7 +159,7 @@ def is_of_shape(message: str) -> bool:
 
 
 def mistakes(data: bytes, name: str, tree: Tree) -> list[str]:
-    """What Bakehouse says of one file, beside a small catalogue."""
+    """Return the messages about one file of a small catalogue."""
     for component in ("debian", "python"):
         tree.component(component, COMPONENTS[component])
     tree.image(IMAGE if name == "component" else data.decode(errors="surrogateescape"))

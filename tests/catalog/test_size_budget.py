@@ -1,4 +1,4 @@
-"""What a recipe lets its parts weigh."""
+"""Size budgets of the components of a recipe."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What images go without: what components say can go, what recipes ask for, what is dropped."""
+"""Trimming: removable files of components, choices of recipes, and the dropped files."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What `./bake doctor` says of engines, GPUs, registries, AWS, disks and mirrors."""
+"""Findings of `bake doctor` about engines, GPUs, registries, AWS, disks and mirrors."""
 
 import dataclasses
 from pathlib import Path

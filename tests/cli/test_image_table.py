@@ -1,4 +1,4 @@
-"""What there is to build, as a table and as objects."""
+"""The images of a catalogue as a table and as JSON."""
 
 from dataclasses import replace
 from datetime import date

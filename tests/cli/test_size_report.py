@@ -1,4 +1,4 @@
-"""What `size-report` asks of the engine that holds an image."""
+"""Queries of `bake sizes` to the engine."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""How long sources are waited for, and which are left for a while."""
+"""Idle time-outs of sources, and the back-off after failures."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""What tests with a real engine share: a user's own project, and the fleet, built once."""
+"""Shared fixtures of tests with a real engine: a user project, and the fleet, built once."""
 
 import sys
 from collections.abc import Iterator

@@ -75,5 +75,5 @@ def run_all(workspace: Workspace, cases: Mapping[str, Case]) -> dict[str, JobRep
 
 
 def log_text(report: JobReport, host: str = "algo-1") -> str:
-    """What a host printed."""
+    """Return the log of a host."""
     return (report.folder / "logs" / f"{host}.log").read_text()

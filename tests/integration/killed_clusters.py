@@ -59,7 +59,7 @@ class Round:
     signals: int
     """Python's own start can lose a signal: one more is sent then, as a person would."""
     sweeps: int
-    """How many later runs it took until nothing was left."""
+    """Number of later runs until nothing was left."""
     left: tuple[str, ...]
     """Containers, networks, volumes and processes that nobody removed."""
 
@@ -89,7 +89,7 @@ def round_text(round_: Round) -> str:
 
 
 def life(image: str, project: Path) -> float:
-    """How many seconds a cluster lives that nobody kills."""
+    """Return the seconds that a cluster runs if it is not killed."""
     began = time.monotonic()
     with _running(image, project, "life") as run:
         _, output = run.communicate(timeout=_ENDS_WITHIN)
@@ -121,7 +121,7 @@ def _round(image: str, project: Path, killed_by: signal.Signals, after: float) -
 
 
 def swept(look: Callable[[], list[str]], most: int = SWEEPS) -> tuple[int, list[str]]:
-    """How many sweeps it took until nothing was left of a run, and what is left after the most."""
+    """Return the number of sweeps until nothing was left of a run, and what is left after the last."""
     sweeps, left = 0, look()
     while left and sweeps < most:
         time.sleep(1 + sweeps)
@@ -152,12 +152,12 @@ def _running(image: str, project: Path, token: str) -> Iterator[subprocess.Popen
 
 
 def _left(pid: int, token: str) -> list[str]:
-    """What is left of a run: in the engine by its owner, of processes its session and its hosts'."""
+    """Return what is left of a run: objects of the engine, and processes of its session and hosts."""
     return [*in_engine(pid), *_processes(pid, f"ROUND={token}".encode())]
 
 
 def in_engine(pid: int) -> Iterator[str]:
-    """What a run has in the engine."""
+    """Yield the objects of a run in the engine."""
     label = {"label": OWNER_LABEL}
     with contextlib.closing(docker.from_env()) as client:
         kinds: dict[str, Sequence[dict[str, Any]]] = {

@@ -74,7 +74,7 @@ class Row:
 
 
 def row(name: str, case: Case, report: JobReport | None = None, why_not: str = "") -> Row:
-    """How a case went; without a report, why it was not run."""
+    """Return the row of a case; without a report, with the reason why it was not run."""
     columns = line_of(name, case)
     if report is None:
         return Row(*columns, f"not tested: {why_not}")
@@ -135,7 +135,7 @@ def table(rows: list[Row]) -> str:
 
 
 def noted() -> list[Row]:
-    """What the last run of each module wrote down."""
+    """Return the recorded rows of the last run of each module."""
     return [Row(**fields) for name in MODULES for fields in json.loads(_notes(name).read_text())]
 
 

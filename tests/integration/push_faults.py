@@ -1,4 +1,4 @@
-"""What registries do to those who push: each fault can be shown to any pusher."""
+"""Faults of registries during a push; each can be used with any pusher."""
 
 import base64
 import contextlib
@@ -27,7 +27,7 @@ from tests.support.proxy import LOST, Forward, Proxy, Reply, Request, error_body
 
 UPLOADS = "/blobs/uploads/"
 ENDING = "PUT|PATCH"
-"""How the bytes of a layer are sent."""
+"""HTTP methods that send the bytes of a layer."""
 JSON = {"Content-Type": "application/json"}
 USER, OLD, NEW = "ci", "an-old-token", "a-new-token"
 _LINES = itertools.count(1)
@@ -70,7 +70,7 @@ class LocalRegistry:
 
 @contextlib.contextmanager
 def local_registry(directory: Path, data: Path | None = None) -> Iterator[LocalRegistry]:
-    """One that runs."""
+    """A running local registry."""
     with kept_port() as port:
         registry = LocalRegistry(directory, port, data)
         registry.start()
@@ -154,11 +154,11 @@ class PushFault:
     name: str
     arrange: Arrange
     cause: str = ""
-    """What words name it rightly; empty where it passes, and a push has to end well."""
+    """Pattern of a correct message; empty if the push has to succeed."""
     disk: bool = False
     """The registry's disk is small."""
     there: str = ""
-    """What the tag names before: `same` or `other`."""
+    """Content of the tag before the push: `same` or `other`."""
 
 
 def _corrupt(request: Request, forward: Forward) -> Reply:
@@ -493,7 +493,7 @@ def _small_disk(directory: Path) -> Iterator[Path]:
 
 
 def docker_configuration(directory: Path, token: Path) -> dict[str, str]:
-    """What a process needs to log in as docker does, with the token that the file has at that moment."""
+    """Return the environment that logs in as docker does, with the current token of the file."""
     programs = directory / "bin"
     programs.mkdir()
     helper = programs / "docker-credential-faults"

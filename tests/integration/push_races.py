@@ -39,7 +39,7 @@ _AFTER = 0.5
 
 @dataclass(frozen=True)
 class Race:
-    """How one round ended."""
+    """Result of one round."""
 
     codes: tuple[int, ...]
     """The exit code of each pusher."""
@@ -48,17 +48,17 @@ class Race:
 
     @property
     def lied_to(self) -> int:
-        """How many were told that theirs is published, and it is not what the tag names."""
+        """Number of pushers with a wrong success: the tag names other content."""
         return sum(code == 0 and number != self.winner for number, code in enumerate(self.codes))
 
     @property
     def failed(self) -> int:
-        """How many were told something else than success or a conflict."""
+        """Number of pushers with neither success nor a conflict."""
         return sum(code not in (0, TagTakenError.exit_code) for code in self.codes)
 
     @property
     def is_decided(self) -> bool:
-        """Whether one digest won, its pusher knows, and all others know that they lost."""
+        """Return whether one digest won, its pusher succeeded, and all others got a conflict."""
         return self.winner is not None and self.codes[self.winner] == 0 and not self.lied_to + self.failed
 
 
@@ -109,7 +109,7 @@ def contested(directory: Path, settle: str) -> Iterator[Course]:
 
 @dataclass
 class _Gathering:
-    """Who has come to the gate in one round."""
+    """Pushers that reached the gate in one round."""
 
     expected: int = 0
     manifests: set[bytes] = field(default_factory=set)
@@ -240,7 +240,7 @@ def _end(racer: "subprocess.Popen[str]") -> None:
 
 
 def summary(races: Sequence[Race]) -> str:
-    """What came of rounds, in a line."""
+    """Return the results of rounds in one line."""
     codes = Counter(code for race in races for code in race.codes)
     ends = {0: "published", TagTakenError.exit_code: "told of the conflict"}
     pushers = ", ".join(

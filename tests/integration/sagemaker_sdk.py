@@ -69,7 +69,7 @@ class Aws:
         }
 
     def run(self, sdk: Path, arguments: list[str], directory: Path) -> str:
-        """What Python prints, run in a directory with the SDK and as a notebook in SageMaker."""
+        """Return the output of Python, run in a directory with the SDK as a notebook of SageMaker."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         environment |= self.environment_of_a_notebook() | {"HOME": str(directory)}
         command = [str(sdk / "bin" / "python"), *arguments]
@@ -78,7 +78,7 @@ class Aws:
         return result.stdout
 
     def jobs(self) -> dict[str, dict[str, Any]]:
-        """What SageMaker was asked for, by the names that jobs have before their time."""
+        """Return the jobs that SageMaker got, by their names without the time."""
         client = self.client("sagemaker")
         pages = client.get_paginator("list_training_jobs").paginate()
         names = [job["TrainingJobName"] for page in pages for job in page["TrainingJobSummaries"]]

@@ -1,4 +1,4 @@
-"""What is attached to published images, in real registries: with the referrers API, without, and on ECR."""
+"""Artifacts of published images in real registries: with the referrers API, without it, and on ECR."""
 
 import contextlib
 import json
@@ -50,7 +50,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 
 
 class Attest:
-    """How the tests here publish and attach; there is no Python in their images, which a fake answers for."""
+    """Publishes and attaches; a fake lists Python packages, which the images lack."""
 
     def __init__(self, directory: Path, registry: Registry) -> None:
         self.lines: list[str] = []
@@ -84,7 +84,7 @@ def attesting(tmp_path: Path, registry_proxy: Proxy) -> Attest:
 
 
 def documents(remote: ArtifactRepository, attached: tuple[ReleasedArtifact, ...]) -> list[dict[str, object]]:
-    """What was attached, fetched from the registry."""
+    """Return the attached documents from the registry."""
     documents = []
     for artifact in attached:
         manifest = remote.manifest(artifact.digest)

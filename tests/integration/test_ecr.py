@@ -49,7 +49,7 @@ def later(other: BuiltImage) -> BuiltImage:
 
 
 class Push:
-    """How the tests here publish."""
+    """Publishes the way that these tests do."""
 
     def __init__(self, directory: Path, host: str) -> None:
         self.lines: list[str] = []

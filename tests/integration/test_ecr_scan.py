@@ -1,4 +1,4 @@
-"""What a scan of Amazon ECR keeps from being released, against moto."""
+"""Releases that scans of Amazon ECR prevent, against moto."""
 
 import json
 import re

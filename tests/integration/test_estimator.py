@@ -116,7 +116,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
 
 @pytest.fixture(scope="module")
 def jobs(sdk: Path, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What SageMaker was asked for by each snippet, run as it stands beside a training script."""
+    """Jobs that each snippet requested from SageMaker, run unchanged beside a training script."""
     directory = tmp_path_factory.mktemp("pasted")
     (directory / "train.py").write_text("print('training')\n")
     for name, code in SNIPPETS.items():

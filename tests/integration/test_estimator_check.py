@@ -1,4 +1,4 @@
-"""What is refused before a job is sent, compared with the real SDKs over hundreds of settings."""
+"""Settings that are refused before a job is sent, compared with the real SDKs."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What steps of a real build get from their feed: packages and archives, and no way to any index."""
+"""Inputs of the steps of a real build from the file server: packages and archives, without any index."""
 
 import ensurepip
 import shutil

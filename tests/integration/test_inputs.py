@@ -65,7 +65,7 @@ def write(project: Project, image: str, name: str, content: str, mode: int) -> P
 
 
 def runs(project: Project) -> int:
-    """How often the shared step ran in the last build."""
+    """Return how often the shared step ran in the last build."""
     return sum(event.text.count("ran ") for event in project.events if isinstance(event, Log))
 
 

@@ -1,4 +1,4 @@
-"""What jobs are told for their launcher, compared with what the real SDKs ask AWS for; moto stands in."""
+"""Launcher settings of jobs, compared with the requests of the real SDKs to moto."""
 
 import json
 import subprocess
@@ -133,7 +133,7 @@ TRAINERS: dict[str, tuple[Mapping[str, Any], tuple[InstanceGroup, ...]]] = {
     "mpi": ({"MPI": {"process_count_per_node": 2, "mpi_additional_options": ["-x", "FOO=a b"]}}, ONE),
 }
 OWN = {"sagemaker_mpi_num_of_processes_per_host": 5}
-"""What a user may give by hand: where the distribution says it too, that wins."""
+"""Hyperparameters that users may set by hand; the distribution overrides them."""
 USERS = {"epochs": 3, "optimizer": "adam", "sizes": [1, 2]}
 
 ASK_V2 = """
@@ -221,7 +221,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
 
 
 class SdkResults:
-    """What the SDK answered, and what SageMaker was asked for."""
+    """Answers of the SDK, and the jobs that it requested from SageMaker."""
 
     def __init__(self, answers: dict[str, str], jobs: dict[str, Any]) -> None:
         self.answers = answers

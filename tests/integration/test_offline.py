@@ -29,7 +29,7 @@ pytestmark = [
 IMAGES = ("mpi-cpu", "mpi5-cpu")
 SUBNET = "10.213.0.1/24"
 ADDRESS = "02:42:0a:d5:00:01"
-"""One that the kernel leaves as it is when containers come and go, see dockerd.loose_address."""
+"""An address that the kernel keeps when containers start and stop: see dockerd.loose_address."""
 BAKE = (sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()")
 
 

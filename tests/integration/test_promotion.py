@@ -250,7 +250,7 @@ def test_an_immutable_alias_is_reported_after_the_release(
 
 
 def get(ecr_stub: EcrStub, path: str, accept: str) -> Any:
-    """What the registry itself says, without any code of ours that reads manifests."""
+    """Return the answer of the registry, read without code of Bakehouse."""
     token = EcrRegistry(host=ecr_stub.host).credentials()
     login = base64.b64encode(f"{token.username}:{token.password}".encode()).decode()
     headers = {"Authorization": f"Basic {login}", "Accept": accept}

@@ -22,7 +22,7 @@ BASE = BootstrappedBase(
 ROOT = Path(__file__).parents[2]
 CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 WAYS = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT")
-"""What this machine needs to reach an index of Python packages, a machine in a container needs too."""
+"""Settings for an index of Python packages; a machine in a container needs them too."""
 ENSURE = """
 import sys
 from bakehouse.engine import daemon_info, provision
@@ -52,7 +52,7 @@ class BareMachine:
         self.container = container
 
     def run(self, script: str) -> str:
-        """What the script printed, its error output included."""
+        """Return the output of the script, with its error output."""
         result = subprocess.run(
             ["docker", "exec", self.container, "bash", "-ec", script],
             stdout=subprocess.PIPE,

@@ -42,7 +42,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 @pytest.fixture
 def team(project: Project, tmp_path: Path) -> Project:
-    """One that shares a registry with others: what another test pushed there is not its own."""
+    """A project that shares a registry with others but not its repository prefix."""
     return replace(project, repository_prefix=tmp_path.name.replace("_", "-").rstrip("-"))
 
 
@@ -142,7 +142,7 @@ def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_p
 
 
 def tags(project: Project) -> list[str]:
-    """What the registry itself lists."""
+    """Return the tags that the registry lists."""
     with EmbeddedRegistry(project.state / "registry", project.registry_port) as registry:
         url = f"http://{registry.host}/v2/bakehouse/mpi-cpu/tags/list"
         with urllib.request.urlopen(url) as response:

@@ -53,7 +53,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 
 
 class Push:
-    """How the tests here publish: through a proxy, with little retry_policy."""
+    """Publishes through a proxy, with short retries."""
 
     def __init__(self, directory: Path, host: str, login: Credentials | None = None) -> None:
         self.lines: list[str] = []

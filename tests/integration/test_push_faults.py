@@ -66,7 +66,7 @@ def layouts(images: dict[str, BuiltImage], tmp_path_factory: pytest.TempPathFact
 
 
 class Pushing:
-    """How the tests here publish: with pauses of a tenth of a second."""
+    """Publishes with pauses of a tenth of a second."""
 
     def __init__(self, directory: Path, scene: Scene) -> None:
         self.scene = scene
@@ -288,7 +288,7 @@ def test_an_untrusted_certificate(pushing: Pushing, image: BuiltImage) -> None:
 
 
 def late(pushing: Pushing, image: BuiltImage, seconds: float = 2.0) -> None:
-    """What is asserted is that it ends: whatever is waited for here lasts a minute."""
+    """The push has to end; each of the awaited operations lasts a minute."""
     began = time.monotonic()
     pushing.publication = replace(pushing.publication, stall=60.0, until=began + seconds)
     diagnostic = pushing.refused(image)

@@ -134,13 +134,13 @@ def reports(workspace: Workspace, fleet: Fleet, stubs: str) -> dict[str, JobRepo
 
 
 def launch_command(report: JobReport) -> list[str]:
-    """What the toolkit of the first host started, word by word."""
+    """Return the words of the command that the toolkit of the first host started."""
     [line] = re.findall(r"^(?:mpirun|torchrun) .*$", log_text(report), re.MULTILINE)
     return shlex.split(line)
 
 
 def exported(command: list[str]) -> set[str]:
-    """What mpirun hands to ranks."""
+    """Return the environment variables that mpirun passes to ranks."""
     named = {command[at + 1] for at, word in enumerate(command) if word == "-x"}
     return {name for name in named if not name.startswith("LD_PRELOAD=")}
 

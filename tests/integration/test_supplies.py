@@ -1,4 +1,4 @@
-"""What steps of a real build get from this machine: files by hash, packages from an index in a directory."""
+"""Inputs of the steps of a real build: files by hash, and packages from an index in a directory."""
 
 import ensurepip
 import hashlib

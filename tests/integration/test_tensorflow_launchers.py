@@ -53,7 +53,7 @@ def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
 
 
 def tf_config(report: JobReport, host: str) -> object:
-    """What the toolkit told the script on a host."""
+    """Return the `TF_CONFIG` that the toolkit set for the script on a host."""
     match = re.search(r"TF_CONFIG (\{.*\})", log_text(report, host))
     assert match, log_text(report, host)
     return json.loads(match[1])

@@ -402,7 +402,7 @@ def carry(tree: Tree, field: str, values: list[str]) -> dict[int, str]:
 
 
 def readable(payload: str) -> bool:
-    """Whether YAML of ours holds a text at all."""
+    """Return whether YAML can hold a text."""
     try:
         parse(json.dumps(payload).encode(), Path("a.yaml"))
     except RecipeError:
@@ -476,7 +476,7 @@ def test_where_anything_may_stand_it_reads_as_it_was_written(is_line: bool, plai
 
 
 def check_values(payload: str, steps: list[Instruction], *, is_line: bool) -> None:
-    """Whether BuildKit and the shell get what was written."""
+    """Check that BuildKit and the shell get the written text."""
     environment = {
         name: value for step in steps if step.word == "ENV" for name, value in pairs(step.rest).items()
     }

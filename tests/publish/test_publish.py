@@ -82,7 +82,7 @@ def proxies(
 
 @pytest.fixture
 def project(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
-    """One that has staged an image in both, and seen it pass."""
+    """A project with a candidate in both registries that passed its smoke test."""
     project = Project(tmp_path, ())
     smoke_report.save(replace(PASSED, digest=DIGEST), project.state)
     open_ledger(project).add(candidate(*proxies))

@@ -1,4 +1,4 @@
-"""What is refused before anything is asked of a registry."""
+"""Images that are refused before any request to a registry."""
 
 from dataclasses import replace
 from datetime import date

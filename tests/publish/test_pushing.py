@@ -34,7 +34,7 @@ NAMED = f"/manifests/{TAG}$"
 
 @dataclass
 class Engine:
-    """One that puts the image into the registry, and then does this."""
+    """An engine that pushes the image, then calls a function."""
 
     shelf: FakeRegistry
     then: Callable[[], object] = lambda: None
@@ -108,7 +108,7 @@ def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
 
 
 class Overdue(NamedRegistry):
-    """One that can't say in time when something was pushed."""
+    """A registry that cannot return the push date in time."""
 
     def pushed(self, repository: str, digest: Digest) -> str:
         raise OverdueError

@@ -1,4 +1,4 @@
-"""What decides whether NVIDIA's compatibility libraries are used, with a faked driver and faked libraries."""
+"""When the compatibility libraries of NVIDIA are used, with a fake driver and fake libraries."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ class Host:
         }
 
     def run(self, driver: str, *command: str) -> tuple[str, str]:
-        """What it prints and what it tells, for a line of the driver's own file."""
+        """Return its output and its warnings for a line of the file of the driver."""
         if driver:
             self.driver.write_text(f"NVRM version: {driver}\nGCC version:  gcc version 12.3.0\n")
         program = FILES / "start-job-hook"

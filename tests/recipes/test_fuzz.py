@@ -1,4 +1,4 @@
-"""What nobody would write is refused in words, at once, and with its place; or it is taken."""
+"""Mutated recipes are accepted or quickly refused with a message and a location."""
 
 from pathlib import Path
 

@@ -301,7 +301,7 @@ def hidden(payload: str) -> bool:
 
 
 def check_values(payload: str, fields: frozenset[str], parsed: list[Instruction]) -> None:
-    """What may hold anything reads as it was written."""
+    """Free text is rendered unchanged."""
     environment = {
         name: value for step in parsed if step.word == "ENV" for name, value in pairs(step.rest).items()
     }

@@ -23,7 +23,7 @@ from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
 
 MISTAKES = Path(__file__).parents[1] / "mistakes"
 SLUGS = sorted(path.name for path in MISTAKES.iterdir() if not (path / "command.txt").exists())
-"""Those with a command are about the real catalogue, in `test_catalogue_mistakes`."""
+"""Mistakes with a command use the real catalogue: see `test_catalogue_mistakes`."""
 CONTROL_FILES = ("expected.txt", "environment.txt", "project.toml", "remove.txt")
 MADE = {
     "hundred-thousand-brackets": b"[" * 100_000,
@@ -72,7 +72,7 @@ def removals(slug: str) -> list[str]:
 
 
 def pipeline(root: Path, variables: dict[str, str], removed: list[str]) -> str:
-    """What `bake render --check` says."""
+    """Return the output of `bake render --check`."""
     try:
         if (root / "pyproject.toml").is_file():
             project.find(root, variables)

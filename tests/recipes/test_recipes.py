@@ -142,7 +142,7 @@ def resolves(recipe: Recipe) -> Resolution | None:
 
 
 def can_be_chosen(candidate: Candidate) -> bool:
-    """Whether it goes with some base and the parts that it brings, or with those of an image."""
+    """Return whether it resolves with some base and the components that it requires, or within an image."""
     if str(candidate) in chosen_somewhere():
         return True
     location = candidate.variant.location
@@ -171,7 +171,7 @@ FITTED: dict[str, str] = {}
 
 @cache
 def chosen_somewhere() -> frozenset[str]:
-    """What is in an image as it stands."""
+    """Return the candidates in an unchanged image."""
     resolutions = (resolved(name) for name in IMAGES)
     return frozenset(
         str(choice.candidate)
@@ -237,7 +237,7 @@ def test_each_release_can_be_chosen_for_some_image(name: str) -> None:
 
 
 def has_its_framework(candidate: Candidate) -> bool:
-    """Whether the catalogue has the framework's release that a wheel is for: AWS has older ones."""
+    """Return whether the catalogue has the framework release of a wheel; AWS has older ones."""
     return all(
         any(
             requirement.allows(release.version) for release in catalog().components[requirement.name].releases

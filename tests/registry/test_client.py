@@ -336,7 +336,7 @@ def test_an_upload_at_the_registry_itself_has_the_login(server: Server) -> None:
 
 
 def test_a_refusal_without_words_may_be_of_an_old_login(server: Server) -> None:
-    """What is answered to HEAD has no content."""
+    """Responses to HEAD have no content."""
     server.answers(Reply(403), Reply(200, {"Content-Length": "7"}))
     assert server.repository().has_blob(BLOB, 7)
     assert [login_of(request) for request in server.proxy.requests] == ["ci:first", "ci:second"]

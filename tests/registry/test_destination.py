@@ -1,4 +1,4 @@
-"""What `--to` names, before anybody is asked."""
+"""Registries that `--registry` names, before any request."""
 
 from collections.abc import Sequence
 from dataclasses import replace

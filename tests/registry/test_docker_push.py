@@ -131,7 +131,7 @@ def test_names_that_can_not_be_taken_back_yet_are_kept_in_mind(tmp_path: Path) -
 
 @contextlib.contextmanager
 def engine(*lines: bytes) -> Iterator[DockerPusher]:
-    """One that says this of a push, and then no more; an empty last line ends the stream."""
+    """An engine that prints these lines for a push; an empty last line ends the stream."""
     ended = threading.Event()
 
     class Engine(http.server.BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What is known of ECR without asking it; the rest is in tests/integration/test_ecr.py."""
+"""ECR without requests to it; the rest is in tests/integration/test_ecr.py."""
 
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]

@@ -1,4 +1,4 @@
-"""What Linux tells of a bridge."""
+"""Fake facts of Linux about a bridge."""
 
 from pathlib import Path
 

@@ -31,7 +31,7 @@ NOWHERE = Location(Path("random.yaml"), 1, 1)
 
 RANGES = ("", "", "", "", "", ">=1", ">=1", ">=2", "<2", "==1.*", "==2.*", "!=1", ">9")
 SHAPES = ((1,), (1, 1), (2,), (2, 1), (1, 1, 1))
-"""How many variants each release has."""
+"""Number of variants of each release."""
 
 
 class ReadLock(Lock):
@@ -147,7 +147,7 @@ def brought(recipe: Recipe, candidate: Candidate) -> list[Requirement]:
 
 
 def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
-    """Whether all demands on what is there are met, and nothing contradicts anything."""
+    """Return whether all requirements are met and no conflict applies."""
     demands = [recipe.base, *recipe.components]
     for candidate in chosen:
         demands += [*brought(recipe, candidate), *candidate.spec.constraints]
@@ -183,7 +183,7 @@ def agree(first: str, second: str) -> bool:
 
 
 def is_asked_for(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
-    """Whether every name asked for is provided, and no part is there that nobody asked for by its name."""
+    """Return whether every requested name is provided, and every candidate was requested by name."""
     by_name = {candidate.name: candidate for candidate in chosen}
     provided = {name for candidate in chosen for name in candidate.provided}
     visited, left = set(), [recipe.base, *recipe.components]
@@ -196,7 +196,7 @@ def is_asked_for(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
 
 
 def is_given_twice(chosen: tuple[Candidate, ...]) -> bool:
-    """Whether a part is there although another one answers for it."""
+    """Return whether a candidate is present although another one provides it."""
     return any(
         candidate.name in other.spec.provides
         for candidate in chosen

@@ -18,7 +18,7 @@ class Instruction:
 
 
 def instructions(text: str) -> list[Instruction]:
-    """What BuildKit would do with a Dockerfile. A heredoc that does not end is a ValueError."""
+    """Return the instructions that BuildKit runs. An unterminated heredoc is a ValueError."""
     instructions = []
     lines = iter(text.split("\n"))
     for line in lines:

@@ -185,7 +185,7 @@ class EcrStub:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to take this for AWS."""
+        """Environment of a process that uses this as AWS."""
         return {
             "AWS_ENDPOINT_URL": f"http://{self.aws.host}",
             "AWS_ACCESS_KEY_ID": "AKIAIOSFODNN7EXAMPLE",
@@ -201,7 +201,7 @@ class EcrStub:
         return _client(self.moto, region)
 
     def images(self, repository: str, region: str = "") -> dict[str, list[str]]:
-        """What ECR's API lists: digests and their tags."""
+        """Return the images that the API of ECR lists: digests and their tags."""
         client = self.client_in(region or self.region)
         details = client.describe_images(repositoryName=repository)["imageDetails"]
         return {image["imageDigest"]: sorted(image.get("imageTags", ())) for image in details}

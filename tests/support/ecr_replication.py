@@ -1,4 +1,4 @@
-"""What ECR does where an account asks for replication: what is pushed to one region comes to another."""
+"""Replication of ECR: pushed images are copied to another region."""
 
 import base64
 import contextlib

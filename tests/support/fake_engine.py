@@ -16,7 +16,7 @@ DIGEST = Digest("sha256:" + "4f" * 32)
 
 @dataclass
 class Run:
-    """How one container behaves: what it prints, leaves behind and ends with; None is never."""
+    """Behavior of one container: its output, files and exit code; None never ends."""
 
     exit_code: int | None = 0
     prints: str = ""
@@ -83,7 +83,7 @@ class FakeEngine:
         self._behave = behave
         self.specs: list[ContainerSpec] = []
         self.archives: dict[str, bytes] = {}
-        """What it saves, by reference."""
+        """Saved archives by reference."""
         self.closed = False
 
     def image(self, reference: str) -> StoredImage | None:

@@ -31,21 +31,21 @@ class FileServer:
     cuts: list[int] = field(default_factory=list)
     """After how many bytes each of the next answers ends."""
     statuses: list[int] = field(default_factory=list)
-    """What the next requests are answered with, whatever they ask for."""
+    """Statuses of the next responses, whatever the request."""
     login: str = ""
     """`user:word`, without which nothing is given."""
     knows_ranges: bool = True
     etag: str = '"one"'
     gate: threading.Event | None = None
-    """What an answer waits for after its first half."""
+    """Event that a response waits for after its first half."""
     pause: float = 0.0
     """Seconds between two bytes; none where it is 0."""
     most: int = 0
-    """How many bytes it gives when it is asked for a range; 0 is all."""
+    """Most bytes of the response to a range request; 0 is all."""
     shift: int = 0
-    """How far from where it was asked to begin it does."""
+    """Offset of the response from the requested start."""
     packs: bool = False
-    """Whether it packs what may come packed."""
+    """Whether it compresses responses if the client allows it."""
     is_proxy: bool = False
     redirects: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[str, Message]] = field(default_factory=list)

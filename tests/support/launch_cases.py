@@ -18,7 +18,7 @@ HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 URI = f"{HOST}/bakehouse/image@sha256:" + "4f" * 32
 SMD_URI = f"{HOST}/bakehouse/image:2.0.1-gpu-py310-cu121"
 SCRIPTS = ("train.py", "run.sh")
-"""What lies beside the job, and in its directory `code`."""
+"""Files beside the job, and in its directory `code`."""
 ARCHIVE = "s3://code/sourcedir.tar.gz"
 
 PYTORCH = LaunchImage(
@@ -164,7 +164,7 @@ RARE = (
     Case("TensorFlow", "tensorflow", _ONE, {"mpi": _ON, "torch_distributed": True}),
     Case("PyTorch", "", _ONE, {"mpi": _ON}, framework_version="1.6.0", py_version="py2"),
 )
-"""What the dice would hardly ever give, and the SDK takes."""
+"""Settings that the SDK accepts and that are unlikely to be drawn."""
 RARE_TRAINERS = (Case("ModelTrainer", "pytorch", (("", "local", 1),), source_dir="code"),)
 
 

@@ -6,7 +6,7 @@ from hashlib import sha256
 from bakehouse.catalog.apt_lock import Deb
 
 LOCKED = (Deb("base-files", "12.4", "5e" * 32, 70936, "pool/main/b/base-files/base-files_12.4_amd64.deb"),)
-"""What makes a base of a test one that may be released."""
+"""Facts that make the base of a test releasable."""
 PACKAGES: Mapping[str, Mapping[str, str]] = {
     "base-files": {"Essential": "yes", "Depends": "libc6 (>= 2.34)"},
     "libc6": {"Depends": "libgcc-s1"},

@@ -104,7 +104,7 @@ Mutation = Callable[[list[str], Random], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one mutated text."""
+    """Result of one mutated text."""
 
     text: str
     diagnostics: tuple[Diagnostic, ...]
@@ -151,7 +151,7 @@ class Mutations:
         return texts
 
     def _parts(self, text: str) -> tuple[str, ...]:
-        """What the first image of a recipe is made of."""
+        """Return the names of the components of the first image of a recipe."""
         recipe = self._load(text, self._catalog)[0]
         resolution = resolve(recipe, self._catalog)
         return tuple(choice.name for choice in (resolution.base, *resolution.choices))
@@ -167,7 +167,7 @@ class Mutations:
         return self.outcome(text, name)
 
     def outcome(self, text: str, name: str = "") -> Outcome:
-        """What becomes of a recipe's text, or of a component's."""
+        """Return the result of the text of a recipe or a component."""
         began = time.process_time()
         try:
             self.take(text, name)

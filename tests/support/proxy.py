@@ -31,7 +31,7 @@ class Request:
 
 @dataclass
 class Reply:
-    """What goes back; a status of 0 closes the connection without a word."""
+    """A response; status 0 closes the connection without one."""
 
     status: int
     headers: dict[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ Forward = Callable[[Request], Reply]
 
 @dataclass
 class Fault:
-    """What goes wrong, with which requests, how often."""
+    """A fault, the requests that it affects, and how often."""
 
     method: str
     path: str

@@ -20,7 +20,7 @@ import pytest
 os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
 
 LABEL, OWNER = "bakehouse-testing", str(os.getpid())
-"""What containers and images here are known by, and whose they are."""
+"""Name and owner of containers and images of these tests."""
 PASSWORD = "only-the-front-knows"
 _HTPASSWD = "AWS:$2b$04$Zk7yOhcu1xuxI2w2RXcC.e8gosUaWSGdAUcSgdtzX/oi/LHfLZ20q\n"
 """bcrypt of the password above."""

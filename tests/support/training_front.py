@@ -21,7 +21,7 @@ _KEYS = {"aws_access_key_id": "AKIAIOSFODNN7EXAMPLE", "aws_secret_access_key": "
 
 @dataclass
 class Played:
-    """What the front says of a job."""
+    """The state of a job that the front reports."""
 
     status: str = "InProgress"
     changes: list[dict[str, Any]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class TrainingFront(Proxy):
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to take this for AWS."""
+        """Environment of a process that uses this as AWS."""
         return {
             "AWS_ENDPOINT_URL": f"http://{self.host}",
             "AWS_ACCESS_KEY_ID": _KEYS["aws_access_key_id"],
