@@ -103,13 +103,13 @@ def explain_all(resolution: Resolution, catalog: Catalog) -> tuple[Explanation, 
             _newer_releases(choice, resolution, catalog),
             _single_changes(choice, resolution, catalog),
         )
-        for choice in _all(resolution)
+        for choice in resolution.all_choices
     )
 
 
 def explain_name(resolution: Resolution, catalog: Catalog, name: str) -> Explanation:
     """Explain one component, or one name that a component provides; alternatives need the fewest changes."""
-    choice = next(chosen for chosen in _all(resolution) if name in chosen.candidate.provided)
+    choice = next(chosen for chosen in resolution.all_choices if name in chosen.candidate.provided)
     newest = catalog.components[choice.name].releases[0].version
     newer = _newer_releases(choice, resolution, catalog)
     alternatives, obstacle = _fewest_changes(resolution, catalog, name, choice.candidate.provided[name])
@@ -118,7 +118,7 @@ def explain_name(resolution: Resolution, catalog: Catalog, name: str) -> Explana
 
 def explainable_names(resolution: Resolution) -> tuple[str, ...]:
     """Return the names that `explain` accepts: the components, and the names that they provide."""
-    return tuple(sorted({name for choice in _all(resolution) for name in choice.candidate.provided}))
+    return tuple(sorted({name for choice in resolution.all_choices for name in choice.candidate.provided}))
 
 
 def describe_changes(alternative: Alternative) -> str:
@@ -137,10 +137,6 @@ def _change_text(change: PinChange) -> str:
     if pin.kind == "variant":
         return f"variant {pin.value} of {pin.name} → {change.value}"
     return f"{pin.name} {pin.value} → {change.value}"
-
-
-def _all(resolution: Resolution) -> tuple[Choice, ...]:
-    return resolution.all_choices
 
 
 def _newer_releases(choice: Choice, resolution: Resolution, catalog: Catalog) -> NewerReleases:
@@ -202,7 +198,9 @@ def involved_names(choice: Choice, resolution: Resolution, catalog: Catalog) -> 
         for spec in (variant.spec for variant in release.variants):
             requirements = (*spec.requires, *spec.constraints)
             names |= {requirement.name for requirement in requirements} | spec.provides.keys()
-    return names | {chosen.name for chosen in _all(resolution) if names & chosen.candidate.provided.keys()}
+    return names | {
+        chosen.name for chosen in resolution.all_choices if names & chosen.candidate.provided.keys()
+    }
 
 
 def _is_newer_known(catalog: Catalog, name: str, version: str) -> bool:
@@ -272,7 +270,7 @@ def _pinning_demand(refusal: Refusal, resolution: Resolution) -> list[Reason]:
     other = refusal.other
     if not other or other == refusal.candidate or other.name != refusal.name:
         return []
-    choices = (choice for choice in _all(resolution) if choice.name == other.name)
+    choices = (choice for choice in resolution.all_choices if choice.name == other.name)
     demands = (demand for choice in choices for demand in choice.demands)
     return [demand_reason(demand) for demand in demands if demand.requirement.specifier][:1]
 
