@@ -180,7 +180,7 @@ def _referenced(roots: Iterable[Path]) -> Iterator[Path]:
             continue
         lock = fields.text("requirements")
         code = fields.child("code", "`code`")
-        files = [one.text("from") for one in fields.children("files", "a file")]
+        files = [file.text("from") for file in fields.children("files", "a file")]
         for text in (lock, f"{lock}.lock", code.text("directory") if code else "", *files):
             # A variable of a matrix can have any value.
             yield path.parent.joinpath(*takewhile(lambda part: "$" not in part, PurePosixPath(text).parts))

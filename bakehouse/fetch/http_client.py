@@ -9,7 +9,6 @@ import re
 import ssl
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
@@ -75,18 +74,21 @@ class HttpClient:
         part = {"Range": f"bytes={start}-"} if start else {}
         if start and validator:
             part["If-Range"] = validator
-        answer = self._ask(address, {**headers, **part})
-        if start and not answer.goes_on(start):
+        response = self._ask(address, {**headers, **part})
+        if start and not response.goes_on(start):
             # The file is shorter than ours or different, or the server does not support ranges.
-            answer.close()
-            answer = self._ask(address, headers)
+            response.close()
+            response = self._ask(address, headers)
         try:
-            _check(answer.response.status)
-            yield HttpResponse(answer, start)
+            _check(response.status)
+            if response.status == 206 and not response.goes_on(start):
+                reason = f"returned other bytes than the requested ones from {start} on"
+                raise SourceError(reason)
+            yield response
         finally:
-            answer.close()
+            response.close()
 
-    def _ask(self, address: str, headers: Mapping[str, str]) -> "_Answer":
+    def _ask(self, address: str, headers: Mapping[str, str]) -> "HttpResponse":
         """Send a request and follow redirects, each with its own proxy and credentials."""
         import urllib3
 
@@ -101,10 +103,11 @@ class HttpClient:
             proxy = self._settings.proxies.to(url)
             try:
                 pool = self._pool(proxy, is_checked=not self._is_unchecked(url))
-                answer = _Answer(_request(pool, _bare(url), {**headers, **authorization}), proxy, address)
+                response = _request(pool, _bare(url), {**headers, **authorization})
             except urllib3.exceptions.HTTPError as error:
                 raise _source_error(error, proxy) from None
-            target = answer.response.get_redirect_location()
+            answer = HttpResponse(response, proxy, address)
+            target = response.get_redirect_location()
             if not target:
                 return answer
             answer.close()
@@ -144,51 +147,33 @@ class HttpClient:
         return any(name in self._settings.unchecked for name in names)
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """A response and the proxy and URL that it came from."""
+class HttpResponse:
+    """A response, and the proxy and URL that it came from."""
 
-    response: "urllib3.BaseHTTPResponse"
-    proxy: str
-    address: str
-
-    @property
-    def part(self) -> re.Match[str] | None:
-        """The range of a partial response."""
-        return _RANGE.match(self.response.headers.get("Content-Range", ""))
+    def __init__(self, response: "urllib3.BaseHTTPResponse", proxy: str, address: str) -> None:
+        self._response, self._proxy, self.address = response, proxy, address
+        self.status, headers = response.status, response.headers
+        self._range = _RANGE.match(headers.get("Content-Range", "")) if self.status == 206 else None
+        self.start = int(self._range["start"]) if self._range else 0
+        length = headers.get("Content-Length", "")
+        self.total = self.start + int(length) if length.isdigit() else None
+        if self._range:
+            # Some servers send only a part of the rest.
+            self.total = int(self._range["total"]) if self._range["total"] != "*" else None
+        tag = headers.get("ETag", "")
+        self.validator = tag if tag and not tag.startswith("W/") else ""
+        self.kind = headers.get("Content-Type", "").partition(";")[0].strip()
 
     def goes_on(self, start: int) -> bool:
         """Return whether the response fits the requested range."""
-        if self.response.status == 206:
-            return bool(self.part and int(self.part["start"]) == start)
-        return self.response.status != 416
+        if self.status == 206:
+            return self._range is not None and self.start == start
+        return self.status != 416
 
     def close(self) -> None:
         # A connection with unread bytes cannot be reused.
-        self.response.close()
-        self.response.release_conn()
-
-
-class HttpResponse:
-    """A response with its body."""
-
-    def __init__(self, answer: _Answer, requested: int) -> None:
-        response, part = answer.response, answer.part
-        self._response, self._proxy = response, answer.proxy
-        is_part = response.status == 206
-        if is_part and not answer.goes_on(requested):
-            reason = f"returned other bytes than the requested ones from {requested} on"
-            raise SourceError(reason)
-        self.start = requested if is_part else 0
-        length = response.headers.get("Content-Length", "")
-        self.total = self.start + int(length) if length.isdigit() else None
-        if is_part and part:
-            # Some servers send only a part of the rest.
-            self.total = int(part["total"]) if part["total"] != "*" else None
-        tag = response.headers.get("ETag", "")
-        self.validator = tag if tag and not tag.startswith("W/") else ""
-        self.kind = response.headers.get("Content-Type", "").partition(";")[0].strip()
-        self.address = answer.address
+        self._response.close()
+        self._response.release_conn()
 
     def chunks(self) -> Iterator[bytes]:
         import urllib3
@@ -268,19 +253,19 @@ def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
 
 
 def _check(status: int) -> None:
-    if status in (200, 206):
-        return
-    if status in (404, 410):
-        reason = "does not have the file"
-        raise SourceError(reason)
-    if status == 407:
-        reason = "its proxy requires credentials (407)"
-        raise SourceError(reason, is_down=True)
-    if status in (401, 403):
-        reason = f"refused access ({status})"
-        raise SourceError(reason)
-    reason = f"answered with {status}"
-    raise SourceError(reason, is_worth_a_retry=status >= 500 or status in (408, 429))
+    match status:
+        case 200 | 206:
+            return
+        case 404 | 410:
+            error = SourceError("does not have the file")
+        case 407:
+            error = SourceError("its proxy requires credentials (407)", is_down=True)
+        case 401 | 403:
+            error = SourceError(f"refused access ({status})")
+        case _:
+            is_temporary = status >= 500 or status in (408, 429)
+            error = SourceError(f"answered with {status}", is_worth_a_retry=is_temporary)
+    raise error
 
 
 def _source_error(error: Exception, proxy: str) -> SourceError:

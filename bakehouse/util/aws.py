@@ -175,9 +175,8 @@ class Aws:
         # GetCallerIdentity needs no permission, so it works where everything else is denied.
         if action == _IDENTIFY:
             return _UNNAMED
-        aws = self
-        if action.startswith(_ASSUME):
-            aws = Aws(self._given_region, Access(self.access.profile, "", self.access.fips))
+        is_assuming = action.startswith(_ASSUME)
+        aws = Aws(self._given_region, replace(self.access, role="")) if is_assuming else self
         try:
             return aws.principal()
         except PublishError:
@@ -200,20 +199,17 @@ def translate_errors(action: str, principal: Callable[[], str] = lambda: _UNNAME
         response = getattr(error, "response", None)
         raise (_rejected(action, response, principal) if response else _unsent(action, error)) from error
     except ResponseParserError as error:
-        facts = (("because", "the answer did not come from AWS"),)
         hint = "check whether a proxy answers in place of AWS"
-        diagnostic = Diagnostic(f"could not {action}", facts=facts, hint=hint)
-        raise AwsError(AwsFault.UNREACHABLE, diagnostic) from error
+        cause = "the answer did not come from AWS"
+        raise _failure(AwsFault.UNREACHABLE, action, cause, hint) from error
     except ValueError as error:
         # boto3 has no exception of its own for an unusable endpoint.
-        facts = (("because", "boto3 rejects its settings"),)
         hint = "set AWS_ENDPOINT_URL, or `endpoint_url` in ~/.aws/config, as in `https://host`"
-        diagnostic = Diagnostic(f"could not {action}", facts=facts, hint=hint)
-        raise AwsError(AwsFault.REJECTED, diagnostic) from error
+        raise _failure(AwsFault.REJECTED, action, "boto3 rejects its settings", hint) from error
 
 
 def summarize(error: PublishError) -> str:
-    """Return a refusal of AWS on one line."""
+    """Return an AWS error on one line."""
     diagnostic = error.diagnostics[0]
     reasons = (reason.text for reason in diagnostic.reasons)
     return "; ".join((diagnostic.message, *reasons, *(value for _, value in diagnostic.facts)))
@@ -277,7 +273,11 @@ def _unsent(action: str, error: Any) -> AwsError:
     if isinstance(error, explanatory):
         # The values may be secret.
         cause = _VALUE.sub("", " ".join(str(error).split()))
-    return AwsError(AwsFault.REJECTED, Diagnostic(f"could not {action}", facts=(("because", cause),)))
+    return _failure(AwsFault.REJECTED, action, cause)
+
+
+def _failure(fault: AwsFault, action: str, cause: str, hint: str = "") -> AwsError:
+    return AwsError(fault, Diagnostic(f"could not {action}", facts=(("because", cause),), hint=hint))
 
 
 def _no_credentials() -> AwsError:
