@@ -21,6 +21,7 @@ from bakehouse.plan.workspace import open_workspace, plan_images
 from benchmarks import catalogue_load, harness, layer_push, plan_time, resolve_render
 from benchmarks.harness import Measure, Result, Spent
 from tests.support.fake_commands import put
+from tests.support.programs import BAKE
 
 
 def spent(wall: float, cpu: float = 0.0) -> Spent:
@@ -141,9 +142,7 @@ def test_a_processor_that_is_not_named_is_unknown() -> None:
 @pytest.fixture
 def without_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `./bake` be this Python: the wrapper would make an environment where there is none."""
-    monkeypatch.setattr(
-        harness, "BAKE", (sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()")
-    )
+    monkeypatch.setattr(harness, "BAKE", BAKE)
     monkeypatch.setenv("PYTHONPATH", str(harness.ROOT))
 
 

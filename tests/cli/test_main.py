@@ -19,12 +19,13 @@ from bakehouse.cli.tasks.declare import BakeTask
 from bakehouse.plan.workspace import open_workspace
 from bakehouse.publish.releases import ReleasedRegion, append
 from tests.publish.test_image_uris import ECR, US, release
+from tests.support.programs import BAKE
 
 TASKS = [task for tasks in GROUPS.values() for task in tasks]
 
 
 def bake(*arguments: str, cwd: Path = HOME) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments]
+    command = [*BAKE, *arguments]
     environment = os.environ | {"NO_COLOR": "1", "GITHUB_ACTIONS": ""}
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 

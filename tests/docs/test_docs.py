@@ -3,11 +3,11 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import lock_heading
+from tests.support.programs import BAKE
 
 GUIDE = HOME / "docs/how-to/extend-aws-images.md"
 IMAGE = "pytorch-1.10-cu113-py38-smp"
@@ -76,7 +76,7 @@ def test_the_project_of_the_tutorial_resolves_as_shown(tmp_path: Path) -> None:
 
 
 def bake(folder: Path, arguments: str) -> str:
-    command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments.split()]
+    command = [*BAKE, *arguments.split()]
     environment = os.environ | {"NO_COLOR": "1", "PYTHONPATH": str(HOME)}
     return subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=True

@@ -4,13 +4,13 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.docs.prose import HOME
 from tests.docs.test_commands import blocks
+from tests.support.programs import BAKE
 
 GUIDES = HOME / "docs/how-to"
 
@@ -20,7 +20,7 @@ def test_the_comparison_of_instances_is_what_the_command_prints() -> None:
     command, output = re.split(r"(?<!\\)\n", sample.removeprefix("$ bake "), maxsplit=1)
     arguments = shlex.split(command.replace("\\\n", " "))
     completed = subprocess.run(
-        [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments],
+        [*BAKE, *arguments],
         cwd=HOME,
         env=os.environ | {"NO_COLOR": "1"},
         capture_output=True,

@@ -21,16 +21,13 @@ from bakehouse.publish import releases
 from bakehouse.util import tempdir
 from tests.integration.conftest import FLEET, Fleet
 from tests.integration.killed_clusters import in_engine
+from tests.support.programs import docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
 KILLS = int(os.environ.get("BAKEHOUSE_KILLS", "3"))
 LIFE = 20.0
 """Seconds that a release lives for certain: the toolkit alone sleeps for 30 in a job of two hosts."""
-
-
-def docker(*arguments: str) -> str:
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
 
 
 def bake(workspace: Workspace, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.plan import workspace
+from tests.support.programs import BAKE
 
 pytestmark = [
     pytest.mark.engine,
@@ -30,7 +30,6 @@ IMAGES = ("mpi-cpu", "mpi5-cpu")
 SUBNET = "10.213.0.1/24"
 ADDRESS = "02:42:0a:d5:00:01"
 """An address that the kernel keeps when containers start and stop: see dockerd.loose_address."""
-BAKE = (sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()")
 
 
 class Nowhere:

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from uuid import uuid4
@@ -15,6 +14,7 @@ from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.catalog.project import HOME
 from tests.integration.projects import base
 from tests.support.file_server import FileServer, serving
+from tests.support.programs import BAKE, docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -51,10 +51,6 @@ NEEDS = {"house-editor": "house-common (= {version})", "house-maker": "house-too
 NAMES = ("house-common", "house-editor", "house-maker", "house-tools")
 
 Bake = Callable[..., str]
-
-
-def docker(*arguments: str) -> str:
-    return subprocess.run(["docker", *arguments], check=True, capture_output=True, text=True).stdout.strip()
 
 
 class Mirror:
@@ -96,7 +92,7 @@ class Mirror:
 @pytest.fixture(scope="module")
 def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
     """At an address of this machine that steps of a build reach."""
-    gateway = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}")
+    gateway = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}").strip()
     with serving(address=gateway) as server:
         yield Mirror(server, tmp_path_factory.mktemp("mirror"))
 
@@ -112,7 +108,11 @@ def vendor_base(
     reference = f"127.0.0.1:{registry_port}/house-{uuid4().hex[:8]}:1"
     docker("build", "--provenance=false", "--tag", reference, str(directory))
     docker("push", reference)
-    digest = docker("image", "inspect", "--format", "{{index .RepoDigests 0}}", reference).partition("@")[2]
+    digest = (
+        docker("image", "inspect", "--format", "{{index .RepoDigests 0}}", reference)
+        .strip()
+        .partition("@")[2]
+    )
     docker("image", "rm", reference)
     return {"reference": reference, "digest": digest}
 
@@ -140,7 +140,7 @@ def bake(tmp_path: Path) -> Bake:
     """Runs a task in the project, whose files are cached below it; gives what it prints."""
 
     def run(*arguments: str, code: int = 0) -> str:
-        command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments]
+        command = [*BAKE, *arguments]
         cache = str(tmp_path / "cache")
         environment = {**os.environ, "PYTHONPATH": str(HOME), "BAKEHOUSE_CACHE": cache}
         result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
@@ -150,8 +150,8 @@ def bake(tmp_path: Path) -> Bake:
     return run
 
 
-def says(image: str, *command: str) -> str:
-    return docker("run", "--rm", "--network=none", f"bakehouse/{image}:latest", *command)
+def container_output(image: str, *command: str) -> str:
+    return docker("run", "--rm", "--network=none", f"bakehouse/{image}:latest", *command).strip()
 
 
 def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has_moved_on(
@@ -177,10 +177,10 @@ def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has
     bake("build", image, "--offline", "--from", "files")
     docker("image", "rm", pinned)
 
-    assert says(image, "house-editor") == "house-editor 1.0"
-    assert says(image, "dpkg-query", "-W", "-f", "${Version}", "house-common") == "1.0"
-    assert says(image, "cat", "/usr/share/made-with") == "house-maker 1.0"
-    assert says(image, "ls", "-A", "/var/lib/apt/lists") == ""
+    assert container_output(image, "house-editor") == "house-editor 1.0"
+    assert container_output(image, "dpkg-query", "-W", "-f", "${Version}", "house-common") == "1.0"
+    assert container_output(image, "cat", "/usr/share/made-with") == "house-maker 1.0"
+    assert container_output(image, "ls", "-A", "/var/lib/apt/lists") == ""
 
 
 def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirror, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, PublishError, SmokeError
 from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
 from bakehouse.publish.publish import PublishOptions
+from tests.support.programs import docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -25,10 +26,6 @@ SMP, EFA, EXTENDED = (
 )
 REAL = "mpi-cpu"
 """An image of real parts alone: its stages have the very same text as a build's."""
-
-
-def docker(*arguments: str) -> str:
-    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
 
 
 @pytest.fixture(scope="module")

@@ -40,6 +40,7 @@ from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.snippets import snippet
 from tests.publish.test_releases import a_record
+from tests.support.programs import BAKE
 from tests.support.proxy import Reply
 from tests.support.training_front import ACCOUNT, REGION, Played, TrainingFront, training_front
 
@@ -1096,7 +1097,7 @@ def test_unknown_ranks_per_host() -> None:
 
 
 def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", *arguments]
+    return [*BAKE, *arguments]
 
 
 LAUNCH_COMMAND = (
