@@ -48,7 +48,7 @@ from bakehouse.engine.buildkit_events import EXPORT, Event, Step
 from bakehouse.errors import BakehouseError
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.required_files import required_files
-from bakehouse.fetch.sources import folder_of
+from bakehouse.fetch.sources import directory_of
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import open_workspace, plan_images, render_images
 from benchmarks import harness
@@ -279,7 +279,7 @@ def over_http(engine: ColdEngine) -> Iterator[dict[str, str]]:
     with contextlib.ExitStack() as stack:
 
         def reachable(url: str) -> str:
-            directory = folder_of(url)
+            directory = directory_of(url)
             if directory is None:
                 return url
             # An index links to files beside it

@@ -151,7 +151,7 @@ def _command_locked(base: BootstrappedBase, directory: Path) -> list[str]:
         f"--customize-hook=echo '{_NO_MIRRORS}' > {sources}",
         base.suite,
         "-",
-        apt_config.folder_line(repository),
+        apt_config.directory_line(repository),
     ]
 
 

@@ -19,7 +19,7 @@ from bakehouse.fetch.connection import bundle_of, redacted
 from bakehouse.fetch.downloader import Fetcher, MissingError, Transfer
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import KINDS, RequiredFile, RequiredFiles, debs, required_files
-from bakehouse.fetch.sources import DownloadConfig, folder_of, is_mirror
+from bakehouse.fetch.sources import DownloadConfig, directory_of, is_mirror
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import Reporter
@@ -169,7 +169,7 @@ def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, dire
         return
     rows = [*_rows(files, needed), *((name, f"base of {image}") for name, image in bases.items())]
     message = f"{len(rows)} files or bases of the build are missing on this machine"
-    to = shlex.quote(directory) if folder_of(directory) else "DIRECTORY"
+    to = shlex.quote(directory) if directory_of(directory) else "DIRECTORY"
     names = " ".join(sorted(image.name for image in absent))
     hint = f"run `bake fetch {names} --to {to}` with a network, then use `--offline --from {to}`"
     if any(isinstance(image.base, RegistryBase) and {*_bases(image)} & bases.keys() for image in absent):

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from bakehouse.errors import Diagnostic, Location, Reason, RecipeError
 
-FOLDER = "apt"
+DIRECTORY = "apt"
 SUFFIX = ".packages"
 FIELDS = (
     "Package",
@@ -201,7 +201,7 @@ def apt_locks(roots: Iterable[Path]) -> dict[str, AptLock]:
     """Return the locks in recipe directories, by suite; packages of later ones replace earlier ones."""
     paths: dict[str, list[Path]] = {}
     for root in roots:
-        for path in sorted((root / FOLDER).glob(f"*{SUFFIX}")):
+        for path in sorted((root / DIRECTORY).glob(f"*{SUFFIX}")):
             paths.setdefault(path.name.removesuffix(SUFFIX), []).append(path)
     return {suite: AptLock(suite, tuple(files)) for suite, files in paths.items()}
 

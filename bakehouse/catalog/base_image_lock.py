@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bakehouse.catalog.apt_lock import SUFFIX, AptLock, Deb, LockFile, NotLocked, apt_locks
 
-FOLDER = "apt/bases"
+DIRECTORY = "apt/bases"
 BASE, STEP, ADDS = "Base", "Step", "Adds"
 """Fields of the stanzas that do not describe packages."""
 _PINNED = re.compile(r"[a-z0-9][A-Za-z0-9._/:-]*@sha256:[0-9a-f]{64}")
@@ -108,7 +108,7 @@ def read_locks(roots: Iterable[Path]) -> AptLocks:
     directories = tuple(roots)
     bases = {}
     for root in directories:
-        for path in sorted((root / FOLDER).glob(f"*{SUFFIX}")):
+        for path in sorted((root / DIRECTORY).glob(f"*{SUFFIX}")):
             pinned = _heading(path)
             bases[pinned] = BaseLock(path, pinned)
     return AptLocks(apt_locks(directories), bases)

@@ -171,13 +171,13 @@ def _registries_of(
     return None
 
 
-def read_component(fields: Fields, folder: Path) -> Component:
+def read_component(fields: Fields, directory: Path) -> Component:
     """Read a component from the fields of its `component.yaml` and the other files of its directory."""
-    name_problem = "" if _NAME.fullmatch(folder.name) else "lowercase letters, digits and single hyphens"
-    if folder.name in _RESERVED or folder.name.endswith(_RESERVED_END):
+    name_problem = "" if _NAME.fullmatch(directory.name) else "lowercase letters, digits and single hyphens"
+    if directory.name in _RESERVED or directory.name.endswith(_RESERVED_END):
         name_problem = "reserved for a stage of every Dockerfile"
     if name_problem:
-        fields.report(f"`{folder.name}` is not a component name", fields.location, name_problem)
+        fields.report(f"`{directory.name}` is not a component name", fields.location, name_problem)
     summary = fields.text("summary", required=True)
     stage_order = fields.number("stage_order", 50)
     layer_order = fields.number("layer_order", stage_order)
@@ -189,28 +189,28 @@ def read_component(fields: Fields, folder: Path) -> Component:
             fields.report(
                 f"`{launcher}` is not a launcher", fields.place("launchers"), "`mpirun` or `torchrun`"
             )
-    common = read_spec(fields, folder, VariantSpec())
-    releases = [_release(child, folder, common) for child in fields.children("releases", "a release")]
+    common = read_spec(fields, directory, VariantSpec())
+    releases = [_release(child, directory, common) for child in fields.children("releases", "a release")]
     if not releases:
-        fields.report(f"component `{folder.name}` has no releases", fields.place("releases"))
+        fields.report(f"component `{directory.name}` has no releases", fields.place("releases"))
     _check_once(fields, [(release.version, release.location) for release in releases], "release")
     bases = {bool(variant.spec.base) for release in releases for variant in release.variants}
     if len(bases) > 1:
         fields.report(
-            f"only some variants of `{folder.name}` are bases", fields.location, "all variants or none"
+            f"only some variants of `{directory.name}` are bases", fields.location, "all variants or none"
         )
     fields.finish()
-    smoke = folder / "smoke.py"
+    smoke = directory / "smoke.py"
     return Component(
-        name=folder.name,
+        name=directory.name,
         summary=summary,
         stage_order=stage_order,
-        folder=folder,
+        directory=directory,
         launchers=launchers,
         releases=tuple(sorted(releases, key=lambda release: Version(release.version), reverse=True)),
-        template=_template(folder / "install.j2", fields.problems),
+        template=_template(directory / "install.j2", fields.problems),
         smoke=smoke if smoke.is_file() else None,
-        files=_files(folder / "files", fields.problems),
+        files=_files(directory / "files", fields.problems),
         location=fields.location,
         builds_on=builds_on,
         registries=registries,
@@ -227,13 +227,13 @@ def _template(path: Path, problems: Problems) -> str:
         return ""
 
 
-def _files(folder: Path, problems: Problems) -> dict[str, bytes]:
+def _files(directory: Path, problems: Problems) -> dict[str, bytes]:
     """Read the files that the template of a component can copy or mount, by relative path."""
     files = {}
-    for path in sorted(folder.rglob("*")):
+    for path in sorted(directory.rglob("*")):
         if not path.is_file() or "__pycache__" in path.parts:
             continue
-        name = path.relative_to(folder).as_posix()
+        name = path.relative_to(directory).as_posix()
         try:
             files[name] = path.read_bytes()
         except OSError:
@@ -252,23 +252,23 @@ def _check_once(fields: Fields, names: Iterable[tuple[str, Location]], what: str
             fields.report(f"duplicate {what} `{name}` in {fields.what}", location, label)
 
 
-def _release(fields: Fields, folder: Path, common: VariantSpec) -> Release:
+def _release(fields: Fields, directory: Path, common: VariantSpec) -> Release:
     version = _version(fields, "version")
-    fields.what = f"release {version} of `{folder.name}`"
+    fields.what = f"release {version} of `{directory.name}`"
     evidence(fields)
-    shared = read_spec(fields, folder, common)
-    variants = _variants(fields, folder, shared)
+    shared = read_spec(fields, directory, common)
+    variants = _variants(fields, directory, shared)
     fields.finish()
     if not variants:
         variants = [Variant("", shared, fields.place("version"))]
     return Release(version, tuple(variants), fields.place("version"))
 
 
-def _variants(fields: Fields, folder: Path, common: VariantSpec) -> list[Variant]:
+def _variants(fields: Fields, directory: Path, common: VariantSpec) -> list[Variant]:
     all_variants: list[Variant] = []
     for node in fields.nodes("variants"):
         expanded = [
-            _variant(fields.inner(cell, "a variant"), folder, common)
+            _variant(fields.inner(cell, "a variant"), directory, common)
             for cell in variants(node, fields.problems)
         ]
         if len({variant.name for variant in expanded}) < len(expanded):
@@ -279,13 +279,13 @@ def _variants(fields: Fields, folder: Path, common: VariantSpec) -> list[Variant
     return all_variants
 
 
-def _variant(fields: Fields, folder: Path, common: VariantSpec) -> Variant:
+def _variant(fields: Fields, directory: Path, common: VariantSpec) -> Variant:
     name = fields.text("name", required=True)
     if name and not _VARIANT.fullmatch(name):
         fields.report(f"`{name}` is not a variant name", fields.place("name"), "letters, digits and `._+-`")
-    fields.what = f"variant `{name}` of `{folder.name}`"
+    fields.what = f"variant `{name}` of `{directory.name}`"
     evidence(fields)
-    own = read_spec(fields, folder, common)
+    own = read_spec(fields, directory, common)
     fields.finish()
     return Variant(name, own, fields.place("name"))
 

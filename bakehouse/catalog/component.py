@@ -191,7 +191,7 @@ class Component:
     summary: str
     stage_order: int
     """Smaller numbers come first, and own shared Python packages."""
-    folder: Path
+    directory: Path
     launchers: tuple[str, ...]
     releases: tuple[Release, ...]
     """Newest first."""

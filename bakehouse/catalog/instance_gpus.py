@@ -53,7 +53,7 @@ def find_gpus(name: str) -> InstanceGpus:
         raise UsageError(Diagnostic(f"no image runs on `{name}`: {why}", hint=hint))
     architecture = _architectures().get(name)
     if architecture is None:
-        hint = meant(name) or "name an image; `bake list` lists them"
+        hint = instance_type_hint(name) or "name an image; `bake list` lists them"
         raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
     if architecture == "unknown":
         message = f"the catalogue does not record the GPUs of `{name}`"
@@ -67,7 +67,7 @@ def is_arm(name: str) -> bool:
     return _ARM.match(name) is not None
 
 
-def meant(name: str) -> str:
+def instance_type_hint(name: str) -> str:
     """Return a hint at the instance type most like an unknown one; empty if none is similar."""
     near = nearest(name, _architectures())
     return f"did you mean `{near}`?" if near else ""

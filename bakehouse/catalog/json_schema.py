@@ -19,7 +19,7 @@ from bakehouse.util.yaml_reader import Mapping, Node, Scalar
 
 Schema = dict[str, Any]
 
-FOLDER = Path("schema")
+DIRECTORY = Path("schema")
 """Directory of the committed schemas, below the Bakehouse directory."""
 _NOWHERE = Location(Path("schema"), 1, 1)
 _SAMPLE = "1"

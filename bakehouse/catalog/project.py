@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
-from bakehouse.util.files import is_file, is_folder
+from bakehouse.util.files import is_directory, is_file
 from bakehouse.util.toml_table import TomlTable, key_location
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class Project:
     """`s3://bucket/prefix` of the ledger of a team; empty if the only ledger is in `images`."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """Price of an hour of an instance type, set by the user."""
-    state_folder: Path | None = None
+    state_directory: Path | None = None
     """`state`, if it is not in the project."""
 
     @property
@@ -66,7 +66,7 @@ class Project:
 
     @property
     def state(self) -> Path:
-        return self.state_folder or self.root / "build"
+        return self.state_directory or self.root / "build"
 
 
 def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
@@ -78,7 +78,7 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
     return _read(HOME, HOME / "pyproject.toml", {}, environment)
 
 
-def images_folder(start: Path) -> Path:
+def images_directory(start: Path) -> Path:
     """Return `find(start).images` without validating the table, because image URI look-ups must be fast."""
     for directory in (start, *start.parents):
         path = directory / "pyproject.toml"
@@ -127,7 +127,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
     table.check_keys(_KEYS)
     recipe_roots = table.texts("recipes")
     for directory in recipe_roots:
-        if not is_folder(root / directory):
+        if not is_directory(root / directory):
             message = f"`recipes` in [tool.bakehouse] names `{directory}`, which is not a directory"
             table.report("recipes", message)
     ca = environment.get("BAKEHOUSE_CA", table.text("ca"))
@@ -148,7 +148,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         registry_port=_port(table, environment),
         ledger=table.text("ledger", pattern=_LEDGER, hint=ledger_hint),
         prices=_prices(table),
-        state_folder=Path(state).absolute() if state else None,
+        state_directory=Path(state).absolute() if state else None,
         registries=_registries(table),
     )
     problems.raise_as(RecipeError)

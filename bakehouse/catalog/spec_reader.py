@@ -28,7 +28,7 @@ UNKNOWN = "unknown"
 APT_PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*[a-z0-9.+](=[A-Za-z0-9.+:~-]+)?")
 """A Debian package without a final hyphen, which means removal to apt."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FOLDER = re.compile(r"/[A-Za-z0-9._/+@-]*")
+_ABSOLUTE_PATH = re.compile(r"/[A-Za-z0-9._/+@-]*")
 _BELOW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
 _URL = re.compile(r"https?://[A-Za-z0-9._~:/?#\[\]@!$&'()*+,;=%-]+")
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._/:@-]*")
@@ -49,7 +49,7 @@ _REGION = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
 _HOST = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?(/[a-z0-9]+([._-][a-z0-9]+)*)*")
 
 
-def read_spec(fields: Fields, folder: Path, above: VariantSpec) -> VariantSpec:
+def read_spec(fields: Fields, directory: Path, above: VariantSpec) -> VariantSpec:
     """Read the specification of a component, release or variant, merged with the level above."""
     return VariantSpec(
         requires=(*above.requires, *_requirements(fields, "requires")),
@@ -58,12 +58,15 @@ def read_spec(fields: Fields, folder: Path, above: VariantSpec) -> VariantSpec:
         provides={**above.provides, **_provides(fields)},
         artifacts=tuple({each.name: each for each in (*above.artifacts, *_artifacts(fields))}.values()),
         conflicts=(*above.conflicts, *_conflicts(fields)),
-        lock=_lock(fields, folder) or above.lock,
+        lock=_lock(fields, directory) or above.lock,
         apt=(*above.apt, *fields.matching("apt", APT_PACKAGE, "apt package name")),
         build_apt=(*above.build_apt, *fields.matching("build_apt", APT_PACKAGE, "apt package name")),
         environment={**above.environment, **environment(fields)},
-        path=(*above.path, *fields.matching("path", _FOLDER, "plain absolute path")),
-        library_path=(*above.library_path, *fields.matching("library_path", _FOLDER, "plain absolute path")),
+        path=(*above.path, *fields.matching("path", _ABSOLUTE_PATH, "plain absolute path")),
+        library_path=(
+            *above.library_path,
+            *fields.matching("library_path", _ABSOLUTE_PATH, "plain absolute path"),
+        ),
         entrypoint=fields.texts("entrypoint") or above.entrypoint,
         facts={**above.facts, **_facts(fields)},
         trims=read_trims(fields, above.trims),
@@ -171,14 +174,14 @@ def _requirements(fields: Fields, key: str) -> tuple[Requirement, ...]:
     )
 
 
-def _lock(fields: Fields, folder: Path) -> Lock | None:
+def _lock(fields: Fields, directory: Path) -> Lock | None:
     requirements = fields.texts("requirements")
     if not (name := fields.text("lock")):
         if requirements:
             hint = "set `lock` to the file that pins them"
             fields.report("`requirements` without `lock`", fields.place("requirements"), hint=hint)
         return None
-    path = folder / name
+    path = directory / name
     if not _BELOW.fullmatch(name):
         label = "letters, digits and `._+-` between slashes, below the component's directory"
         fields.report(f"`{name}` is not a relative path of a lock", fields.place("lock"), label)

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 
 from bakehouse.errors import Location
-from bakehouse.util.files import is_file, is_folder
+from bakehouse.util.files import is_directory, is_file
 from bakehouse.util.yaml_fields import Fields
 
 CODE_DIRECTORY = "/opt/ml/code"
@@ -38,11 +38,11 @@ Placed = list[tuple[File, Location]]
 """Files with their locations in the recipe."""
 
 
-def read_files(fields: Fields, folder: Path) -> Placed:
+def read_files(fields: Fields, directory: Path) -> Placed:
     """Read the files of `files`, each with its location in the recipe."""
     placed: Placed = []
     for child in fields.children("files", "a file"):
-        source = beside(child, "from", folder)
+        source = beside(child, "from", directory)
         target = child.text("to", required=True)
         child.finish()
         if not target or source is None:
@@ -51,7 +51,7 @@ def read_files(fields: Fields, folder: Path) -> Placed:
         if not _PATH.fullmatch(target.removeprefix("/").removesuffix("/")) or not target.startswith("/"):
             label = "letters, digits and `._+@-` between slashes"
             child.report(f"`{target}` is not a plain absolute path", spot, label)
-        elif is_folder(source):
+        elif is_directory(source):
             placed += _directory(source, target.rstrip("/"), child, spot)
         elif is_file(source):
             name = f"{target}{source.name}" if target.endswith("/") else target
@@ -61,17 +61,17 @@ def read_files(fields: Fields, folder: Path) -> Placed:
     return placed
 
 
-def read_code(fields: Fields, folder: Path) -> tuple[Placed, str | None]:
+def read_code(fields: Fields, directory: Path) -> tuple[Placed, str | None]:
     """Read the training code of `code`, and its entry point relative to its directory."""
     child = fields.child("code", "`code`")
     if child is None:
         return [], None
-    source = beside(child, "directory", folder)
+    source = beside(child, "directory", directory)
     entry_point = child.text("entry_point", required=True)
     child.finish()
     if source is None or not entry_point:
         return [], None
-    if not is_folder(source):
+    if not is_directory(source):
         message = f"directory `{child.text('directory')}` does not exist next to the recipe"
         child.report(message, child.place("directory"))
         return [], None
@@ -85,12 +85,12 @@ def read_code(fields: Fields, folder: Path) -> tuple[Placed, str | None]:
     return _directory(source, CODE_DIRECTORY, child, child.place("directory")), entry_point
 
 
-def beside(fields: Fields, key: str, folder: Path) -> Path | None:
+def beside(fields: Fields, key: str, directory: Path) -> Path | None:
     """Read a path, which must be relative because recipes are read on other machines too."""
     text = fields.text(key, required=True)
     if text.startswith("/"):
         fields.report(f"`{key}` must be relative to the recipe's directory", fields.place(key))
-    return folder / text if text and not text.startswith("/") else None
+    return directory / text if text and not text.startswith("/") else None
 
 
 def _directory(source: Path, target: str, fields: Fields, spot: Location) -> Placed:

@@ -80,7 +80,7 @@ def written(values: Mapping[str, str]) -> str:
     return "".join(f'{key} "{value}";\n' for key, value in values.items())
 
 
-def folder_line(directory: Path) -> str:
+def directory_line(directory: Path) -> str:
     """Return the apt source of a local directory with an unsigned package index."""
     return f"deb [trusted=yes] copy:{quote(str(directory.absolute()))} ./"
 

@@ -74,7 +74,7 @@ class DownloadConfig:
     @_once
     def folders(self) -> tuple[Path, ...]:
         """Directories whose files are found by sha256."""
-        return tuple(dict.fromkeys(filter(None, map(folder_of, (*self.mirrors, *self.pip.find_links)))))
+        return tuple(dict.fromkeys(filter(None, map(directory_of, (*self.mirrors, *self.pip.find_links)))))
 
     @_once
     def indexes(self) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ class DownloadConfig:
         if file.kind not in _PYTHON:
             return
         for index in self.indexes:
-            folder = folder_of(index)
+            folder = directory_of(index)
             page = folder / canonicalize_name(file.project) / "index.html" if folder else None
             if page and page.is_file():
                 for link in simple_index.links(page.read_text(errors="replace"), "", page.as_uri()):
@@ -224,7 +224,7 @@ def apt_settings(values: Mapping[str, str], own: ConnectionSettings) -> Connecti
     return replace(own, proxies=proxies, certificates=certificates, unchecked=unchecked, apt_logins=logins)
 
 
-def folder_of(address: str) -> Path | None:
+def directory_of(address: str) -> Path | None:
     """Return the directory of a path or a file:// URL; None for other URLs and missing directories."""
     try:
         url = urlsplit(address)
@@ -253,7 +253,7 @@ def default_index() -> str:
 
 def is_mirror(address: str) -> bool:
     """Return whether a text is the URL of a supported mirror."""
-    return bool(origin_of(address) or s3.ADDRESS.fullmatch(address) or folder_of(address))
+    return bool(origin_of(address) or s3.ADDRESS.fullmatch(address) or directory_of(address))
 
 
 def _is_web(address: str) -> bool:

@@ -165,7 +165,7 @@ class _Apt:
         (directory / "lock").mkdir()
         (directory / "lock" / "Packages").write_text(written(kept))
         # Last, so that the mirrors' fields of a package take precedence over the lock's
-        own = f"{apt_config.folder_line(directory / 'lock')}\n" if kept else ""
+        own = f"{apt_config.directory_line(directory / 'lock')}\n" if kept else ""
         (directory / "sources.list").write_text("".join(f"{mirror.line}\n" for mirror in mirrors) + own)
         (directory / "etc" / "preferences").write_text(preferences)
         settings = {

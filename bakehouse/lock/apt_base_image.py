@@ -15,7 +15,7 @@ from urllib.parse import unquote
 from bakehouse.build import registry_auth
 from bakehouse.build.build_inputs import BuildInputs, apt_inputs
 from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
-from bakehouse.catalog.base_image_lock import ADDS, BASE, FOLDER, STEP, BaseLock, Step, file_of, step_of
+from bakehouse.catalog.base_image_lock import ADDS, BASE, DIRECTORY, STEP, BaseLock, Step, file_of, step_of
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.engine import buildx, daemon_info, provision
 from bakehouse.engine.buildkit_events import Event
@@ -203,7 +203,7 @@ def _build_settings(
 
 def _write(workspace: Workspace, base: VendorBase, locked: LockedSteps) -> Iterator[str]:
     name = file_of(base.pinned)
-    path = workspace.project.recipe_roots[-1] / FOLDER / name
+    path = workspace.project.recipe_roots[-1] / DIRECTORY / name
     write_whole(path, lock_text(base.pinned, locked.steps, locked.packages.values()))
     yield from (f"{base.name}: {change.text}" for change in locked.changes)
     yield f"{name}: {len(locked.packages)} packages, {len(locked.changes)} changed"
@@ -214,7 +214,7 @@ def _remove_others(
 ) -> None:
     """Remove locks of former digests of the locked bases if no image uses these any more."""
     references = {base.pinned.partition("@")[0] for base in locked}
-    directory = workspace.project.recipe_roots[-1] / FOLDER
+    directory = workspace.project.recipe_roots[-1] / DIRECTORY
     for other in workspace.apt_locks.bases.values():
         is_unused = other.reference in references and other.pinned not in complete
         if is_unused and other.path.parent == directory:

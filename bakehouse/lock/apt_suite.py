@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bakehouse.catalog.apt_lock import FOLDER, SUFFIX, AptLock, Deb, NotLocked, apt_locks, stanzas, written
+from bakehouse.catalog.apt_lock import DIRECTORY, SUFFIX, AptLock, Deb, NotLocked, apt_locks, stanzas, written
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.lock import apt
 from bakehouse.lock.apt import PackageChange
@@ -29,7 +29,7 @@ def lock(
         report(f"resolving the packages of {suite} with apt")
         resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=upgrade)
         is_complete = {*lists} == {*_package_lists(workspace, workspace.recipes.values())[suite]}
-        path = workspace.project.recipe_roots[-1] / FOLDER / f"{suite}{SUFFIX}"
+        path = workspace.project.recipe_roots[-1] / DIRECTORY / f"{suite}{SUFFIX}"
         earlier = apt_locks(workspace.project.recipe_roots[:-1]).get(suite)
         kept = {} if is_complete else _own_packages(path)
         packages = {**kept, **resolved.packages}

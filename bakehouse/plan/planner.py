@@ -218,7 +218,7 @@ def _stages(
                 name=name,
                 key=StageKey(key),
                 part=part,
-                source=component.folder,
+                source=component.directory,
                 template=template,
                 artifacts={artifact.name: artifact for artifact in spec.artifacts},
                 wheels=wheels,

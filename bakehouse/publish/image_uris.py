@@ -68,7 +68,7 @@ def retrieve(
             registry=registry or "",
             instance=find_gpus(instance_type) if instance_type else None,
         )
-        return find(images or project.images_folder(Path.cwd()), framework, query).image_uri
+        return find(images or project.images_directory(Path.cwd()), framework, query).image_uri
     except UsageError as error:
         # A traceback prints the message only; the notes add the rest.
         for diagnostic in error.diagnostics:

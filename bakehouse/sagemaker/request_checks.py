@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sized
 from pathlib import Path
 
-from bakehouse.catalog.instance_gpus import meant
+from bakehouse.catalog.instance_gpus import instance_type_hint
 from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.distribution import numbers
 from bakehouse.sagemaker.rules import Findings
@@ -124,7 +124,9 @@ def _check_groups(request: TrainingRequest, findings: Findings) -> None:
         findings.add(rules.LOCAL_V3, message, hint)
     for group in request.groups:
         if not group.is_known and group.instance_type not in LOCAL:
-            hint = meant(group.instance_type) or "use a type of SageMaker, such as `ml.g5.12xlarge`"
+            hint = (
+                instance_type_hint(group.instance_type) or "use a type of SageMaker, such as `ml.g5.12xlarge`"
+            )
             findings.add(rules.INSTANCE, f"unknown instance type `{group.instance_type}`", hint)
         if group.instance_type == "local_gpu" and group.count > 1 and not group.name:
             findings.add(rules.LOCAL_GPU, f"the job has {group.count} instances of `local_gpu`", "use one")

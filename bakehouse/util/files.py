@@ -40,7 +40,7 @@ def is_file(path: Path) -> bool:
         return False
 
 
-def is_folder(path: Path) -> bool:
+def is_directory(path: Path) -> bool:
     """Return whether a directory exists and is accessible."""
     try:
         return path.is_dir()

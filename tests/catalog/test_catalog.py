@@ -249,7 +249,7 @@ def test_a_later_directory_replaces_a_component_whole(tmp_path: Path, tree: Tree
         "",
         (),
     )
-    assert components["python"].folder == tree.root / "components/python"
+    assert components["python"].directory == tree.root / "components/python"
 
 
 def test_directories_without_a_component_are_ignored(tree: Tree) -> None:
@@ -289,7 +289,7 @@ def test_what_bakehouse_brings_can_be_read() -> None:
 
 def test_every_address_that_bakehouse_brings_is_pinned_or_says_where_its_facts_come_from() -> None:
     for component in load_catalog([HOME / "recipes"]).components.values():
-        text = (component.folder / "component.yaml").read_text()
+        text = (component.directory / "component.yaml").read_text()
         for release in component.releases:
             for artifact in (source for variant in release.variants for source in variant.spec.artifacts):
                 assert artifact.sha256 or "source:" in text, artifact

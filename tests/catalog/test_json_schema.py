@@ -52,7 +52,7 @@ Loader.yaml_implicit_resolvers = {
 
 @cache
 def validator(name: str) -> Draft7Validator:
-    text = (HOME / json_schema.FOLDER / f"{name}.schema.json").read_text(encoding="utf-8")
+    text = (HOME / json_schema.DIRECTORY / f"{name}.schema.json").read_text(encoding="utf-8")
     return Draft7Validator(json.loads(text))
 
 
@@ -67,7 +67,7 @@ def kind(path: Path) -> str:
 
 def test_the_committed_schemas_are_those_of_the_code(request: pytest.FixtureRequest) -> None:
     """`pytest --update-snapshots` writes them anew."""
-    directory = HOME / json_schema.FOLDER
+    directory = HOME / json_schema.DIRECTORY
     if request.config.getoption("--update-snapshots"):
         json_schema.write(directory)
     committed = {path.name: path.read_text(encoding="utf-8") for path in sorted(directory.iterdir())}

@@ -66,14 +66,14 @@ def test_the_directory_of_the_ledgers_is_that_of_the_whole_project(empty: Tree, 
     empty.write("pyproject.toml", text)
     empty.write("src/.keep", "")
 
-    assert project.images_folder(empty.root / "src") == project.find(empty.root / "src", {}).images
+    assert project.images_directory(empty.root / "src") == project.find(empty.root / "src", {}).images
 
 
 def test_a_project_file_that_is_not_text_is_reported_when_ledgers_are_looked_for(empty: Tree) -> None:
     (empty.root / "pyproject.toml").write_bytes(b"\xff")
 
     with pytest.raises(RecipeError):
-        project.images_folder(empty.root)
+        project.images_directory(empty.root)
 
 
 def test_a_project_without_our_table_is_passed_over(own: Tree) -> None:

@@ -2,7 +2,14 @@
 
 from pathlib import Path
 
-from bakehouse.fetch.apt_config import AptSource, folder_line, for_suite, read_settings, read_targets, written
+from bakehouse.fetch.apt_config import (
+    AptSource,
+    directory_line,
+    for_suite,
+    read_settings,
+    read_targets,
+    written,
+)
 
 TARGETS = """\
 Vendor|vendor|https://vendor.example/debian|bookworm|main
@@ -56,5 +63,5 @@ def test_a_source_is_one_line() -> None:
 
 
 def test_a_directory_whose_name_has_a_space_is_one_word() -> None:
-    line = folder_line(Path("/home/ann/my project/build"))
+    line = directory_line(Path("/home/ann/my project/build"))
     assert line == "deb [trusted=yes] copy:/home/ann/my%20project/build ./"

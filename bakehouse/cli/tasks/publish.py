@@ -230,7 +230,7 @@ def uri(
     if candidate:
         instance = find_gpus(instance_type) if instance_type else None
         query = image_uris.ImageQuery(region, version, py_version, registry, instance)
-        show(f"{image_uris.candidate(project.images_folder(Path.cwd()), image, query).image_uri}\n")
+        show(f"{image_uris.candidate(project.images_directory(Path.cwd()), image, query).image_uri}\n")
         return
     image_uri = image_uris.retrieve(
         image,
