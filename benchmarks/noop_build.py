@@ -17,7 +17,7 @@ from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 
 
-def chosen(names: list[str]) -> list[Image]:
+def built_images(names: list[str]) -> list[Image]:
     """Return these images, rendered; by default those that the engine has."""
     import docker
 
@@ -41,7 +41,7 @@ def asking(command: list[str], images: list[Image]) -> Spent:
 
 
 def measured(options: argparse.Namespace) -> Result:
-    images = chosen(options.images)
+    images = built_images(options.images)
     if not images:
         sys.exit("the engine has no image of this checkout: name some, to have them built")
     names = [image.name for image in images]

@@ -68,7 +68,7 @@ def forget(workspace: Workspace) -> None:
         lock.forget()
 
 
-def alone(recipe: Recipe, workspace: Workspace, times: int) -> Steps:
+def timed_alone(recipe: Recipe, workspace: Workspace, times: int) -> Steps:
     """Return the median of several runs, each with cleared caches."""
     steps = []
     for _ in range(times):
@@ -131,10 +131,10 @@ def measured(options: argparse.Namespace) -> Result:
         harness.command(command, cwd=project)
         for number in range(options.rounds):
             rounds["row"].append(in_a_row(recipes, workspace))
-            rounds["peers"].append(alone(workspace.recipes[LIKE_THE_PEERS], workspace, TIMES))
+            rounds["peers"].append(timed_alone(workspace.recipes[LIKE_THE_PEERS], workspace, TIMES))
             hpccm_report, _ = hpccm(python, TIMES)
             rounds["hpccm"].append(statistics.median(hpccm_report["milliseconds"]))
-            rounds["alone"].append([alone(recipe, workspace, 1).whole for recipe in recipes])
+            rounds["alone"].append([timed_alone(recipe, workspace, 1).whole for recipe in recipes])
             rounds["check"].append(harness.command([*command, "--check"], cwd=project))
             rounds["hpccm_all"].append(hpccm(python, len(recipes))[1])
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)

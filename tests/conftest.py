@@ -130,7 +130,7 @@ class Tree:
         resolutions = [self.resolve(name) for name in names or ["small"]]
         return make_plan(resolutions, templates(), locks=read_locks([self.root]))
 
-    def one(self, name: str = "small") -> Image:
+    def planned_image(self, name: str = "small") -> Image:
         [image] = self.plan(name).images
         return image
 

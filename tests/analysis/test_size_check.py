@@ -49,7 +49,7 @@ def saved_layers(*made_by: str) -> SavedImage:
 
 
 def test_an_image_is_measured_by_its_parts(tree: Tree) -> None:
-    size = Machine().scale.size(tree.one(), DIGEST)
+    size = Machine().scale.size(tree.planned_image(), DIGEST)
 
     assert [(layer.owner, layer.unpacked) for layer in size.layers] == [
         ("debian", 1000),
@@ -72,7 +72,7 @@ def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
     extra = "apt: [htop]\nrun: [echo a, echo b]\nfiles: [{from: tool, to: /opt/tool}]\n"
     tree.image(IMAGE + extra)
 
-    owners = dockerfile.layer_owners(tree.one(), templates())
+    owners = dockerfile.layer_owners(tree.planned_image(), templates())
 
     assert [(owner.name, owner.instruction) for owner in owners] == [
         ("apt", "RUN"),
@@ -96,7 +96,7 @@ def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
 def test_all_layers_below_the_dockerfiles_are_the_bases(tree: Tree) -> None:
     made_by = ("ADD file:1", "RUN apt-get", *["COPY /out/ / # buildkit"] * 3)
 
-    names = layer_names(tree.one(), saved_layers(*made_by), templates())
+    names = layer_names(tree.planned_image(), saved_layers(*made_by), templates())
 
     assert names == ("debian", "debian", "python", "torch", "toolkit")
 
@@ -106,7 +106,7 @@ def test_layers_that_do_not_match_the_dockerfile_are_not_guessed(
     tree: Tree, made_by: tuple[str, ...]
 ) -> None:
     with pytest.raises(EngineError) as caught:
-        layer_names(tree.one(), saved_layers(*made_by), templates())
+        layer_names(tree.planned_image(), saved_layers(*made_by), templates())
 
     assert error_text(caught.value) == (
         "error: the layers of image `small` in the engine do not match its Dockerfile\n"
@@ -121,7 +121,7 @@ def test_long_reading_is_reported(tree: Tree) -> None:
     machine, times = Machine(), iter([0.0, 5.0, 5.0, 6.0])
     machine.scale.clock = lambda: next(times)
 
-    machine.scale.size(tree.one(), DIGEST)
+    machine.scale.size(tree.planned_image(), DIGEST)
 
     assert machine.messages == [f"small: {len(machine.engine.archives[DIGEST]) / 1000:.0f} kB read"]
 
@@ -132,7 +132,7 @@ def test_an_image_that_is_not_built_is_reported_with_the_command(tree: Tree) -> 
             return None
 
     with pytest.raises(UsageError) as caught:
-        stored_images(Empty(lambda spec: Run()), [tree.one()], ["small"], print)
+        stored_images(Empty(lambda spec: Run()), [tree.planned_image()], ["small"], print)
 
     assert error_text(caught.value) == (
         "error: image `small` is missing: it was not built from its current recipe\n"
@@ -146,7 +146,7 @@ def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree) -> None:
         def image(self, reference: str) -> StoredImage | None:
             return StoredImage(DIGEST, 1) if "other" in reference else None
 
-    image = tree.one()
+    image = tree.planned_image()
     messages: list[str] = []
     other = replace(image, name="other")
 
@@ -158,7 +158,7 @@ def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree) -> None:
 
 def budget(tree: Tree, text: str) -> Image:
     tree.image(f"{IMAGE}budget: {text}\n")
-    return tree.one()
+    return tree.planned_image()
 
 
 def test_an_image_within_its_budget_is_fine(tree: Tree, tmp_path: Path) -> None:
@@ -237,4 +237,4 @@ def test_an_image_without_a_budget_is_not_read(tree: Tree, tmp_path: Path) -> No
     machine = Machine()
     machine.engine.archives.clear()
 
-    require_budgets(machine.scale, [built(tree.one())], tmp_path)
+    require_budgets(machine.scale, [built(tree.planned_image())], tmp_path)

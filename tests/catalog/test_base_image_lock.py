@@ -37,7 +37,7 @@ def read(directory: Path, text: str = LOCK) -> BaseLock:
     return lock
 
 
-def refused(directory: Path, text: str) -> str:
+def lock_error(directory: Path, text: str) -> str:
     with pytest.raises(RecipeError) as caught:
         read(directory, text).adds(["gcc"])
     return error_text(caught.value)
@@ -78,36 +78,38 @@ def test_a_locks_name_has_a_piece_of_the_digest() -> None:
 
 
 def test_a_lock_that_names_no_base_is_refused(tmp_path: Path) -> None:
-    assert refused(tmp_path, LOCK.replace("Base:", "Based:")) == (
+    assert lock_error(tmp_path, LOCK.replace("Base:", "Based:")) == (
         "error: a lock of a base begins with `Base: <reference>@sha256:<64 hex digits>`\n"
         f"  --> {tmp_path}/apt/bases/nvidia-cuda-12.8.1-base-abababab.packages:3:1\n\nhint: {HINT}\n"
     )
 
 
 def test_an_empty_lock_is_refused(tmp_path: Path) -> None:
-    assert "error: `nvidia-cuda-12.8.1-base-abababab.packages` is empty" in refused(tmp_path, "# nothing\n")
+    assert "error: `nvidia-cuda-12.8.1-base-abababab.packages` is empty" in lock_error(
+        tmp_path, "# nothing\n"
+    )
 
 
 def test_a_step_that_adds_what_is_not_described_is_refused(tmp_path: Path) -> None:
-    text = refused(tmp_path, LOCK.replace("Adds: gcc\n", "Adds: gcc-13\n"))
+    text = lock_error(tmp_path, LOCK.replace("Adds: gcc\n", "Adds: gcc-13\n"))
     assert "error: a step adds `gcc-13`, but the lock does not describe it\n" in text
     assert "12.8.1-base-abababab.packages:8:1\n" in text
 
 
 def test_a_package_without_a_sha256_is_refused(tmp_path: Path) -> None:
-    text = refused(tmp_path, LOCK.replace("SHA256", "SHA1"))
+    text = lock_error(tmp_path, LOCK.replace("SHA256", "SHA1"))
     assert "error: incomplete package in a lock\n" in text
     assert "12.8.1-base-abababab.packages:11:1\n" in text
     assert "a package needs Package, Version, Filename, Size, SHA256" in text
 
 
 def test_a_package_that_stands_twice_is_refused(tmp_path: Path) -> None:
-    text = refused(tmp_path, LOCK + "\n" + stanza("gcc", {}))
+    text = lock_error(tmp_path, LOCK + "\n" + stanza("gcc", {}))
     assert "error: duplicate package `gcc` in `nvidia-cuda-12.8.1-base-abababab.packages`" in text
 
 
 def test_an_invalid_site_url_is_refused(tmp_path: Path) -> None:
-    assert "incomplete package in a lock" in refused(tmp_path, LOCK.replace("http://", "$(id)"))
+    assert "incomplete package in a lock" in lock_error(tmp_path, LOCK.replace("http://", "$(id)"))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +129,7 @@ def test_a_lock_that_was_merged_badly_is_refused(
     tmp_path: Path, old: str, new: str, line: int, message: str
 ) -> None:
     path = f"{tmp_path}/apt/bases/{file_of(PINNED)}"
-    assert refused(tmp_path, LOCK.replace(old, new)) == (
+    assert lock_error(tmp_path, LOCK.replace(old, new)) == (
         f"error: {message.format(name=file_of(PINNED))}\n  --> {path}:{line}:1\n\nhint: {HINT}\n"
     )
 

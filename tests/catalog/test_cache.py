@@ -41,7 +41,7 @@ def take(tree: Tree) -> Catalog:
     return cached_catalog([tree.root], problems)
 
 
-def kept(cache: Path) -> Path:
+def cache_file(cache: Path) -> Path:
     [file] = cache.iterdir()
     return file
 
@@ -51,7 +51,7 @@ def test_it_is_read_once(tree: Tree, cache: Path, reads: list[Path]) -> None:
 
     assert first == second == tree.catalog()
     assert reads == [tree.root]
-    assert kept(cache).stat().st_mode & 0o022 == 0
+    assert cache_file(cache).stat().st_mode & 0o022 == 0
 
 
 def test_what_bakehouse_brings_is_the_same_from_the_cache(cache: Path) -> None:
@@ -105,7 +105,7 @@ def test_one_with_mistakes_is_not_kept(tree: Tree, cache: Path, reads: list[Path
 @pytest.mark.parametrize("keep", [0, 10, 40, 400])
 def test_what_was_cut_off_is_read_anew(keep: int, tree: Tree, cache: Path, reads: list[Path]) -> None:
     take(tree)
-    kept(cache).write_bytes(kept(cache).read_bytes()[:keep])
+    cache_file(cache).write_bytes(cache_file(cache).read_bytes()[:keep])
 
     assert take(tree) == tree.catalog()
     assert len(reads) == 2
@@ -114,7 +114,7 @@ def test_what_was_cut_off_is_read_anew(keep: int, tree: Tree, cache: Path, reads
 @pytest.mark.parametrize("mode", [0o666, 0o664, 0o646])
 def test_what_others_may_write_is_not_read(mode: int, tree: Tree, cache: Path, reads: list[Path]) -> None:
     take(tree)
-    kept(cache).chmod(mode)
+    cache_file(cache).chmod(mode)
     take(tree)
 
     assert len(reads) == 2
@@ -131,7 +131,7 @@ def test_a_directory_that_others_may_write_is_not_used(tree: Tree, cache: Path, 
 
 def test_a_link_is_not_followed(tree: Tree, cache: Path, reads: list[Path], tmp_path: Path) -> None:
     take(tree)
-    kept(cache).rename(tmp_path / "elsewhere")
+    cache_file(cache).rename(tmp_path / "elsewhere")
     (cache / "catalog-x").unlink(missing_ok=True)
     name = sha256(str(tree.root).encode()).hexdigest()[:16]
     (cache / f"catalog-{name}").symlink_to(tmp_path / "elsewhere")
@@ -153,8 +153,8 @@ class Deceiving:
 @pytest.mark.parametrize("value", [Harmful(), Deceiving(), "no catalogue", 7])
 def test_nothing_but_a_catalogue_comes_out(value: object, tree: Tree, cache: Path, reads: list[Path]) -> None:
     take(tree)
-    key, data = kept(cache).read_bytes()[:32], pickle.dumps(value)
-    kept(cache).write_bytes(key + sha256(data).digest() + data)
+    key, data = cache_file(cache).read_bytes()[:32], pickle.dumps(value)
+    cache_file(cache).write_bytes(key + sha256(data).digest() + data)
 
     assert take(tree) == tree.catalog()
     assert len(reads) == 2

@@ -234,10 +234,10 @@ def test_a_required_check_that_there_is_not_is_refused(tree: Tree) -> None:
 
 def test_required_checks_are_not_part_of_the_key(tree: Tree) -> None:
     tree.image(HEAD)
-    key = tree.one().key
+    key = tree.planned_image().key
     tree.image(HEAD + "required: [gpu]\n")
 
-    assert (tree.one().key, tree.one().required) == (key, ("gpu",))
+    assert (tree.planned_image().key, tree.planned_image().required) == (key, ("gpu",))
 
 
 @pytest.mark.parametrize(("text", "required"), [("", GPU_CHECKS), ("required: []\n", ())])
@@ -251,4 +251,4 @@ def test_an_image_for_gpus_has_to_be_seen_on_some_unless_its_recipe_says_otherwi
     )
     tree.image(HEAD + "components: {torch: '*'}\n" + text)
 
-    assert (tree.one().gpu, tree.one().required) == (True, required)
+    assert (tree.planned_image().gpu, tree.planned_image().required) == (True, required)

@@ -8,7 +8,7 @@ from tests.conftest import IMAGE, Tree
 def test_a_budget_is_read_with_its_place(tree: Tree) -> None:
     tree.image(IMAGE + "budget: {torch: 700 MB, image: 1.25 GB, apt: 90kB, debian: 60.5 MB}\n")
 
-    budgets = tree.one().budgets
+    budgets = tree.planned_image().budgets
 
     assert [(budget.name, budget.bytes, budget.written) for budget in budgets] == [
         ("torch", 700_000_000, "700 MB"),
@@ -22,8 +22,8 @@ def test_a_budget_is_read_with_its_place(tree: Tree) -> None:
 @pytest.mark.parametrize("budget", ["", "budget: {torch: 700 MB}\n", "budget: {torch: 1 kB, image: 2 kB}\n"])
 def test_a_budget_changes_neither_the_key_nor_the_dockerfile(tree: Tree, budget: str) -> None:
     tree.image(IMAGE)
-    key, dockerfile = tree.one().key, tree.dockerfile()
+    key, dockerfile = tree.planned_image().key, tree.dockerfile()
 
     tree.image(IMAGE + budget)
 
-    assert (tree.one().key, tree.dockerfile()) == (key, dockerfile)
+    assert (tree.planned_image().key, tree.dockerfile()) == (key, dockerfile)

@@ -79,9 +79,9 @@ def test_a_recipe_can_name_the_kinds_that_go(torch: Tree) -> None:
 
 def test_trimming_enters_the_key_of_the_stage_and_of_the_image(torch: Tree) -> None:
     torch.image(GPU)
-    before = torch.one()
+    before = torch.planned_image()
     torch.image(GPU + "trim: all\n")
-    after = torch.one()
+    after = torch.planned_image()
 
     stages = [{stage.name: stage.key for stage in image.stages} for image in (before, after)]
     assert before.key != after.key

@@ -14,7 +14,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def at(text: str, column: int, length: int = 1, line: int = 4) -> Location:
+def location_at(text: str, column: int, length: int = 1, line: int = 4) -> Location:
     return Location(Path("recipes/images/train.yaml"), line, column, length, text)
 
 
@@ -27,7 +27,7 @@ def excerpt(location: Location, label: str = "") -> list[str]:
 def test_the_five_parts_are_in_order() -> None:
     diagnostic = Diagnostic(
         "no versions satisfy image `train`",
-        at("  cuda: 12.4", 9, 4),
+        location_at("  cuda: 12.4", 9, 4),
         "asks for cuda 12.4",
         (
             Reason("the image asks for torch >=2.9", Location(Path("recipes/images/train.yaml"), 6, 10)),
@@ -74,7 +74,7 @@ def test_a_place_without_its_line_is_only_named() -> None:
 
 
 def test_the_gutter_is_as_wide_as_the_line_number() -> None:
-    text = failure_text(Diagnostic("wrong", at("a: b", 4, line=12345)))
+    text = failure_text(Diagnostic("wrong", location_at("a: b", 4, line=12345)))
 
     assert (
         text
@@ -97,7 +97,7 @@ def test_paths_are_relative_to_the_current_directory(tmp_path: Path, monkeypatch
 
 
 def test_a_tab_takes_one_place_in_the_line_and_above_the_caret() -> None:
-    assert excerpt(at("\tcuda:\t12.4", 8, 4)) == [" cuda: 12.4", "       ^^^^"]
+    assert excerpt(location_at("\tcuda:\t12.4", 8, 4)) == [" cuda: 12.4", "       ^^^^"]
 
 
 @pytest.mark.parametrize(
@@ -112,39 +112,39 @@ def test_a_tab_takes_one_place_in_the_line_and_above_the_caret() -> None:
     ids=["wide below", "wide before", "combining before", "behind the end", "longer than the line"],
 )
 def test_the_caret_stands_under_its_characters(text: str, column: int, length: int, caret: str) -> None:
-    assert excerpt(at(text, column, length)) == [text, caret]
+    assert excerpt(location_at(text, column, length)) == [text, caret]
 
 
 def test_a_long_line_is_cut_at_its_end() -> None:
-    line, caret = excerpt(at("key: " + "x" * 300, 1, 3))
+    line, caret = excerpt(location_at("key: " + "x" * 300, 1, 3))
 
     assert line == "key: " + "x" * 155 + "…"
     assert caret == "^^^"
 
 
 def test_of_a_long_line_the_part_around_the_caret_is_shown() -> None:
-    line, caret = excerpt(at("x" * 300 + "wrong" + "y" * 300, 301, 5), "this")
+    line, caret = excerpt(location_at("x" * 300 + "wrong" + "y" * 300, 301, 5), "this")
 
     assert line == "…" + "x" * 80 + "wrong" + "y" * 75 + "…"
     assert caret == " " * 81 + "^^^^^ this"
 
 
 def test_a_caret_at_the_end_of_a_long_line_is_shown() -> None:
-    line, caret = excerpt(at("x" * 300 + "wrong", 301, 5))
+    line, caret = excerpt(location_at("x" * 300 + "wrong", 301, 5))
 
     assert line == "…" + "x" * 155 + "wrong"
     assert caret == " " * 156 + "^^^^^"
 
 
 def test_a_caret_longer_than_what_is_shown_ends_with_it() -> None:
-    line, caret = excerpt(at("x" * 400, 201, 200))
+    line, caret = excerpt(location_at("x" * 400, 201, 200))
 
     assert line == "…" + "x" * 160 + "…"
     assert caret == " " * 81 + "^" * 80
 
 
 def test_what_a_file_says_moves_no_cursor_and_starts_no_line() -> None:
-    location = at("a: \x1b[2J\x07b", 4)
+    location = location_at("a: \x1b[2J\x07b", 4)
     text = failure_text(Diagnostic("`a\nerror: b\r\x1b[31mc\u202e\ud800`", location, hint="do\nthis"))
 
     assert (
@@ -216,7 +216,7 @@ def test_an_empty_no_color_asks_for_nothing() -> None:
 
 def test_github_gets_an_annotation_for_each() -> None:
     stream = io.StringIO()
-    error = RecipeError(Diagnostic("one", at("a: b", 4)), Diagnostic("two"))
+    error = RecipeError(Diagnostic("one", location_at("a: b", 4)), Diagnostic("two"))
     write_failure(error, stream, {"GITHUB_ACTIONS": "true"})
 
     assert stream.getvalue().splitlines()[-2:] == [

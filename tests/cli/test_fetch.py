@@ -24,21 +24,21 @@ def images(*unknown: str) -> list[Image]:
     return images
 
 
-def chosen(patterns: Sequence[str], *unknown: str) -> tuple[str, str]:
+def selected_names(patterns: Sequence[str], *unknown: str) -> tuple[str, str]:
     selected, note = fetch.with_known_files(images(*unknown), patterns)
     return " ".join(image.name for image in selected), note
 
 
 def test_a_pattern_leaves_out_what_can_not_be_looked_for() -> None:
     message = "skipped, because files have no checksum: {}; run `bake lock` first\n"
-    assert chosen(["*"]) == ("a b c d e", "")
-    assert chosen(["*"], "b", "d") == ("a c e", message.format("b, d"))
-    assert chosen([], *"abcd") == ("e", message.format("a, b, c and 1 more"))
+    assert selected_names(["*"]) == ("a b c d e", "")
+    assert selected_names(["*"], "b", "d") == ("a c e", message.format("b, d"))
+    assert selected_names([], *"abcd") == ("e", message.format("a, b, c and 1 more"))
 
 
 def test_what_is_named_is_not_left_out() -> None:
-    assert chosen(["b", "c*"], "b")[0] == "a b c d e"
-    assert chosen(["*"], *"abcde") == ("a b c d e", "")
+    assert selected_names(["b", "c*"], "b")[0] == "a b c d e"
+    assert selected_names(["*"], *"abcde") == ("a b c d e", "")
 
 
 @pytest.mark.parametrize(("target", "reason"), [("file", "it is a file"), ("file/below", "not a directory")])

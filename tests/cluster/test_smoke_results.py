@@ -36,7 +36,7 @@ def notes(
     return tuple(sorted(steps, key=lambda note: note.at))
 
 
-def ended(
+def job_result(
     *codes: int | None,
     events: tuple[RankEvent, ...] = (),
     log: str = "",
@@ -58,7 +58,7 @@ def judge(end: JobResult, check: Check = CHECK, job: TrainingJob = JOB) -> Check
 
 
 def test_a_job_of_which_every_rank_finished_passes() -> None:
-    result = judge(ended(0, 0, events=notes(JOB)))
+    result = judge(job_result(0, 0, events=notes(JOB)))
 
     assert result == CheckResult(
         "mpi_2x2", Outcome.PASSED, 41.2, ranks=4, source="bakehouse/probes/mpi_allreduce.py", log=DIRECTORY
@@ -70,7 +70,7 @@ def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
     events = notes(JOB, failed={3: "ValueError: boom\nand a page more", 0: "connection closed"})
     events = tuple(sorted(events, key=lambda note: (note.rank != 3, note.at)))
 
-    result = judge(ended(1, None, events=events, log=log))
+    result = judge(job_result(1, None, events=events, log=log))
 
     assert result == CheckResult(
         "mpi_2x2",
@@ -87,13 +87,13 @@ def test_the_first_failing_rank_is_shown_with_its_own_last_lines() -> None:
 
 
 def test_the_word_error_in_a_log_is_not_a_failure() -> None:
-    result = judge(ended(0, 0, events=notes(JOB), log="DistNetworkError: Error at exit\nTraceback\n"))
+    result = judge(job_result(0, 0, events=notes(JOB), log="DistNetworkError: Error at exit\nTraceback\n"))
 
     assert result.outcome is Outcome.PASSED
 
 
 def test_a_timeout_names_the_ranks_that_did_not_arrive() -> None:
-    result = judge(ended(None, None, events=notes(JOB, late=(1, 2)), timed_out=True))
+    result = judge(job_result(None, None, events=notes(JOB, late=(1, 2)), timed_out=True))
 
     assert result.reason == "did not end within 120 s; ranks 1-2 did not arrive at the first collective"
     assert result.failed_rank == "algo-1 rank 1"
@@ -104,9 +104,9 @@ def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> N
     started = tuple(note for note in notes(JOB) if note.step is RankStep.STARTED)
     opening = "did not end within 120 s; "
 
-    nobody = judge(ended(None, None, timed_out=True))
-    half = judge(ended(None, None, events=started[:2], timed_out=True))
-    everyone = judge(ended(None, None, events=started, timed_out=True))
+    nobody = judge(job_result(None, None, timed_out=True))
+    half = judge(job_result(None, None, events=started[:2], timed_out=True))
+    everyone = judge(job_result(None, None, events=started, timed_out=True))
 
     assert nobody.reason == opening + "ranks 0-3 did not start, none arrived at the first collective"
     assert half.reason == opening + "ranks 2-3 did not start, none arrived at the first collective"
@@ -116,13 +116,13 @@ def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> N
 def test_a_timeout_after_all_arrived_names_those_that_did_not_finish() -> None:
     events = tuple(note for note in notes(JOB) if (note.rank, note.step) != (2, RankStep.FINISHED))
 
-    result = judge(ended(None, None, events=events, timed_out=True))
+    result = judge(job_result(None, None, events=events, timed_out=True))
 
     assert result.reason == "did not end within 120 s; all ranks arrived, rank 2 did not finish"
 
 
 def test_a_host_that_does_not_end_after_its_ranks_is_named() -> None:
-    result = judge(ended(0, None, events=notes(JOB), timed_out=True))
+    result = judge(job_result(0, None, events=notes(JOB), timed_out=True))
 
     assert result.reason == "did not end within 120 s; all ranks finished, algo-2 did not end"
 
@@ -130,7 +130,7 @@ def test_a_host_that_does_not_end_after_its_ranks_is_named() -> None:
 def test_a_rank_that_raised_is_shown_even_when_the_others_then_hung() -> None:
     events = notes(JOB, failed={2: "ValueError: boom"})
 
-    result = judge(ended(None, None, events=events, timed_out=True))
+    result = judge(job_result(None, None, events=events, timed_out=True))
 
     assert (result.failed_rank, result.reason) == ("algo-2 rank 2", "ValueError: boom")
 
@@ -138,11 +138,11 @@ def test_a_rank_that_raised_is_shown_even_when_the_others_then_hung() -> None:
 def test_exit_0_is_not_a_pass_if_a_rank_did_not_finish() -> None:
     events = tuple(note for note in notes(JOB) if note.rank != 1)
 
-    assert judge(ended(0, 0, events=events)).reason == "exit 0, but rank 1 did not finish"
+    assert judge(job_result(0, 0, events=events)).reason == "exit 0, but rank 1 did not finish"
 
 
 def test_a_failure_without_a_rank_shows_the_failing_host() -> None:
-    result = judge(ended(1, None, log="start-job: no command `train` on PATH\n"))
+    result = judge(job_result(1, None, log="start-job: no command `train` on PATH\n"))
 
     assert result.reason == "algo-1 exited with 1"
     assert result.tail == ("start-job: no command `train` on PATH",)
@@ -150,7 +150,7 @@ def test_a_failure_without_a_rank_shows_the_failing_host() -> None:
 
 
 def test_the_host_that_failed_is_shown_not_the_one_that_was_stopped_for_it() -> None:
-    end = ended(None, 3)
+    end = job_result(None, 3)
     end = replace(end, logs={"algo-1": "waiting\n", "algo-2": "no space left\n"})
 
     result = judge(end)
@@ -160,21 +160,21 @@ def test_the_host_that_failed_is_shown_not_the_one_that_was_stopped_for_it() -> 
 
 
 def test_a_host_without_memory_is_reported() -> None:
-    end = ended(137, None)
+    end = job_result(137, None)
     end = replace(end, hosts=(replace(end.hosts[0], out_of_memory=True), end.hosts[1]))
 
     assert judge(end).reason == "algo-1 ran out of memory"
 
 
 def test_success_requires_the_file_that_sagemaker_reads() -> None:
-    end = ended(0, 0, events=notes(JOB))
+    end = job_result(0, 0, events=notes(JOB))
     silent = replace(end, hosts=(end.hosts[0], replace(end.hosts[1], success=False)))
 
     assert judge(silent).reason == "algo-2 wrote no /opt/ml/output/success"
 
 
 def test_a_model_that_was_asked_for_must_be_there() -> None:
-    end = ended(0, 0, events=notes(JOB))
+    end = job_result(0, 0, events=notes(JOB))
     empty = replace(end, hosts=(replace(end.hosts[0], model={}), end.hosts[1]))
 
     assert judge(empty, replace(CHECK, needs_model=True)).reason == "algo-1 wrote no file below /opt/ml/model"
@@ -184,7 +184,7 @@ def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
     job = TrainingJob(DIGEST, "train-failure", deadline=120.0)
     check = Check("train_failure", job, must_fail=True)
     events = notes(job, failed={0: "RuntimeError"})
-    end = ended(1, events=events, job=job)
+    end = job_result(1, events=events, job=job)
     with_failure = replace(end, hosts=(replace(end.hosts[0], failure="Framework Error"),))
 
     def reason(end: JobResult) -> str:
@@ -192,8 +192,8 @@ def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
 
     assert reason(with_failure) == ""
     assert reason(end) == "a failing script wrote no /opt/ml/output/failure"
-    assert reason(ended(0, events=events, job=job)) == "a failing script exited with 0 instead of 1"
-    assert reason(ended(None, job=job, timed_out=True)) == "a failing script did not end within 120 s"
+    assert reason(job_result(0, events=events, job=job)) == "a failing script exited with 0 instead of 1"
+    assert reason(job_result(None, job=job, timed_out=True)) == "a failing script did not end within 120 s"
     both = replace(with_failure, hosts=(replace(with_failure.hosts[0], success=True),))
     assert reason(both) == "a failing script wrote /opt/ml/output/success"
     assert reason(replace(with_failure, events=())) == "the failing script did not run"

@@ -41,7 +41,7 @@ def engine(name: str, hostname: str = "builder-1", **changed: Any) -> Daemon:
     return daemon
 
 
-def refused(daemon: Daemon, *features: Feature) -> str:
+def refusal(daemon: Daemon, *features: Feature) -> str:
     with pytest.raises(EngineError) as caught:
         daemon_info.require(daemon, *features)
     return "\n".join(failure_text(diagnostic) for diagnostic in caught.value.diagnostics)
@@ -71,7 +71,7 @@ def test_an_engine_with_everything_lacks_nothing() -> None:
 
 
 def test_an_engine_without_the_containerd_store() -> None:
-    assert refused(engine("overlay2"), Feature.CONTAINERD_STORE) == (
+    assert refusal(engine("overlay2"), Feature.CONTAINERD_STORE) == (
         "error: the container engine stores images in `overlay2`, not in the containerd image store\n"
         "  because only a push creates an image's manifest then, so Bakehouse cannot verify that the"
         " pushed image is the smoke-tested one\n"
@@ -83,7 +83,7 @@ def test_an_engine_without_the_containerd_store() -> None:
 
 
 def test_an_engine_without_default_bridge() -> None:
-    assert refused(engine("no-bridge"), Feature.BRIDGE) == (
+    assert refusal(engine("no-bridge"), Feature.BRIDGE) == (
         "error: the container engine has no default bridge network\n"
         "  because all RUN steps of a build fail with `network bridge not found`\n"
         "  engine  26.1.5+dfsg1 at unix:///srv/second/docker.sock\n"
@@ -93,7 +93,7 @@ def test_an_engine_without_default_bridge() -> None:
 
 
 def test_an_engine_on_another_machine() -> None:
-    assert refused(engine("containerd", hostname="laptop"), Feature.LOCAL) == (
+    assert refusal(engine("containerd", hostname="laptop"), Feature.LOCAL) == (
         "error: the container engine runs on another machine, `builder-1`\n"
         "  because build steps cannot download files from this machine, containers cannot mount its"
         " directories, and the engine cannot push to a registry on its loopback interface\n"
@@ -107,7 +107,7 @@ def test_an_engine_on_another_machine() -> None:
 def test_a_rootless_engine() -> None:
     options = ["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"]
 
-    assert refused(engine("containerd", SecurityOptions=options), Feature.ROOTFUL) == (
+    assert refusal(engine("containerd", SecurityOptions=options), Feature.ROOTFUL) == (
         "error: the container engine runs rootless\n"
         "  because it has its own network namespace, so build steps cannot download files from this"
         " machine, and the engine cannot push to a registry on its loopback interface\n"
@@ -118,7 +118,7 @@ def test_a_rootless_engine() -> None:
 
 
 def test_an_engine_for_another_platform() -> None:
-    assert refused(engine("containerd", Architecture="aarch64"), Feature.PLATFORM) == (
+    assert refusal(engine("containerd", Architecture="aarch64"), Feature.PLATFORM) == (
         "error: the container engine runs linux/arm64 containers, but the images are for linux/amd64\n"
         "  because no image can be built or smoke-tested\n"
         "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
@@ -128,7 +128,7 @@ def test_an_engine_for_another_platform() -> None:
 
 
 def test_a_client_without_buildx() -> None:
-    assert refused(engine("containerd", ClientInfo={"Plugins": None}), Feature.BUILDX) == (
+    assert refusal(engine("containerd", ClientInfo={"Plugins": None}), Feature.BUILDX) == (
         "error: the docker client has no buildx\n"
         "  because no image can be built\n"
         "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
@@ -140,7 +140,7 @@ def test_a_client_without_buildx() -> None:
 def test_an_old_buildx() -> None:
     plugins = {"Plugins": [{"Name": "buildx", "Version": "v0.12.1"}]}
 
-    assert refused(engine("containerd", ClientInfo=plugins), Feature.BUILDX) == (
+    assert refusal(engine("containerd", ClientInfo=plugins), Feature.BUILDX) == (
         "error: buildx v0.12.1 is too old\n"
         "  because builds need `--progress=rawjson` of buildx 0.13\n"
         "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"

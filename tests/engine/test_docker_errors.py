@@ -8,7 +8,7 @@ from bakehouse.engine.docker_errors import translate_errors
 from bakehouse.errors import EngineError
 
 
-def refused(explanation: str) -> docker.errors.APIError:
+def api_error(explanation: str) -> docker.errors.APIError:
     return docker.errors.APIError("500 Server Error", explanation=explanation)
 
 
@@ -27,7 +27,7 @@ def refused(explanation: str) -> docker.errors.APIError:
 )
 def test_missing_gpus(explanation: str, hint: str) -> None:
     with pytest.raises(EngineError) as caught, translate_errors("start a container"):
-        raise refused(explanation)
+        raise api_error(explanation)
 
     assert failure_text(caught.value.diagnostics[0]) == (
         f"error: the container engine could not start a container\n  answer  {explanation}\n\nhint: {hint}\n"
@@ -37,6 +37,6 @@ def test_missing_gpus(explanation: str, hint: str) -> None:
 def test_an_unknown_error_has_no_hint() -> None:
     explanation = "all pools are used"
     with pytest.raises(EngineError) as caught, translate_errors("make a network"):
-        raise refused(explanation)
+        raise api_error(explanation)
 
     assert caught.value.diagnostics[0].hint == ""

@@ -318,11 +318,13 @@ def lose_a_layer(paths: DaemonPaths) -> None:
     """Remove the newest step's files behind BuildKit's back."""
     ctr = ["ctr", "--address", str(paths.exec_root / "containerd/containerd.sock"), "--namespace", "moby"]
     listed = subprocess.run([*ctr, "snapshots", "ls"], capture_output=True, text=True, check=True).stdout
-    [newest] = [key for key, parent, kind in map(three, listed.splitlines()) if parent and kind == "Active"]
+    [newest] = [
+        key for key, parent, kind in map(image_fields, listed.splitlines()) if parent and kind == "Active"
+    ]
     subprocess.run([*ctr, "snapshots", "rm", newest], check=True)
 
 
-def three(line: str) -> tuple[str, str, str]:
+def image_fields(line: str) -> tuple[str, str, str]:
     """Key, parent and kind of a listed snapshot; many have no parent."""
     fields = line.split()
     return fields[0], fields[1] if len(fields) == 3 else "", fields[-1]

@@ -64,7 +64,7 @@ def write(project: Project, image: str, name: str, content: str, mode: int) -> P
     return path
 
 
-def runs(project: Project) -> int:
+def run_count(project: Project) -> int:
     """Return how often the shared step ran in the last build."""
     return sum(event.text.count("ran ") for event in project.events if isinstance(event, Log))
 
@@ -107,7 +107,7 @@ def test_a_shared_step_runs_once_in_a_fleet_build_and_plain_docker_gives_the_sam
     unnamed = unnamed_images()
     project.bake("one", "two")
 
-    assert runs(project) == 1
+    assert run_count(project) == 1
     random = project.run("one", "sha256sum", "/opt/random")
     assert random == project.run("two", "sha256sum", "/opt/random")
     for name in ("one", "two"):
@@ -121,7 +121,7 @@ def test_a_checkout_under_another_umask_changes_nothing(project: Project) -> Non
         path.chmod(0o700 if path.is_dir() or path.name == "make-random" else 0o600)
 
     assert project.bake("one", "two") == first
-    assert runs(project) == 0
+    assert run_count(project) == 0
 
 
 def test_a_changed_file_reruns_only_the_steps_that_read_it(project: Project) -> None:
@@ -130,9 +130,9 @@ def test_a_changed_file_reruns_only_the_steps_that_read_it(project: Project) -> 
         write(project, name, f"requirements/{name}.txt", "changed", 0o644)
 
     assert project.bake("one", "two") == first
-    assert runs(project) == 0
+    assert run_count(project) == 0
 
     for name in ("one", "two"):
         write(project, name, "bin/make-random", f"{SCRIPT}# changed\n", 0o755)
     assert project.bake("one", "two") != first
-    assert runs(project) == 1
+    assert run_count(project) == 1

@@ -41,12 +41,12 @@ def component(tmp_path: Path) -> Path:
     return path
 
 
-def at(path: Path, line: int = 5, column: int = 13) -> Location:
+def location_at(path: Path, line: int = 5, column: int = 13) -> Location:
     return Location(path, line, column, len("unknown"), path.read_text().splitlines()[line - 1])
 
 
 def artifact(component: Path, source: str, file: str, kind: ArtifactKind = "url") -> Artifact:
-    location = at(component)
+    location = location_at(component)
     return Artifact("source", kind, source, file, None, location, size_location=location)
 
 
@@ -103,7 +103,7 @@ def a_pin(
 
 
 def test_the_size_gets_a_line_below_the_sha256(component: Path) -> None:
-    assert write_pin(a_pin(component, at(component), at(component)))
+    assert write_pin(a_pin(component, location_at(component), location_at(component)))
     assert component.read_text() == YAML.replace(
         "sha256: unknown   # nobody knows\n", f"sha256: {CHECKSUM}   # nobody knows\n    bytes: 4\n"
     )
@@ -111,37 +111,37 @@ def test_the_size_gets_a_line_below_the_sha256(component: Path) -> None:
 
 def test_a_files_ends_of_lines_stay(component: Path) -> None:
     component.write_bytes(YAML.replace("\n", "\r\n").encode())
-    write_pin(a_pin(component, at(component), at(component)))
+    write_pin(a_pin(component, location_at(component), location_at(component)))
     expected = YAML.replace("unknown   # nobody knows", f"{CHECKSUM}   # nobody knows\n    bytes: 4")
     assert component.read_bytes() == expected.replace("\n", "\r\n").encode()
 
 
 def test_between_braces_the_size_stands_beside_the_sha256(component: Path) -> None:
-    location = at(component, 6, 52)
+    location = location_at(component, 6, 52)
     assert not write_pin(a_pin(component, location, location))
     assert component.read_text() == YAML.replace('"unknown"', f"{CHECKSUM}, bytes: 4")
 
 
 def test_between_braces_on_several_lines_too(component: Path) -> None:
     component.write_text("artifacts:\n  source: {\n    url: http://x.example/a,\n    sha256: unknown\n  }\n")
-    location = at(component, 4, 13)
+    location = location_at(component, 4, 13)
     assert not write_pin(a_pin(component, location, location))
     assert component.read_text().splitlines()[3:] == [f"    sha256: {CHECKSUM}, bytes: 4", "  }"]
 
 
 def test_a_size_that_stands_there_is_not_written_again(component: Path) -> None:
-    write_pin(a_pin(component, at(component), at(component), 4))
+    write_pin(a_pin(component, location_at(component), location_at(component), 4))
     assert component.read_text() == YAML.replace("sha256: unknown ", f"sha256: {CHECKSUM} ")
 
 
 def test_a_size_that_is_unknown_is_replaced_where_it_stands(component: Path) -> None:
     component.write_text("each:\n  build:\n    - {bytes: unknown, sha256: unknown, python: x}\n")
-    write_pin(a_pin(component, at(component, 3, 32), at(component, 3, 15)))
+    write_pin(a_pin(component, location_at(component, 3, 32), location_at(component, 3, 15)))
     assert component.read_text().splitlines()[2] == f"    - {{bytes: 4, sha256: {CHECKSUM}, python: x}}"
 
 
 def test_a_size_without_a_place_is_left_out(component: Path) -> None:
-    write_pin(a_pin(component, at(component), None))
+    write_pin(a_pin(component, location_at(component), None))
     assert component.read_text() == YAML.replace("sha256: unknown ", f"sha256: {CHECKSUM} ")
 
 
@@ -151,7 +151,7 @@ def test_what_is_pinned_above_others_leaves_them_their_lines(
     for name, content in (("part-1.0.tar.gz", b"part"), ("other.tgz", b"other")):
         (tmp_path / "mirror" / name).write_bytes(content)
     first = artifact(component, "http://x.invalid/part-1.0.tar.gz", "part-1.0.tar.gz")
-    location = at(component, 6, 52)
+    location = location_at(component, 6, 52)
     other = replace(first, file="other.tgz", location=location, size_location=location)
     assert [(pin.artifact.file, pin.bytes) for pin in pinning(first, other)] == [
         ("part-1.0.tar.gz", 4),
@@ -163,7 +163,7 @@ def test_what_is_pinned_above_others_leaves_them_their_lines(
 
 
 def test_a_changed_line_is_kept(component: Path) -> None:
-    location = at(component)
+    location = location_at(component)
     component.write_text(YAML.replace("sha256: unknown ", "sha256: unknown  "))
     before = component.read_text()
     with pytest.raises(StaleError) as caught:
@@ -175,7 +175,7 @@ def test_a_changed_line_is_kept(component: Path) -> None:
 
 
 def test_a_pinned_place_is_not_pinned_again(component: Path) -> None:
-    location = at(component)
+    location = location_at(component)
     write_pin(a_pin(component, location, location))
     with pytest.raises(StaleError):
         write_pin(a_pin(component, location, location))
@@ -236,7 +236,7 @@ def test_all_that_is_unavailable_is_reported_and_the_rest_is_written(
     pinning: Pinning, component: Path, publisher: str
 ) -> None:
     nowhere = artifact(component, f"{publisher}/nothing.tgz", "nothing.tgz")
-    other = at(component, 6, 53)
+    other = location_at(component, 6, 53)
     lost = replace(artifact(component, f"{publisher}/lost.tgz", "lost.tgz"), location=other)
     present = artifact(component, f"{publisher}/part-1.0.tar.gz", "part-1.0.tar.gz")
     with pytest.raises(BuildError) as caught:
@@ -269,7 +269,9 @@ def test_a_server_that_is_down_is_waited_for_once(pinning: Pinning, component: P
         threading.Thread(target=answer, args=(server,), daemon=True).start()
         at_server = f"http://127.0.0.1:{server.getsockname()[1]}"
         first = artifact(component, f"{at_server}/one.tgz", "one.tgz")
-        two = replace(artifact(component, f"{at_server}/two.tgz", "two.tgz"), location=at(component, 6, 53))
+        two = replace(
+            artifact(component, f"{at_server}/two.tgz", "two.tgz"), location=location_at(component, 6, 53)
+        )
         with pytest.raises(BuildError) as caught:
             pinning(first, two)
         server.shutdown(socket.SHUT_RDWR)
@@ -333,5 +335,5 @@ def test_for_a_size_nothing_is_fetched(pinning: Pinning, component: Path, pinned
 
 
 def test_known_checksums_are_kept(pinning: Pinning, component: Path) -> None:
-    artifact = Artifact("source", "url", "http://x.invalid/x", "x", CHECKSUM, at(component), 1)
+    artifact = Artifact("source", "url", "http://x.invalid/x", "x", CHECKSUM, location_at(component), 1)
     assert pinning(artifact) == ()

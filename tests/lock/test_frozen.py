@@ -97,7 +97,7 @@ def test_the_comparing_script_is_part_of_the_keys(vendor: Tree) -> None:
     lock(vendor, line("peft", "0.14.0"))
     changed = {**templates(), "bin/keep-frozen": "other"}
 
-    [before], [after] = vendor.one().stages, make_plan([vendor.resolve()], changed).images[0].stages
+    [before], [after] = vendor.planned_image().stages, make_plan([vendor.resolve()], changed).images[0].stages
 
     assert before.key != after.key
 

@@ -53,7 +53,7 @@ def stage(text: str, name: str) -> str:
 
 
 def test_each_step_has_what_it_adds_to_those_below(locked: Tree) -> None:
-    image = locked.one()
+    image = locked.planned_image()
     assert isinstance(image.base, BootstrappedBase)
     assert len(image.base.debs) == BASE
     assert names(image.toolchain_debs) == ["cpp-12", "gcc", "gcc-12"]
@@ -63,7 +63,7 @@ def test_each_step_has_what_it_adds_to_those_below(locked: Tree) -> None:
 
 
 def test_nothing_is_locked_without_a_lock(tree: Tree) -> None:
-    image = tree.one()
+    image = tree.planned_image()
     assert (image.debs, image.locks_apt) == ((), False)
     assert "apt-get update" in tree.dockerfile()
 
@@ -83,10 +83,12 @@ def test_a_locked_step_installs_its_files_and_asks_no_mirror(locked: Tree) -> No
 
 
 def test_a_stage_downloads_the_packages_of_a_step(locked: Tree) -> None:
-    rows = [f"{deb.sha256} {deb.path}\n" for deb in locked.one().toolchain_debs]
+    rows = [f"{deb.sha256} {deb.path}\n" for deb in locked.planned_image().toolchain_debs]
     path = "debs/debian-12/toolchain.txt"
     assert f"source=/{path},target=/mnt/debs.txt" in stage(locked.dockerfile(), "toolchain-debs")
-    [content] = [file.content for file in render_image(locked.one(), templates()) if file.path.endswith(path)]
+    [content] = [
+        file.content for file in render_image(locked.planned_image(), templates()) if file.path.endswith(path)
+    ]
     assert content.decode() == "".join(rows)
     order = re.findall(r"(?m)^FROM \S+ AS (\S+)$", locked.dockerfile())
     assert order.index("metis-debs") < order.index("metis")
@@ -111,10 +113,10 @@ def test_what_the_image_itself_installs_is_linked_as_what_is_new_in_its_base(loc
     )
     assert stage(text, "image").startswith("FROM base AS image\nCOPY --link --from=system-layer /out/ /\n")
     assert "RUN" not in stage(text, "image")
-    owners = layer_owners(locked.one(), templates())
+    owners = layer_owners(locked.planned_image(), templates())
     assert [(owner.name, owner.instruction) for owner in owners] == [
         ("apt", "COPY"),
-        *((stage.name, "COPY") for stage in locked.one().stages),
+        *((stage.name, "COPY") for stage in locked.planned_image().stages),
     ]
 
 
@@ -144,7 +146,7 @@ def test_a_part_that_needs_nothing_more_installs_nothing(locked: Tree) -> None:
 
 def test_an_image_that_needs_nothing_more_has_no_layer_of_packages(locked: Tree) -> None:
     locked.image(IMAGE.replace("components: {", "apt: [openssl]\ncomponents: {"))
-    assert not locked.one().installs_apt
+    assert not locked.planned_image().installs_apt
     assert "AS system" not in locked.dockerfile()
     assert "system-layer" not in stage(locked.dockerfile(), "image")
 
@@ -170,24 +172,24 @@ def keys(image: Image) -> tuple[str, str, dict[str, str]]:
 
 def test_a_new_version_of_what_the_image_alone_has_leaves_the_stages_as_they_are(locked: Tree) -> None:
     locked.component("metis", METIS.replace(", vim", ""), METIS_STAGE)
-    base, key, stages = keys(locked.one())
+    base, key, stages = keys(locked.planned_image())
     locked.write(LOCK, index({**PACKAGES, "vim": {"Version": "2.0"}}))
-    new_base, new_key, new_stages = keys(locked.one())
+    new_base, new_key, new_stages = keys(locked.planned_image())
     assert (new_base, new_stages) == (base, stages)
     assert new_key != key
 
 
 def test_a_new_version_of_what_one_part_needs_changes_its_stage_alone(locked: Tree) -> None:
-    _, _, stages = keys(locked.one())
+    _, _, stages = keys(locked.planned_image())
     locked.write(LOCK, index({**PACKAGES, "vim": {"Version": "2.0"}}))
-    _, _, new_stages = keys(locked.one())
+    _, _, new_stages = keys(locked.planned_image())
     assert {name for name in stages if stages[name] != new_stages[name]} == {"metis"}
 
 
 def test_a_new_version_of_what_the_base_has_changes_all(locked: Tree) -> None:
-    base, key, stages = keys(locked.one())
+    base, key, stages = keys(locked.planned_image())
     locked.write(LOCK, index({**PACKAGES, "vim": {}, "gpgv": {"Version": "2.0"}}))
-    new_base, new_key, new_stages = keys(locked.one())
+    new_base, new_key, new_stages = keys(locked.planned_image())
     assert base != new_base
     assert key != new_key
     assert not {*stages.values()} & {*new_stages.values()}

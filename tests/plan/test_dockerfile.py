@@ -189,7 +189,7 @@ def test_no_step_follows_the_first_linked_layer_but_the_recipes_own(tree: Tree) 
 
 
 def test_the_bake_file_builds_what_sagemaker_takes(tree: Tree) -> None:
-    image = tree.one()
+    image = tree.planned_image()
     [bake_file] = [
         file for file in rendering.render_image(image, templates()) if file.path.endswith(".json")
     ][:1]
@@ -213,9 +213,9 @@ def test_the_bake_file_builds_what_sagemaker_takes(tree: Tree) -> None:
     ],
 )
 def test_a_recipe_may_ask_for_another_format(tree: Tree, format: str, options: set[str]) -> None:
-    plain = tree.one()
+    plain = tree.planned_image()
     tree.image(IMAGE + f"format: {format}\n")
-    image = tree.one()
+    image = tree.planned_image()
     [bake_file] = [
         file for file in rendering.render_image(image, templates()) if file.path.endswith(".json")
     ][:1]

@@ -9,14 +9,14 @@ from tests.support.locked_debian import PACKAGES, index
 
 
 def lock(tree: Tree) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(image_lock.text(tree.one()))
+    document: dict[str, Any] = json.loads(image_lock.text(tree.planned_image()))
     return document
 
 
 def test_packages_of_the_distribution_stand_with_version_sum_and_size(tree: Tree) -> None:
     tree.write("apt/bookworm.packages", index())
     content = lock(tree)
-    image = tree.one()
+    image = tree.planned_image()
     assert [package["sha256"] for package in content["system"]] == [
         deb.sha256 for deb in sorted(image.debs, key=lambda d: d.name)
     ]
@@ -79,5 +79,5 @@ def test_python_packages_and_archives_stand_once_with_their_files(tree: Tree) ->
 
 def test_each_file_has_a_line_of_its_own(tree: Tree) -> None:
     tree.write("apt/bookworm.packages", index())
-    lines = image_lock.text(tree.one()).splitlines()
-    assert sum(line.startswith('  {"name": ') for line in lines) == len(tree.one().debs)
+    lines = image_lock.text(tree.planned_image()).splitlines()
+    assert sum(line.startswith('  {"name": ') for line in lines) == len(tree.planned_image().debs)

@@ -150,7 +150,7 @@ def test_a_clean_checkout_under_any_umask_is_built_to_the_same(tree: Tree) -> No
     tree.image('summary: x\nbase: {debian: "12"}\nfiles: [{from: run.sh, to: /opt/}]\n')
     [dockerfile] = [
         file.content.decode()
-        for file in render_image(tree.one(), open_workspace(HOME).templates)
+        for file in render_image(tree.planned_image(), open_workspace(HOME).templates)
         if file.path.endswith("Dockerfile")
     ]
     copies = [

@@ -65,9 +65,9 @@ def keys(image: Image) -> dict[str, str]:
 
 def changed(tree: Tree, change: Edit) -> set[str]:
     """Whose keys a change moves."""
-    before = keys(tree.one())
+    before = keys(tree.planned_image())
     change(tree)
-    after = keys(tree.one())
+    after = keys(tree.planned_image())
     return {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
 
 
@@ -176,7 +176,7 @@ def test_what_changes_nothing_moves_no_key(rich: Tree, what: str) -> None:
 
 
 def test_every_shared_template_moves_all_keys_but_the_requirements_only_theirs(rich: Tree) -> None:
-    resolution, before = rich.resolve(), keys(rich.one())
+    resolution, before = rich.resolve(), keys(rich.planned_image())
     for name in ("Dockerfile.j2", "macros.j2", "requirements.j2"):
         changed_templates = {**templates(), name: templates()[name] + "\n"}
         after = keys(make_plan([resolution], changed_templates).images[0])
@@ -199,7 +199,7 @@ def test_images_that_use_a_part_in_the_same_way_share_its_stage(tree: Tree) -> N
 def test_keys_are_the_same_in_every_process(rich: Tree) -> None:
     code = (
         "from pathlib import Path; from tests.conftest import Tree; from tests.plan.test_model import keys\n"
-        f"print(keys(Tree(Path({str(rich.root)!r})).one()))"
+        f"print(keys(Tree(Path({str(rich.root)!r})).planned_image()))"
     )
     run = subprocess.run(
         [sys.executable, "-c", code],
@@ -209,7 +209,7 @@ def test_keys_are_the_same_in_every_process(rich: Tree) -> None:
         text=True,
         check=True,
     )
-    assert run.stdout.strip() == str(keys(rich.one()))
+    assert run.stdout.strip() == str(keys(rich.planned_image()))
 
 
 def test_plans_can_be_made_of_any_iterable(tree: Tree) -> None:
@@ -217,7 +217,7 @@ def test_plans_can_be_made_of_any_iterable(tree: Tree) -> None:
 
 
 def test_an_image_knows_what_it_carries(rich: Tree) -> None:
-    image = rich.one()
+    image = rich.planned_image()
 
     assert (image.name, image.summary, image.reference) == (
         "small",
@@ -245,15 +245,20 @@ def test_an_image_knows_what_it_carries(rich: Tree) -> None:
 
 
 def test_layers_follow_the_order_of_their_components_with_user_packages_on_top(rich: Tree) -> None:
-    assert [stage.name for stage in rich.one().layers] == ["python", "torch", "toolkit", "requirements"]
+    assert [stage.name for stage in rich.planned_image().layers] == [
+        "python",
+        "torch",
+        "toolkit",
+        "requirements",
+    ]
     edit("components/toolkit/component.yaml", "summary:", "layer_order: 1\nsummary:")(rich)
-    image = rich.one()
+    image = rich.planned_image()
     assert [stage.name for stage in image.layers] == ["toolkit", "python", "torch", "requirements"]
     assert [stage.name for stage in image.stages] == ["python", "torch", "toolkit", "requirements"]
 
 
 def test_a_stage_knows_wheels_from_what_has_to_be_compiled(rich: Tree) -> None:
-    torch = rich.one().stages[1]
+    torch = rich.planned_image().stages[1]
 
     assert ([wheel.name for wheel in torch.wheels], [wheel.name for wheel in torch.sdists]) == (
         ["numpy"],
@@ -265,7 +270,7 @@ def test_a_stage_knows_wheels_from_what_has_to_be_compiled(rich: Tree) -> None:
 def test_the_environment_of_an_image_is_the_recipes_above_its_parts_above_ours(rich: Tree) -> None:
     edit("images/small.yaml", 'B: "2"}', "SAGEMAKER_TRAINING_MODULE: mine}")(rich)
 
-    assert rich.one().environment == {
+    assert rich.planned_image().environment == {
         "SAGEMAKER_SUBMIT_DIRECTORY": "/opt/ml/code",
         "SAGEMAKER_TRAINING_MODULE": "mine",
         "SAGEMAKER_PROGRAM": "train.py",
@@ -275,7 +280,7 @@ def test_the_environment_of_an_image_is_the_recipes_above_its_parts_above_ours(r
 
 def test_an_image_with_a_gpu_part_sees_the_gpus_on_a_plain_base(tree: Tree) -> None:
     tree.image(IMAGE.replace("cpu-*", "cu*"))
-    image = tree.one()
+    image = tree.planned_image()
 
     assert image.gpu
     assert image.environment is not None
@@ -284,7 +289,7 @@ def test_an_image_with_a_gpu_part_sees_the_gpus_on_a_plain_base(tree: Tree) -> N
 
 
 def test_labels_tell_the_key_and_every_version(tree: Tree) -> None:
-    image = tree.one()
+    image = tree.planned_image()
 
     assert image.labels == {
         "org.opencontainers.image.title": "small",
@@ -303,17 +308,17 @@ def test_the_highest_part_with_an_entrypoint_has_it(tree: Tree) -> None:
             tree
         )
 
-    assert tree.one().entrypoint == ("high",)
+    assert tree.planned_image().entrypoint == ("high",)
 
 
 def test_a_bootstrapped_base_is_named_by_what_it_is_made_of(tree: Tree) -> None:
-    base = tree.one().base
+    base = tree.planned_image().base
 
     assert isinstance(base, BootstrappedBase)
     assert (base.suite, base.packages) == ("bookworm", ("ca-certificates",))
     assert base.reference.startswith("bakehouse/debian:12-")
     edit("components/debian/component.yaml", "ca-certificates", "python3")(tree)
-    other = tree.one().base
+    other = tree.planned_image().base
     assert other.reference.startswith("bakehouse/debian:12-")
     assert other.reference != base.reference
 
@@ -346,17 +351,17 @@ releases:
 def test_artifacts_of_unknown_content_are_remembered(rich: Tree) -> None:
     edit("components/torch/component.yaml", SHA, "unknown")(rich)
 
-    assert [artifact.file for artifact in rich.one().unpinned] == ["torch.whl"]
+    assert [artifact.file for artifact in rich.planned_image().unpinned] == ["torch.whl"]
 
 
 def test_layers_are_counted_before_the_engine_does(tree: Tree) -> None:
     steps = "".join(f"- echo {number}\n" for number in range(75))
     tree.image(IMAGE + "run:\n" + steps)
-    assert len(tree.one().content.run) == 75
+    assert len(tree.planned_image().content.run) == 75
 
     tree.image(IMAGE + "run:\n" + steps + "- echo one more\n")
     with pytest.raises(Exception, match="image `small` has 101 layers; at most 100 are allowed"):
-        tree.one()
+        tree.planned_image()
 
 
 def test_what_bakehouse_brings_shares_its_stages() -> None:

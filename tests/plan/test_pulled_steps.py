@@ -79,7 +79,7 @@ def key(image: Image) -> tuple[str, str]:
 
 
 def test_each_step_has_what_it_adds_to_those_below(pulled: Tree) -> None:
-    image = pulled.one()
+    image = pulled.planned_image()
     assert image.locks_apt
     assert names(image.toolchain_debs) == ["gcc", "libc6-dev"]
     assert names(image.stages[0].debs) == ["cmake"]
@@ -89,7 +89,7 @@ def test_each_step_has_what_it_adds_to_those_below(pulled: Tree) -> None:
 def test_nothing_is_locked_where_no_base_has_a_lock(pulled: Tree) -> None:
     for path in (RUNTIME_LOCK, DEVEL_LOCK):
         (pulled.root / path).unlink()
-    image = pulled.one()
+    image = pulled.planned_image()
     assert (image.locks_apt, image.debs) == (False, ())
     assert pulled.dockerfile().count("apt-get update") == 3
 
@@ -101,7 +101,7 @@ def test_a_locked_step_asks_no_mirror(pulled: Tree) -> None:
     for name, packages in (("toolchain", "gcc"), ("metis", "cmake")):
         assert f"# Locked packages: {packages}\nRUN " in stage(text, name)
         assert install in stage(text, name)
-    image = pulled.one()
+    image = pulled.planned_image()
     [vim, common] = image.apt_debs
     rows = f"{vim.sha256} {vim.path} {vim.site}\n{common.sha256} {common.path} {common.site}\n"
     assert image.inputs[image.apt_list].decode() == rows
@@ -122,7 +122,7 @@ def test_the_image_installs_its_packages_in_a_step_that_leaves_no_trace(pulled: 
         "    finish-step 1767225600\n"
     )
     assert "AS system" not in pulled.dockerfile()
-    owners = layer_owners(pulled.one(), templates())
+    owners = layer_owners(pulled.planned_image(), templates())
     assert [(owner.name, owner.instruction) for owner in owners] == [("apt", "RUN"), ("metis", "COPY")]
 
 
@@ -132,22 +132,22 @@ def test_an_own_step_finds_the_mirrors_of_the_base(pulled: Tree) -> None:
 
 
 def test_files_are_fetched_from_where_apt_of_the_base_found_them(pulled: Tree) -> None:
-    files = {file.file: file for file in required_files([pulled.one()]).files}
+    files = {file.file: file for file in required_files([pulled.planned_image()]).files}
     address = "http://mirror.example/ubuntu/pool/main/v/vim/vim_1.0_amd64.deb"
     assert (files["vim_1.0_amd64.deb"].kind, files["vim_1.0_amd64.deb"].address) == ("deb", address)
     assert len(files) == 5
 
 
 def test_the_lock_of_the_image_names_each_file(pulled: Tree) -> None:
-    rows = json.loads(image_lock.text(pulled.one()))["system"]
+    rows = json.loads(image_lock.text(pulled.planned_image()))["system"]
     assert [row["name"] for row in rows] == ["cmake", "gcc", "libc6-dev", "vim", "vim-common"]
     assert all(row["sha256"] and row["bytes"] for row in rows)
 
 
 def test_a_lock_changes_the_keys_of_what_it_is_about(pulled: Tree) -> None:
-    before = key(pulled.one())
+    before = key(pulled.planned_image())
     pulled.write(RUNTIME_LOCK, lock(RUNTIME_BASE, {"vim": "vim vim-common vim-runtime"}))
-    after = key(pulled.one())
+    after = key(pulled.planned_image())
     assert before[0] != after[0]
     assert before[1] == after[1]
 
@@ -155,10 +155,10 @@ def test_a_lock_changes_the_keys_of_what_it_is_about(pulled: Tree) -> None:
 def test_an_image_with_a_lock_has_another_key_also_where_its_steps_add_nothing(pulled: Tree) -> None:
     pulled.write(RUNTIME_LOCK, lock(RUNTIME_BASE, {"vim": ""}))
     pulled.write(DEVEL_LOCK, lock(DEVEL_BASE, {"gcc": "", "cmake gcc": ""}))
-    with_lock = key(pulled.one())
+    with_lock = key(pulled.planned_image())
     for path in (RUNTIME_LOCK, DEVEL_LOCK):
         (pulled.root / path).unlink()
-    assert {*with_lock}.isdisjoint(key(pulled.one()))
+    assert {*with_lock}.isdisjoint(key(pulled.planned_image()))
 
 
 def test_a_step_that_is_not_locked_is_a_mistake(pulled: Tree) -> None:
@@ -172,14 +172,14 @@ def test_a_step_that_is_not_locked_is_a_mistake(pulled: Tree) -> None:
 
 def test_an_image_is_locked_where_all_of_its_bases_are(pulled: Tree) -> None:
     (pulled.root / DEVEL_LOCK).unlink()
-    image = pulled.one()
+    image = pulled.planned_image()
     assert (image.locks_apt, image.debs) == (False, ())
 
 
 def test_an_image_without_build_stages_needs_no_lock_of_their_base(pulled: Tree) -> None:
     (pulled.root / DEVEL_LOCK).unlink()
     pulled.image(IMAGE.replace('components: {metis: "*"}\n', ""))
-    image = pulled.one()
+    image = pulled.planned_image()
     assert image.locks_apt
     assert names(image.debs) == ["vim", "vim-common"]
 
@@ -216,7 +216,7 @@ def test_a_digest_in_the_wrong_place_or_form_is_a_mistake(
 
 
 def test_a_rehearsal_uses_the_mirrors_of_the_stub(pulled: Tree) -> None:
-    real = pulled.one()
+    real = pulled.planned_image()
     needs = stub_plan.required_bases(real)
     stubs = Stubs({}, {need: f"stub/{number}:1" for number, need in enumerate(needs)})
     image = stub_plan.rehearse(real, {"metis": []}, stubs).image

@@ -41,7 +41,7 @@ def names(workspace: Workspace, *patterns: str) -> list[str]:
     return [recipe.name for recipe in select(workspace, patterns)]
 
 
-def kept(workspace: Workspace, *patterns: str) -> list[str]:
+def kept_names(workspace: Workspace, *patterns: str) -> list[str]:
     return [recipe.name for recipe in select_kept(workspace, patterns)]
 
 
@@ -76,31 +76,31 @@ def test_a_glob_means_what_it_matches(workspace: Workspace) -> None:
 
 
 def test_what_is_not_committed_is_rendered_on_demand(workspace: Workspace) -> None:
-    assert kept(workspace) == ["small", "small-toolkit"]
-    assert kept(workspace, "small-torch") == ["small-torch"]
+    assert kept_names(workspace) == ["small", "small-toolkit"]
+    assert kept_names(workspace, "small-torch") == ["small-torch"]
 
 
 def test_what_was_rendered_on_demand_is_kept_true(workspace: Workspace) -> None:
     rendered(workspace, "small-torch")
 
-    assert "small-torch" in kept(workspace)
+    assert "small-torch" in kept_names(workspace)
 
 
 def test_bakehouses_images_are_not_those_of_a_users_project(own: Workspace) -> None:
-    assert kept(own) == ["churn"]
-    assert kept(own, "small") == ["small"]
+    assert kept_names(own) == ["churn"]
+    assert kept_names(own, "small") == ["small"]
 
 
 def test_what_a_user_rendered_of_bakehouses_images_is_kept_true(own: Workspace) -> None:
     rendered(own, "small", "small-torch")
 
-    assert kept(own) == ["churn", "small", "small-torch"]
+    assert kept_names(own) == ["churn", "small", "small-torch"]
 
 
 def test_a_recipe_that_takes_the_place_of_one_of_bakehouses_is_the_users(own: Workspace) -> None:
     Tree(own.project.root).write("mine/images/small.yaml", IMAGE)
 
-    assert kept(opened(own.project.root, *own.project.recipe_roots)) == ["churn", "small"]
+    assert kept_names(opened(own.project.root, *own.project.recipe_roots)) == ["churn", "small"]
 
 
 def test_an_own_recipe_that_was_never_rendered_is_stale(own: Workspace) -> None:
@@ -109,13 +109,13 @@ def test_an_own_recipe_that_was_never_rendered_is_stale(own: Workspace) -> None:
 
 
 def test_without_recipes_of_its_own_a_project_keeps_nothing(own: Workspace) -> None:
-    assert kept(opened(own.project.root, own.project.recipe_roots[0])) == []
+    assert kept_names(opened(own.project.root, own.project.recipe_roots[0])) == []
 
 
 def test_bakehouses_own_project_keeps_what_its_recipes_say(own: Workspace) -> None:
     recipes = own.project.recipe_roots[0]
 
-    assert kept(opened(recipes.parent, recipes)) == ["small", "small-toolkit"]
+    assert kept_names(opened(recipes.parent, recipes)) == ["small", "small-toolkit"]
 
 
 def test_a_dockerfile_of_the_user_is_kept(own: Workspace) -> None:
@@ -123,7 +123,7 @@ def test_a_dockerfile_of_the_user_is_kept(own: Workspace) -> None:
         Tree(own.project.images).write(f"{name}/Dockerfile", "FROM scratch\n")
 
     assert orphans(own) == ()
-    assert kept(own) == ["churn"]
+    assert kept_names(own) == ["churn"]
 
 
 def test_a_directory_without_a_recipe_is_removed_without_its_ledger(

@@ -58,7 +58,7 @@ def family(tmp_path: Path) -> dict[str, ReleaseRecord]:
     }
 
 
-def refused(directory: Path, image: str = "mpi-cpu", **query: Any) -> Diagnostic:
+def refusal(directory: Path, image: str = "mpi-cpu", **query: Any) -> Diagnostic:
     with pytest.raises(UsageError) as caught:
         retrieve(image, images=directory, **query)
     return caught.value.diagnostics[0]
@@ -96,11 +96,11 @@ def test_an_older_candidate_that_is_released_last_is_the_newest(tmp_path: Path, 
 
 def test_a_candidate_is_never_given(tmp_path: Path) -> None:
     staged = release(tmp_path, candidate=True, provides=names(pytorch="2.9.1"))
-    assert refused(tmp_path) == Diagnostic(
+    assert refusal(tmp_path) == Diagnostic(
         "no release of `mpi-cpu` has passed its smoke test",
         hint="smoke-test its candidate, then run `bake promote mpi-cpu`",
     )
-    assert refused(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
+    assert refusal(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
     assert candidate(tmp_path, "mpi-cpu") == staged
 
 
@@ -157,14 +157,14 @@ def test_a_region_is_that_of_the_registry(tmp_path: Path) -> None:
     record = release(tmp_path, registry=US)
     release(tmp_path, registry=ECR)
     assert retrieve("mpi-cpu", "us-east-1", images=tmp_path) == record.image_uri
-    assert refused(tmp_path, region="eu-north-1") == Diagnostic(
+    assert refusal(tmp_path, region="eu-north-1") == Diagnostic(
         "no release of `mpi-cpu` fits", reasons=(Reason("`mpi-cpu` of 2026-11-20 is in eu-west-1"),)
     )
 
 
 def test_where_all_are_untested(tmp_path: Path) -> None:
     release(tmp_path, tested=False)
-    assert refused(tmp_path) == Diagnostic(
+    assert refusal(tmp_path) == Diagnostic(
         "no release of `mpi-cpu` has passed its smoke test", hint="run `bake release mpi-cpu`"
     )
 
@@ -172,7 +172,7 @@ def test_where_all_are_untested(tmp_path: Path) -> None:
 def test_where_it_was_published_elsewhere(tmp_path: Path) -> None:
     release(tmp_path)
     release(tmp_path, registry="registry.example.com")
-    assert refused(tmp_path, registry="ecr") == Diagnostic(
+    assert refusal(tmp_path, registry="ecr") == Diagnostic(
         "`mpi-cpu` was never published to `ecr`", hint="it is in `127.0.0.1:5050`, `registry.example.com`"
     )
 
@@ -206,7 +206,7 @@ def test_arguments_have_the_order_of_the_sdk(tmp_path: Path, family: dict[str, R
 def test_the_reason_why_none_fits_is_reported_for_each_image(
     tmp_path: Path, family: dict[str, ReleaseRecord]
 ) -> None:
-    assert refused(tmp_path, "pytorch", version="2.10", instance_type=VOLTA) == Diagnostic(
+    assert refusal(tmp_path, "pytorch", version="2.10", instance_type=VOLTA) == Diagnostic(
         "no release with `pytorch` fits",
         reasons=(
             Reason("`pytorch-cpu` of 2026-11-20 has pytorch 2.9.1"),
@@ -235,14 +235,14 @@ def test_a_traceback_tells_the_reasons_too(tmp_path: Path, family: dict[str, Rel
 def test_without_an_instance_type_nothing_is_guessed(
     tmp_path: Path, family: dict[str, ReleaseRecord]
 ) -> None:
-    assert refused(tmp_path, "pytorch") == Diagnostic(
+    assert refusal(tmp_path, "pytorch") == Diagnostic(
         "there are releases with `pytorch` for GPUs and for CPUs",
         hint='add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`',
     )
 
 
 def test_an_image_that_is_named_has_to_fit_too(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
-    diagnostic = refused(tmp_path, "pytorch-cu130", instance_type=PLAIN)
+    diagnostic = refusal(tmp_path, "pytorch-cu130", instance_type=PLAIN)
     assert diagnostic.reasons == (
         Reason("`pytorch-cu130` of 2026-11-20 needs GPUs, but `ml.c5.2xlarge` has none"),
     )
@@ -304,25 +304,25 @@ def test_an_older_release_that_is_in_the_region_is_found(tmp_path: Path) -> None
 
 def test_an_image_with_its_own_code_is_only_selected_by_name(tmp_path: Path) -> None:
     churn = release(tmp_path, "churn", **CPU, entry_point="train.py")
-    assert refused(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
+    assert refusal(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
     assert retrieve("churn", images=tmp_path) == churn.image_uri
 
 
 def test_images_are_for_training(tmp_path: Path) -> None:
-    assert refused(tmp_path, "pytorch", image_scope="inference") == Diagnostic(
+    assert refusal(tmp_path, "pytorch", image_scope="inference") == Diagnostic(
         "there are no images for `inference`", hint='use `image_scope="training"`'
     )
 
 
 def test_an_invalid_version_of_python(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
-    assert refused(tmp_path, "pytorch", py_version="python3") == Diagnostic(
+    assert refusal(tmp_path, "pytorch", py_version="python3") == Diagnostic(
         "`python3` is not a Python version", hint="write it as `py311` or `3.11`"
     )
 
 
 def test_an_image_that_was_not_released_yet(tmp_path: Path) -> None:
     (tmp_path / "mpi-cpu").mkdir()
-    assert refused(tmp_path) == Diagnostic(
+    assert refusal(tmp_path) == Diagnostic(
         "`mpi-cpu` has not been released yet", hint="run `bake release mpi-cpu`"
     )
 
@@ -330,18 +330,18 @@ def test_an_image_that_was_not_released_yet(tmp_path: Path) -> None:
 def test_a_mistyped_name(tmp_path: Path) -> None:
     (tmp_path / "mpi-cpu").mkdir()
     diagnostic = Diagnostic("unknown image `mpi-cup`", hint="did you mean `mpi-cpu`?")
-    assert refused(tmp_path, "mpi-cup") == diagnostic
+    assert refusal(tmp_path, "mpi-cup") == diagnostic
 
 
 @pytest.mark.parametrize("name", ["x", "..", "", "../mpi-cpu"])
 def test_a_name_like_no_other(tmp_path: Path, name: str) -> None:
-    assert refused(tmp_path / "missing", name) == Diagnostic(
+    assert refusal(tmp_path / "missing", name) == Diagnostic(
         f"unknown image `{name}`", hint="run `bake list` to list the images"
     )
 
 
 def test_a_rehearsal_has_no_address(tmp_path: Path) -> None:
-    assert refused(tmp_path, "rehearsal/mpi-cpu") == Diagnostic(
+    assert refusal(tmp_path, "rehearsal/mpi-cpu") == Diagnostic(
         "`rehearsal/mpi-cpu` was rehearsed, not built, so it has no image URI",
         hint="run `bake release mpi-cpu`",
     )

@@ -61,7 +61,7 @@ def report(*outcomes: Outcome, digest: Digest = DIGEST) -> SmokeReport:
 PASSED = report(Outcome.PASSED, Outcome.NOT_TESTED)
 
 
-def refused(
+def refusal(
     directory: Path, built: BuiltImage = BUILT, smoke: SmokeReport | None = PASSED, prefix: str = "bakehouse"
 ) -> tuple[Diagnostic, ...]:
     publication = PushOptions(day=date(2026, 11, 20), locks=directory, prefix=prefix)
@@ -75,7 +75,7 @@ HINT = "run `bake smoke mpi-cpu`, or publish it as a candidate with `bake push -
 
 
 def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:
-    assert refused(tmp_path, smoke=None) == (
+    assert refusal(tmp_path, smoke=None) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
             reasons=(Reason("no smoke test of sha256:4f1c09d2a7be is recorded"),),
@@ -85,7 +85,7 @@ def test_an_image_without_a_smoke_test_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_smoke_test_of_another_build_does_not_count(tmp_path: Path) -> None:
-    assert refused(tmp_path, smoke=report(Outcome.PASSED, digest=OTHER)) == (
+    assert refusal(tmp_path, smoke=report(Outcome.PASSED, digest=OTHER)) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
             reasons=(Reason("the recorded smoke test is of another build"),),
@@ -97,7 +97,7 @@ def test_the_smoke_test_of_another_build_does_not_count(tmp_path: Path) -> None:
 
 def test_failed_checks_are_named(tmp_path: Path) -> None:
     smoke = report(Outcome.FAILED, Outcome.PASSED, Outcome.FAILED)
-    assert refused(tmp_path, smoke=smoke) == (
+    assert refusal(tmp_path, smoke=smoke) == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
             reasons=(Reason("its smoke test failed: `check_1`, `check_3`"),),
@@ -109,13 +109,13 @@ def test_failed_checks_are_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("smoke", [report(), report(Outcome.NOT_TESTED)])
 def test_not_tested_is_not_passed(tmp_path: Path, smoke: SmokeReport) -> None:
-    (diagnostic,) = refused(tmp_path, smoke=smoke)
+    (diagnostic,) = refusal(tmp_path, smoke=smoke)
     assert diagnostic.reasons == (Reason("its smoke test ran no check"),)
 
 
 def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
     image = replace(IMAGE, base=RegistryBase("docker.io/nvidia/cuda:13.0", None))
-    assert refused(tmp_path, built=replace(BUILT, image=image)) == (
+    assert refusal(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the base of `mpi-cpu`, `docker.io/nvidia/cuda:13.0`, is not pinned to a digest",
             hint="add the digest to the recipe, then build and test again",
@@ -125,7 +125,7 @@ def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
 
 def test_a_base_whose_packages_are_not_locked_is_refused(tmp_path: Path) -> None:
     image = replace(IMAGE, base=BootstrappedBase("bakehouse/debian:13-12345678", "trixie", ()))
-    assert refused(tmp_path, built=replace(BUILT, image=image)) == (
+    assert refusal(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the packages of Debian `trixie` in `mpi-cpu` are not locked",
             hint="run `bake lock mpi-cpu` and commit the lock, then build and test again",
@@ -137,7 +137,7 @@ def test_unpinned_artifacts_are_refused_with_their_location(tmp_path: Path) -> N
     location = Location(Path("recipes/components/smp/component.yaml"), 14, 11)
     artifact = Artifact("smp", "url", "https://example.com/smp.whl", "smp.whl", None, location)
     image = replace(IMAGE, unpinned=(artifact,))
-    assert refused(tmp_path, built=replace(BUILT, image=image)) == (
+    assert refusal(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the sha256 of `smp` in `mpi-cpu` is unknown",
             location,
@@ -147,7 +147,7 @@ def test_unpinned_artifacts_are_refused_with_their_location(tmp_path: Path) -> N
 
 
 def test_a_name_that_no_registry_takes_is_refused_before_the_push(tmp_path: Path) -> None:
-    (diagnostic,) = refused(tmp_path, prefix="Our-Team")
+    (diagnostic,) = refusal(tmp_path, prefix="Our-Team")
     assert diagnostic.message == "`Our-Team/mpi-cpu` is not a valid repository name"
 
 

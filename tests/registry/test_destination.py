@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Project:
     return Project(tmp_path, (), registry="team", registries={"team": TEAM, "own": own})
 
 
-def named(project: Project, to: str) -> Destination:
+def resolved(project: Project, to: str) -> Destination:
     with destination(project, to, print) as target:
         return target
 
@@ -42,7 +42,7 @@ def hosts(target: Destination) -> Sequence[str]:
 
 @pytest.mark.parametrize("to", ["team", ""])
 def test_a_registry_of_the_settings_has_an_address_in_each_region(project: Project, to: str) -> None:
-    target = named(project, to)
+    target = resolved(project, to)
     assert hosts(target) == [EU, f"{ACCOUNT}.dkr.ecr.us-east-1.amazonaws.com"]
     assert (target.prefix, target.scan) == ("ml", "HIGH")
 
@@ -59,22 +59,22 @@ def test_a_registry_of_the_settings_has_an_address_in_each_region(project: Proje
     ],
 )
 def test_a_prefix_may_follow(project: Project, to: str, host: str, prefix: str) -> None:
-    target = named(project, to)
+    target = resolved(project, to)
     assert (hosts(target)[0], target.prefix) == (host, prefix)
 
 
 def test_an_address_of_the_settings_is_reached_as_they_say(project: Project) -> None:
-    [registry] = named(project, f"{EU}/team").registries
+    [registry] = resolved(project, f"{EU}/team").registries
     assert isinstance(registry, EcrRegistry)
     assert registry.aws.access.profile == "ci"
 
-    [other] = named(project, "210987654321.dkr.ecr.eu-west-1.amazonaws.com/team").registries
+    [other] = resolved(project, "210987654321.dkr.ecr.eu-west-1.amazonaws.com/team").registries
     assert isinstance(other, EcrRegistry)
     assert other.aws.access.profile == ""
 
 
 def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
-    [registry] = named(project, "registry.example.com/team").registries
+    [registry] = resolved(project, "registry.example.com/team").registries
     assert isinstance(registry, NamedRegistry)
 
 
@@ -93,13 +93,13 @@ def test_other_hosts_are_known_by_docker_s_login(project: Project) -> None:
 )
 def test_an_invalid_name(project: Project, to: str, diagnostic: Diagnostic) -> None:
     with pytest.raises(UsageError) as caught:
-        named(project, to)
+        resolved(project, to)
     assert caught.value.diagnostics == (diagnostic,)
 
 
 def test_a_misspelled_region_is_reported_before_any_request(project: Project) -> None:
     with pytest.raises(PublishError) as caught:
-        named(project, f"{ACCOUNT}.dkr.ecr.eu-wset-1.amazonaws.com/team")
+        resolved(project, f"{ACCOUNT}.dkr.ecr.eu-wset-1.amazonaws.com/team")
     assert caught.value.diagnostics == (
         Diagnostic("there is no AWS region `eu-wset-1`", hint="did you mean `eu-west-1`?"),
     )
@@ -108,9 +108,9 @@ def test_a_misspelled_region_is_reported_before_any_request(project: Project) ->
 def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: Project) -> None:
     wrong = RegistrySettings("wrong", account=ACCOUNT, regions=("eu-wst-1",))
     project = replace(project, registries={"wrong": wrong, **project.registries})
-    assert hosts(named(project, EU)) == [EU]
+    assert hosts(resolved(project, EU)) == [EU]
     with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
-        named(project, "wrong")
+        resolved(project, "wrong")
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ def candidates(name: str) -> list[Candidate]:
     ]
 
 
-def chosen(name: str, version: str) -> Candidate:
+def candidate_of(name: str, version: str) -> Candidate:
     return next(candidate for candidate in candidates(name) if candidate.release.version == version)
 
 
@@ -134,7 +134,7 @@ def test_an_installer_of_unknown_open_mpi_is_passed_over(recipe_directory: Recip
     assert resolution.version_of("efa") == "1.17.0"
     text = cuda("11.3.1", "20.04", 'python: "3.8"', 'efa: "1.16.0"', 'mpi4py: "*"', flavour="*")
     assert 'use `efa: "1.17.0"`' in recipe_directory.answer(text)
-    [conflict] = broken(chosen("efa", "1.16.0"), chosen("open-mpi", "4.1.4"))
+    [conflict] = broken(candidate_of("efa", "1.16.0"), candidate_of("open-mpi", "4.1.4"))
     assert conflict.reason == "the Open MPI version of this installer is not recorded"
 
 
@@ -144,10 +144,10 @@ def test_nccl_2_19_is_refused_with_an_older_installer_than_1_29(recipe_directory
     assert "its libfabric can't register memory for NCCL 2.19 and later" in report
     assert "https://github.com/aws/aws-ofi-nccl/issues/584" in report
     assert 'use `efa: "1.29.0"`' in report
-    [conflict] = broken(chosen("efa", "1.28.0"), chosen("nccl", "2.19.3"))
+    [conflict] = broken(candidate_of("efa", "1.28.0"), candidate_of("nccl", "2.19.3"))
     assert conflict.is_certain
     assert conflict.source == "https://github.com/aws/aws-ofi-nccl/issues/584"
-    assert not broken(chosen("efa", "1.28.0"), chosen("nccl", "2.18.5"))
+    assert not broken(candidate_of("efa", "1.28.0"), candidate_of("nccl", "2.18.5"))
     newer = cuda("12.2.2", "22.04", 'efa: "1.29.0"', 'nccl: "2.19.3"', flavour="*")
     assert recipe_directory.resolve(newer).version_of("nccl") == "2.19.3"
 

@@ -40,7 +40,7 @@ def sized(instance: str, gpus: int = 8, vcpus: float = 20, batch: int = 0, **oth
     return recommend(Need(gpus, vcpus, batch), instance, INSTANCES, **others)
 
 
-def named(sizing: Recommendation) -> list[tuple[str, bool]]:
+def row_names(sizing: Recommendation) -> list[tuple[str, bool]]:
     return [(row.mix.name, row.is_enough) for row in sizing.rows]
 
 
@@ -110,7 +110,7 @@ def test_what_the_published_examples_gained(
 def test_first_a_larger_type_of_the_family() -> None:
     table = sized("ml.g5.12xlarge")
 
-    assert named(table) == [
+    assert row_names(table) == [
         ("2 ml.g5.12xlarge", False),
         ("1 ml.g5.48xlarge", True),
         ("2 ml.g5.24xlarge", True),
@@ -122,7 +122,7 @@ def test_first_a_larger_type_of_the_family() -> None:
 def test_the_cheapest_larger_type_first_where_prices_are_known() -> None:
     prices = {"ml.g5.24xlarge": 1.0, "ml.g5.48xlarge": 3.0}
 
-    assert named(sized("ml.g5.12xlarge", prices=prices))[1:3] == [
+    assert row_names(sized("ml.g5.12xlarge", prices=prices))[1:3] == [
         ("2 ml.g5.24xlarge", True),
         ("1 ml.g5.48xlarge", True),
     ]
@@ -136,13 +136,13 @@ def test_a_larger_type_with_the_same_ratio_does_not_help() -> None:
 
 
 def test_what_is_enough_needs_nothing() -> None:
-    assert named(sized("ml.g5.48xlarge")) == [("1 ml.g5.48xlarge", True)]
+    assert row_names(sized("ml.g5.48xlarge")) == [("1 ml.g5.48xlarge", True)]
 
 
 def test_a_mix_that_was_measured_is_shown_too() -> None:
     table = sized("ml.g5.48xlarge", seconds={"ml.g5.48xlarge + 3 ml.c5.9xlarge": 0.5})
 
-    assert named(table)[1:] == [("1 ml.g5.48xlarge + 3 ml.c5.9xlarge", True)]
+    assert row_names(table)[1:] == [("1 ml.g5.48xlarge + 3 ml.c5.9xlarge", True)]
     assert table.rows[1].seconds == 0.5
 
 

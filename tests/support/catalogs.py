@@ -139,7 +139,7 @@ def candidates(recipe: Recipe, catalog: Catalog, name: str) -> list[Candidate]:
     ]
 
 
-def brought(recipe: Recipe, candidate: Candidate) -> list[Requirement]:
+def requirements_of(recipe: Recipe, candidate: Candidate) -> list[Requirement]:
     return [
         *candidate.spec.requires,
         *(other for other in candidate.spec.recommends if other.name not in recipe.exclude),
@@ -150,7 +150,7 @@ def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
     """Return whether all requirements are met and no conflict applies."""
     demands = [recipe.base, *recipe.components]
     for candidate in chosen:
-        demands += [*brought(recipe, candidate), *candidate.spec.constraints]
+        demands += [*requirements_of(recipe, candidate), *candidate.spec.constraints]
     versions: dict[str, list[str]] = {}
     for candidate in chosen:
         for name, version in candidate.provided.items():
@@ -191,7 +191,7 @@ def is_asked_for(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
         name = left.pop().name
         if name not in visited:
             visited.add(name)
-            left += brought(recipe, by_name[name]) if name in by_name else []
+            left += requirements_of(recipe, by_name[name]) if name in by_name else []
     return visited <= provided and by_name.keys() <= visited
 
 
