@@ -19,7 +19,7 @@ from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.util.format import format_bytes
+from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
@@ -196,8 +196,8 @@ def build(
 
 def verify_all(built: Sequence[BuiltImage], verify: Verify, report: Reporter) -> None:
     """Verify all images; raise BuildError with all mismatches."""
-    names = ", ".join(image.image.name for image in built)
-    with ThreadPoolExecutor(_PARALLEL_VERIFICATIONS) as threads, heartbeat(report, f"verifying: {names}"):
+    what = built[0].image.name if len(built) == 1 else format_count(len(built), "image")
+    with ThreadPoolExecutor(_PARALLEL_VERIFICATIONS) as threads, heartbeat(report, f"verifying: {what}"):
         mismatches = [
             diagnostic
             for diagnostics in threads.map(lambda image: _mismatches(image, verify), built)

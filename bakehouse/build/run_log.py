@@ -83,11 +83,13 @@ def record_runs(directory: Path, new: Mapping[str, Run], locks: Path) -> None:
 
 
 def merge_runs(old: Mapping[str, Run], new: Mapping[str, Run]) -> dict[str, Run]:
-    """Merge runs; a rehearsal does not replace a build with the same key."""
+    """Merge runs. A rehearsal does not replace a build with the same key, nor an older run a newer one."""
     merged = dict(old)
     for name, run in new.items():
         last = old.get(name)
-        if last is None or last.key != run.key or last.level not in (Level.BUILT, run.level):
+        if last and last.key == run.key and last.level in (Level.BUILT, run.level):
+            continue
+        if last is None or last.date <= run.date:
             merged[name] = run
     return merged
 

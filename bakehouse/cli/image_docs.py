@@ -16,6 +16,7 @@ from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
 from bakehouse.publish import releases
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.oci import is_loopback
 
 _MAX_LINES = 20
 
@@ -60,7 +61,10 @@ def _resolved(recipe: Recipe, workspace: Workspace) -> Resolution | None:
 
 
 def pages(workspace: Workspace, images: Iterable[Image]) -> tuple[RenderedFile, ...]:
-    """Return the page of each image, with the runs and releases that are recorded below `images/`."""
+    """Return the page of each image, with the runs and releases that are recorded below `images/`.
+
+    Releases in a registry of this machine are left out, because readers of the page cannot pull them.
+    """
     directory = workspace.project.images
     runs = run_log.load_runs(directory)
     return tuple(
@@ -71,12 +75,24 @@ def pages(workspace: Workspace, images: Iterable[Image]) -> tuple[RenderedFile, 
                     image,
                     run_log.level(image, runs),
                     run_log.outdated_run(image, runs),
-                    releases.load(directory / image.name / "releases.json"),
+                    tuple(
+                        record
+                        for record in releases.load(directory / image.name / "releases.json")
+                        if not is_loopback(record.registry)
+                    ),
                 )
             ).encode(),
         )
         for image in images
     )
+
+
+def update_pages(workspace: Workspace, images: Iterable[Image]) -> None:
+    """Update the rendered pages of images that were published."""
+    for file in pages(workspace, images):
+        path = workspace.project.images / file.path
+        if is_file(path):
+            write_whole(path, file.content.decode())
 
 
 def record_runs(workspace: Workspace) -> None:

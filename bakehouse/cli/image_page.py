@@ -22,7 +22,6 @@ _NAMES = {
 _RUN = {
     Level.BUILT: "built with the real packages",
     Level.REHEARSED: "rehearsed: all build steps ran, with stubs for unavailable files",
-    Level.RENDERED: "not built yet",
 }
 _EXAMPLE_TYPES = {True: "ml.g5.12xlarge", False: "ml.c5.4xlarge"}
 
@@ -88,12 +87,14 @@ def _sizes(content: ImagePage) -> list[tuple[str, ...]]:
 
 def _tests(content: ImagePage) -> str:
     earlier, records = content.outdated_run, content.releases
-    text = _RUN[content.level]
+    facts = []
+    if content.level is not Level.RENDERED:
+        facts.append(_RUN[content.level])
     if earlier:
-        text = f"{text}; {earlier.level.value} on {earlier.date}, before it last changed"
+        facts.append(f"{earlier.level.value} on {earlier.date}, before it last changed")
     if records and records[-1].tested:
-        text = f"{text}; the published image passed {len(records[-1].checks)} smoke checks"
-    return text
+        facts.append(f"the published image passed {len(records[-1].checks)} smoke checks")
+    return "; ".join(facts) or "no build is recorded"
 
 
 def _usage(image: Image) -> str:

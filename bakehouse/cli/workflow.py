@@ -275,13 +275,18 @@ def push_images(
 ) -> tuple[ReleaseRecord, ...]:
     """Push images that may be released, or candidates, and record them in the ledger."""
     _require_budgets(workspace, built, report)
-    return publish.push_images(workspace.project, built, report, options.terms)
+    try:
+        return publish.push_images(workspace.project, built, report, options.terms)
+    finally:
+        image_docs.update_pages(workspace, [item.image for item in built])
 
 
 def promote_image(workspace: Workspace, name: str, report: Reporter, options: RunOptions) -> ReleaseRecord:
     """Release the newest candidate of an image."""
     image = _only(workspace, name)
-    return promote.promote_image(workspace.project, image, report, options.terms)
+    record = promote.promote_image(workspace.project, image, report, options.terms)
+    image_docs.update_pages(workspace, [image])
+    return record
 
 
 def release_images(

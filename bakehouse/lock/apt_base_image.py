@@ -258,7 +258,7 @@ def resolve_steps(
 
 def lock_text(pinned: str, steps: Mapping[Step, Sequence[str]], packages: Iterable[Mapping[str, str]]) -> str:
     """Return the text of a lock."""
-    heading = "# A base that is pulled, and each file that a step adds to it; made by `./bake lock`\n"
+    heading = "# A base that is pulled, and each file that a step adds to it; made by `bake lock`\n"
     stanza = [f"{BASE}: {pinned}\n"]
     stanza += [
         f"{STEP}: {' '.join(step)}\n{ADDS}: {' '.join(names)}\n" for step, names in sorted(steps.items())

@@ -84,5 +84,5 @@ def _text(suite: str, packages: Mapping[str, Mapping[str, str]], earlier: Iterab
     """Return a lock without the packages that an earlier recipe directory locks in the same version."""
     digests = {deb.name: deb.sha256 for deb in earlier}
     own = [fields for name, fields in packages.items() if digests.get(name) != fields["SHA256"]]
-    heading = f"# Debian {suite}: each package as the one file that is installed; made by `./bake lock`\n"
+    heading = f"# Debian {suite}: each package as the one file that is installed; made by `bake lock`\n"
     return f"{heading}\n{written(own)}"

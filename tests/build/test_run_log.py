@@ -50,6 +50,14 @@ def test_a_rehearsal_takes_the_place_of_a_build_of_another_key(tmp_path: Path) -
     assert run_log.level(IMAGE, run_log.load_runs(tmp_path)) is Level.REHEARSED
 
 
+def test_an_older_run_does_not_replace_a_newer_one() -> None:
+    newer = {IMAGE.name: run_log.built_run(IMAGE, TODAY)}
+    older = {IMAGE.name: run_log.Run(Level.BUILT, "0" * 64, "2026-01-01")}
+
+    assert run_log.merge_runs(newer, older) == newer
+    assert run_log.merge_runs(older, newer) == newer
+
+
 def test_other_images_stay_on_record(tmp_path: Path) -> None:
     record(tmp_path, run_log.built_run(IMAGE, TODAY))
     record(tmp_path, run_log.rehearsed_run(IMAGE, (), TODAY), "other")

@@ -13,7 +13,7 @@ from tests.support.locked_debian import stanza
 PINNED = f"nvidia/cuda:12.8.1-base@sha256:{'ab' * 32}"
 SITE = "http://mirror.example/ubuntu"
 LOCK = f"""\
-# made by `./bake lock`
+# made by `bake lock`
 
 Base: {PINNED}
 

@@ -19,6 +19,7 @@ from bakehouse.plan.workspace import (
     render_images,
     select,
 )
+from bakehouse.publish import releases
 from bakehouse.util.files import write_whole
 from tests.conftest import Tree, templates
 from tests.publish.test_releases import a_record
@@ -48,7 +49,7 @@ def test_a_page_has_purpose_versions_launchers_and_how_to_use_the_image(workspac
     assert "| Python | 3.11 |\n" in content
     assert "| Launchers | `torchrun` |\n" in content
     assert "| Runs on | CPU instances |\n" in content
-    assert "| Tested | not built yet |\n| `image_uri` | not released |\n" in content
+    assert "| Tested | no build is recorded |\n| `image_uri` | not released |\n" in content
     assert "$ bake run small --source-dir src --entry-point train.py --hosts 2\n" in content
     assert "$ bake estimator small --instance-type ml.c5.4xlarge\n" in content
     assert 'image_uris.retrieve("small")' in content
@@ -62,18 +63,40 @@ def test_a_page_says_how_far_the_image_was_run(workspace: Workspace) -> None:
     assert "| Tested | built with the real packages |\n" in text(workspace)
 
     run_log.record_runs(project.images, {"small": replace(run, key="0" * 64)}, project.state / "locks")
-    assert "| Tested | not built yet; built on 2026-11-21, before it last changed |\n" in text(workspace)
+    assert "| Tested | built on 2026-11-21, before it last changed |\n" in text(workspace)
 
 
 def test_a_page_names_the_newest_release_and_its_size(workspace: Workspace) -> None:
     [image] = plan(workspace).images
-    release = replace(a_record(), bytes=2_000_000, tested=True)
+    release = replace(a_record(), registry="registry.example", bytes=2_000_000, tested=True)
     candidate = replace(release, candidate=True, image_uri="later")
     content = page(ImagePage(image, run_log.Level.BUILT, None, (release, candidate)))
 
     assert f"| `image_uri` | `{release.image_uri}`, {release.date} |\n" in content
     assert "| Size | 2.0 MB compressed, as last published |\n" in content
     assert f"the published image passed {len(release.checks)} smoke checks" in content
+
+
+def test_a_published_image_gets_a_new_page(workspace: Workspace) -> None:
+    planned = plan(workspace)
+    render_images(workspace, planned, lambda _: None, (), image_docs.pages(workspace, planned.images))
+    ledger = workspace.project.images / "small/releases.json"
+    record = a_record()
+    uri = f"registry.example/{record.repository}@{record.digest}"
+    release = replace(record, image="small", registry="registry.example", image_uri=uri)
+    write_whole(ledger, releases.text_of([release]))
+
+    image_docs.update_pages(workspace, planned.images)
+
+    assert f"| `image_uri` | `{uri}`" in ledger.with_name("README.md").read_text()
+    check_rendered(workspace, planned, (), image_docs.pages(workspace, planned.images))
+
+
+def test_a_release_on_this_machine_is_not_on_the_page(workspace: Workspace) -> None:
+    ledger = workspace.project.images / "small/releases.json"
+    write_whole(ledger, releases.text_of([replace(a_record(), image="small")]))
+
+    assert "| `image_uri` | not released |\n" in text(workspace)
 
 
 def test_an_image_with_baked_code_is_run_without_a_script(workspace: Workspace) -> None:
