@@ -108,10 +108,10 @@ def _unreported_failure(job: TrainingJob, result: JobResult) -> str:
     host = result.hosts[0]
     if result.timed_out:
         return f"a failing script did not end within {job.deadline:g} s"
-    if ranks_without(result.events, RankStep.ARRIVED, job.ranks):
-        return "the failing script did not run"
     if host.exit_code != 1:
         return f"a failing script exited with {host.exit_code} instead of 1"
+    if ranks_without(result.events, RankStep.ARRIVED, job.ranks):
+        return "the failing script did not run"
     if host.failure is None:
         return f"a failing script wrote no {ML}/output/failure"
     return f"a failing script wrote {ML}/output/success" if host.success else ""
