@@ -23,6 +23,7 @@ CLIENTS = {
     "packaging": {"catalog", "resolve", "fetch", "lock", "build", "publish"},
     "requests": {"engine", "registry"},
     "urllib3": {"fetch"},
+    "uv": {"fetch", "lock"},
     "yaml": {"util"},
 }
 """Outside packages, each with the packages of Bakehouse that may import it."""

@@ -1,8 +1,9 @@
 """Stubs: small files that replace unavailable downloads, with the same bytes every time.
 
-A component can define its stubs in `stubs/<artifact or package>/`: a tree of files with placeholders such as
-`@version@` and the names that it provides. A file named `file` there is the stub of a download that is not an
-archive. Other downloads get a generic stub.
+A component can define its stubs in `stubs/<artifact or package>/`: a tree of files with placeholders such
+as `@version@` and the names that it provides. `NAME.link` contains the target of the symbolic link `NAME`,
+because wheels cannot contain links. A file named `file` is the stub of a download that is not an archive.
+Other downloads get a generic stub.
 """
 
 import base64
@@ -191,8 +192,8 @@ def _tree(directory: Path) -> Tree:
         if "__pycache__" in path.parts:
             continue
         name = path.relative_to(directory).as_posix()
-        if path.is_symlink():
-            tree[name] = (str(path.readlink()).encode(), 0)
+        if path.suffix == ".link":
+            tree[name.removesuffix(".link")] = (path.read_bytes(), 0)
         elif path.is_file():
             tree[name] = (path.read_bytes(), 0o755 if path.stat().st_mode & 0o100 else 0o644)
     return tree

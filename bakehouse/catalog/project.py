@@ -14,8 +14,11 @@ from bakehouse.util.toml_table import TomlTable, key_location
 if TYPE_CHECKING:
     from bakehouse.catalog.registry_settings import RegistrySettings
 
-HOME = Path(__file__).resolve().parents[2]
-"""Directory of Bakehouse, with its catalogue and templates."""
+_PACKAGE = Path(__file__).resolve().parents[1]
+IS_CHECKOUT = (_PACKAGE.parent / "recipes").is_dir()
+"""Bakehouse runs from a checkout, not from an installed wheel."""
+HOME = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE / "data"
+"""Directory with Bakehouse's catalogue and templates: the checkout, or the data of the installed package."""
 
 _DEFAULT_PORT = 5050
 _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?"
@@ -75,7 +78,8 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
         path = directory / "pyproject.toml"
         if is_file(path) and (table := _table(path)) is not None:
             return _read(directory, path, table, environment)
-    return _read(HOME, HOME / "pyproject.toml", {}, environment)
+    root = HOME if IS_CHECKOUT else start
+    return _read(root, root / "pyproject.toml", {}, environment)
 
 
 def images_directory(start: Path) -> Path:
@@ -84,7 +88,7 @@ def images_directory(start: Path) -> Path:
         path = directory / "pyproject.toml"
         if is_file(path) and _has_table(path):
             return directory / "images"
-    return HOME / "images"
+    return (HOME if IS_CHECKOUT else start) / "images"
 
 
 def _has_table(path: Path) -> bool:

@@ -4,9 +4,9 @@ import subprocess
 import sys
 import time
 
-from bakehouse.catalog.project import HOME
+from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.engine import provision
-from bakehouse.errors import BakehouseError, Diagnostic
+from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.util.format import format_seconds
 from bakehouse.util.terminal import Reporter
 
@@ -32,7 +32,10 @@ _ENGINE_TESTS = {
 
 
 def run(report: Reporter, *, pure: bool) -> None:
-    """Run all checks, the fast ones first. A failed check does not stop the others."""
+    """Run all checks, the fast ones first. A failed check does not stop the others. Raises UsageError."""
+    if not IS_CHECKOUT:
+        message = "the tests of Bakehouse are not part of the installed package"
+        raise UsageError(Diagnostic(message, hint="run `./bake test` in a checkout of Bakehouse"))
     failed = []
     for name, (tool, *words) in (_CHECKS if pure else _CHECKS | _ENGINE_TESTS).items():
         if name in _ENGINE_TESTS:

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +15,7 @@ from urllib.parse import quote, urlsplit
 from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_name
+from uv import find_uv_bin
 
 from bakehouse.fetch import apt_config, s3, simple_index
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, origin_of, redacted
@@ -238,15 +238,18 @@ def directory_of(address: str) -> Path | None:
 
 def default_index() -> str:
     """Return pip's default index, from uv."""
-    uv = Path(sys.executable).with_name("uv")
-    command = [str(uv), "pip", "compile", "--quiet", "--no-config", "--emit-index-url", "--no-header", "-"]
+    command = [
+        find_uv_bin(),
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-config",
+        "--emit-index-url",
+        "--no-header",
+        "-",
+    ]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
-    try:
-        process = subprocess.run(
-            command, input="", env=environment, capture_output=True, text=True, check=False
-        )
-    except FileNotFoundError:
-        return ""
+    process = subprocess.run(command, input="", env=environment, capture_output=True, text=True, check=False)
     match = re.search(r"^--index-url (\S+)$", process.stdout, re.MULTILINE)
     return match[1] if match else ""
 

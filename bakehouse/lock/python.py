@@ -5,7 +5,6 @@ uv resolves them from the indexes that pip uses on this machine. A lock names no
 
 import os
 import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +18,7 @@ from urllib.request import url2pathname
 from packaging.markers import Marker
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from uv import find_uv_bin
 
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.fetch.connection import redacted
@@ -113,7 +113,7 @@ def _compile(
         for kind, lines in inputs.items():
             paths[kind].write_text("".join(f"{line}\n" for line in lines))
         command = [
-            str(Path(sys.executable).with_name("uv")), "pip", "compile", "--quiet", "--format=pylock.toml",
+            find_uv_bin(), "pip", "compile", "--quiet", "--format=pylock.toml",
             "--python-version", index.python_version, "--python-platform", PLATFORM,
             # pip takes the newest version of all indexes; uv's default stops at the first one
             "--index-strategy=unsafe-best-match", "--constraints", str(paths["constraints"]),

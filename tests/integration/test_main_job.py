@@ -70,6 +70,21 @@ def test_a_second_build_gives_the_same_digests_and_starts_no_container(
     assert docker("events", "--since", since, "--until", until, "--filter", "event=start", *own) == ""
 
 
+def test_the_header_of_a_dockerfile_names_the_command_that_makes_its_base(
+    workspace: Workspace, fleet: Fleet
+) -> None:
+    header = (workspace.project.images / "mpi-cpu/Dockerfile").read_text()
+    command = re.search(r"^#   bake (base \S+) ", header, re.MULTILINE)
+    assert command
+
+    result = bake(workspace, *command[1].split())
+
+    assert result.returncode == 0, result.stderr
+    reference = result.stdout.strip()
+    assert f"\nFROM {reference} AS base\n" in header
+    assert layers(reference) == layers("bakehouse/mpi-cpu:latest")[: len(layers(reference))]
+
+
 @pytest.mark.parametrize("name", ["mpi-cpu", "pytorch-cpu"])
 def test_plain_docker_build_finds_everything_cached_and_gives_the_same_layers(
     name: str, workspace: Workspace, fleet: Fleet

@@ -1,0 +1,120 @@
+"""The wheel, installed into new virtual environments and used outside the checkout."""
+
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from uv import find_uv_bin
+
+from bakehouse.catalog.project import HOME
+from tests.support.programs import BAKE
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of this checkout."""
+    directory = tmp_path_factory.mktemp("wheel")
+    subprocess.run([find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir", directory, HOME], check=True)
+    [path] = directory.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of the programs of an environment with the wheel and what it requires."""
+    return install(tmp_path_factory.mktemp("environment"), wheel)
+
+
+@pytest.fixture
+def run(programs: Path, tmp_path: Path) -> Run:
+    """Run an installed program in an empty directory."""
+
+    def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        # The environment of the tests must not help.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [str(programs / name), *arguments]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def install(directory: Path, wheel: Path, *options: str) -> Path:
+    """Install a wheel into a new environment; return the directory of its programs."""
+    subprocess.run([find_uv_bin(), "venv", "--quiet", directory], check=True)
+    python = directory / "bin/python"
+    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", str(python), *options, str(wheel)]
+    subprocess.run(command, check=True)
+    return python.parent
+
+
+def test_the_installed_command_resolves_the_images_of_the_catalogue(run: Run) -> None:
+    checkout = subprocess.run([*BAKE, "resolve", "pytorch-cpu"], capture_output=True, text=True, check=True)
+
+    result = run("bake", "resolve", "pytorch-cpu")
+
+    assert (result.returncode, result.stdout) == (0, checkout.stdout), result.stderr
+
+
+def test_the_installed_command_renders_into_the_current_directory(run: Run, tmp_path: Path) -> None:
+    result = run("bake", "render", "pytorch-cpu")
+
+    assert result.returncode == 0, result.stderr
+    committed = HOME / "images/pytorch-cpu"
+    for name in ("Dockerfile", "docker-bake.json", "lock.json", "inputs/bin/finish-layer"):
+        assert (tmp_path / "images/pytorch-cpu" / name).read_bytes() == (committed / name).read_bytes()
+    assert [path.name for path in tmp_path.iterdir() if path.name != "build"] == ["images"]
+
+
+def test_a_project_with_own_recipes_is_rendered_and_locked(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["mine"]\n')
+    recipe = tmp_path / "mine/images/own.yaml"
+    recipe.parent.mkdir(parents=True)
+    recipe.write_text(
+        'summary: Own image\nbase: {debian: "12"}\ncomponents: {python: "*"}\n'
+        "requirements: ../../requirements.txt\n"
+    )
+    (tmp_path / "requirements.txt").write_text("iniconfig\n")
+
+    locked, rendered = run("bake", "lock", "own"), run("bake", "render")
+
+    assert locked.returncode == 0, locked.stderr
+    assert rendered.returncode == 0, rendered.stderr
+    assert (tmp_path / "images/own/Dockerfile").exists()
+
+
+def test_the_tests_need_a_checkout(run: Run) -> None:
+    result = run("bake", "test")
+
+    assert (result.returncode, result.stderr) == (
+        64,
+        "error: the tests of Bakehouse are not part of the installed package\n\n"
+        "hint: run `./bake test` in a checkout of Bakehouse\n",
+    )
+
+
+def test_the_stubs_of_rehearsals_are_complete(programs: Path) -> None:
+    data = programs.parent / "lib"
+    [installed] = data.glob("python*/site-packages/bakehouse/data")
+    for root in ("recipes", "templates", "schema"):
+        names = {path.relative_to(HOME / root) for path in (HOME / root).rglob("*") if path.is_file()}
+        packaged = {
+            path.relative_to(installed / root) for path in (installed / root).rglob("*") if path.is_file()
+        }
+        assert {name for name in names if "__pycache__" not in name.parts} == packaged
+
+
+def test_image_uris_needs_the_standard_library_only(wheel: Path, tmp_path: Path) -> None:
+    python = install(tmp_path / "environment", wheel, "--no-deps") / "python"
+    code = "from bakehouse import image_uris; print(image_uris.retrieve.__name__)"
+
+    result = subprocess.run(
+        [python, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+
+    assert (result.returncode, result.stdout) == (0, "retrieve\n"), result.stderr
