@@ -86,7 +86,7 @@ class Bench:
         return self._way(name, export, push)
 
     def ours(self, options: str) -> Way:
-        name, metadata = self._fresh(), self._directory / "told.json"
+        name, metadata = self._fresh(), self._directory / "metadata.json"
         output = f"type=image,name={name},{options},force-compression=true"
         command = (
             *BUILD,
@@ -125,7 +125,7 @@ class Bench:
     def clear(self) -> None:
         """Remove the built image from the engine: each layer has 400 MB."""
         for name in self._names:
-            # Nobody knows whether one that was interrupted has got there.
+            # An interrupted push may or may not have completed.
             subprocess.run(["docker", "image", "rm", "--force", name], capture_output=True, check=False)
         self._names.clear()
         cached = run("docker", "buildx", "du", "--verbose")

@@ -68,7 +68,7 @@ def tried(engine: Engine, image: BuiltImage, state: Path, *only: str) -> tuple[d
     [report] = reports
     if not report.passed:
         failed = [check.name for check in report.checks if check.outcome is Outcome.FAILED]
-        sys.exit(f"{image.image.name} failed {', '.join(failed)}: that is no time to compare with")
+        sys.exit(f"{image.image.name} failed {', '.join(failed)}: so the times cannot be compared")
     # A report of some checks alone holds the others of the report before.
     checks = [check for check in report.checks if not only or check.name in only]
     return {check.name: check.seconds for check in checks if check.seconds}, spent

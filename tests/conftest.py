@@ -161,7 +161,7 @@ def error_text(error: BakehouseError) -> str:
 
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """A directory without recipes, which is also the current one: places are told relative to it."""
+    """A directory without recipes. It is the current directory, so messages contain paths relative to it."""
     monkeypatch.chdir(tmp_path)
     return Tree(tmp_path)
 

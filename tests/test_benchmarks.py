@@ -108,23 +108,23 @@ def test_a_run_writes_what_it_measured_where_and_of_which_commit(
 
     def measured(arguments: argparse.Namespace) -> Result:
         assert arguments.rounds == 2
-        return Result((Measure("P3", "nothing changed", 1.5, 1.0, most_ratio=1.5),), rounds, ("Told so.",))
+        return Result((Measure("P3", "nothing changed", 1.5, 1.0, most_ratio=1.5),), rounds, ("A note.",))
 
     path = tmp_path / "there" / "x.json"
-    harness.run("x", harness.parser("What it is.", rounds=5), measured, ["--rounds=2", f"--json={path}"])
+    harness.run("x", harness.parser("A benchmark.", rounds=5), measured, ["--rounds=2", f"--json={path}"])
     document = json.loads(path.read_text())
     assert document["name"] == "x"
     assert document["asked"]["rounds"] == "2"
     assert document["rounds"] == {"ours": [asdict(cost) for cost in took], "bytes": [1, 2]}
     assert document["measures"][0]["ratio"] == 1.5
     assert document["measures"][0]["is_reached"] is True
-    assert document["notes"] == ["Told so."]
+    assert document["notes"] == ["A note."]
     machine = harness.machine()
     assert document["machine"] | asdict(machine) == document["machine"]
     assert {"load_began", "load_ended"} < set(document["machine"])
     printed = capsys.readouterr().out
     assert printed.startswith(harness.table([Measure("P3", "nothing changed", 1.5, 1.0, most_ratio=1.5)]))
-    assert "\nTold so.\n" in printed
+    assert "\nA note.\n" in printed
     assert f"commit {machine.commit[:12]}" in printed
 
 

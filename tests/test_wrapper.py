@@ -1,4 +1,4 @@
-"""The wrapper script, with a Python on PATH that only writes down what it is asked to do."""
+"""The wrapper script, with a Python on PATH that only records its arguments."""
 
 import os
 import re

@@ -50,7 +50,7 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
     with serving() as mirror:
         for file, content in ((ONE, b"one"), (TWO, b"two"), (ARCHIVE, b"archive")):
             mirror.files[f"/{file.sha256}/{file.file.replace('+', '%2B')}"] = content
-        mirror.files[f"/{'0' * 64}/nobody-wants.tgz"] = b"anything"
+        mirror.files[f"/{'0' * 64}/unused.tgz"] = b"anything"
         machine = DownloadConfig((mirror.url,), PipConfig(no_index=True), None, {})
         store = FileCache(tmp_path / "store", print)
         fetcher = Fetcher(store, LocalMirrors((), HashCache(tmp_path / "hashes")), offers=machine.offers)
@@ -87,7 +87,7 @@ def test_an_unavailable_file_is_not_found_and_reported(steps: Steps) -> None:
 @pytest.mark.parametrize(
     "path",
     [
-        f"/sha256/{'0' * 64}/nobody-wants.tgz",
+        f"/sha256/{'0' * 64}/unused.tgz",
         f"/sha256/{ONE.sha256}/{TWO.file}",
         f"/sha256/unknown/{ARCHIVE.file}",
         f"/sha256/{ONE.sha256}/..%2F..%2F..%2Fetc%2Fpasswd",

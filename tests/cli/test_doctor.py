@@ -234,10 +234,10 @@ def test_an_aws_identity() -> None:
 
 
 def test_no_aws_identity() -> None:
-    def nobody() -> str:
+    def no_identity() -> str:
         raise PublishError(Diagnostic("no AWS credentials", hint="run `aws configure`"))
 
-    assert doctor.aws_finding(nobody) == Finding(
+    assert doctor.aws_finding(no_identity) == Finding(
         "AWS identity",
         State.MISSING,
         "no AWS credentials",

@@ -1,4 +1,4 @@
-"""The command line: what people type, what invoke gets, and what they are told when they mistype."""
+"""The command line: arguments as users type them, as invoke gets them, and messages about mistakes."""
 
 import fnmatch
 import os

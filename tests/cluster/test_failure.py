@@ -55,7 +55,7 @@ def log(name: str) -> str:
         ("no-such-name-urllib", "a host name can't be resolved", NAMES),
         ("no-such-name-torch", "the name algo-9 can't be resolved", NAMES),
         ("no-such-name-mpi", "the name algo-9 can't be resolved", NAMES),
-        ("nobody-answers-torch", "port 7777 of algo-1 did not answer", SILENT),
+        ("torch-has-no-peer", "port 7777 of algo-1 did not answer", SILENT),
         ("refused-python", "a connection from algo-1 was refused: no server listens there", SILENT),
         ("cut-off-python", "a connection from algo-1 timed out", SILENT),
         ("full-python", "no space is left on algo-1", DISK_HINT),

@@ -1,4 +1,4 @@
-"""Reports kept by digest, and failures told from them."""
+"""Reports stored by digest, and the failures in them."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -104,11 +104,11 @@ def test_a_timeout_before_any_rank_arrived_names_those_that_did_not_start() -> N
     started = tuple(note for note in notes(JOB) if note.step is RankStep.STARTED)
     opening = "did not end within 120 s; "
 
-    nobody = judge(job_result(None, None, timed_out=True))
+    none_started = judge(job_result(None, None, timed_out=True))
     half = judge(job_result(None, None, events=started[:2], timed_out=True))
     everyone = judge(job_result(None, None, events=started, timed_out=True))
 
-    assert nobody.reason == opening + "ranks 0-3 did not start, none arrived at the first collective"
+    assert none_started.reason == opening + "ranks 0-3 did not start, none arrived at the first collective"
     assert half.reason == opening + "ranks 2-3 did not start, none arrived at the first collective"
     assert everyone.reason == opening + "all ranks started, none arrived at the first collective"
 

@@ -243,9 +243,9 @@ for argument; do case $argument in
 --metadata-file=*) metadata=${argument#*=} ;;
 */override.json) cp "$argument" "override-$number.json" ;;
 esac; done
-told='"started": "2026-11-21T01:19:31Z", "completed": "2026-11-21T01:19:32Z"'
-echo "{\\"vertexes\\": [{\\"digest\\": \\"d\\", \\"name\\": \\"[a s 1/1] RUN x\\", $told}]}" >&2
-echo "{\\"vertexes\\": [{\\"digest\\": \\"e$number\\", \\"name\\": \\"[b] exporting to image\\", $told}]}" >&2
+time='"started": "2026-11-21T01:19:31Z", "completed": "2026-11-21T01:19:32Z"'
+echo "{\\"vertexes\\": [{\\"digest\\": \\"d\\", \\"name\\": \\"[a s 1/1] RUN x\\", $time}]}" >&2
+echo "{\\"vertexes\\": [{\\"digest\\": \\"e$number\\", \\"name\\": \\"[b] exporting to image\\", $time}]}" >&2
 digest=containerimage.digest
 if [ $number = 0 ]; then echo "{\\"a\\": {\\"$digest\\": \\"sha256:aa\\"}, \\"b\\": {}}"
 else echo "{\\"b\\": {\\"$digest\\": \\"sha256:bb\\"}}"

@@ -1,4 +1,4 @@
-"""The way to servers: proxies, certificates, logins; and that no credential is ever told."""
+"""Connections to servers: proxies, certificates and logins; messages contain no credentials."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -61,7 +61,7 @@ class Round:
     sweeps: int
     """Number of later runs until nothing was left."""
     left: tuple[str, ...]
-    """Containers, networks, volumes and processes that nobody removed."""
+    """Containers, networks, volumes and processes that were not removed."""
 
 
 def project(directory: Path) -> Path:

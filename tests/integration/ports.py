@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def kept_port() -> Iterator[int]:
-    """A port of 127.0.0.1 that the kernel gives to nobody else, while whoever is told of it may listen on it.
+    """Reserve a port of 127.0.0.1 that the kernel gives to no other socket; a server may listen on it.
 
-    A socket that is bound and does not listen is in the way of no server that sets SO_REUSEADDR, as those in
-    Go and Python do.
+    The reserving socket is bound but does not listen. It does not block servers that set SO_REUSEADDR, as Go
+    and Python do.
     """
     with socket.socket() as reserved:
         reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -24,7 +24,7 @@ OUTPUT = "type=image,oci-mediatypes=false,compression=gzip,compression-level=3,f
 
 @functools.cache
 def base() -> str:
-    """The base that the catalogue's images start from, made if nobody has made it yet."""
+    """The base of the catalogue's images; made if it is missing."""
     catalogue = workspace.open_workspace(HOME)
     base = workspace.plan_images(catalogue, ["mpi-cpu"]).images[0].base
     assert isinstance(base, BootstrappedBase)

@@ -108,8 +108,8 @@ class Scene:
         self._ask("PUT", f"{location}{joint}digest={digest}", content, {})
 
     def _ask(self, method: str, path: str, body: bytes, headers: dict[str, str]) -> Reply:
-        with socket.socket() as nobody:
-            return self.proxy.forward(Request(method, path, headers, body, nobody))
+        with socket.socket() as unconnected:
+            return self.proxy.forward(Request(method, path, headers, body, unconnected))
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def throttled(scene: Scene, seconds: float, retry_after: str) -> None:
 
 
 def outage(scene: Scene, seconds: float) -> None:
-    """From the first bytes on nobody answers for a while."""
+    """After the first bytes, the registry does not answer for a while."""
     ends: list[float] = []
 
     def answer(request: Request, forward: Forward) -> Reply:
@@ -293,7 +293,7 @@ def _pump(source: socket.socket, target: socket.socket, rate: float) -> None:
 
 @contextlib.contextmanager
 def untrusted(scene: Scene) -> Iterator[None]:
-    """TLS with a certificate that nobody signed, at an address that docker takes for another machine's."""
+    """TLS with a self-signed certificate, at an address that docker treats as remote."""
     directory = scene.token.parent
     key, certificate = directory / "key.pem", directory / "certificate.pem"
     request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=here"]

@@ -1,4 +1,4 @@
-"""Processes that push different content under one tag at once, as machines do that know of nobody else."""
+"""Processes that push different content under one tag at once, like independent machines."""
 
 import base64
 import contextlib
@@ -242,12 +242,10 @@ def _end(racer: "subprocess.Popen[str]") -> None:
 def summary(races: Sequence[Race]) -> str:
     """Return the results of rounds in one line."""
     codes = Counter(code for race in races for code in race.codes)
-    ends = {0: "published", TagTakenError.exit_code: "told of the conflict"}
+    ends = {0: "published", TagTakenError.exit_code: "reported the conflict"}
     pushers = ", ".join(
         f"{number} {ends.get(code, f'exit {code}')}" for code, number in sorted(codes.items())
     )
     decided = sum(race.is_decided for race in races)
     lied_to = sum(bool(race.lied_to) for race in races)
-    return (
-        f"{len(races)} rounds, {decided} decided, {lied_to} with a loser who was told of success; {pushers}"
-    )
+    return f"{len(races)} rounds, {decided} decided, {lied_to} with a loser that reported success; {pushers}"

@@ -41,7 +41,7 @@ COPY --link --from=shared /out/ /
 
 @pytest.fixture
 def unique() -> str:
-    """Makes a step one that nobody has run before."""
+    """Text that makes a step unique, so that it is not cached."""
     return uuid4().hex
 
 

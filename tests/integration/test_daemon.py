@@ -38,12 +38,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def quiet(line: str) -> None:
-    """Nobody listens."""
+    """A reporter that ignores its lines."""
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[str]:
-    """A network namespace: an engine's bridge and firewall rules in it touch nobody else's."""
+    """A network namespace, so that an engine's bridge and firewall rules do not affect other engines."""
     name = f"bakehouse-{os.getpid()}"
     subprocess.run(["ip", "netns", "add", name], check=True)
     subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
@@ -339,7 +339,7 @@ def test_only_an_engine_of_ours_is_restarted(paths: DaemonPaths) -> None:
 def test_an_engine_that_has_to_be_restarted_is_left_to_a_build_until_its_end(
     saved_base: tuple[str, bytes], paths: DaemonPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """BuildKit's steps are no containers of `docker ps`."""
+    """`docker ps` does not list the steps of BuildKit."""
     reference, archive = saved_base
     monkeypatch.setattr("bakehouse.engine.usage_lock.DaemonPaths", lambda: paths)
     dockerd.start(paths, quiet)

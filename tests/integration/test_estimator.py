@@ -120,7 +120,7 @@ def jobs(sdk: Path, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[
     directory = tmp_path_factory.mktemp("pasted")
     (directory / "train.py").write_text("print('training')\n")
     for name, code in SNIPPETS.items():
-        # What else differs is said: nobody waits for a job that moto does not run.
+        # The difference is expected: moto does not run the job, so the test does not wait for it.
         (directory / f"{name}.py").write_text(code.replace("trainer.train()", "trainer.train(wait=False)"))
     code = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path)"
     for python, names in ((sdk, [*ESTIMATORS, *REQUESTS]), (installed(V3), [*TRAINERS])):

@@ -38,7 +38,7 @@ head -c 100000 /dev/urandom > "$2"
 
 @pytest.fixture
 def unique() -> str:
-    """Makes a step one that nobody has run before."""
+    """Text that makes a step unique, so that it is not cached."""
     return uuid4().hex
 
 

@@ -161,7 +161,7 @@ def sent(proxy: Proxy) -> int:
 def test_of_many_images_at_once_a_shared_layer_is_sent_once(
     team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # However busy the machine, nobody goes on without a layer that is on its way.
+    # On a busy machine too, each push waits for a layer that another one uploads.
     monkeypatch.setattr(queue, "_SLOW", 100.0)
     lines: list[str] = []
     terms = PublishOptions(registry=registry_proxy.host, candidate=True)

@@ -108,7 +108,7 @@ def test_the_code_for_each_sdk_starts_a_job_with_that_digest(
     )
     assert ("ModelTrainer(" if sdk == "v3" else "PyTorch(") in result.stdout
     (tmp_path / "train.py").write_text("print('training')\n")
-    # Nobody waits for a job that moto does not run.
+    # moto does not run the job, so the test does not wait for it.
     (tmp_path / "job.py").write_text(result.stdout.replace("trainer.train()", "trainer.train(wait=False)"))
     with moto_for_aws(tmp_path) as aws:
         aws.run(installed(lock), ["job.py"], tmp_path)

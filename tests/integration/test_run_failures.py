@@ -227,7 +227,7 @@ def test_a_job_that_hangs_ends_at_its_deadline(reports: dict[str, JobReport]) ->
 
 
 def test_a_stop_reaches_no_script_that_the_toolkit_started(reports: dict[str, JobReport]) -> None:
-    """The toolkit is the first process of its host and hands SIGTERM on to nobody."""
+    """The toolkit is the first process of its host and does not pass on SIGTERM."""
     report = reports["ends-well"]
 
     assert (report.status, report.reason) == (Status.STOPPED, "stopped after 20 s")

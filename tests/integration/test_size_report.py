@@ -93,10 +93,10 @@ def test_a_small_image_is_read_as_it_is_stored(
 
 
 def test_a_missing_image_is_reported(engine: DockerEngine) -> None:
-    with pytest.raises(EngineError) as caught, engine.export_image("bakehouse/nobody-made-this:1") as chunks:
+    with pytest.raises(EngineError) as caught, engine.export_image("bakehouse/missing:1") as chunks:
         image_archive.read(chunks)
 
-    assert "could not save `bakehouse/nobody-made-this:1`" in str(caught.value)
+    assert "could not save `bakehouse/missing:1`" in str(caught.value)
 
 
 def test_every_byte_of_a_built_image_has_an_owner(
@@ -184,13 +184,11 @@ def test_an_image_is_compared_with_its_last_release(
 
 
 def test_an_image_that_was_not_built_is_named_with_the_command(tmp_path: Path) -> None:
-    project(tmp_path, "nobody-built-this", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
+    project(tmp_path, "not-built", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
 
     with pytest.raises(UsageError) as caught:
-        size_report.run(open_workspace(tmp_path), ["nobody-built-this"], print, limit=10)
+        size_report.run(open_workspace(tmp_path), ["not-built"], print, limit=10)
 
     [diagnostic] = caught.value.diagnostics
-    assert (
-        diagnostic.message == "image `nobody-built-this` is missing: it was not built from its current recipe"
-    )
-    assert diagnostic.hint == "run `bake build nobody-built-this`"
+    assert diagnostic.message == "image `not-built` is missing: it was not built from its current recipe"
+    assert diagnostic.hint == "run `bake build not-built`"

@@ -1,4 +1,4 @@
-"""Real images as clusters: what passes, and what each kind of failure is told as."""
+"""Smoke tests of real images: passes, and the report of each kind of failure."""
 
 import contextlib
 import os

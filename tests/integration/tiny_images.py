@@ -63,7 +63,7 @@ def built(
         os.utime(directory / "one", (0, 0))
     (directory / "Dockerfile").write_text("FROM scratch\nCOPY one /\nCOPY two /\n")
     reference = f"bakehouse/test-{os.getpid()}:{name}-{os.urandom(4).hex()}"
-    metadata = directory / "told.json"
+    metadata = directory / "metadata.json"
     labels = {"bakehouse": f"tests-{os.getpid()}", KEY_LABEL: image(name).key}
     if revision:
         labels["org.opencontainers.image.revision"] = revision

@@ -28,7 +28,7 @@ YAML = """\
 artifacts:
   source:
     url: http://x.example/part-1.0.tar.gz
-    sha256: unknown   # nobody knows
+    sha256: unknown   # not known
   other: {url: http://x.example/other.tgz, sha256: "unknown"}
 """
 CHECKSUM = Sha256("a" * 64)
@@ -105,14 +105,14 @@ def a_pin(
 def test_the_size_gets_a_line_below_the_sha256(component: Path) -> None:
     assert write_pin(a_pin(component, location_at(component), location_at(component)))
     assert component.read_text() == YAML.replace(
-        "sha256: unknown   # nobody knows\n", f"sha256: {CHECKSUM}   # nobody knows\n    bytes: 4\n"
+        "sha256: unknown   # not known\n", f"sha256: {CHECKSUM}   # not known\n    bytes: 4\n"
     )
 
 
 def test_a_files_ends_of_lines_stay(component: Path) -> None:
     component.write_bytes(YAML.replace("\n", "\r\n").encode())
     write_pin(a_pin(component, location_at(component), location_at(component)))
-    expected = YAML.replace("unknown   # nobody knows", f"{CHECKSUM}   # nobody knows\n    bytes: 4")
+    expected = YAML.replace("unknown   # not known", f"{CHECKSUM}   # not known\n    bytes: 4")
     assert component.read_bytes() == expected.replace("\n", "\r\n").encode()
 
 
@@ -158,7 +158,7 @@ def test_what_is_pinned_above_others_leaves_them_their_lines(
         ("other.tgz", 5),
     ]
     assert component.read_text() == YAML.replace(
-        "unknown   # nobody knows", f"{hashlib.sha256(b'part').hexdigest()}   # nobody knows\n    bytes: 4"
+        "unknown   # not known", f"{hashlib.sha256(b'part').hexdigest()}   # not known\n    bytes: 4"
     ).replace('"unknown"', f"{hashlib.sha256(b'other').hexdigest()}, bytes: 5")
 
 
@@ -246,7 +246,7 @@ def test_all_that_is_unavailable_is_reported_and_the_rest_is_written(
         "error: `nothing.tgz` and 1 other are unavailable\n"
         f"  --> {component}:5:13\n"
         "   |\n"
-        " 5 |     sha256: unknown   # nobody knows\n"
+        " 5 |     sha256: unknown   # not known\n"
         "   |             ^^^^^^^\n"
         f"  because `{publisher}/nothing.tgz` does not have the file\n"
         "  and  lost.tgz\n\n"
@@ -323,7 +323,7 @@ def test_the_size_of_a_pinned_file_that_is_here_is_written_down(
     (pin,) = pinning(pinned)
     assert pin.line == f"part-1.0.tar.gz: 4 bytes, from {file}"
     assert component.read_text().splitlines()[4:6] == [
-        f"    sha256: {pinned.sha256}   # nobody knows",
+        f"    sha256: {pinned.sha256}   # not known",
         "    bytes: 4",
     ]
 

@@ -81,28 +81,28 @@ def test_what_cannot_be_had_is_reported_in_uvs_words(tmp_path: Path, index: Inde
 
 
 @pytest.fixture
-def nobody() -> Iterator[str]:
-    """An address that nobody answers at."""
+def silent_index() -> Iterator[str]:
+    """The address of an index that does not answer."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{taken.getsockname()[1]}/simple"
 
 
 def test_an_unreachable_index_is_not_a_conflict(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nobody: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent_index: str
 ) -> None:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with pytest.raises(BuildError) as caught:
-        resolve(["top"], [], Index(PipConfig(index_url=nobody), None))
+        resolve(["top"], [], Index(PipConfig(index_url=silent_index), None))
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message == "uv failed to find versions of `top`"
     assert diagnostic.hint == "the indexes of this machine's pip are used; run `pip config list` to see them"
 
 
-def test_a_file_of_unknown_size_is_named(nobody: str) -> None:
-    url = f"{nobody}/top-1.0-py3-none-any.whl"
+def test_a_file_of_unknown_size_is_named(silent_index: str) -> None:
+    url = f"{silent_index}/top-1.0-py3-none-any.whl"
     with pytest.raises(BuildError) as caught:
         python._size({"url": f"{url}?key=canary"}, DownloadConfig((), PipConfig(), None, {}))
     [diagnostic] = caught.value.diagnostics

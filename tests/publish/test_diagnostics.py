@@ -22,7 +22,7 @@ from tests.publish.test_push import DIGEST, IMAGE, OTHER
 
 @dataclass
 class Somewhere:
-    """A registry that nobody asks anything but about itself."""
+    """A registry of which only the description is used."""
 
     host: str = "registry.example.com"
     seen_as: str = "docker's login `ci`"

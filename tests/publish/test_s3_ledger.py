@@ -155,10 +155,10 @@ def test_an_object_that_is_not_a_record_is_refused(s3: Any, body: str) -> None:
 
 def test_a_bucket_that_is_not_there(s3: Any) -> None:
     with pytest.raises(PublishError) as caught:
-        S3Ledger("s3://nobody-has-this", REGION).add(numbered(1))
+        S3Ledger("s3://missing-bucket", REGION).add(numbered(1))
     assert caught.value.diagnostics == (
         Diagnostic(
-            "there is no bucket `nobody-has-this`",
+            "there is no bucket `missing-bucket`",
             hint="create the bucket, or correct `ledger` in [tool.bakehouse]",
         ),
     )

@@ -195,7 +195,7 @@ _USES = {"directory": "entry_point", "variable": "${axis", "other_variable": "${
 
 
 def slots() -> dict[str, set[tuple[str, int]]]:
-    """Where each field stands; some may also be told where they are used."""
+    """The location of each field. Some errors may name the place of use instead."""
     lines_of: dict[str, set[tuple[str, int]]] = {}
     for file, text in FILES.items():
         lines = list(enumerate(text.splitlines(), 1))

@@ -68,7 +68,7 @@ SMP_URLS = {
     "boost source": "https://downloads.sourceforge.net/project/boost/boost/1.73.0/boost_1_73_0.tar.gz",
 }
 UNPINNED = {"aws-ofi-nccl", "efa", "libfabric", "nccl", "pytorch", "smddp", "smp"}
-"""Components with files that nobody has pinned yet."""
+"""Components with files that are not pinned yet."""
 UNPINNED_BASES = {
     "aws-dlc-pytorch",
     "aws-dlc-tensorflow",

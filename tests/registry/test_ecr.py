@@ -180,12 +180,12 @@ def test_without_a_region(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setenv("AWS_PROFILE", "missing")
     with pytest.raises(RegistryAuthError) as caught:
         EcrRegistry(region="eu-west-1").credentials()
     assert caught.value.diagnostics == (
         Diagnostic(
-            "there is no AWS profile `nobody`",
+            "there is no AWS profile `missing`",
             hint="set AWS_PROFILE to one of `aws configure list-profiles`",
         ),
     )

@@ -18,7 +18,7 @@ def policy(*selections: dict[str, Any]) -> str:
         {"rulePriority": number, "selection": selection, "action": {"type": "expire"}}
         for number, selection in enumerate(selections, 1)
     ]
-    # They may stand in any order.
+    # Their order does not matter.
     return json.dumps({"rules": rules[::-1]})
 
 

@@ -1,4 +1,4 @@
-"""The network's parts: what goes with what, and that an image whose NCCL would fall back to TCP is told."""
+"""Network components: compatible versions, and the warning when NCCL would fall back to TCP."""
 
 import ctypes
 import importlib.util

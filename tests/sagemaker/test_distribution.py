@@ -79,7 +79,7 @@ def test_torchrun() -> None:
 
 
 def test_torchrun_in_a_group_starts_in_all() -> None:
-    """Seen with the SDK itself: it drops the group without a word, and so the user gets one."""
+    """The SDK drops the group silently, so Bakehouse reports it."""
     launch = settings({"torch_distributed": ON, "instance_groups": ["dnn"]}, job(GROUPS))
 
     assert launch.groups == ()
@@ -578,7 +578,7 @@ error: `distributed.Torchrun.smp.shard_degree` is unknown
 
 hint: did you mean `hybrid_shard_degree`?""",
     ),
-    "a degree that is no number": (
+    "a degree that is not a number": (
         {"Torchrun": {"smp": {"random_seed": "7"}}},
         job(),
         "error: `distributed.Torchrun.smp.random_seed` must be a whole number",

@@ -360,7 +360,7 @@ def test_the_region_is_that_of_the_release(session: Session) -> None:
 
 
 def test_a_job_with_something_wrong_is_not_sent(session: Session) -> None:
-    """Every finding is told, as `estimator` tells it, and AWS is asked for nothing."""
+    """Every finding is reported as `estimator` reports it, without a call to AWS."""
     job = replace(ON_TWO, entry_point="missing.py", keep_alive=30000)
     diagnostics = session.refused(job=job)
 
@@ -506,11 +506,9 @@ def test_a_job_whose_response_was_lost_is_recognised(session: Session) -> None:
 
 
 def test_a_rejected_upload_sends_nothing(session: Session) -> None:
-    [diagnostic] = session.refused(output="s3://nobody-made-this/")
+    [diagnostic] = session.refused(output="s3://missing-bucket/")
 
-    assert diagnostic.message.startswith(
-        "could not upload the code to `s3://nobody-made-this/refused/source/"
-    )
+    assert diagnostic.message.startswith("could not upload the code to `s3://missing-bucket/refused/source/")
     assert ("sent", "nothing") in diagnostic.facts
     assert session.aws.calls("CreateTrainingJob") == 0
 
@@ -757,13 +755,14 @@ def test_without_credentials_nothing_is_sent(session: Session, monkeypatch: pyte
 
 
 def test_a_region_where_the_profile_is_unknown(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    monkeypatch.setenv("AWS_PROFILE", "missing")
     with pytest.raises(LaunchError) as caught:
         default_region(session.workspace)
 
     assert caught.value.diagnostics == (
         Diagnostic(
-            "there is no AWS profile `nobody`", hint="set AWS_PROFILE to one of `aws configure list-profiles`"
+            "there is no AWS profile `missing`",
+            hint="set AWS_PROFILE to one of `aws configure list-profiles`",
         ),
     )
 
@@ -975,7 +974,7 @@ def test_a_rejected_stop_is_reported(session: Session) -> None:
 def test_an_interrupt_while_a_job_is_sent(
     session: Session, monkeypatch: pytest.MonkeyPatch, stops: bool, code: int
 ) -> None:
-    """Nobody knows whether SageMaker has it: what stops it is told, or done."""
+    """SageMaker may have accepted the job, so the command that stops it is printed or run."""
     job = f"half-sent-{stops}"
     sends = TrainingService.create
 
@@ -1060,8 +1059,8 @@ def test_throttled_logs_of_a_job_that_ended_long_ago_are_read_later(session: Ses
 
 
 def test_a_job_that_is_not_there(session: Session) -> None:
-    with pytest.raises(LaunchError, match="the training job `nobody` does not exist in eu-west-1"):
-        follow_job(session.workspace, "nobody", REGION, session.telling, session.pace)
+    with pytest.raises(LaunchError, match="the training job `missing` does not exist in eu-west-1"):
+        follow_job(session.workspace, "missing", REGION, session.telling, session.pace)
 
 
 INSTANCES = {

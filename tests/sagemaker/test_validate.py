@@ -216,7 +216,7 @@ CASES: dict[str, Case] = {
         "too many hyperparameters (with the SDK's): 101",
         "use at most 100",
     ),
-    "a variable that is no name": (
+    "a variable that is not a name": (
         rules.LIMITS,
         request(environment={"NCCL-DEBUG": "INFO"}),
         PYTORCH,

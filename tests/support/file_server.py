@@ -1,4 +1,4 @@
-"""Servers of files that behave as they are told: they cut, lie, keep silent, ask for a login, count."""
+"""File servers with configurable faults: cut or wrong content, silence, logins; they count requests."""
 
 import base64
 import contextlib
@@ -102,7 +102,7 @@ def serving(certificate: Path | None = None, address: str = "127.0.0.1") -> Iter
 
 
 def company_certificate(directory: Path) -> Path:
-    """A certificate for 127.0.0.1 that nobody's system trusts, and its key beside it."""
+    """A certificate for 127.0.0.1 that no system trusts, and its key."""
     certificate, key = directory / "company.pem", directory / "key.pem"
     subject = ["-subj", "/CN=a company", "-addext", "subjectAltName=IP:127.0.0.1"]
     openssl = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]

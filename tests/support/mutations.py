@@ -1,4 +1,4 @@
-"""Recipes and components as nobody would write them: real ones with their lines and values mutated."""
+"""Malformed recipes and components: real ones with mutated lines and values."""
 
 import copy
 import json
@@ -157,7 +157,7 @@ class Mutations:
         return tuple(choice.name for choice in (resolution.base, *resolution.choices))
 
     def run(self, seed: int) -> Outcome:
-        """One case: the same number gives the same one. Only what is no BakehouseError is raised."""
+        """One case: the same number gives the same one. Errors other than BakehouseError are raised."""
         random = Random(seed)
         if random.random() < 0.5:
             name, text = "", mutated(random.choice(self._recipes), random)

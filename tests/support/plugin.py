@@ -1,4 +1,4 @@
-"""Fixtures for pytest: a registry, a proxy in front of it that can be told to fail, and an ECR without AWS.
+"""Fixtures for pytest: a registry, a proxy in front of it with configurable faults, and an ECR without AWS.
 
 They need a container engine, and the packages moto[server] and testcontainers.
 """

@@ -65,7 +65,7 @@ class Fault:
 
 
 class Proxy:
-    """Passes requests on to a server on this machine, unless told otherwise."""
+    """Passes requests on to a server on this machine by default."""
 
     def __init__(self, port: int) -> None:
         self.upstream = port

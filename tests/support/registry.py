@@ -71,7 +71,7 @@ def registry_container(image: str, *, locked: bool = False, disk: str = "") -> I
         "version": "0.1",
         "log": {"level": "error", "accesslog": {"disabled": True}},
         "storage": {"filesystem": {"rootdirectory": "/var/lib/registry"}, "delete": {"enabled": True}},
-        # Whoever stands in front has an address of his own.
+        # A proxy in front of it has its own address.
         "http": {"addr": ":5000", "draintimeout": "1s", "relativeurls": True},
     }
     if locked:
