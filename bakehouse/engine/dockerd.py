@@ -54,6 +54,26 @@ class DaemonPaths:
     store: str = CONTAINERD
     """Image store: containerd's store, or a storage driver."""
 
+    @classmethod
+    def below(
+        cls, directory: Path, command: tuple[str, ...] = ("dockerd",), store: str = CONTAINERD
+    ) -> "DaemonPaths":
+        """Paths of an engine that has everything in one directory, its owner's configuration included.
+
+        The directory's path must be short: a socket's path has at most 107 bytes.
+        """
+        return cls(
+            state=directory / "state",
+            socket=directory / "docker.sock",
+            data_root=directory / "data",
+            exec_root=directory / "exec",
+            pidfile=directory / "docker.pid",
+            containerd=directory / "containerd.sock",
+            configured=directory / "owner.json",
+            command=command,
+            store=store,
+        )
+
     @property
     def configuration(self) -> Path:
         return self.state / "daemon.json"

@@ -62,17 +62,7 @@ def isolated_engine(
 def _paths(directory: Path, store: str = dockerd.CONTAINERD, clock: FakeClock | None = None) -> DaemonPaths:
     programs = clock.programs(directory / "bin") if clock else None
     path = f"{programs}:{dockerd.program_path()}" if programs else dockerd.program_path()
-    return DaemonPaths(
-        state=directory / "state",
-        socket=directory / "docker.sock",
-        data_root=directory / "data",
-        exec_root=directory / "exec",
-        pidfile=directory / "docker.pid",
-        containerd=directory / "no-containerd.sock",
-        configured=directory / "owner.json",
-        command=("env", f"PATH={path}", "dockerd"),
-        store=store,
-    )
+    return DaemonPaths.below(directory, ("env", f"PATH={path}", "dockerd"), store)
 
 
 def name_of(directory: Path) -> str:

@@ -17,15 +17,7 @@ from tests.support.fake_commands import put
 
 @pytest.fixture
 def paths(tmp_path: Path) -> DaemonPaths:
-    paths = DaemonPaths(
-        state=tmp_path / "state",
-        socket=tmp_path / "s",
-        data_root=tmp_path / "data",
-        exec_root=tmp_path / "exec",
-        pidfile=tmp_path / "pid",
-        containerd=tmp_path / "c",
-        configured=tmp_path / "daemon.json",
-    )
+    paths = DaemonPaths.below(tmp_path)
     (paths.exec_root / "containerd").mkdir(parents=True)
     return paths
 

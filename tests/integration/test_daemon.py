@@ -53,19 +53,10 @@ def network() -> Iterator[str]:
 
 @pytest.fixture
 def paths(network: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[DaemonPaths]:
-    """Room for a second engine, which docker reaches; what runs in it in the end is ended."""
+    """Paths of a second engine that docker uses; it is stopped at the end."""
     # Not pytest's own directory: the path of a socket has at most 107 characters.
     directory = Path(tempfile.mkdtemp(prefix="bh-"))
-    paths = DaemonPaths(
-        state=directory / "state",
-        socket=directory / "docker.sock",
-        data_root=directory / "data",
-        exec_root=directory / "exec",
-        pidfile=directory / "docker.pid",
-        containerd=directory / "containerd.sock",
-        configured=directory / "daemon.json",
-        command=("nsenter", f"--net=/run/netns/{network}", "dockerd"),
-    )
+    paths = DaemonPaths.below(directory, ("nsenter", f"--net=/run/netns/{network}", "dockerd"))
     monkeypatch.setenv("DOCKER_HOST", paths.endpoint)
     monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
     yield paths
@@ -83,7 +74,7 @@ def running(paths: DaemonPaths) -> int:
 
 
 def kill(paths: DaemonPaths) -> None:
-    """End the second engine as a crash does, with no time to clean up."""
+    """Kill the second engine, as a crash would."""
     process = running(paths)
     os.kill(process, signal.SIGKILL)
     while Path(f"/proc/{process}/exe").exists():
