@@ -282,7 +282,7 @@ def over_http(engine: ColdEngine) -> Iterator[dict[str, str]]:
             directory = directory_of(url)
             if directory is None:
                 return url
-            # An index links to files beside it
+            # An index links to files in its directory
             handler = partial(QuietFiles, directory=str(directory.parent))
             server = stack.enter_context(ThreadingHTTPServer((gateway, 0), handler))
             Thread(target=server.serve_forever, daemon=True).start()
@@ -385,7 +385,7 @@ def shared(fleet: Fleet) -> list[str]:
             users.setdefault(f"{stage.name} {stage.part.version}", []).append(image.name)
     everywhere = [name for name, members in users.items() if len(members) == len(images)]
     own = [f"{', '.join(members)}: {name}" for name, members in users.items() if len(members) < len(images)]
-    return [f"All {len(images)} share {', '.join(everywhere)}.", f"Beside that, {'; '.join(own)}."]
+    return [f"All {len(images)} share {', '.join(everywhere)}.", f"In addition, {'; '.join(own)}."]
 
 
 def say(text: str) -> None:
@@ -587,7 +587,7 @@ PARTS_OF_A_BUILD = (
     ("steps", "steps"),
     ("export", "export after the last step"),
     ("after", "declared compared with installed"),
-    ("exporting", "any export, beside steps too"),
+    ("exporting", "any export, also during steps"),
 )
 
 

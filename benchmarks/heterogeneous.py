@@ -29,9 +29,9 @@ SOURCE = HOME / "examples" / "heterogeneous"
 IMAGES = {"tensorflow": "tensorflow-cpu", "pytorch": "pytorch-data-service-cpu"}
 GOAL = 0.9
 ROUNDS = 400
-"""Of work on each example: to prepare a batch has to take long beside training on it."""
+"""Rounds of work on each example: preparing a batch must take longer than training on it."""
 WARMUP = 40
-"""Steps until what was prepared while the training host started is used up."""
+"""Steps until the batches that were prepared during the training host's start are used up."""
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ VENV_CREATED = (
 
 
 class Checkout:
-    """A directory with the wrapper and a lock, and a PATH with nothing but what the wrapper may need."""
+    """A directory with the wrapper and a lock, and a PATH with only the programs that the wrapper needs."""
 
     def __init__(self, directory: Path) -> None:
         self.root = directory / "a checkout"

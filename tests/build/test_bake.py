@@ -47,7 +47,7 @@ class BuildSetup:
             )
 
     def lose(self) -> None:
-        """Let somebody have asked for the file in vain."""
+        """Make an earlier download of the file fail."""
         assert self.fetcher.ask(LOST).done.wait(30)
 
 

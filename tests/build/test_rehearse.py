@@ -23,7 +23,7 @@ from tests.support.fake_commands import put
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
 
 DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
-# The last arguments are the targets: what is called `broken` fails. What it was given is kept.
+# The last arguments are the targets; those named `broken` fail. The arguments are recorded.
 DOCKER = f"""\
 case "$*" in
 *" tired"*)

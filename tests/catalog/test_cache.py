@@ -66,7 +66,7 @@ def test_what_bakehouse_brings_is_the_same_from_the_cache(cache: Path) -> None:
 CHANGES: dict[str, Callable[[Tree], object]] = {
     "a release": lambda tree: tree.component("python", 'summary: x\nreleases: [{version: "3.13"}]\n'),
     "a template": lambda tree: tree.write("components/python/install.j2", "{% block build %}{% endblock %}"),
-    "a file beside it": lambda tree: tree.write("components/python/files/a", "a"),
+    "a file next to it": lambda tree: tree.write("components/python/files/a", "a"),
     "a check": lambda tree: tree.write("components/python/smoke.py", ""),
     "a component more": lambda tree: tree.component("more", 'summary: x\nreleases: [{version: "1"}]\n'),
     "a component less": lambda tree: (tree.root / "components/toolkit/component.yaml").unlink(),

@@ -54,7 +54,7 @@ def link(tree: Tree, path: str, target: str) -> None:
 
 
 def laid_out(tree: Tree, revision: str = "HEAD") -> list[str]:
-    """The files and links that the recipes of a commit were read from, beside the components."""
+    """Return the files and links of a commit's recipes, without the components."""
     with git_history.past(project(tree), revision) as then:
         directory = then.recipes["small"].location.path.parent.parent.parent
         paths = (path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir())

@@ -1,4 +1,4 @@
-"""Where a project lies and how it is set up."""
+"""Location and settings of a project."""
 
 from pathlib import Path
 

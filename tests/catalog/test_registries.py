@@ -1,4 +1,4 @@
-"""Bases that lie in a registry of each region."""
+"""Bases that each region has in a registry of its own."""
 
 import pytest
 

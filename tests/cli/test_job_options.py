@@ -1,4 +1,4 @@
-"""The words of `./bake run` as a job, and what is said about those that make none."""
+"""Arguments of `bake run` as a job, and errors for those that make none."""
 
 from collections.abc import Callable, Sequence
 from functools import partial

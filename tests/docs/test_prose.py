@@ -36,11 +36,14 @@ def documents() -> list[Path]:
 
 
 def sources() -> Iterator[Path]:
-    """Yield all code, recipes and templates."""
+    """Yield all code, recipes and templates, except the check itself, which names the phrases."""
     yield HOME / "tasks.py"
-    for pattern in ("bakehouse/**/*.py", "examples/**/*.py", "recipes/**/*", "templates/**/*"):
+    code = (f"{name}/**/*.py" for name in ("bakehouse", "benchmarks", "examples", "tests"))
+    check = HOME / "tests" / "docs"
+    for pattern in (*code, "recipes/**/*", "templates/**/*"):
         for path in sorted(HOME.glob(pattern)):
-            if path.is_file() and "__pycache__" not in path.parts and is_text(path):
+            is_code = path.is_file() and "__pycache__" not in path.parts and check not in path.parents
+            if is_code and is_text(path):
                 yield path
 
 

@@ -12,7 +12,7 @@ from bakehouse.errors import EngineError
 from bakehouse.util import heartbeat
 from tests.support.fake_commands import put
 
-# As apt prints them: another archive uses the release's name too, and Debian has others beside its main one.
+# As apt prints them: another vendor uses the release's name too, and Debian has several archives.
 TARGETS = """\
 |Vendor|bookworm|main|/etc/apt/sources.list.d/vendor.list:1
 Debian|Debian-Security|bookworm-security|main|/etc/apt/sources.list.d/debian.sources:2

@@ -18,7 +18,7 @@ from bakehouse.errors import BuildError, Diagnostic, EngineError
 from tests.support.fake_commands import only, put
 
 TARGETS = tuple(Target(name, name, Path("images", name, "docker-bake.json")) for name in ("a", "b"))
-# Writes down its arguments and the file it got last, then answers as buildx does.
+# Records its arguments and its last file, then answers as buildx does.
 BAKE = """\
 printf '%s\\n' "$@" > arguments
 for argument; do case $argument in

@@ -1,4 +1,4 @@
-"""Where each file may come from: the order of sources, pages of indexes, apt's mirrors, S3."""
+"""Sources of a file: their order, pages of indexes, apt's mirrors, S3."""
 
 import hashlib
 import io

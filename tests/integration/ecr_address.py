@@ -17,7 +17,7 @@ _ADDRESS = "127.5.4.3"
 def at_address(host: str, upstream: str, directory: Path) -> Iterator[Path]:
     """Let `host` be answered by the HTTP server at `upstream`; gives the certificate to trust.
 
-    The engine and we find the name in /etc/hosts; the engine trusts what lies in its certs.d.
+    The engine and the tests find the name in /etc/hosts; the engine trusts the certificates in its certs.d.
     """
     certificate = _certificate(host, directory)
     line = f"{_ADDRESS} {host} # bakehouse-tests\n"

@@ -1,4 +1,4 @@
-"""Training jobs as users ask for them, run beside each other: they mostly wait."""
+"""Training jobs as users request them, run in parallel: they mostly wait."""
 
 import threading
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ class Case:
     """A job to be run."""
 
     image: str = "mpi-cpu"
-    """Of a recipe, or any that the engine has."""
+    """Image of a recipe, or any that the engine has."""
     source: Path | None = None
     """The directory of the code."""
     entry_point: str = "train.py"
@@ -68,7 +68,7 @@ def run(workspace: Workspace, name: str, case: Case) -> JobReport:
 
 
 def run_all(workspace: Workspace, cases: Mapping[str, Case]) -> dict[str, JobReport]:
-    """Run jobs beside each other, the longest first as they are listed."""
+    """Run jobs in parallel, in the order of the list: the longest come first."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         running = {name: pool.submit(run, workspace, name, case) for name, case in cases.items()}
         return {name: future.result() for name, future in running.items()}

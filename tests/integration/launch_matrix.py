@@ -106,7 +106,7 @@ def hosts(case: Case) -> str:
 
 
 def note(module: str, cases: Mapping[str, Case], reports: Mapping[str, JobReport], why_not: str = "") -> None:
-    """Write down how the cases of a module went; why those that have no report were not run."""
+    """Record the results of a module's cases; `why_not` is the reason for those without a report."""
     rows = [
         asdict(row(name, case, reports.get(name), why_not))
         for name, case in cases.items()

@@ -89,14 +89,14 @@ class Scene:
     token: Path
     """A file with the token that a login gives now."""
     host: str = ""
-    """Where a pusher is sent to, where that is not the proxy."""
+    """Registry that a pusher uses instead of the proxy."""
 
     @property
     def location(self) -> str:
         return self.host or self.proxy.host
 
     def put(self, content: bytes, repository: str, tag: str, media_type: str) -> None:
-        """Let somebody else have pushed a manifest before, of blobs that `blob` stored."""
+        """Push a manifest of blobs that `blob` stored, as another pusher would have."""
         self._ask("PUT", f"/v2/{repository}/manifests/{tag}", content, {"Content-Type": media_type})
 
     def blob(self, content: bytes, repository: str, digest: str) -> None:
@@ -123,7 +123,7 @@ class Layout:
         return self.directory / "blobs" / "sha256" / digest.removeprefix("sha256:")
 
     def put(self, scene: Scene, repository: str) -> None:
-        """Let it lie in the registry under the tag."""
+        """Push it to the registry under the tag."""
         for part in (self.manifest.config, *self.manifest.layers):
             assert part
             scene.blob(self.blob(part.digest).read_bytes(), repository, part.digest)
@@ -170,7 +170,7 @@ def _corrupt(request: Request, forward: Forward) -> Reply:
 
 
 def corrupted(scene: Scene, times: int) -> None:
-    """The bytes of uploads change on their way; requests without bytes don't count."""
+    """Change the bytes of uploads during the transfer; requests without bytes are not counted."""
     left = [times]
 
     def answer(request: Request, forward: Forward) -> Reply:
@@ -242,7 +242,7 @@ def relay(target: str, rate: float = 0.0) -> Iterator[str]:
     with contextlib.ExitStack() as stack:
         waiting = stack.enter_context(socket.create_server((address, 0)))
         if rate:
-            # What is on its way and not seen yet counts as sent.
+            # Bytes in the socket's buffer count as sent.
             waiting.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         waiting.settimeout(0.2)
         ended = threading.Event()
@@ -439,7 +439,7 @@ FAULTS = (
     PushFault("12 s to store a layer", lambda scene: delayed(scene, 12)),
     PushFault("outage of 8 s", lambda scene: outage(scene, 8)),
     PushFault("registry killed, restarted", restarted),
-    PushFault("token expires on the way", lambda scene: logins(scene, expires=True)),
+    PushFault("token expires during the push", lambda scene: logins(scene, expires=True)),
     PushFault("tag taken by the same digest", immutable, there="same"),
     PushFault("tag taken by another", immutable, "immutable|already exists|is taken", there="other"),
     PushFault("500 for ever", _failing(ENDING, UPLOADS, 500, FOR_EVER), "500|(?i:internal server error)"),

@@ -44,7 +44,7 @@ class Race:
     codes: tuple[int, ...]
     """The exit code of each pusher."""
     winner: int | None
-    """Whose content the tag names in the end."""
+    """Number of the pusher whose content the tag names at the end."""
 
     @property
     def lied_to(self) -> int:
@@ -68,7 +68,7 @@ class Course:
 
     host: str
     direct: str
-    """The registry behind it, which lets anyone read."""
+    """The registry behind it, readable without a login."""
     login: str = ""
     prepare: Callable[[str, int], None] = lambda repository, pushers: None
     """Called with each round's repository, and how many push to it."""
@@ -113,7 +113,7 @@ class _Gathering:
 
     expected: int = 0
     manifests: set[bytes] = field(default_factory=set)
-    """Of different content, so that one that comes twice counts once."""
+    """Distinct contents: a manifest that comes twice counts once."""
     is_begun: bool = False
     pushed: threading.Event = field(default_factory=threading.Event)
     looked: threading.Event = field(default_factory=threading.Event)

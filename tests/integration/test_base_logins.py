@@ -1,4 +1,4 @@
-"""A build whose base lies in a registry that only a token opens, as AWS's Deep Learning Containers do."""
+"""A build whose base is in a registry that needs a token, as AWS's Deep Learning Containers are."""
 
 import os
 import subprocess

@@ -42,7 +42,7 @@ def left_by(owner: str) -> list[str]:
     label: dict[str, str | list[str] | bool] = {"label": f"{OWNER_LABEL}={owner}"}
     with contextlib.closing(docker.from_env()) as client:
         return [
-            # The SDK's own lists ask again for each, and fail where somebody else has removed one meanwhile.
+            # The SDK's own lists inspect each object, and fail if one was removed meanwhile.
             *(str(container["Id"]) for container in client.api.containers(all=True, filters=label)),
             *(str(network["Name"]) for network in client.api.networks(filters=label)),
             *(str(volume["Name"]) for volume in client.api.volumes(filters=label)["Volumes"] or ()),
@@ -268,7 +268,7 @@ with engine.network("killed"), engine.container(spec) as container:
         mine.start(tmp_path / "log")
         assert run.stdout is not None
         owner = run.stdout.readline().strip()
-        # Of a dead run, somebody else who begins now may be faster with sweeping it.
+        # Another run that starts now may sweep the leftovers of a dead run first.
         assert len(left_by(owner)) == 3
         run.send_signal(signal.SIGKILL)
         run.wait()

@@ -1,4 +1,4 @@
-"""Engines that are started for real: a second one, with everything of its own, beside the machine's."""
+"""Starts of a real second engine, which shares nothing with the machine's."""
 
 import contextlib
 import json

@@ -10,7 +10,7 @@ from bakehouse.sagemaker import code_upload
 
 
 def fetched(delivered: code_upload.ServedCode) -> str:
-    """The training script, as whoever has the address gets it."""
+    """Download the training script from the address that a job gets."""
     environment = delivered.environment
     client = boto3.client(
         "s3",

@@ -39,7 +39,7 @@ def port() -> Iterator[int]:
 
 @contextlib.contextmanager
 def another_process(state: Path, port: int) -> Iterator["subprocess.Popen[str]"]:
-    """Somebody else who uses the registry, until its standard input ends."""
+    """Another process that uses the registry until its standard input ends."""
     command = [sys.executable, "-c", USER, str(state), str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout

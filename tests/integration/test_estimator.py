@@ -116,7 +116,7 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
 
 @pytest.fixture(scope="module")
 def jobs(sdk: Path, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Jobs that each snippet requested from SageMaker, run unchanged beside a training script."""
+    """Jobs that each snippet requested from SageMaker, run unchanged next to a training script."""
     directory = tmp_path_factory.mktemp("pasted")
     (directory / "train.py").write_text("print('training')\n")
     for name, code in SNIPPETS.items():
@@ -196,7 +196,7 @@ def test_what_else_a_job_is_given(jobs: dict[str, Any]) -> None:
 
 
 def test_a_trainer_under_torchrun(jobs: dict[str, Any]) -> None:
-    """Version 3 sends no hyperparameters for a launcher: its drivers lie in a channel."""
+    """Version 3 sends no hyperparameters for a launcher: its drivers are in a channel."""
     job = jobs["v3-torchrun"]
     assert job.get("HyperParameters", {}) == {}
     assert [channel["ChannelName"] for channel in job["InputDataConfig"]] == ["code", "sm_drivers"]

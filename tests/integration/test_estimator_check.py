@@ -208,7 +208,7 @@ class Compared:
 
 @pytest.fixture(scope="module")
 def compared(aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Compared]:
-    """Both versions, beside each other."""
+    """Compare both versions, in parallel."""
     versions = {"version_2": (V2, ASK_V2, ESTIMATORS), "version_3": (V3, ASK_V3, TRAINERS)}
     with ThreadPoolExecutor() as pool:
         running = {

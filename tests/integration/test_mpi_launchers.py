@@ -61,7 +61,7 @@ def report_of(reports: Mapping[str, JobReport], name: str) -> JobReport:
 
 
 def ranks(report: JobReport) -> dict[int, str]:
-    """Where each rank said it was."""
+    """Return the host that each rank printed."""
     logs = (report.folder / "logs").glob("*-rank-*.log")
     matches = [re.search(r"rank (\d+) of \d+ on ([\w-]+)", log.read_text()) for log in logs]
     return {int(match[1]): match[2] for match in matches if match}

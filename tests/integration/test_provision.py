@@ -46,7 +46,7 @@ pytestmark = [
 
 
 class BareMachine:
-    """A machine with nothing but Debian's base system, Python, and a clone of this repository."""
+    """A machine with Debian's base system, Python, and a clone of this repository."""
 
     def __init__(self, container: str) -> None:
         self.container = container

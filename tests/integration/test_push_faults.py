@@ -192,8 +192,8 @@ def test_no_pause_is_longer_than_the_deadline(pushing: Pushing, image: BuiltImag
     assert diagnostic.hint == f"check the registry's log and disk, then {AGAIN}"
 
 
-@under("token expires on the way")
-def test_a_login_that_expires_on_the_way_is_renewed(pushing: Pushing, image: BuiltImage) -> None:
+@under("token expires during the push")
+def test_a_login_that_expires_during_the_push_is_renewed(pushing: Pushing, image: BuiltImage) -> None:
     pushing(image)
     assert lies_there(pushing, image)
 

@@ -1,4 +1,4 @@
-"""Training jobs that fail, each in its own way, and what is said of it."""
+"""Training jobs that fail in different ways, and their messages."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Where a suite is locked, each step of an image installs files that are known, and says which."""
+"""With a locked suite, each step of an image names the files that it installs."""
 
 import re
 

@@ -64,7 +64,7 @@ def keys(image: Image) -> dict[str, str]:
 
 
 def changed(tree: Tree, change: Edit) -> set[str]:
-    """Whose keys a change moves."""
+    """Return the stages and images whose keys a change moves."""
     before = keys(tree.planned_image())
     change(tree)
     after = keys(tree.planned_image())

@@ -292,7 +292,7 @@ def test_an_older_release_that_fits_is_found_whatever_it_differs_in(
 
 
 def test_an_older_release_that_is_in_the_region_is_found(tmp_path: Path) -> None:
-    """The newer ones lie in another alone."""
+    """The newer ones are in another region only."""
     in_us = {**CUDA_12, "registry": US, "regions": ()}
     region = ReleasedRegion("eu-west-1", f"{ECR}/bakehouse/pytorch-cu126@sha256:{0:064x}", "a-tag")
     release(tmp_path, "pytorch-cu126", **{**in_us, "regions": (region,)})

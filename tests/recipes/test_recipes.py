@@ -1,4 +1,4 @@
-"""The catalogue that Bakehouse brings: that its facts hold together, and say what they are meant to say."""
+"""Consistency of the facts in Bakehouse's own catalogue."""
 
 import re
 from collections.abc import Iterator
@@ -224,7 +224,7 @@ def test_each_component_is_in_some_image() -> None:
 
 @pytest.mark.parametrize("name", [name for name in COMPONENTS if name != INSTANCE])
 def test_each_release_can_be_chosen_for_some_image(name: str) -> None:
-    """Of each, its first variant and its last."""
+    """Try the first and the last variant of each release."""
     tried = [
         Candidate(catalog().components[name], release, variant)
         for release in catalog().components[name].releases

@@ -185,7 +185,7 @@ def test_what_was_stored_without_being_listed_is_listed(
 def replaces_the_list(
     shelf: FakeRegistry, times: int
 ) -> Callable[[Request, Callable[[Request], Reply]], Reply]:
-    """Somebody else who writes the list right after us, without what we put there."""
+    """Another client that overwrites the list right after us, without our entry."""
     other = {"mediaType": OCI_MANIFEST, "digest": "sha256:" + "0" * 64, "size": 1}
     other_list = json.dumps({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [other]}).encode()
     rest = [other_list] * times

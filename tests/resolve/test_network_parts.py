@@ -364,7 +364,7 @@ def test_a_plugin_that_needs_the_driver_is_not_tested_further(libraries: FakeLib
 
 
 def test_the_nccl_inside_an_older_pytorch_counts(libraries: FakeLibraries) -> None:
-    """And not the one beside it on the loader's path."""
+    """The other one, on the loader's path, is ignored."""
     libraries.nccl(4, path="site/torch/lib/libtorch_cuda.so")
     package = "import ctypes, pathlib\nhere = pathlib.Path(__file__).parent\n"
     package += 'ctypes.CDLL(str(here / "lib/libtorch_cuda.so"))\n'

@@ -1,4 +1,4 @@
-"""Versions chosen for a recipe: newest first, what was asked for, or a conflict."""
+"""Versions chosen for a recipe: the newest, the requested one, or a conflict."""
 
 import time
 from dataclasses import replace

@@ -298,7 +298,7 @@ def test_a_bucket_of_another_account_gets_no_model(session: Session) -> None:
 def test_a_printed_request_makes_the_bucket_where_it_is_missing(
     project: Path, aws: TrainingFront, monkeypatch: pytest.MonkeyPatch, host: str, region: str
 ) -> None:
-    """It runs as it is printed, beside a script."""
+    """Run the snippet as printed, next to a script."""
     monkeypatch.setenv("AWS_DEFAULT_REGION", region)
     record = released(registry=host, image_uri=f"{host}/team/pytorch-cpu@{DIGEST}")
     code = snippet(record, replace(ON_TWO, sdk="boto3")).code

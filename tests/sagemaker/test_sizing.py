@@ -1,4 +1,4 @@
-"""Which instances a job needs: ratios and costs of AWS's own examples, and what is said about mistakes."""
+"""Instances for a job: ratios and costs of AWS's own examples, and errors."""
 
 from typing import Any
 

@@ -27,9 +27,9 @@ _MANIFEST = re.compile(r"/v2/(?P<repository>.+)/manifests/(?P<reference>[^/]+)")
 
 
 class EcrFront(Proxy):
-    """What ECR does in front of a plain registry: its tokens, its repositories, its immutable tags.
+    """Stub of ECR in front of a plain registry: its tokens, its repositories, its immutable tags.
 
-    Each region has one; what it stores lies below the region's name in the one registry behind all.
+    Each region has one. All store in one registry, below the name of their region.
     """
 
     def __init__(self, registry: int, moto: str, region: str) -> None:

@@ -77,7 +77,7 @@ class Run:
 
 
 class FakeEngine:
-    """Makes the containers that `behave` gives, and keeps what it was asked for."""
+    """Makes the containers that `behave` returns, and records their specifications."""
 
     def __init__(self, behave: Callable[[ContainerSpec], Run]) -> None:
         self._behave = behave

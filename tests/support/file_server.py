@@ -45,7 +45,7 @@ class FileServer:
     shift: int = 0
     """Offset of the response from the requested start."""
     packs: bool = False
-    """Whether it compresses responses if the client allows it."""
+    """Compress responses if the client allows it."""
     is_proxy: bool = False
     redirects: dict[str, str] = field(default_factory=dict)
     requests: list[tuple[str, Message]] = field(default_factory=list)
@@ -79,7 +79,7 @@ def required_file(
 
 @contextlib.contextmanager
 def serving(certificate: Path | None = None, address: str = "127.0.0.1") -> Iterator[FileServer]:
-    """A server on a free port; with TLS where a certificate is given, whose key lies beside it."""
+    """Run a server on a free port; with TLS if given a certificate, whose key is next to it."""
     file_server = FileServer()
     handler = type("Handler", (_Handler,), {"file_server": file_server})
     with _Quiet((address, 0), handler) as server:

@@ -18,7 +18,7 @@ HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 URI = f"{HOST}/bakehouse/image@sha256:" + "4f" * 32
 SMD_URI = f"{HOST}/bakehouse/image:2.0.1-gpu-py310-cu121"
 SCRIPTS = ("train.py", "run.sh")
-"""Files beside the job, and in its directory `code`."""
+"""Files in the job's directory, and in its subdirectory `code`."""
 ARCHIVE = "s3://code/sourcedir.tar.gz"
 
 PYTORCH = LaunchImage(

@@ -97,7 +97,7 @@ WORDS = (*_ODD["words"], "9" * 5_000, "x" * 300, "x" * 17_000)
 _SCALAR = re.compile(r'"[^"\n]*"|\'[^\'\n]*\'|[A-Za-z0-9.<>=*][A-Za-z0-9.<>=*|${}-]*')
 
 _CALLS = 3
-"""Of the resolver, to find a way out: what it says is tried here, not how far it looks."""
+"""Calls of the resolver that search for a way out: the messages are tested, not the search."""
 
 Mutation = Callable[[list[str], Random], None]
 
@@ -110,7 +110,7 @@ class Outcome:
     diagnostics: tuple[Diagnostic, ...]
     """Empty where it was taken."""
     seconds: float
-    """Of this process's own time: the machine has others."""
+    """CPU seconds of this process: the machine runs others."""
 
     @property
     def is_placed(self) -> bool:
@@ -136,7 +136,7 @@ class Mutations:
                 self._users.setdefault(name, (text, parts))
 
     def _own_files(self) -> list[str]:
-        """The texts of the real recipes, with what they name beside them; and what the two above name."""
+        """Return the texts of the real recipes, with the files that they name."""
         images, own = self._directory / "images", self._directory / "components" / "mutated"
         shutil.copytree(HOME / "recipes" / "images", images)
         (images / "src").mkdir()

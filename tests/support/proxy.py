@@ -75,8 +75,8 @@ class Proxy:
         """A client went away while its request was stalled."""
         self.answers: list[Answer] = []
         self._lock = threading.Lock()
-        # Each has an address of its own: what lies in a repository of the same address is not sent again by
-        # the engine, whatever the port.
+        # Each has an address of its own. The engine does not send a layer again to a repository of the same
+        # address, whatever the port.
         number = next(_NUMBERS)
         self._address = f"127.1.{number // 250}.{number % 250 + 1}"
         self._server = http.server.ThreadingHTTPServer((self._address, 0), _handler(self))
@@ -104,7 +104,7 @@ class Proxy:
         return self.do(method, path, lambda _, __: Reply(status, headers, body), times)
 
     def lose_reply(self, method: str, path: str, times: int = 1) -> Fault:
-        """Let the server do what is asked, and the client not learn it."""
+        """Pass the request on, but drop the response."""
 
         def lose(request: Request, forward: Forward) -> Reply:
             forward(request)

@@ -54,7 +54,7 @@ def registry_image() -> Iterator[str]:
         try:
             yield f"{name}:{tag}"
         finally:
-            # Whoever cleans up on this machine may have been faster.
+            # Another cleanup on this machine may have removed it.
             with contextlib.suppress(docker.errors.ImageNotFound):
                 client.api.remove_image(f"{name}:{tag}", force=True)
 
