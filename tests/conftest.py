@@ -135,7 +135,7 @@ class Tree:
         return image
 
     def dockerfile(self, name: str = "small") -> str:
-        return rendering.render(self.plan(name), templates())[0].content.decode()
+        return rendering.render_image(self.planned_image(name), templates())[0].content.decode()
 
     def conflict(self, name: str = "small") -> str:
         """Return the error text of an image that cannot be resolved."""

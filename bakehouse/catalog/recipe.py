@@ -49,6 +49,11 @@ class Content:
     code: tuple[File, ...] = ()
     entry_point: str | None = None
 
+    @property
+    def own_files(self) -> tuple[File, ...]:
+        """Files and code, which the image directory has copies of."""
+        return (*self.files, *self.code)
+
 
 @dataclass(frozen=True, slots=True)
 class Targets:

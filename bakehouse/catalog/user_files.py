@@ -12,7 +12,7 @@ from bakehouse.util.yaml_fields import Fields
 CODE_DIRECTORY = "/opt/ml/code"
 MAX_FILES = 10_000
 MAX_BYTES = 200_000_000
-"""Limits of files that are committed below `images/` and kept in memory while images are planned."""
+"""Limits of files that are copied to `images/` and kept in memory while images are planned."""
 _PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+"
 _PATH = re.compile(f"{_PART}(?:/{_PART})*")
 """A relative path that needs no quoting and cannot leave its directory."""

@@ -1,10 +1,12 @@
-"""Format the lock of an image: its key and the sha256 of all files that its build downloads."""
+"""Format the lock of an image: its key, and the sha256 of all files that its build downloads or copies."""
 
 import json
 from collections.abc import Iterable
 from functools import lru_cache
+from hashlib import sha256
 
 from bakehouse.catalog.component import Artifact
+from bakehouse.catalog.user_files import File
 from bakehouse.plan.model import BootstrappedBase, Image
 
 FILE = "lock.json"
@@ -22,6 +24,8 @@ def text(image: Image) -> str:
         "archives": _rows(map(_archive, archives)),
         "python": _rows(packages),
     }
+    if own_files := image.content.own_files:
+        sections["files"] = _rows(map(_own_file, own_files))
     return "{\n" + ",\n".join(f' "{name}": {value}' for name, value in sections.items()) + "\n}\n"
 
 
@@ -41,6 +45,16 @@ def _names(image: Image) -> Iterable[str]:
     """Return rows of distribution packages that are not locked."""
     names = {*image.apt, *image.toolchain, *(name for stage in image.stages for name in stage.build_apt)}
     return map(_name, names)
+
+
+def _own_file(file: File) -> str:
+    row = {
+        "file": file.target,
+        "sha256": sha256(file.content).hexdigest(),
+        "bytes": len(file.content),
+        "executable": file.is_executable,
+    }
+    return json.dumps(row)
 
 
 # Images share most of their files, so the rows are cached.

@@ -61,7 +61,7 @@ def owners(image: Image, build: Texts, chain: Texts) -> tuple[LayerOwner, ...]:
             for name in _instructions(text)
             if name in _LAYER_INSTRUCTIONS
         ]
-    has_files = bool(image.content.files or image.content.code)
+    has_files = bool(image.content.own_files)
     return (
         *system,
         *([LayerOwner(REPLACED, "RUN")] if image.frozen and build else []),

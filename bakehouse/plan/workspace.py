@@ -205,7 +205,8 @@ def _remove_empty(directory: Path, images: Path) -> None:
 def check_rendered(
     workspace: Workspace, plan: Plan, gone: Sequence[str] = (), pages: Sequence[RenderedFile] = ()
 ) -> int:
-    """Return the number of rendered files. Raises StaleError with a diff if files are out of date."""
-    files = (*dockerfile.render(plan, workspace.templates), *pages)
+    """Return the number of committed files. Raises StaleError with a diff if files are out of date."""
+    rendered = (*dockerfile.render(plan, workspace.templates), *pages)
+    files = [file for file in rendered if not file.is_copy]
     dockerfile.check(files, workspace.project.images, [*(image.name for image in plan.images), *gone])
     return len(files)

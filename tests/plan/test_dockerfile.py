@@ -231,16 +231,17 @@ def test_all_copied_files_are_in_the_directory_of_the_image(tree: Tree) -> None:
     tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\nfiles: [{from: run.sh, to: /opt/}]\n")
     files = rendering.render(tree.plan(), templates())
 
-    assert [(file.path, file.is_executable) for file in files] == [
-        ("small/Dockerfile", False),
-        ("small/docker-bake.json", False),
-        ("small/files/opt/ml/code/train.py", False),
-        ("small/files/opt/run.sh", True),
-        ("small/lock.json", False),
+    assert [(file.path, file.is_executable, file.is_copy) for file in files] == [
+        ("small/.gitignore", False, False),
+        ("small/Dockerfile", False, False),
+        ("small/docker-bake.json", False, False),
+        ("small/files/opt/ml/code/train.py", False, True),
+        ("small/files/opt/run.sh", True, True),
+        ("small/lock.json", False, False),
     ]
     copied = [
         instruction
-        for instruction in instructions(files[0].content.decode())
+        for instruction in instructions(files[1].content.decode())
         if instruction.word == "COPY" and not instruction.heredocs
     ]
     assert [step.rest for step in copied if "--from" not in step.rest] == ["files/ /out/"]
@@ -598,7 +599,7 @@ def messages(files: list[RenderedFile], directory: Path) -> list[str]:
 def test_what_is_up_to_date_is_not_stale(tmp_path: Path) -> None:
     files = [
         RenderedFile("small/Dockerfile", b"x\n"),
-        RenderedFile("small/files/run.sh", b"y\n", is_executable=True),
+        RenderedFile("small/inputs/run.sh", b"y\n", is_executable=True),
     ]
     written(tmp_path, *files)
     (tmp_path / "small/releases.json").write_text("[]")
@@ -609,17 +610,41 @@ def test_what_is_up_to_date_is_not_stale(tmp_path: Path) -> None:
 
 def test_the_mode_of_a_file_counts(tmp_path: Path) -> None:
     files = [
-        RenderedFile("small/files/run.sh", b"y\n", is_executable=True),
-        RenderedFile("small/files/data", b""),
+        RenderedFile("small/inputs/run.sh", b"y\n", is_executable=True),
+        RenderedFile("small/inputs/data", b""),
     ]
     written(tmp_path, *files)
-    (tmp_path / "small/files/run.sh").chmod(0o644)
-    (tmp_path / "small/files/data").chmod(0o755)
+    (tmp_path / "small/inputs/run.sh").chmod(0o644)
+    (tmp_path / "small/inputs/data").chmod(0o755)
 
     assert messages(files, tmp_path) == [
-        "`images/small/files/run.sh` must be executable",
-        "`images/small/files/data` must not be executable",
+        "`images/small/inputs/run.sh` must be executable",
+        "`images/small/inputs/data` must not be executable",
     ]
+
+
+def test_copies_of_own_files_are_not_checked(tmp_path: Path) -> None:
+    copies = [
+        RenderedFile("small/files/new", b"y\n", is_copy=True),
+        RenderedFile("small/files/changed", b"y\n", is_copy=True),
+    ]
+    written(tmp_path, RenderedFile("small/files/changed", b"x\n"), RenderedFile("small/files/removed", b""))
+
+    assert messages(copies, tmp_path) == []
+    assert rendering.leftovers(copies, tmp_path, ["small"]) == (tmp_path / "small/files/removed",)
+
+
+def test_a_gitignore_of_the_user_is_kept(tree: Tree, tmp_path: Path) -> None:
+    tree.write("images/run.sh", "")
+    tree.image(IMAGE + "files: [{from: run.sh, to: /opt/}]\n")
+    [rendered] = [
+        file for file in rendering.render(tree.plan(), templates()) if file.path == "small/.gitignore"
+    ]
+    written(tmp_path, rendered)
+    assert rendering.leftovers([], tmp_path, ["small"]) == (tmp_path / "small/.gitignore",)
+
+    (tmp_path / "small/.gitignore").write_text("notes\n")
+    assert rendering.leftovers([], tmp_path, ["small"]) == ()
 
 
 def test_a_long_difference_is_cut(tmp_path: Path) -> None:

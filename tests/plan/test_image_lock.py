@@ -1,10 +1,11 @@
 """The lock of an image names every file that its build takes."""
 
 import json
+from hashlib import sha256
 from typing import Any
 
 from bakehouse.plan import image_lock
-from tests.conftest import COMPONENTS, SHA, Tree
+from tests.conftest import COMPONENTS, IMAGE, SHA, Tree
 from tests.support.locked_debian import PACKAGES, index
 
 
@@ -74,6 +75,28 @@ def test_python_packages_and_archives_stand_once_with_their_files(tree: Tree) ->
     assert content["archives"] == [
         {"file": "s.tgz", "sha256": SHA, "bytes": 2861523148, "source": "https://x.example/s.tgz"},
         {"file": "t-1.whl", "sha256": SHA, "bytes": None, "source": "https://x.example/t-1.whl"},
+    ]
+
+
+def test_own_files_are_listed_with_their_sha256(tree: Tree) -> None:
+    assert "files" not in lock(tree)
+    tree.write("images/src/train.py", "pass\n")
+    tree.write("images/run.sh", "#!/bin/sh\n").chmod(0o755)
+    tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\nfiles: [{from: run.sh, to: /opt/}]\n")
+
+    assert lock(tree)["files"] == [
+        {
+            "file": "/opt/ml/code/train.py",
+            "sha256": sha256(b"pass\n").hexdigest(),
+            "bytes": 5,
+            "executable": False,
+        },
+        {
+            "file": "/opt/run.sh",
+            "sha256": sha256(b"#!/bin/sh\n").hexdigest(),
+            "bytes": 10,
+            "executable": True,
+        },
     ]
 
 

@@ -1,5 +1,7 @@
 """Which images a name means, and which rendered files are kept."""
 
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,35 @@ def test_bakehouses_own_project_keeps_what_its_recipes_say(own: Workspace) -> No
     recipes = own.project.recipe_roots[0]
 
     assert kept_names(opened(recipes.parent, recipes)) == ["small", "small-toolkit"]
+
+
+def test_a_changed_source_is_stale_until_it_is_rendered_but_its_copy_is_not_committed(
+    tree: Tree, workspace: Workspace
+) -> None:
+    source = tree.write("images/src/train.py", "pass\n")
+    tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\n")
+    workspace = replace(workspace, recipes=tree.recipes())
+    rendered(workspace, "small")
+    copy = workspace.project.images / "small/files/opt/ml/code/train.py"
+    copy.unlink()
+    check_rendered(workspace, plan_recipes(workspace, select(workspace, ["small"])))
+
+    source.write_text("print()\n")
+    changed = replace(workspace, recipes=tree.recipes())
+    plan = plan_recipes(changed, select(changed, ["small"]))
+    with pytest.raises(StaleError) as caught:
+        check_rendered(changed, plan)
+    render_images(changed, plan, lambda _: None)
+
+    assert "`images/small/lock.json` is out of date" in [
+        diagnostic.message for diagnostic in caught.value.diagnostics
+    ]
+    assert copy.read_text() == "print()\n"
+    ignored = ["git", "-C", str(tree.root), "status", "--short", "--untracked-files=all", "images/small"]
+    subprocess.run(["git", "init", "-q", str(tree.root)], check=True)
+    listed = subprocess.run(ignored, capture_output=True, text=True, check=True).stdout
+    assert "images/small/lock.json" in listed
+    assert "files" not in listed
 
 
 def test_a_dockerfile_of_the_user_is_kept(own: Workspace) -> None:

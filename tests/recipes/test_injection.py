@@ -240,7 +240,7 @@ def attempt(tree: Tree) -> str | set[tuple[str, int]]:
         recipes = load_recipes([tree.root], catalog, problems=problems)
         problems.raise_as(RecipeError)
         plan = make_plan([resolve(recipes[min(recipes)], catalog)], TEMPLATES)
-        return dockerfile.render(plan, TEMPLATES)[0].content.decode()
+        return dockerfile.render_image(plan.images[0], TEMPLATES)[0].content.decode()
     except BakehouseError as error:
         diagnostics = error.diagnostics
     except Unsatisfiable as nothing:

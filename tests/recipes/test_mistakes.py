@@ -82,6 +82,7 @@ def pipeline(root: Path, variables: dict[str, str], removed: list[str]) -> str:
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(file.content)
+                path.chmod(0o755 if file.is_executable else 0o644)
         for name in removed:
             (root / name).unlink()
         dockerfile.check(files, root / "images", recipes)

@@ -1,3 +1,0 @@
-echo one
-echo 2
-echo three
