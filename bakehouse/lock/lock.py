@@ -241,6 +241,12 @@ def _lock_recipe(recipe: Recipe, workspace: Workspace, report: Reporter, *, upgr
         normal_name(package.name): package for owned in resolution.owners.values() for package in owned
     }
     constraints = [f"{package.name}=={package.version}" for package in provided.values()]
+    wheels = [
+        package
+        for choice in resolution.all_choices
+        for name, package in choice.candidate.packages.items()
+        if name not in provided
+    ]
     report(f"{recipe.name}: locking {path.name} for Python {python}")
     data = path.read_bytes()
     requirements = read_requirements(path, data)
@@ -250,11 +256,11 @@ def _lock_recipe(recipe: Recipe, workspace: Workspace, report: Reporter, *, upgr
     try:
         own = [package for package in kept if normal_name(package.name) not in provided]
         pins = [f"{package.name}=={package.version}" for package in own]
-        files = _resolved(requirements, [*constraints, *pins], resolution, workspace, python, report)
+        files = _resolved(requirements, [*constraints, *pins], wheels, resolution, workspace, python, report)
     except ConflictError:
         if not kept:
             raise
-        files = _resolved(requirements, constraints, resolution, workspace, python, report)
+        files = _resolved(requirements, constraints, wheels, resolution, workspace, python, report)
     text = pylock.lock_text(heading, files)
     if not is_file(lock) or lock.read_bytes() != text.encode():
         write_whole(lock, text)
@@ -294,20 +300,26 @@ def _kept(lock: Path, heading: str, recipe: Recipe) -> tuple[Package, ...]:
 def _resolved(
     requirements: list[str],
     constraints: list[str],
+    wheels: Sequence[Package],
     resolution: Resolution,
     workspace: Workspace,
     python: str,
     report: Reporter,
 ) -> tuple[pylock.LockedFile, ...]:
-    """Resolve requirements next to packages that the base keeps; those have to fit, and are left out."""
+    """Resolve requirements next to packages that the base keeps and wheels of components.
+
+    Those have to fit, and are left out.
+    """
     base, index = resolution.base.candidate, _index(workspace.project, python)
     kept = {frozen.pattern: base.provided.get(frozen.known_as) for frozen in base.component.frozen}
     pins = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
     if pins:
         report(f"{resolution.recipe.name}: {base} keeps {', '.join(pins)}")
-    files = pylock.resolve(requirements, [*constraints, *pins], index)
+    files = pylock.resolve(requirements, [*constraints, *pins], index, installed=wheels)
     installed = [file.name for file in files if any(fnmatchcase(file.name, pattern) for pattern in kept)]
-    return pylock.resolve(requirements, constraints, index, without=installed) if installed else files
+    if not installed:
+        return files
+    return pylock.resolve(requirements, constraints, index, installed=wheels, without=installed)
 
 
 def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable[Artifact]:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import tempfile
 import tomllib
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
+from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.http_client import SourceError
@@ -73,18 +75,22 @@ def resolve(
     *,
     alone: bool = False,
     without: Sequence[str] = (),
+    installed: Sequence[Package] = (),
 ) -> tuple[LockedFile, ...]:
     """Return the newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
 
     `alone` leaves out dependencies. `without` names installed packages, which are left out together with
-    dependencies that only they need. Raises ConflictError with uv's output if no versions fit, and BuildError
+    dependencies that only they need. `installed` packages have to fit and are left out; no index needs to
+    have them. Raises ConflictError with uv's output if no versions fit, and BuildError
     if an index is unreachable.
     """
     environment, tags = _environment(index.python_version), _tags(index.python_version)
+    left_out = {canonicalize_name(package.name) for package in installed}
     chosen = [
         (package["name"], package["version"], _choose(package, tags))
-        for package in _compile(requirements, constraints, index, alone=alone, without=without)
+        for package in _compile(requirements, constraints, index, installed, alone=alone, without=without)
         if "marker" not in package or Marker(package["marker"]).evaluate(environment)
+        if canonicalize_name(package["name"]) not in left_out
     ]
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
@@ -100,6 +106,7 @@ def _compile(
     requirements: Sequence[str],
     constraints: Sequence[str],
     index: Index,
+    installed: Sequence[Package],
     *,
     alone: bool,
     without: Sequence[str],
@@ -108,7 +115,8 @@ def _compile(
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         output = directory / "pylock.toml"
-        inputs = {"requirements": requirements, "constraints": constraints, "excludes": without}
+        pins = [f"{package.name}=={package.version}" for package in installed]
+        inputs = {"requirements": requirements, "constraints": [*constraints, *pins], "excludes": without}
         paths = {kind: directory / f"{kind}.txt" for kind in inputs}
         for kind, lines in inputs.items():
             paths[kind].write_text("".join(f"{line}\n" for line in lines))
@@ -123,7 +131,11 @@ def _compile(
             "--output-file", str(output), str(paths["requirements"]),
         ]  # fmt: skip
         result = subprocess.run(
-            command, env=with_environment(_uv_environment(index)), capture_output=True, text=True, check=False
+            command,
+            env=with_environment(_uv_environment(index, _empty_wheels(installed, directory / "installed"))),
+            capture_output=True,
+            text=True,
+            check=False,
         )
         if result.returncode != 0:
             tail = tuple(result.stderr.splitlines()[-_MOST_LINES:])
@@ -136,13 +148,30 @@ def _compile(
         return list(tomllib.loads(output.read_text()).get("packages", ()))
 
 
-def _uv_environment(index: Index) -> dict[str, str]:
+def _empty_wheels(packages: Iterable[Package], directory: Path) -> Path:
+    """Write wheels without files or requirements, by which uv knows packages that no index has."""
+    directory.mkdir()
+    for package in packages:
+        info = f"{package.name}-{package.version}.dist-info"
+        contents = {
+            "METADATA": f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n",
+            "WHEEL": "Wheel-Version: 1.0\nGenerator: bakehouse\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+            "RECORD": "",
+        }
+        path = directory / f"{package.name}-{package.version}-py3-none-any.whl"
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, text in contents.items():
+                archive.writestr(f"{info}/{name}", text)
+    return directory
+
+
+def _uv_environment(index: Index, wheels: Path) -> dict[str, str]:
     """Return pip's settings as uv's environment; URLs may hold credentials, so they are not options."""
     pip = index.pip
     variables = {
         "UV_DEFAULT_INDEX": pip.index_url,
         "UV_INDEX": " ".join(pip.extra_index_urls),
-        "UV_FIND_LINKS": ",".join(pip.find_links),
+        "UV_FIND_LINKS": ",".join([*pip.find_links, str(wheels)]),
         "UV_INSECURE_HOST": " ".join(pip.trusted_hosts),
         "UV_HTTP_TIMEOUT": pip.timeout,
         "HTTP_PROXY": pip.proxy,

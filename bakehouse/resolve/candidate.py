@@ -6,7 +6,15 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from hashlib import sha256
 
-from bakehouse.catalog.component import Component, Incompatibility, Release, Requirement, Variant, VariantSpec
+from bakehouse.catalog.component import (
+    Artifact,
+    Component,
+    Incompatibility,
+    Release,
+    Requirement,
+    Variant,
+    VariantSpec,
+)
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.util.hashing import Json, json_of
@@ -33,6 +41,12 @@ class Candidate:
     def __str__(self) -> str:
         variant = f" ({self.variant.name})" if self.variant.name else ""
         return f"{self.component.name} {self.release.version}{variant}"
+
+    @cached_property
+    def packages(self) -> Mapping[str, Package]:
+        """The Python packages that it installs, from its lock and its own wheels, by normal name."""
+        wheels = {normal_name(wheel.name): wheel for wheel in map(_package_of, self.spec.artifacts) if wheel}
+        return {**wheels, **self.spec.packages_by_name} if wheels else self.spec.packages_by_name
 
     @cached_property
     def key_inputs(self) -> tuple[Json, Json, Json]:
@@ -134,7 +148,7 @@ class Selection:
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
         """Return the selection with one more candidate."""
         provided = self.provided.union(candidate.provided)
-        packages = candidate.spec.packages_by_name
+        packages = candidate.packages
         return Selection(
             (*self.chosen, candidate),
             (*self.demands, *demands),
@@ -266,15 +280,25 @@ def _base_conflict(candidate: Candidate, selection: Selection) -> Refusal | None
 
 def _lock_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
     """Return the first package of a candidate's lock that is locked elsewhere in another version."""
-    own, locked = candidate.spec.packages_by_name, selection.locked
+    own, locked = candidate.packages, selection.locked
     if not own:
         return None
     differing = {name for name in own.keys() & locked.keys() if locked[name].version != own[name].version}
     for name in (name for name in own if name in differing):
         packages = own[name], locked[name]
-        owners = (other for other in selection.chosen if other.spec.packages_by_name.get(name) is packages[1])
+        owners = (other for other in selection.chosen if other.packages.get(name) is packages[1])
         return Refusal(candidate, packages[0].name, other=next(owners, None), packages=packages)
     return None
+
+
+def _package_of(artifact: Artifact) -> Package | None:
+    """Return the package of a wheel among a component's files."""
+    if not artifact.file.endswith(".whl"):
+        return None
+    name, version = artifact.file.split("-")[:2]
+    return Package(
+        name, version, artifact.sha256 or "", artifact.file, artifact.bytes or 0, artifact.location
+    )
 
 
 def _public(version: str) -> str:

@@ -153,8 +153,10 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
 
 
 def _verb(line: Package) -> str:
-    """Return the verb of a package; packages that a base keeps have no lock line, and so no file."""
-    return "locks" if line.file else "keeps"
+    """Return the verb of a package, which a base keeps, a component installs as its wheel, or a lock has."""
+    if not line.file:
+        return "keeps"
+    return "installs" if line.location.path.suffix == ".yaml" else "locks"
 
 
 def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:

@@ -365,7 +365,7 @@ def _share_packages(
 ) -> tuple[dict[str, tuple[Package, ...]], tuple[Package, ...]]:
     """Assign each Python package to the lowest component that needs it, and the rest to the recipe.
 
-    Packages that the base keeps are assigned to neither.
+    Packages that the base keeps are assigned to neither, nor are a component's own wheels to the recipe.
     """
     taken: set[str] = set()
 
@@ -376,4 +376,5 @@ def _share_packages(
         return tuple(own.values())
 
     owners = {choice.name: take(choice.spec.packages_by_name) for choice in choices}
+    taken.update(name for choice in choices for name in choice.candidate.packages)
     return owners, take({normal_name(package.name): package for package in user_packages})

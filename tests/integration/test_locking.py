@@ -150,6 +150,21 @@ def test_an_images_own_packages_change_where_they_fit_no_more(pin: Pin, tmp_path
     assert _names(image) == ["needed==1.1", "top==2.0"]
 
 
+def test_a_wheel_of_a_component_satisfies_the_requirements_of_an_image(
+    pin: Pin, tmp_path: Path, image: Path
+) -> None:
+    component = tmp_path / "mine/components/top/component.yaml"
+    component.write_text(component.read_text().replace("unknown", f"{'0' * 64}, bytes: 1"))
+    pin("top")
+    wheel(tmp_path / "wheels", "other", "1.0", requires=("needed>=5",))
+    (image.parent / "own.yaml").write_text(IMAGE.replace('{python: "3.11"}', '{python: "3.11", top: "1.0"}'))
+    (image.parent / "requirements.txt").write_text("other\nneeded\n")
+
+    pin("own")
+
+    assert _names(image) == ["other==1.0"]
+
+
 def test_a_family_of_images_can_be_named(pin: Pin, tmp_path: Path, image: Path) -> None:
     text = IMAGE.replace("summary", 'name: "own-py${python|tag}"\nmatrix: {python: ["3.11"]}\nsummary')
     (image.parent / "own.yaml").write_text(text.replace('python: "3.11"}\nreq', 'python: "${python}"}\nreq'))

@@ -156,6 +156,37 @@ def test_an_older_release_is_chosen_where_the_newer_one_locks_another_version(tr
     assert tree.chosen()["keras"] == "2"
 
 
+WHEEL = """\
+summary: Torch
+releases:
+  - version: "2"
+    artifacts:
+      wheel: {url: "https://x.example/torch-2.0%2Bcpu-cp311-cp311-linux_x86_64.whl", sha256: unknown}
+"""
+
+
+def test_a_wheel_of_a_component_is_not_installed_again_from_the_recipe_s_lock(tree: Tree) -> None:
+    tree.component("framework", WHEEL)
+    own = [f"{package} --hash=sha256:{SHA}  # x.whl 1\n" for package in ("torch==2.0+cpu", "mine==1.0")]
+    tree.write("images/own.lock", "".join(own))
+    tree.image(HEAD + 'components: {framework: "*"}\nrequirements: own.lock\n')
+
+    assert [package.name for package in tree.resolve().user_packages] == ["mine"]
+
+
+def test_another_version_of_a_component_s_wheel_in_the_recipe_s_lock_is_refused(tree: Tree) -> None:
+    tree.component("framework", WHEEL)
+    tree.write("images/own.lock", f"torch==3.0 --hash=sha256:{SHA}  # torch.whl 1\n")
+    tree.image(HEAD + 'components: {framework: "*"}\nrequirements: own.lock\n')
+
+    with pytest.raises(Unsatisfiable) as caught:
+        tree.resolve()
+
+    [refusal] = caught.value.conflict.refusals
+    assert refusal.packages
+    assert [package.version for package in refusal.packages] == ["2.0+cpu", "3.0"]
+
+
 def test_versions_are_reported_of_parts_and_of_what_they_bring(tree: Tree) -> None:
     resolution = tree.resolve()
 
