@@ -292,8 +292,8 @@ def _lock_conflict(candidate: Candidate, selection: Selection) -> Refusal | None
 
 
 def _package_of(artifact: Artifact) -> Package | None:
-    """Return the package of a wheel among a component's files."""
-    if not artifact.file.endswith(".whl"):
+    """Return the package that a component installs from its file `wheel`; other wheels are build tools."""
+    if artifact.name != "wheel" or not artifact.file.endswith(".whl"):
         return None
     name, version = artifact.file.split("-")[:2]
     return Package(
