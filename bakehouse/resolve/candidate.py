@@ -1,5 +1,6 @@
 """Candidates of a resolution: their demands on each other, and the reasons that exclude them."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -18,6 +19,8 @@ from bakehouse.catalog.component import (
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.util.hashing import Json, json_of
+
+_WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-[^-]+){3,4}\.whl")
 
 
 @dataclass(frozen=True)
@@ -45,8 +48,14 @@ class Candidate:
     @cached_property
     def packages(self) -> Mapping[str, Package]:
         """The Python packages that it installs, from its lock and its own wheels, by normal name."""
-        wheels = {normal_name(wheel.name): wheel for wheel in map(_package_of, self.spec.artifacts) if wheel}
-        return {**wheels, **self.spec.packages_by_name} if wheels else self.spec.packages_by_name
+        own = self.wheels
+        return {**own, **self.spec.packages_by_name} if own else self.spec.packages_by_name
+
+    @cached_property
+    def wheels(self) -> Mapping[str, Package]:
+        """The Python packages that it installs from its own wheels, by normal name."""
+        packages = map(_package_of, self.spec.artifacts)
+        return {normal_name(package.name): package for package in packages if package}
 
     @cached_property
     def key_inputs(self) -> tuple[Json, Json, Json]:
@@ -293,12 +302,12 @@ def _lock_conflict(candidate: Candidate, selection: Selection) -> Refusal | None
 
 def _package_of(artifact: Artifact) -> Package | None:
     """Return the package that a component installs from its file `wheel`; other wheels are build tools."""
-    if artifact.name != "wheel" or not artifact.file.endswith(".whl"):
+    match = _WHEEL.match(artifact.file)
+    if artifact.name != "wheel" or match is None:
         return None
-    name, version = artifact.file.split("-")[:2]
-    return Package(
-        name, version, artifact.sha256 or "", artifact.file, artifact.bytes or 0, artifact.location
-    )
+    size = artifact.bytes or 0
+    sha256 = artifact.sha256 or ""
+    return Package(match["name"], match["version"], sha256, artifact.file, size, artifact.location)
 
 
 def _public(version: str) -> str:

@@ -124,7 +124,7 @@ def test_a_lock_is_made_for_the_bases_version_and_without_it(
         requirements: list[str], constraints: list[str], index: python.Index, **more: object
     ) -> object:
         calls.append((requirements, constraints, index.python_version, more))
-        names = ["peft"] if more else ["nvidia-nccl-cu12", "peft", "torch"]
+        names = ["peft"] if more.get("without") else ["nvidia-nccl-cu12", "peft", "torch"]
         return tuple(
             python.LockedFile(name, "1", f"{name}-1-py3-none-any.whl", "ab" * 32, 1) for name in names
         )
@@ -134,8 +134,8 @@ def test_a_lock_is_made_for_the_bases_version_and_without_it(
     locking.run(vendor.root, ["small"], lambda _: None)
 
     assert calls == [
-        (["peft"], ["torch==2.5.1"], "3.11", {}),
-        (["peft"], [], "3.11", {"without": ["nvidia-nccl-cu12", "torch"]}),
+        (["peft"], ["torch==2.5.1"], "3.11", {"installed": []}),
+        (["peft"], [], "3.11", {"installed": [], "without": ["nvidia-nccl-cu12", "torch"]}),
     ]
     assert "torch" not in (vendor.root / "images/requirements.txt.lock").read_text()
 
