@@ -27,7 +27,7 @@ def overview() -> str:
         "  --help     show this help; `bake help TASK` shows the help of a task",
         "  --version  show the version",
         "",
-        "Start with `bake demo`, or with `bake list` to see the images. Names of images may be globs.",
+        "Start with `bake init` in your repository, or with `bake demo`. Names of images may be globs.",
     ]
     return "\n".join(lines) + "\n"
 

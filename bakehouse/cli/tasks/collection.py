@@ -6,6 +6,7 @@ from bakehouse.cli.tasks import build, look_up, maintain, publish, sagemaker, te
 from bakehouse.cli.tasks.declare import BakeTask
 
 GROUPS: dict[str, tuple[BakeTask, ...]] = {
+    "Start": (maintain.init, maintain.demo),
     "Look up": (
         look_up.list_images,
         look_up.resolve,
@@ -35,7 +36,6 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
     "Maintain": (
         maintain.doctor,
         maintain.clean,
-        maintain.demo,
         maintain.test,
         maintain.completion,
         maintain.show_help,

@@ -7,6 +7,36 @@ from invoke.context import Context
 from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
 
 
+@bake_task(
+    "name",
+    help={
+        "name": "name of the image; default: the name of the directory",
+        "from-dockerfile": "propose the recipe from this Dockerfile, and list what it could not translate",
+    },
+)
+def init(context: Context, name: str = "", from_dockerfile: str = "") -> None:
+    """
+    Make this repository a Bakehouse project: settings, a recipe, .gitignore.
+
+    Existing files are kept. `init` only adds lines to pyproject.toml and .gitignore.
+
+    bake init
+    bake init churn
+    bake init --from-dockerfile Dockerfile churn
+    """
+    from bakehouse.cli import init as initializing
+    from bakehouse.lock import lock as locking
+
+    created = initializing.run(Path.cwd(), name, from_dockerfile)
+    try:
+        if created.needs_lock:
+            created.lines += locking.run(Path.cwd(), [created.name], report)
+            created.needs_lock = False
+    finally:
+        # The files are written, even if their requirements cannot be locked yet.
+        show(created.text)
+
+
 @bake_task()
 def demo(context: Context) -> None:
     """
