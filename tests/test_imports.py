@@ -20,7 +20,7 @@ CLIENTS = {
     "jinja2": {"plan"},
     "moto": {"sagemaker"},
     "packageurl": {"publish"},
-    "packaging": {"catalog", "resolve", "fetch", "lock", "build", "publish"},
+    "packaging": {"catalog", "resolve", "fetch", "lock", "build", "publish", "cli"},
     "requests": {"engine", "registry"},
     "urllib3": {"fetch"},
     "uv": {"fetch", "lock"},

@@ -339,7 +339,7 @@ class _Translation:
             name = place / PurePosixPath(path).name if is_inside else place
             self._result.files.append((instruction.line, path, str(name)))
         else:
-            self._skip(instruction.line, text, f"`{path}` does not exist beside the Dockerfile")
+            self._skip(instruction.line, text, f"`{path}` does not exist next to the Dockerfile")
 
     def _run(self, instruction: Instruction) -> None:
         texts = instruction.heredocs or (instruction.text,)
@@ -464,7 +464,7 @@ class _Translation:
         else:
             source = name.removeprefix("./")
         if source.startswith("/") or not is_file(self._context / source):
-            reason = f"`{source}` does not exist beside the Dockerfile"
+            reason = f"`{source}` does not exist next to the Dockerfile"
             self._skip(line, f"pip install -r {name}", reason)
             return
         if source not in self._result.requirement_files:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.catalog.project import HOME
 from bakehouse.cli import dockerfile_import, init
 from bakehouse.cli.dockerfile_import import Selection, Untranslated
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
@@ -145,7 +146,7 @@ def test_invalid_arguments(repository: Path) -> None:
         init.run(repository, "", "nosuch")
     assert caught.value.diagnostics[0].message == "there is no file `nosuch`"
     with pytest.raises(UsageError) as caught:
-        init.run(init.HOME / "tests")
+        init.run(HOME / "tests")
     assert caught.value.diagnostics[0].message == "this is the repository of Bakehouse itself"
     assert list(repository.iterdir()) == [repository / "src"]
 
@@ -324,7 +325,7 @@ def test_what_the_catalogue_lacks_is_reported(repository: Path) -> None:
     [
         ("ADD https://x.example/a.bin /a", "download the file into the project and pin its checksum"),
         ("ADD a.tar.gz /opt/", "ADD unpacks the archive; unpack it into a directory"),
-        ("COPY nosuch /a", "`nosuch` does not exist beside the Dockerfile"),
+        ("COPY nosuch /a", "`nosuch` does not exist next to the Dockerfile"),
         ("COPY src/*.py /a/", "name each file or directory"),
         ("COPY <<E /a\nx\nE", "write the content into a file of the project"),
         ("RUN pip install -e .", "copy the package with `files` or `code`"),
@@ -332,7 +333,7 @@ def test_what_the_catalogue_lacks_is_reported(repository: Path) -> None:
             "RUN pip install git+https://x.example/a",
             "pin a version in a requirements file, or copy the package with `files` or `code`",
         ),
-        ("RUN pip install -r nosuch.txt", "`nosuch.txt` does not exist beside the Dockerfile"),
+        ("RUN pip install -r nosuch.txt", "`nosuch.txt` does not exist next to the Dockerfile"),
         (
             "RUN pip install -i https://x.example/simple a",
             "set the index in pip's configuration, which `bake lock` reads",

@@ -143,6 +143,7 @@ def test_tasks_are_listed_by_purpose(arguments: list[str], capsys: pytest.Captur
     assert lines[2] == "Usage: bake TASK [ARGUMENTS] [OPTIONS]"
     headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
     assert headings == [
+        "Start:",
         "Look up:",
         "Build:",
         "Test:",
