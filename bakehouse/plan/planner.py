@@ -40,7 +40,7 @@ from bakehouse.util.suggest import suggestion
 MAX_LAYERS = 100
 SHARED_TEMPLATES = ("Dockerfile.j2", "macros.j2")
 """Templates that all stages depend on."""
-IMAGE_SCRIPTS = ("bin/diff-tree", "bin/download-debs", "bin/finish-step")
+IMAGE_SCRIPTS = ("bin/diff-tree", "bin/download-debs", "bin/finish-step", "bin/require-apt-sources")
 """Scripts of the steps that belong to no component."""
 REQUIREMENTS_TEMPLATE = "requirements.j2"
 """Template of the Python packages of a recipe; only their stage depends on it."""

@@ -113,3 +113,63 @@ def test_a_job_of_one_host_needs_no_keys(container: Container) -> None:
     assert container.run(container.program, "true").returncode == 0
     assert container.run(container.sshd, "-D").returncode == 0
     assert not container.host_key.exists()
+
+
+@needs_ssh
+def test_mounted_keys_stay(container: Container) -> None:
+    container.job_of("algo-1", "algo-2")
+    container.ssh.mkdir()
+    (container.ssh / "id_rsa").write_text("of the user")
+    result = container.run(container.program, "echo", "started")
+    assert result.stdout == "started\n"
+    assert result.stderr == f"start-job: the keys in {container.ssh} stay: no keys are exchanged\n"
+    assert [path.name for path in container.ssh.iterdir()] == ["id_rsa"]
+
+
+@needs_ssh
+def test_the_daemon_makes_a_host_key_for_mounted_keys(container: Container) -> None:
+    """The Kubernetes MPI operator mounts keys and starts the daemon of each worker."""
+    container.ssh.mkdir()
+    (container.ssh / "authorized_keys").write_text("key of the user")
+    result = container.run(container.sshd, "-De")
+    assert (result.stdout, result.stderr) == (f"daemon {container.directory}/real-sshd -De\n", "")
+    assert container.host_key.is_file()
+    assert [path.name for path in container.ssh.iterdir()] == ["authorized_keys"]
+
+
+@needs_ssh
+def test_keys_of_an_earlier_start_are_replaced(container: Container) -> None:
+    container.job_of("algo-1", "algo-2")
+    assert container.run(container.program, "true").returncode == 0
+    first = (container.ssh / "id_ed25519.pub").read_text()
+    assert container.run(container.program, "true").returncode == 0
+    second = (container.ssh / "id_ed25519.pub").read_text()
+    assert first != second
+    assert (container.ssh / "authorized_keys").read_text() == f"{' '.join(second.split()[:2])} algo-1\n"
+
+
+@needs_ssh
+def test_a_job_starts_where_keys_cannot_be_written(container: Container) -> None:
+    """As another user, or with a read-only root."""
+    container.job_of("algo-1", "algo-2")
+    container.ssh.write_text("not a directory")
+    result = container.run(container.program, "echo", "started")
+    assert (result.returncode, result.stdout) == (0, "started\n")
+    assert "start-job: no ssh keys, so mpirun cannot reach the other hosts: " in result.stderr
+
+
+def test_sessions_of_the_daemon_get_the_variables_of_the_image(
+    container: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/library")
+    container.run(container.sshd, "-D")
+    lines = (container.directory / "environment").read_text().splitlines()
+    assert "LD_LIBRARY_PATH=/opt/library" in lines
+
+
+def test_a_login_shell_keeps_its_path(tmp_path: Path) -> None:
+    profile = PROGRAM.with_name("profile")
+    command = ["sh", "-c", f'PATH=/usr/bin:/bin; . {profile}; echo "$PATH"']
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert result.stdout == f"{tmp_path}:/usr/bin:/bin\n"

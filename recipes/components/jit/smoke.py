@@ -19,3 +19,8 @@ def provided() -> dict[str, str]:
 
 def check_python_headers_are_there() -> None:
     assert Path(sysconfig.get_path("include"), "Python.h").is_file()
+
+
+def check_ninja_runs() -> None:
+    """torch.utils.cpp_extension compiles with ninja."""
+    subprocess.run(["ninja", "--version"], capture_output=True, check=True)

@@ -1,7 +1,9 @@
 """Checks of Open MPI."""
 
+import os
 import re
 import subprocess
+import sys
 
 
 def installed() -> str:
@@ -21,3 +23,11 @@ def check_daemon_runs_without_environment() -> None:
         check=False,
     )
     assert "Usage" in process.stdout + process.stderr, f"exit {process.returncode}: {process.stderr.strip()}"
+
+
+def check_starts_ranks_on_all_cores() -> None:
+    """Root can start ranks, and mpirun does not bind them."""
+    program = [sys.executable, "-c", "import os; print(sorted(os.sched_getaffinity(0)))"]
+    command = ["mpirun", "-np", "2", "--oversubscribe", *program]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert text.splitlines() == [str(sorted(os.sched_getaffinity(0)))] * 2, text

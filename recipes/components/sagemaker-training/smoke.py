@@ -3,6 +3,7 @@
 import os
 import shutil
 from importlib.metadata import version
+from pathlib import Path
 
 
 def installed() -> str:
@@ -11,6 +12,12 @@ def installed() -> str:
 
 def check_train_is_on_path() -> None:
     assert shutil.which("train") is not None
+
+
+def check_directories_of_a_job_exist() -> None:
+    """Without /opt/ml/output the toolkit cannot report a failure, and the job would exit with 0."""
+    missing = [name for name in ("input/data", "model", "output") if not Path("/opt/ml", name).is_dir()]
+    assert not missing, missing
 
 
 def check_code_folder_is_first_on_path() -> None:

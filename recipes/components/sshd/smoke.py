@@ -1,5 +1,6 @@
 """Checks of OpenSSH, and of the absence of keys in the image."""
 
+import os
 import re
 import subprocess
 import tempfile
@@ -26,3 +27,9 @@ def check_settings_are_accepted() -> None:
         command = ["/usr/sbin/sshd", "-t", "-h", key]
         process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr.strip()
+
+
+def check_login_shell_keeps_the_path() -> None:
+    command = ["bash", "-lc", 'echo "$PATH"']
+    path = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert path == os.environ["PATH"], path
