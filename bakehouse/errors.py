@@ -159,10 +159,15 @@ class Problems:
     def __bool__(self) -> bool:
         return bool(self._diagnostics)
 
+    @property
+    def all(self) -> tuple[Diagnostic, ...]:
+        """The collected diagnostics in file order."""
+        return tuple(sorted(self._diagnostics, key=_file_order))
+
     def raise_as(self, error: type[BakehouseError]) -> None:
         """Raise the collected diagnostics in file order. Do nothing if there are none."""
         if self._diagnostics:
-            raise error(*sorted(self._diagnostics, key=_file_order))
+            raise error(*self.all)
 
 
 def _file_order(diagnostic: Diagnostic) -> tuple[str, int, int]:

@@ -97,39 +97,84 @@ class Recipe:
     """The rendered files are committed."""
 
 
+@dataclass(frozen=True, slots=True)
+class BrokenRecipe:
+    """A recipe file with mistakes, which is left out."""
+
+    family: str
+    """Name of the recipe file."""
+    path: Path
+    names: frozenset[str]
+    """Names of its images, as far as they are readable."""
+    mistakes: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Recipes:
+    """All readable recipes by image name, and the files with mistakes."""
+
+    by_name: dict[str, Recipe]
+    broken: tuple[BrokenRecipe, ...] = ()
+
+
 def load_recipes(
     roots: Iterable[Path], catalog: Catalog, problems: Problems | None = None, *, locked: bool = True
 ) -> dict[str, Recipe]:
-    """Read all image recipes, by name; those of later directories replace earlier ones.
+    """Read all image recipes, as `read_recipes` does.
 
-    Without `locked`, missing and outdated locks of requirements are accepted, because `bake lock` makes them.
     Mistakes are added to `problems`, or raised together as RecipeError without it.
     """
     mistakes = Problems() if problems is None else problems
+    recipes = read_recipes(roots, catalog, locked=locked)
+    for broken in recipes.broken:
+        mistakes.extend(broken.mistakes)
+    if problems is None:
+        mistakes.raise_as(RecipeError)
+    return recipes.by_name
+
+
+def read_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True) -> Recipes:
+    """Read all image recipes; those of later directories replace earlier ones.
+
+    A file with mistakes does not affect the others. Without `locked`, missing and outdated locks of
+    requirements are accepted, because `bake lock` makes them.
+    """
     families: dict[str, list[Recipe]] = {}
+    problems: dict[Path, Problems] = {}
+    paths: dict[str, Path] = {}
     for root in roots:
-        for path in sorted((root / "images").glob("*.yml")):
-            hint = f"rename it to `{path.stem}.yaml`"
-            mistakes.add(
-                Diagnostic(f"`{path.name}` is not read as a recipe", Location(path, 1, 1), hint=hint)
-            )
-        for path in sorted((root / "images").glob("*.yaml")):
+        for path in sorted(
+            path for path in (root / "images").glob("*.*") if path.suffix in (".yaml", ".yml")
+        ):
+            mistakes = problems[path] = Problems()
+            families[path.stem], paths[path.stem] = [], path
+            if path.suffix == ".yml":
+                hint = f"rename it to `{path.stem}.yaml`"
+                message = f"`{path.name}` is not read as a recipe"
+                mistakes.add(Diagnostic(message, Location(path, 1, 1), hint=hint))
+                continue
             try:
                 families[path.stem] = _load_family(path, load(path), catalog, mistakes, locked)
             except RecipeError as error:
                 mistakes.extend(error.diagnostics)
     recipes: dict[str, Recipe] = {}
-    is_clean = not mistakes
-    for recipe in (recipe for family in families.values() for recipe in family):
+    valid = [recipe for name, family in families.items() if not problems[paths[name]] for recipe in family]
+    for recipe in valid:
         first = recipes.setdefault(recipe.name, recipe)
-        if first is not recipe and is_clean:
+        if first is not recipe:
             message = f"two images are called `{recipe.name}`"
             label = f"the other one is in {first.location.path.name}"
             hint = "use more variables of the matrix in `name`" if first.family == recipe.family else ""
-            mistakes.add(Diagnostic(message, recipe.location, label if not hint else "", hint=hint))
-    if problems is None:
-        mistakes.raise_as(RecipeError)
-    return recipes
+            problems[paths[recipe.family]].add(
+                Diagnostic(message, recipe.location, label if not hint else "", hint=hint)
+            )
+    broken = tuple(
+        BrokenRecipe(name, path, frozenset(recipe.name for recipe in families[name]), mistakes.all)
+        for name, path in sorted(paths.items())
+        if (mistakes := problems[path])
+    )
+    left_out = {each.family for each in broken}
+    return Recipes({name: each for name, each in recipes.items() if each.family not in left_out}, broken)
 
 
 def _load_family(path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool) -> list[Recipe]:

@@ -18,9 +18,9 @@ def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool
     The file cache serves all projects: its size is reported, and `cache` removes it.
     """
     inspect()
-    plan = plan_images(workspace, ())
     kept: set[str] = set()
     if not everything:
+        plan = plan_images(workspace, ["*"])
         kept = {name for image in plan.images for name in image.names}
         kept |= {image.base.reference for image in plan.images if isinstance(image.base, BootstrappedBase)}
     with contextlib.closing(docker.connect()) as engine:

@@ -26,9 +26,12 @@ FEW = 4
 """Number of images up to which each image gets its own table."""
 
 
-def listing(recipes: Sequence[Recipe]) -> str:
-    """Format one line for each image."""
-    return format_table((recipe.name, recipe.status, recipe.summary) for recipe in recipes)
+def listing(own: Sequence[Recipe], others: Sequence[Recipe]) -> str:
+    """Format one line for each image: first those of the project, then those of Bakehouse."""
+    rows = [(recipe.name, recipe.status, recipe.summary) for recipe in (*own, *others)]
+    lines = format_table(rows).splitlines(keepends=True)
+    heading = ["\nImages of Bakehouse:\n"] if own and others else []
+    return "".join([*lines[: len(own)], *heading, *lines[len(own) :]])
 
 
 def resolution_table(resolutions: Iterable[Resolution]) -> str:

@@ -32,6 +32,7 @@ from bakehouse.plan.workspace import (
     plan_images,
     plan_resolutions,
     render_images,
+    require_valid,
     resolve_all,
     select,
 )
@@ -240,9 +241,7 @@ def smoke_images(
     workspace: Workspace, built: Sequence[BuiltImage], report: Reporter, options: RunOptions
 ) -> tuple[SmokeReport, ...]:
     """Smoke-test built images. A failing image does not stop the others; failures are raised at the end."""
-    if options.report and len(built) > 1:
-        message = f"`--report` needs exactly one image, got {len(built)}"
-        raise UsageError(Diagnostic(message))
+    _require_smoke_options([item.image for item in built], options)
     state = workspace.project.state
     results = []
     failures: list[Diagnostic] = []
@@ -268,6 +267,20 @@ def smoke_images(
     if failures:
         raise SmokeError(*failures)
     return tuple(results)
+
+
+def require_smoke_options(workspace: Workspace, patterns: Sequence[str], options: RunOptions) -> None:
+    """Raise UsageError for options that do not fit the selected images, before these are built."""
+    if options.only or options.report:
+        _require_smoke_options(plan_images(workspace, patterns).images, options)
+
+
+def _require_smoke_options(images: Sequence[Image], options: RunOptions) -> None:
+    if options.report and len(images) > 1:
+        message = f"`--report` needs exactly one image, got {len(images)}"
+        raise UsageError(Diagnostic(message))
+    for image in images:
+        smoke.require_checks(image, options.only)
 
 
 def push_images(
@@ -372,6 +385,7 @@ def run_job(
 ) -> JobReport:
     """Run a job in an image of the catalogue, built if needed, or in any image that the engine has."""
     project, recipe = workspace.project, workspace.recipes.get(image)
+    require_valid(workspace, [image])
     resolutions = resolve_all(workspace, [recipe]) if recipe else ()
     framework = _framework(resolutions[0]) if resolutions else ("", "")
     prepared = local_job.prepare(request, image, workspace.catalog, *framework)

@@ -26,7 +26,9 @@ from bakehouse.cluster.smoke_results import (
 )
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import Diagnostic, SmokeError, UsageError
+from bakehouse.plan.model import Image
 from bakehouse.util.format import format_seconds
+from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
@@ -58,7 +60,9 @@ def smoke(
     engine.sweep()
     report = _thread_safe(report)
     checks = _Checks(engine, built, state / "smoke" / built.image.name, gpus, deadline, report)
-    results = _run_all(engine, _select(checks.by_name(), only), report)
+    require_checks(built.image, only)
+    selected = {name: check for name, check in checks.by_name().items() if not only or name in only}
+    results = _run_all(engine, selected, report)
     smoked = SmokeReport(built.image.name, built.digest, _transport(built, gpus), results, platform.node())
     if only:
         complete = smoke_report.load(state, built.digest)
@@ -125,12 +129,14 @@ class _Checks:
         return (key_result(keys, time.monotonic() - started),)
 
 
-def _select(checks: Mapping[str, RunCheck], only: Sequence[str]) -> dict[str, RunCheck]:
+def require_checks(image: Image, only: Sequence[str]) -> None:
+    """Raise UsageError if an image has no check of a name, before it is built."""
+    jobs = (check.name for check in job_checks(image, Digest("sha256:" + 64 * "0")))
+    names = {COMPONENTS, PRIVATE_KEYS, *jobs}
     for name in only:
-        if name not in checks:
-            hint = suggestion(name, checks) or f"choose from {', '.join(sorted(checks))}"
-            raise UsageError(Diagnostic(f"unknown check `{name}`", hint=hint))
-    return {name: check for name, check in checks.items() if not only or name in only}
+        if name not in names:
+            hint = suggestion(name, names) or f"choose from {', '.join(sorted(names))}"
+            raise UsageError(Diagnostic(f"`{image.name}` has no check `{name}`", hint=hint))
 
 
 def _run_all(engine: Engine, checks: Mapping[str, RunCheck], report: Reporter) -> tuple[CheckResult, ...]:

@@ -11,9 +11,9 @@ from pathlib import Path
 from bakehouse.catalog import project
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import HOME, Project
 from bakehouse.catalog.python_lock import Lock, Package, load_lock, normal_name
-from bakehouse.catalog.recipe import Recipe, load_recipes, lock_heading
+from bakehouse.catalog.recipe import Recipe, lock_heading, read_recipes
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import (
     ConflictError,
@@ -29,7 +29,14 @@ from bakehouse.fetch.connection import bundle_of
 from bakehouse.lock import apt_base_image, apt_suite, checksums, drift
 from bakehouse.lock import python as pylock
 from bakehouse.lock.drift import Drift, DriftKind
-from bakehouse.plan.workspace import Workspace, nearest_name, resolve_all
+from bakehouse.plan.workspace import (
+    Workspace,
+    is_own,
+    nearest_name,
+    require_valid,
+    resolve_all,
+    selected_broken,
+)
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import is_file, write_whole
@@ -149,7 +156,8 @@ def unlocked_workspace(start: Path) -> Workspace:
     """Return a project whose requirements may have a missing or outdated lock."""
     settings = project.find(start)
     catalog = load_catalog(settings.recipe_roots)
-    return Workspace(settings, catalog, load_recipes(settings.recipe_roots, catalog, locked=False), {})
+    recipes = read_recipes(settings.recipe_roots, catalog, locked=False)
+    return Workspace(settings, catalog, recipes.by_name, {}, recipes.broken)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +169,23 @@ class _Selection:
 
 
 def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = False) -> _Selection:
-    """Return the matches of names or globs; without patterns all. Raises UsageError if one has no match."""
+    """Return the matches of names or globs; without patterns everything of the project's own.
+
+    Components of Bakehouse are locked only in its checkout. Raises UsageError if a pattern has no match.
+    """
     locked = sorted({deb.name for deb in workspace.apt_locks.debs})
     recipes, components = workspace.recipes.values(), workspace.catalog.components
-    names = (*workspace.recipes, *(recipe.family for recipe in recipes), *components)
+    own = {name for name, each in components.items() if is_own(workspace, each.location.path)}
+    families = {recipe.family for recipe in recipes}
+    names = {*workspace.recipes, *families, *own}
     problems = Problems()
     for pattern in patterns:
-        if any(fnmatchcase(name, pattern) for name in names):
+        if any(fnmatchcase(name, pattern) for name in names) or selected_broken(workspace, [pattern]):
             continue
-        if not any(fnmatchcase(name, pattern) for name in locked):
+        foreign = [name for name in components if fnmatchcase(name, pattern)]
+        if foreign:
+            problems.add(_not_own(foreign[0]))
+        elif not any(fnmatchcase(name, pattern) for name in locked):
             message = f"no image, component or locked package matches `{pattern}`"
             hint = nearest_name(pattern, (*workspace.recipes, *components, *locked))
             hint = hint or "run `bake list` for the images; components are directories in recipes/components"
@@ -177,18 +193,30 @@ def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fa
         elif not upgrade:
             message = f"`{pattern}` is a locked package, not an image or component"
             problems.add(Diagnostic(message, hint=f"run `bake lock --upgrade {pattern}` to lock it anew"))
+    if len(workspace.project.recipe_roots) == 1 and workspace.project.root != HOME and not problems:
+        hint = "write recipes of your own, and name their directory in `recipes` of [tool.bakehouse]"
+        problems.add(Diagnostic("this project has no recipe directory for locks", hint=hint))
     problems.raise_as(UsageError)
+    require_valid(workspace, patterns)
     selected_recipes = tuple(
         recipe
         for recipe in recipes
-        if not patterns or _matches(recipe.name, patterns) or recipe.family in patterns
+        if _matches(recipe.name, patterns)
+        or recipe.family in patterns
+        or (not patterns and is_own(workspace, recipe.location.path))
     )
     selected_components = tuple(
-        component for name, component in components.items() if not patterns or _matches(name, patterns)
+        components[name] for name in components if name in own and (not patterns or _matches(name, patterns))
     )
     packages = tuple(name for name in locked if _matches(name, patterns))
     is_all = bool(selected_recipes) or any(map(_is_bootstrapped, selected_components))
     return _Selection(selected_recipes, selected_components, None if is_all else packages)
+
+
+def _not_own(component: str) -> Diagnostic:
+    message = f"`{component}` is a component of Bakehouse, which is not changed from a project"
+    hint = f"copy its directory to `components/{component}` of your recipes to lock it there"
+    return Diagnostic(message, hint=hint)
 
 
 def _is_bootstrapped(component: Component) -> bool:
@@ -230,7 +258,7 @@ def _lock_recipe(recipe: Recipe, workspace: Workspace, report: Reporter, *, upgr
     Versions locked for the same requirements are kept if they still fit.
     """
     path = recipe.requirements
-    if path is None:
+    if path is None or not is_own(workspace, path):
         return
     resolution = resolve(recipe, workspace.catalog)
     python = resolution.version_of("python")
@@ -329,6 +357,7 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
         for choice in resolution.all_choices:
             for artifact in choice.spec.artifacts:
                 is_open = artifact.sha256 is None or artifact.bytes is None
+                is_open = is_open and is_own(workspace, artifact.location.path)
                 if is_open and artifact.location not in seen:
                     seen.add(artifact.location)
                     yield artifact

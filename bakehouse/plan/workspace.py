@@ -12,7 +12,7 @@ from bakehouse.catalog.base_image_lock import AptLocks, read_locks
 from bakehouse.catalog.cache import cached_catalog
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.project import HOME, Project
-from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.catalog.recipe import BrokenRecipe, Recipe, read_recipes
 from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.dockerfile import RenderedFile
@@ -38,6 +38,8 @@ class Workspace:
     catalog: Catalog
     recipes: dict[str, Recipe]
     templates: dict[str, str]
+    broken: tuple[BrokenRecipe, ...] = ()
+    """Recipe files with mistakes. Their images are not in `recipes`."""
 
     @cached_property
     def apt_locks(self) -> AptLocks:
@@ -46,43 +48,90 @@ class Workspace:
 
 
 def open_workspace(start: Path | None = None) -> Workspace:
-    """Read the project of the current directory."""
+    """Read the project of the current directory. A recipe with mistakes does not affect the others."""
     location = project.find((start or Path.cwd()).resolve())
     problems = Problems()
     catalog = cached_catalog(location.recipe_roots, problems)
-    recipes = load_recipes(location.recipe_roots, catalog, problems)
-    problems.raise_as(RecipeError)
+    recipes = read_recipes(location.recipe_roots, catalog)
+    if problems:
+        problems.extend(mistake for broken in recipes.broken for mistake in broken.mistakes)
+        problems.raise_as(RecipeError)
     # The workspace lives as long as the process, so the garbage collector can skip it
     gc.freeze()
-    return Workspace(location, catalog, recipes, dockerfile.read_templates(HOME / "templates"))
+    templates = dockerfile.read_templates(HOME / "templates")
+    return Workspace(location, catalog, recipes.by_name, templates, recipes.broken)
 
 
-def select(workspace: Workspace, patterns: Iterable[str]) -> tuple[Recipe, ...]:
-    """Return the recipes that match names, families or globs, sorted by name; all without a pattern."""
+def is_own(workspace: Workspace, path: Path) -> bool:
+    """Return whether a file belongs to the project, which may write it, and not to Bakehouse's catalogue."""
+    return workspace.project.root == HOME or not path.is_relative_to(HOME / "recipes")
+
+
+def select(workspace: Workspace, patterns: Iterable[str], *, skip_broken: bool = False) -> tuple[Recipe, ...]:
+    """Return the recipes that match names, families or globs, sorted by name; without a pattern the own ones.
+
+    Raises UsageError if a pattern matches nothing, and RecipeError if a selected recipe has mistakes. With
+    `skip_broken`, only recipes with mistakes that are named raise it.
+    """
+    patterns = tuple(patterns)
     problems = Problems()
-    selected = set()
+    selected = set() if patterns else {recipe.name for recipe in _default(workspace)}
     for pattern in patterns:
         matches = {
             recipe.name
             for recipe in workspace.recipes.values()
             if fnmatchcase(recipe.name, pattern) or recipe.family == pattern
         }
-        if not matches:
-            if pattern.startswith("rehearsal/"):
-                message = f"`{pattern}` is an image of a rehearsal, which contains stubs"
-                hint = f"use `{pattern.removeprefix('rehearsal/')}` for the image"
-                problems.add(Diagnostic(message, hint=hint))
-                continue
-            fact = (
-                "no image matches"
-                if any(character in pattern for character in "*?[")
-                else "there is no image"
-            )
-            hint = nearest_name(pattern, workspace.recipes) or "run `bake list` to list all images"
-            problems.add(Diagnostic(f"{fact} `{pattern}`", hint=hint))
+        if not matches and not any(_is_named(broken, pattern) for broken in workspace.broken):
+            problems.add(_no_match(workspace, pattern))
         selected |= matches
     problems.raise_as(UsageError)
-    return tuple(workspace.recipes[name] for name in sorted(selected or workspace.recipes))
+    require_valid(workspace, patterns, only_named=skip_broken)
+    return tuple(workspace.recipes[name] for name in sorted(selected))
+
+
+def require_valid(workspace: Workspace, patterns: Sequence[str], *, only_named: bool = False) -> None:
+    """Raise RecipeError if patterns, or only names among them, select recipes with mistakes."""
+    problems = Problems()
+    for broken in selected_broken(workspace, patterns):
+        if not only_named or {broken.family, *broken.names} & {*patterns}:
+            problems.extend(broken.mistakes)
+    problems.raise_as(RecipeError)
+
+
+def selected_broken(workspace: Workspace, patterns: Sequence[str]) -> tuple[BrokenRecipe, ...]:
+    """Return the recipes with mistakes that match patterns; without a pattern the own ones."""
+    return tuple(
+        broken
+        for broken in workspace.broken
+        if any(_is_named(broken, pattern) for pattern in patterns)
+        or (not patterns and is_own(workspace, broken.path))
+    )
+
+
+def _is_named(broken: BrokenRecipe, pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (broken.family, *broken.names))
+
+
+def _default(workspace: Workspace) -> tuple[Recipe, ...]:
+    """Return the images of the project's own recipes, or those it has rendered of Bakehouse's."""
+    own = own_recipes(workspace)
+    if own or any(is_own(workspace, broken.path) for broken in workspace.broken):
+        return own
+    if rendered := select_own(workspace):
+        return rendered
+    hint = f"name images, or write `'*'` for all {len(workspace.recipes)} images of Bakehouse"
+    raise UsageError(Diagnostic("this project has no recipes of its own", hint=hint))
+
+
+def _no_match(workspace: Workspace, pattern: str) -> Diagnostic:
+    if pattern.startswith("rehearsal/"):
+        message = f"`{pattern}` is an image of a rehearsal, which contains stubs"
+        return Diagnostic(message, hint=f"use `{pattern.removeprefix('rehearsal/')}` for the image")
+    is_glob = any(character in pattern for character in "*?[")
+    fact = "no image matches" if is_glob else "there is no image"
+    hint = nearest_name(pattern, workspace.recipes) or "run `bake list` to list all images"
+    return Diagnostic(f"{fact} `{pattern}`", hint=hint)
 
 
 def nearest_name(pattern: str, images: Iterable[str]) -> str:
@@ -94,20 +143,26 @@ def nearest_name(pattern: str, images: Iterable[str]) -> str:
     return suggestion(name if name in names else pattern, names)
 
 
+def own_recipes(workspace: Workspace) -> tuple[Recipe, ...]:
+    """Return the recipes of the project's own directories. In Bakehouse's checkout these are all."""
+    return tuple(
+        recipe for _, recipe in sorted(workspace.recipes.items()) if is_own(workspace, recipe.location.path)
+    )
+
+
 def select_own(workspace: Workspace) -> tuple[Recipe, ...]:
     """Return the recipes of the project itself, and those of Bakehouse that the project has rendered."""
+    own = {recipe.name for recipe in own_recipes(workspace)}
     return tuple(
         recipe
-        for recipe in select(workspace, ())
-        if workspace.project.root == HOME
-        or not recipe.location.path.is_relative_to(HOME / "recipes")
-        or _is_rendered(workspace, recipe.name)
+        for name, recipe in sorted(workspace.recipes.items())
+        if name in own or _is_rendered(workspace, name)
     )
 
 
 def select_kept(workspace: Workspace, patterns: Sequence[str]) -> tuple[Recipe, ...]:
     """As `select`, but without a pattern return own images whose rendered files are committed or exist."""
-    if patterns:
+    if patterns or selected_broken(workspace, ()):
         return select(workspace, patterns)
     return tuple(
         recipe
@@ -159,7 +214,9 @@ def plan_resolutions(workspace: Workspace, resolutions: Iterable[Resolution]) ->
 
 
 def orphans(workspace: Workspace) -> tuple[str, ...]:
-    """Return the names of rendered images without a recipe."""
+    """Return the names of rendered images without a recipe; none while a recipe with mistakes is left out."""
+    if workspace.broken:
+        return ()
     names = (path.parent.name for path in workspace.project.images.glob("*/Dockerfile"))
     return tuple(
         sorted(name for name in names if name not in workspace.recipes and _is_rendered(workspace, name))

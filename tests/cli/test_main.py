@@ -169,7 +169,7 @@ Usage: bake outdated [IMAGE...] [OPTIONS]
 List components with newer releases and what holds each back.
 
 Arguments:
-  IMAGE  names, families or globs of images; default: all
+  IMAGE  names, families or globs of images; default: the project's own; `'*'` means all
 
 Options:
   --json  print the report as JSON

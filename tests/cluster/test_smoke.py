@@ -117,7 +117,9 @@ def test_an_unknown_check_is_an_error_with_suggestions(tmp_path: Path, name: str
     with pytest.raises(UsageError) as caught:
         smoke(FakeEngine(good), built(image()), tmp_path, only=[name])
 
-    assert failure_text(caught.value.diagnostics[0]) == f"error: unknown check `{name}`\n\nhint: {hint}\n"
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"error: `mpi-cpu` has no check `{name}`\n\nhint: {hint}\n"
+    )
 
 
 def test_an_interrupted_run_removes_its_containers(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import Project, find
-from bakehouse.catalog.recipe import load_recipes
-from bakehouse.errors import StaleError
+from bakehouse.catalog.recipe import read_recipes
+from bakehouse.errors import RecipeError, StaleError, UsageError
 from bakehouse.plan.workspace import (
     Workspace,
     check_rendered,
@@ -66,7 +66,8 @@ def own(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 def opened(root: Path, *roots: Path) -> Workspace:
     catalog = load_catalog(roots)
-    return Workspace(Project(root, roots), catalog, load_recipes(roots, catalog), templates())
+    recipes = read_recipes(roots, catalog)
+    return Workspace(Project(root, roots), catalog, recipes.by_name, templates(), recipes.broken)
 
 
 def test_a_family_means_all_its_images(workspace: Workspace) -> None:
@@ -174,3 +175,56 @@ def test_a_directory_without_a_recipe_is_removed_without_its_ledger(
 
     assert [path.name for path in directory.iterdir()] == ["releases.json"]
     assert check_rendered(workspace, plan, orphans(workspace)) == 10
+
+
+def test_without_names_a_project_means_the_images_of_its_own_recipes(own: Workspace) -> None:
+    rendered(own, "small")
+
+    assert names(own) == ["churn"]
+    assert names(own, "*") == ["churn", "small", "small-toolkit", "small-torch"]
+
+
+def test_a_project_without_recipes_means_the_images_that_it_rendered(own: Workspace) -> None:
+    bare = opened(own.project.root, own.project.recipe_roots[0])
+    with pytest.raises(UsageError, match="this project has no recipes of its own"):
+        select(bare, ())
+    rendered(bare, "small")
+
+    assert names(bare) == ["small"]
+
+
+def test_in_bakehouses_checkout_no_names_mean_all_images(own: Workspace) -> None:
+    recipes = own.project.recipe_roots[0]
+
+    assert names(opened(recipes.parent, recipes)) == ["small", "small-toolkit", "small-torch"]
+
+
+def test_a_recipe_with_mistakes_matters_only_where_it_is_selected(own: Workspace) -> None:
+    Tree(own.project.root).write("mine/images/broken.yaml", "sumary: x\n")
+    project = opened(own.project.root, *own.project.recipe_roots)
+
+    assert [broken.family for broken in project.broken] == ["broken"]
+    assert names(project, "churn", "small-*") == ["churn", "small-toolkit", "small-torch"]
+    for patterns in ((), ("broken",), ("b*",)):
+        with pytest.raises(RecipeError, match="unknown key `sumary`"):
+            select(project, patterns)
+    with pytest.raises(RecipeError, match="unknown key `sumary`"):
+        select_kept(project, ())
+    assert [recipe.name for recipe in select(project, ("*r*",), skip_broken=True)] == ["churn", "small-torch"]
+    with pytest.raises(RecipeError, match="unknown key `sumary`"):
+        select(project, ("broken",), skip_broken=True)
+
+
+def test_a_recipe_with_mistakes_hides_the_one_that_it_replaces(own: Workspace) -> None:
+    Tree(own.project.root).write("mine/images/small.yaml", "sumary: x\n")
+    project = opened(own.project.root, *own.project.recipe_roots)
+
+    with pytest.raises(RecipeError, match="unknown key `sumary`"):
+        select(project, ("small",))
+
+
+def test_rendered_files_of_a_recipe_with_mistakes_are_kept(own: Workspace) -> None:
+    rendered(own, "churn")
+    Tree(own.project.root).write("mine/images/churn.yaml", "sumary: x\n")
+
+    assert orphans(opened(own.project.root, *own.project.recipe_roots)) == ()

@@ -4,7 +4,7 @@ import sys
 
 from invoke.context import Context
 
-from bakehouse.cli.tasks.declare import IMAGES, JSON, JSON_BUILD, bake_task, report, show, split
+from bakehouse.cli.tasks.declare import IMAGES, JSON, JSON_BUILD, bake_task, open_project, report, show, split
 
 
 @bake_task(
@@ -28,7 +28,6 @@ def render(context: Context, images: str, check: bool = False) -> None:
     from bakehouse.cli import image_docs
     from bakehouse.plan.workspace import (
         check_rendered,
-        open_workspace,
         orphans,
         plan_resolutions,
         render_images,
@@ -37,7 +36,7 @@ def render(context: Context, images: str, check: bool = False) -> None:
     )
     from bakehouse.util.format import format_count
 
-    workspace = open_workspace()
+    workspace = open_project(images)
     patterns = split(images)
     resolutions = resolve_all(workspace, select_kept(workspace, patterns))
     planned = plan_resolutions(workspace, resolutions)
@@ -69,9 +68,8 @@ def fetch(context: Context, images: str, to: str = "") -> None:
     bake fetch '*' --to /media/disk
     """
     from bakehouse.cli import fetch as download
-    from bakehouse.plan.workspace import open_workspace
 
-    show(download.run(open_workspace(), split(images), report, sys.stderr, to))
+    show(download.run(open_project(images), split(images), report, sys.stderr, to))
 
 
 @bake_task("name", help={"name": "a base that Bakehouse makes, such as debian-12"})
@@ -84,9 +82,8 @@ def base(context: Context, name: str) -> None:
     bake base debian-12
     """
     from bakehouse.cli import workflow
-    from bakehouse.plan.workspace import open_workspace
 
-    show(f"{workflow.make_base(open_workspace(), name, report).reference}\n")
+    show(f"{workflow.make_base(open_project(), name, report).reference}\n")
 
 
 @bake_task(
@@ -107,10 +104,9 @@ def build(context: Context, images: str, offline: bool = False, from_: str = "",
     bake build pytorch-cpu --offline --from /media/disk
     """
     from bakehouse.cli import json_report, tables, workflow
-    from bakehouse.plan.workspace import open_workspace
 
     options = workflow.RunOptions(json=json, offline=offline, source=from_)
-    built = workflow.build_images(open_workspace(), split(images), report, options)
+    built = workflow.build_images(open_project(images), split(images), report, options)
     show(json_report.built(built) if json else tables.built_table(built))
 
 
@@ -132,10 +128,9 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
     bake rehearse '*-smp2'
     """
     from bakehouse.cli import json_report, tables, workflow
-    from bakehouse.plan.workspace import open_workspace
 
     options = workflow.RunOptions(json=json, real_packages=real_packages)
-    outcome = workflow.rehearse_images(open_workspace(), split(images), report, options)
+    outcome = workflow.rehearse_images(open_project(images), split(images), report, options)
     show(json_report.rehearsed(outcome.rehearsed) if json else tables.rehearsal_table(outcome.rehearsed))
     outcome.require_all()
 
@@ -160,9 +155,8 @@ def reproduce(
     from bakehouse.analysis import compare
     from bakehouse.cli import json_report
     from bakehouse.cli import reproduce as reproducing
-    from bakehouse.plan.workspace import open_workspace
 
-    results = reproducing.reproduce(open_workspace(), split(images), report, split(image_store))
+    results = reproducing.reproduce(open_project(images), split(images), report, split(image_store))
     show(json_report.reproductions(results) if json else compare.table(results))
     reproducing.require_same(results)
 
@@ -185,15 +179,16 @@ def sizes(context: Context, images: str, limit: int = 15, against: str = "", jso
     bake sizes '*' --json
     """
     from bakehouse.cli import size_report
-    from bakehouse.plan.workspace import open_workspace
 
-    show(size_report.run(open_workspace(), split(images), report, limit=limit, against=against, json=json))
+    show(
+        size_report.run(open_project(images), split(images), report, limit=limit, against=against, json=json)
+    )
 
 
 @bake_task(
     "images",
     help={
-        "images": "images and components to lock, with --upgrade also Debian packages; default: all",
+        "images": "images and components, with --upgrade also Debian packages; default: the project's own",
         "upgrade": "lock the newest versions that fit",
         "check": "change nothing; report what is not locked and what is newer than its lock",
         "json": "print the report of --check as JSON",

@@ -4,15 +4,21 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
 from bakehouse.cli import diagnostics
-from bakehouse.errors import BakehouseError
+from bakehouse.errors import BakehouseError, Diagnostic
+from bakehouse.util.format import format_count
 
-IMAGES = "names, families or globs of images; default: all"
+if TYPE_CHECKING:
+    from bakehouse.catalog.recipe import BrokenRecipe
+    from bakehouse.plan.workspace import Workspace
+
+IMAGES = "names, families or globs of images; default: the project's own; `'*'` means all"
 ATTEST = "attach an SBOM and provenance to each digest"
 JSON = "print the report as JSON"
 JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
@@ -80,3 +86,26 @@ def show(values: object) -> None:
 def split(images: str) -> list[str]:
     """Return the words of a comma-separated list."""
     return [word for word in images.split(",") if word]
+
+
+def open_project(images: str | None = None) -> "Workspace":
+    """Open the project, and warn of recipes with mistakes unless `images` selects them.
+
+    An empty text selects the own ones, as in `select`; None selects none.
+    """
+    from bakehouse.plan import workspace
+
+    opened = workspace.open_workspace()
+    needed = () if images is None else workspace.selected_broken(opened, split(images))
+    left_out = [broken for broken in opened.broken if broken not in needed]
+    diagnostics.write_warnings(map(_left_out, left_out), sys.stderr)
+    return opened
+
+
+def _left_out(broken: "BrokenRecipe") -> Diagnostic:
+    first, *others = broken.mistakes
+    more = f", and {format_count(len(others), 'more mistake')}" if others else ""
+    location = replace(first.location, text="") if first.location else None
+    message = f"recipe `{broken.family}` is left out: {first.message}{more}"
+    hint = f"run `bake resolve {broken.family}` for all mistakes" if others else first.hint
+    return Diagnostic(message, location, hint=hint)

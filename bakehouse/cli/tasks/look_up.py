@@ -4,28 +4,35 @@ import contextlib
 
 from invoke.context import Context
 
-from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, show, split
+from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, show, split
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.util.suggest import suggestion
 
 
-@bake_task("images", name="list", help={"images": IMAGES, "json": JSON})
+@bake_task(
+    "images", name="list", help={"images": "names, families or globs of images; default: all", "json": JSON}
+)
 def list_images(context: Context, images: str, json: bool = False) -> None:
     """
-    List the images that can be built.
+    List the images that can be built, those of the project first.
 
     bake list
     bake list 'pytorch-2.10-*' --json
     """
     from bakehouse.cli import image_docs, image_table, tables
-    from bakehouse.plan.workspace import open_workspace, select
+    from bakehouse.plan.workspace import is_own, select
 
-    workspace = open_workspace()
-    recipes = select(workspace, split(images))
+    patterns = split(images)
+    # Only a recipe that is named must be valid.
+    named = [pattern for pattern in patterns if not set("*?[") & set(pattern)]
+    workspace = open_project(",".join(named) or None)
+    recipes = select(workspace, patterns or ["*"], skip_broken=True)
+    own = [recipe for recipe in recipes if is_own(workspace, recipe.location.path)]
+    others = [recipe for recipe in recipes if recipe not in own]
     if json:
-        show([image_table.as_object(row) for row in image_docs.collect_rows(workspace, recipes)])
+        show([image_table.as_object(row) for row in image_docs.collect_rows(workspace, [*own, *others])])
     else:
-        show(tables.listing(recipes))
+        show(tables.listing(own, others))
 
 
 @bake_task(
@@ -46,10 +53,10 @@ def resolve(context: Context, images: str, assume: list[str], json: bool = False
     bake resolve --assume cuda=12.4 --assume pytorch=2.9 --assume instance=ml.p4d.24xlarge
     """
     from bakehouse.cli import json_report, tables
-    from bakehouse.plan.workspace import open_workspace, resolve_all, select
+    from bakehouse.plan.workspace import resolve_all, select
     from bakehouse.resolve import what_if
 
-    workspace = open_workspace()
+    workspace = open_project(images)
     patterns = split(images)
     if not assume:
         resolutions = resolve_all(workspace, select(workspace, patterns))
@@ -86,10 +93,10 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
     bake explain pytorch-cu130 nccl
     """
     from bakehouse.cli import json_report, tables
-    from bakehouse.plan.workspace import open_workspace, resolve_all, select
+    from bakehouse.plan.workspace import resolve_all, select
     from bakehouse.resolve import explain as explanation
 
-    workspace = open_workspace()
+    workspace = open_project(image)
     recipe = select(workspace, [image])[0]
     [resolution] = resolve_all(workspace, [recipe])
     names = explanation.explainable_names(resolution)
@@ -128,10 +135,10 @@ def diff(
     """
     from bakehouse.catalog import git_history
     from bakehouse.cli import json_report, tables
-    from bakehouse.plan.workspace import open_workspace, resolve_all, select
+    from bakehouse.plan.workspace import require_valid, resolve_all, select
     from bakehouse.resolve import diff as comparison
 
-    workspace = open_workspace()
+    workspace = open_project(f"{image},{other}")
     if bool(other) == bool(from_):
         hint = "name a second image, or a commit with `--from`"
         raise UsageError(Diagnostic("`diff` compares with another image or with a commit", hint=hint))
@@ -141,6 +148,7 @@ def diff(
         [after] = resolve_all(workspace, recipes[1:])
         show(json_report.comparison(before, after) if json else tables.comparison(before, after))
         return
+    require_valid(workspace, [image])
     with contextlib.ExitStack() as stack:
         old = stack.enter_context(git_history.past(workspace.project, from_))
         new = stack.enter_context(git_history.past(workspace.project, to)) if to else workspace
@@ -157,10 +165,10 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
     bake outdated pytorch-cpu
     """
     from bakehouse.cli import json_report, tables
-    from bakehouse.plan.workspace import open_workspace, resolve_all, select
+    from bakehouse.plan.workspace import resolve_all, select
     from bakehouse.resolve import outdated as comparison
 
-    workspace = open_workspace()
+    workspace = open_project(images)
     recipes = select(workspace, split(images))
     if not images:
         recipes = tuple(recipe for recipe in recipes if recipe.status == "current")
@@ -187,7 +195,7 @@ def plan(context: Context, images: str, json: bool = False) -> None:
     bake plan pytorch-cpu --json
     """
     from bakehouse.cli import json_report, tables
-    from bakehouse.plan.workspace import open_workspace, plan_images
+    from bakehouse.plan.workspace import plan_images
 
-    planned = plan_images(open_workspace(), split(images))
+    planned = plan_images(open_project(images), split(images))
     show(json_report.plan(planned) if json else tables.plan_table(planned))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
+from bakehouse.cli.tasks.declare import JSON, bake_task, open_project, report, show
 
 
 @bake_task(
@@ -45,9 +45,8 @@ def demo(context: Context) -> None:
     bake demo
     """
     from bakehouse.cli import demo as main_job
-    from bakehouse.plan.workspace import open_workspace
 
-    show(main_job.run(open_workspace(), report))
+    show(main_job.run(open_project(), report))
 
 
 @bake_task(
@@ -88,9 +87,8 @@ def clean(context: Context, all: bool = False, cache: bool = False) -> None:
     bake clean --cache
     """
     from bakehouse.cli import clean as cleaning
-    from bakehouse.plan.workspace import open_workspace
 
-    show(cleaning.run(open_workspace(), report, everything=all, cache=cache))
+    show(cleaning.run(open_project(), report, everything=all, cache=cache))
 
 
 @bake_task(help={"pure": "only the tests that need no engine"})

@@ -12,6 +12,7 @@ from bakehouse.cli.tasks.declare import (
     JSON_BUILD,
     SCAN,
     bake_task,
+    open_project,
     report,
     show,
     split,
@@ -55,12 +56,11 @@ def push(
     bake push pytorch-cu130 --candidate
     """
     from bakehouse.cli import tables, workflow
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
     from bakehouse.registry import destination
 
-    workspace = open_workspace()
+    workspace = open_project(images)
     destination.check(workspace.project, registry)
     level = ecr_scan.level(fail_on, is_asked=scan)
     terms = PublishOptions(
@@ -102,7 +102,6 @@ def promote(
     bake promote pytorch-cpu --move-tag
     """
     from bakehouse.cli import tables, workflow
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
 
@@ -114,7 +113,7 @@ def promote(
         fail_on=ecr_scan.level(fail_on, is_asked=scan),
     )
     options = workflow.RunOptions(terms=terms)
-    show(tables.uris([workflow.promote_image(open_workspace(), image, report, options)]))
+    show(tables.uris([workflow.promote_image(open_project(image), image, report, options)]))
 
 
 @bake_task(
@@ -152,14 +151,13 @@ def release(
     from dataclasses import asdict
 
     from bakehouse.cli import tables, workflow
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
 
     level = ecr_scan.level(fail_on, is_asked=scan)
     terms = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level, deadline=deadline)
     options = workflow.RunOptions(json=json, gpus=gpus, terms=terms)
-    records = workflow.release_images(open_workspace(), split(images), report, options)
+    records = workflow.release_images(open_project(images), split(images), report, options)
     show([asdict(record) for record in records] if json else tables.uris(records))
 
 

@@ -7,7 +7,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from bakehouse.cli import diagnostics
-from bakehouse.cli.tasks.declare import JSON, bake_task, report, show
+from bakehouse.cli.tasks.declare import JSON, bake_task, open_project, report, show
 from bakehouse.util import terminal
 
 if TYPE_CHECKING:
@@ -94,12 +94,11 @@ def estimator(
     """
     from bakehouse.catalog.instance_gpus import find_gpus
     from bakehouse.cli import job_options
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.publish import image_uris
     from bakehouse.sagemaker import snippets
     from bakehouse.sagemaker.job_spec import JobSpec
 
-    workspace = open_workspace()
+    workspace = open_project()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
     query = image_uris.ImageQuery(region=region, instance=find_gpus(instance_type) if is_framework else None)
     record = image_uris.find(workspace.project.images, image, query)
@@ -174,7 +173,6 @@ def launch(
         --instance-type ml.c5.2xlarge --instance-count 2 --source-dir src --entry-point train.py
     """
     from bakehouse.cli import job_options
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.sagemaker import launch as launching
     from bakehouse.sagemaker.job_spec import JobSpec
 
@@ -205,7 +203,7 @@ def launch(
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,
     )
-    _finish(launching.launch(open_workspace(), request, _callbacks(verbose)))
+    _finish(launching.launch(open_project(), request, _callbacks(verbose)))
 
 
 @bake_task("job", help={**_FOLLOW_HELP, "job": "name of a training job", "region": "AWS region of the job"})
@@ -217,10 +215,9 @@ def follow(
 
     bake follow pytorch-cpu-2026-11-20-09-41-12-345 --region eu-west-1
     """
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.sagemaker import launch as launching
 
-    workspace = open_workspace()
+    workspace = open_project()
     job_region = region or launching.default_region(workspace)
     _finish(
         launching.follow_job(
@@ -264,10 +261,9 @@ def recommend_instances(
     """
     from bakehouse.catalog.instance_types import find_instance, instances
     from bakehouse.cli import json_report
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.sagemaker import sizing
 
-    workspace = open_workspace()
+    workspace = open_project()
     instance_types = instances(workspace.catalog)
     need = sizing.Need(gpus or find_instance(instance_types, instance).gpus or 0, vcpu_per_gpu, batch)
     prices = {**workspace.project.prices, **sizing.read_numbers(price or (), "--price")}

@@ -7,7 +7,7 @@ from pathlib import Path
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, report, show, split
+from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, report, show, split
 from bakehouse.errors import SmokeError
 from bakehouse.util import terminal
 
@@ -44,9 +44,8 @@ def smoke(
     bake smoke pytorch-cu130 --gpus 8 --image-uri HOST/NAME@sha256:... --report results.json
     """
     from bakehouse.cli import json_report, tables, workflow
-    from bakehouse.plan.workspace import open_workspace
 
-    workspace, patterns = open_workspace(), split(images)
+    workspace, patterns = open_project(images), split(images)
     options = workflow.RunOptions(
         only=tuple(split(check)),
         gpus=gpus,
@@ -56,6 +55,7 @@ def smoke(
     if image_uri:
         tested = [workflow.pulled_image(workspace, images, image_uri, report)]
     else:
+        workflow.require_smoke_options(workspace, patterns, options)
         tested = [*workflow.built_images(workspace, patterns, report)]
     reports = workflow.smoke_images(workspace, tested, report, options)
     show(json_report.smoke(reports) if json else tables.smoke_table(reports))
@@ -136,10 +136,9 @@ def run_training_job(
     from bakehouse.cli import job_options, workflow
     from bakehouse.cluster import job_report, log_stream
     from bakehouse.cluster.job import TrainingJob
-    from bakehouse.plan.workspace import open_workspace
     from bakehouse.sagemaker.local_job import RunRequest
 
-    workspace = open_workspace()
+    workspace = open_project(image)
     job = TrainingJob(
         groups=job_options.cluster(group, hosts, instance_type, cpus, gpus),
         entry_point=entry_point,

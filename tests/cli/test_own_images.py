@@ -1,0 +1,126 @@
+"""A user's project: which images a task means, and how a recipe with mistakes is reported."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli import main
+from tests.conftest import Tree
+
+CHURN = """\
+summary: Trains the churn model
+base: {debian: "12"}
+components: {python: "3.11"}
+"""
+UNLOCKED = CHURN + "requirements: requirements.txt\n"
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    tree = Tree(tmp_path)
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
+    tree.write("mine/images/churn.yaml", CHURN)
+    return tree
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Run a command line in this process; return its exit code, output and errors."""
+    code = main.run(words)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_own_images_are_listed_first(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    code, output, _ = answer(capsys, "list")
+
+    assert code == 0
+    assert output.split()[:2] == ["churn", "current"]
+    assert output.splitlines()[1:3] == ["", "Images of Bakehouse:"]
+
+
+@pytest.mark.parametrize("words", [("resolve",), ("plan",), ("outdated",), ("render",)])
+def test_without_names_tasks_mean_the_own_images(
+    project: Tree, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, output, errors = answer(capsys, *words)
+
+    assert code == 0
+    assert "churn" in output + errors
+    assert "mpi-cpu" not in output + errors
+
+
+def test_a_project_without_recipes_has_to_name_images(
+    project: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("pyproject.toml", "[tool.bakehouse]\n")
+    images = len(answer(capsys, "list")[1].splitlines())
+
+    assert answer(capsys, "plan")[::2] == (
+        64,
+        "error: this project has no recipes of its own\n\n"
+        f"hint: name images, or write `'*'` for all {images} images of Bakehouse\n",
+    )
+
+
+@pytest.mark.parametrize("words", [("list",), ("list", "c*"), ("resolve", "mpi-cpu"), ("plan", "churn")])
+def test_other_tasks_go_on_without_a_recipe_that_has_no_lock(
+    project: Tree, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    project.write("mine/images/requirements.txt", "numpy\n")
+    project.write("mine/images/unlocked.yaml", UNLOCKED)
+    code, output, errors = answer(capsys, *words)
+
+    assert code == 0
+    assert output
+    assert errors == (
+        "warning: recipe `unlocked` is left out: `requirements.txt` has no lock\n"
+        "  --> mine/images/unlocked.yaml:4:15\n\n"
+        "hint: run `bake lock unlocked` and commit the lock\n\n"
+    )
+
+
+def test_a_recipe_with_several_mistakes_gets_one_warning(
+    project: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("mine/images/typo.yaml", CHURN.replace("summary", "sumary"))
+
+    assert answer(capsys, "resolve", "churn")[::2] == (
+        0,
+        "warning: recipe `typo` is left out: image `typo` has no `summary`, and 1 more mistake\n"
+        "  --> mine/images/typo.yaml:1:1\n\n"
+        "hint: run `bake resolve typo` for all mistakes\n\n",
+    )
+    for words in (("resolve", "typo"), ("build",), ("run", "typo"), ("list", "typo")):
+        code, _, errors = answer(capsys, *words)
+        assert (code, errors.splitlines()[0]) == (2, "error: image `typo` has no `summary`")
+
+
+def test_a_check_is_looked_up_before_anything_is_built(
+    project: Tree, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    code, _, errors = answer(capsys, "smoke", "churn", "--check", "nosuch")
+
+    assert code == 64
+    assert errors.startswith("error: `churn` has no check `nosuch`\n\nhint: use one of `components`, ")
+
+
+def test_lock_does_not_write_bakehouses_catalogue(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "lock", "pytorch")[::2] == (
+        64,
+        "error: `pytorch` is a component of Bakehouse, which is not changed from a project\n\n"
+        "hint: copy its directory to `components/pytorch` of your recipes to lock it there\n",
+    )
+    assert answer(capsys, "lock")[:2] == (0, "everything is locked\n")
+
+
+def test_lock_needs_a_recipe_directory(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    project.write("pyproject.toml", "[tool.bakehouse]\n")
+
+    assert answer(capsys, "lock", "mpi-cpu")[::2] == (
+        64,
+        "error: this project has no recipe directory for locks\n\n"
+        "hint: write recipes of your own, and name their directory in `recipes` of [tool.bakehouse]\n",
+    )
