@@ -147,6 +147,25 @@ class AptLock:
         """Return the packages that `apt-get install NAMES` adds to installed ones; raises like `base`."""
         return self._closure(tuple(sorted({*names})), frozenset(deb.name for deb in on))
 
+    def chain(self, names: Iterable[str], name: str, among: Collection[Deb]) -> tuple[str, ...]:
+        """Return the shortest chain of dependencies from one of `names` to a package; empty if none exists.
+
+        It consists of packages in `among`, and ends with the package.
+        """
+        present = {deb.name for deb in among}
+        named = [first for first in map(self._named, names) if first in present]
+        chains: dict[str, tuple[str, ...]] = {first: (first,) for first in named}
+        left = list(chains)
+        # The loop appends to the list that it reads.
+        for current in left:
+            for group in self._entries[current].needs:
+                providers = (other for each in group for other in (each, *self._providers.get(each, ())))
+                for other in providers:
+                    if other in present and other not in chains:
+                        chains[other] = (*chains[current], other)
+                        left.append(other)
+        return chains.get(name, ())
+
     @cached_property
     def _closures(self) -> dict[tuple[tuple[str, ...], frozenset[str]], tuple[Deb, ...]]:
         return {}

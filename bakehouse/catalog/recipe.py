@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
@@ -95,6 +95,8 @@ class Recipe:
     """Kinds of files that it omits; None if this depends on the evidence."""
     is_committed: bool = True
     """The rendered files are committed."""
+    apt_lines: Mapping[str, Location] = field(default_factory=dict)
+    """The location of each distribution package that it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +235,7 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         budgets=read_budgets(fields, {*catalog.components, *catalog.unread}),
         trim=read_kinds(fields),
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
+        apt_lines={package.text: package.location for package in fields.scalars("apt")},
     )
     fields.finish()
     _check_names(fields, catalog, [name for name, _ in components])

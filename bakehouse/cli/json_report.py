@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bakehouse.cli.doctor import Finding
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.lock.drift import Drift
+    from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import Plan
     from bakehouse.resolve.candidate import Demand
     from bakehouse.resolve.diff import History
@@ -95,6 +96,29 @@ def explanation(resolution: Resolution, catalog: Catalog, name: str = "") -> Jso
                 ],
             }
             for choice in choices
+        ],
+    }
+
+
+def packages(image: str, origins: Sequence[PackageOrigin]) -> Json:
+    """Return what brings the packages of a name into an image."""
+    return {
+        "image": image,
+        "packages": [
+            {
+                "name": origin.name,
+                "kind": origin.kind,
+                "version": origin.version,
+                "in_image": origin.in_image,
+                "brought_by": [
+                    {
+                        "reason": reason.text,
+                        "location": location_text(reason.location) if reason.location else "",
+                    }
+                    for reason in origin.reasons
+                ],
+            }
+            for origin in origins
         ],
     }
 

@@ -323,6 +323,11 @@ def _alternatives(explanation: Explanation) -> list[_Line]:
     return lines
 
 
+def lines_text(lines: Iterable[tuple[str, Location | None]]) -> str:
+    """Format lines with their locations in a column of their own."""
+    return _text([[_Line(text, (location,) if location else ()) for text, location in lines]])
+
+
 def _text(blocks: Iterable[list[_Line]]) -> str:
     """Return blocks of lines, separated by empty lines, with the locations in a column of their own."""
     blocks = [*blocks]

@@ -28,8 +28,9 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 
 def display_path(path: Path) -> str:
-    """Return a path below the current directory relative to it, others as they are."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    """Return a path below the current directory relative to it, others as they are, without `..`."""
+    plain = Path(os.path.normpath(path))
+    return str(plain.relative_to(Path.cwd()) if plain.is_relative_to(Path.cwd()) else plain)
 
 
 def is_file(path: Path) -> bool:

@@ -115,7 +115,7 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
         ),
         (
             ["explain", "pytorch-cu130", "ncl"],
-            "image `pytorch-cu130` has no component `ncl`\n\nhint: did you mean `nccl`?",
+            "image `pytorch-cu130` has no component or package `ncl`\n\nhint: did you mean `nccl`?",
         ),
         (
             ["recommend-instances", "ml.p4d.24xlarge", "--vcpu-per-gpu", "many"],

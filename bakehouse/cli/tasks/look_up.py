@@ -81,7 +81,7 @@ def resolve(context: Context, images: str, assume: list[str], json: bool = False
     "component",
     help={
         "image": "one image",
-        "component": "one component of it, or something a component provides",
+        "component": "a component, something a component provides, or a Python or distribution package",
         "json": JSON,
     },
 )
@@ -91,8 +91,10 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
 
     bake explain pytorch-cu130
     bake explain pytorch-cu130 nccl
+    bake explain pytorch-cpu numpy
     """
     from bakehouse.cli import json_report, tables
+    from bakehouse.plan import explain_package
     from bakehouse.plan.workspace import resolve_all, select
     from bakehouse.resolve import explain as explanation
 
@@ -101,9 +103,14 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
     [resolution] = resolve_all(workspace, [recipe])
     names = explanation.explainable_names(resolution)
     if component and component not in names:
-        message = f"image `{recipe.name}` has no component `{component}`"
-        raise UsageError(Diagnostic(message, hint=suggestion(component, names)))
-    if json:
+        origins = explain_package.explain_package(resolution, workspace.apt_locks, component)
+        if not origins:
+            names = (*names, *explain_package.package_names(resolution, workspace.apt_locks))
+            message = f"image `{recipe.name}` has no component or package `{component}`"
+            raise UsageError(Diagnostic(message, hint=suggestion(component, names)))
+        lines = explanation.lines_text(explain_package.report(origins))
+        show(json_report.packages(recipe.name, origins) if json else lines)
+    elif json:
         show(json_report.explanation(resolution, workspace.catalog, component))
     elif component:
         explained = explanation.explain_name(resolution, workspace.catalog, component)
