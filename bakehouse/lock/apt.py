@@ -4,6 +4,7 @@ apt checks the signatures of the mirrors and chooses packages as in the image. I
 mirrors, connection settings and keys.
 """
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -11,15 +12,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.catalog.apt_lock import AptLock, Deb, stanzas, written
-from bakehouse.errors import BuildError, ConflictError, Diagnostic, EngineError
+from bakehouse.catalog.component import Component
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.errors import (
+    BuildError,
+    ConflictError,
+    Diagnostic,
+    EngineError,
+    Location,
+    Problems,
+    RecipeError,
+)
 from bakehouse.fetch import apt_config
 from bakehouse.util.process import with_environment
+from bakehouse.util.suggest import nearest
 from bakehouse.util.tempdir import private_directory
 
 BASIC = ("?essential", "?priority(required)", "apt")
 """The packages of every base, as apt patterns."""
 _KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _INSTALLED = re.compile(r"^Inst (?P<name>\S+) (?:\[\S+\] )?\((?P<version>\S+) ", re.MULTILINE)
+_UNKNOWN = re.compile(
+    r"^E: (?:Unable to locate package (?P<name>\S+)"
+    r"|Package '(?P<virtual>[^']+)' has no installation candidate"
+    r"|Version '(?P<version>[^']+)' for '(?P<other>[^']+)' was not found)",
+    re.MULTILINE,
+)
 _MOST_LINES = 20
 _ON_DEBIAN = "run this on Debian or in a Debian container"
 
@@ -36,6 +54,61 @@ class PackageChange:
     @property
     def text(self) -> str:
         return f"{self.name} {self.before or 'not locked'} -> {self.after or 'no longer needed'}"
+
+
+class UnknownPackages(Exception):
+    """Requested packages that the sources of apt do not have."""
+
+    def __init__(self, requests: Sequence[str], known: Sequence[str] = ()) -> None:
+        super().__init__(*requests)
+        self.requests = requests
+        """Names, and `name=version` for unknown versions."""
+        self.known = known
+        """Names of all packages, as far as they are known."""
+
+
+def unknown_packages(output: str) -> tuple[str, ...]:
+    """Return the requests that apt reports as unknown: names, or `name=version`."""
+    requests = (
+        f"{match['other']}={match['version']}" if match["version"] else match["name"] or match["virtual"]
+        for match in _UNKNOWN.finditer(output)
+    )
+    return tuple(dict.fromkeys(requests))
+
+
+@contextlib.contextmanager
+def locate_unknown_packages(
+    source: str, recipes: Iterable[Recipe], components: Iterable[Component]
+) -> Iterator[None]:
+    """Turn UnknownPackages into a RecipeError at each line of a recipe or component that requests one."""
+    try:
+        yield
+    except UnknownPackages as unknown:
+        raise _unknown_packages_error(unknown, source, recipes, components) from unknown
+
+
+def _unknown_packages_error(
+    unknown: UnknownPackages, source: str, recipes: Iterable[Recipe], components: Iterable[Component]
+) -> RecipeError:
+    spots: dict[str, list[Location | None]] = {}
+    for recipe in recipes:
+        for text, location in recipe.apt_lines.items():
+            spots.setdefault(text, []).append(location)
+    for component in components:
+        for release in component.releases:
+            for variant in release.variants:
+                for text in (*variant.spec.apt, *variant.spec.build_apt):
+                    spots.setdefault(text, []).append(component.location)
+    problems = Problems()
+    for request in unknown.requests:
+        name, _, version = request.partition("=")
+        fact = f"`{name}` has no version `{version}` in {source}"
+        message = fact if version else f"{source} has no package `{name}`"
+        near = "" if version else nearest(name, unknown.known)
+        hint = f"did you mean `{near}`?" if near else ""
+        locations = spots.get(request) or spots.get(name)
+        problems.extend(Diagnostic(message, location, hint=hint) for location in locations or [None])
+    return RecipeError(*problems.all)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +131,8 @@ def resolve(
     """Resolve each list of packages with its dependencies; locked packages keep their version.
 
     `upgrade` names packages to take from the mirrors anew; None means all. Raises EngineError if this machine
-    has no apt or no mirror, and ConflictError with apt's output if the packages do not fit together.
+    has no apt or no mirror, UnknownPackages for packages that the mirrors do not have, and ConflictError with
+    apt's output if the packages do not fit together.
     """
     mirrors = apt_config.for_suite(suite, apt_config.sources())
     if not mirrors:
@@ -229,5 +303,7 @@ class _Apt:
         if command[1] == "update":
             hint = "check that `apt-get update` works on this machine: its mirrors are used"
             raise BuildError(Diagnostic("a Debian mirror cannot be read", tail=tail, hint=hint))
+        if unknown := unknown_packages(result.stderr):
+            raise UnknownPackages(unknown, self._run("apt-cache", "pkgnames").split())
         hint = "run `bake lock --upgrade` to lock all packages anew"
         raise ConflictError(Diagnostic("these Debian packages do not fit together", tail=tail, hint=hint))

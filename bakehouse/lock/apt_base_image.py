@@ -134,12 +134,14 @@ def lock(
             outdated[base] = locked
     if not outdated:
         return
+    components = workspace.catalog.components.values()
     # A lock covers all images of the project on that base
     complete = {base.pinned: base for base in _bases(workspace, workspace.recipes.values())}
     with _build_settings(workspace, [base.reference for base in outdated], report, on_event) as settings:
         for base, locked in outdated.items():
             report(f"resolving packages with the apt of {base.name}")
-            locked_steps = resolve_steps(complete[base.pinned], locked, settings, upgrade=upgrade)
+            with apt.locate_unknown_packages(f"`{base.name}`", (*recipes, *named), components):
+                locked_steps = resolve_steps(complete[base.pinned], locked, settings, upgrade=upgrade)
             yield from _write(workspace, base, locked_steps)
     _remove_others(workspace, outdated, complete)
 
@@ -153,10 +155,12 @@ def drift(
     if not locked:
         return {}
     changes = {}
+    components = workspace.catalog.components.values()
     with _build_settings(workspace, [base.reference for base in locked], report, on_event) as settings:
         for base, base_lock in locked.items():
             report(f"resolving packages with the apt of {base.name}")
-            steps = resolve_steps(base, base_lock, settings, upgrade=None)
+            with apt.locate_unknown_packages(f"`{base.name}`", recipes, components):
+                steps = resolve_steps(base, base_lock, settings, upgrade=None)
             changes[base.name] = tuple(change for change in steps.changes if change.after)
     return changes
 
@@ -230,8 +234,9 @@ def resolve_steps(
 ) -> LockedSteps:
     """Resolve the packages that steps add to a base; locked packages keep their version.
 
-    `upgrade` names packages to take from the mirrors anew; None means all. Raises BuildError with apt's
-    output if the base cannot be pulled or its apt fails.
+    `upgrade` names packages to take from the mirrors anew; None means all. Raises UnknownPackages for
+    packages that its apt does not know, and BuildError with apt's output if the base cannot be pulled or
+    its apt fails.
     """
     before = {deb.name: deb for deb in locked.debs} if locked else {}
     kept = list(apt.kept_packages(before, upgrade))
@@ -250,6 +255,10 @@ def resolve_steps(
                 environment=settings.environment,
             )
         except BuildError as error:
+            # The output of a build has other text before each line
+            lines = (line[max(line.find("E: "), 0) :] for line in error.diagnostics[0].tail)
+            if unknown := apt.unknown_packages("\n".join(lines)):
+                raise apt.UnknownPackages(unknown) from error
             raise BuildError(_apt_failed(base, error.diagnostics[0], is_kept=bool(kept))) from error
         # Names of maintainers may have any encoding
         texts = {path.name: path.read_text("utf-8", "replace") for path in output.iterdir()}

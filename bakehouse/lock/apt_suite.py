@@ -1,6 +1,7 @@
 """Locks of the Debian packages of images on bootstrapped bases, one for each suite."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from bakehouse.catalog.apt_lock import DIRECTORY, SUFFIX, AptLock, Deb, NotLocked, apt_locks, stanzas, written
@@ -27,7 +28,8 @@ def lock(
         if locked and not apt.affects(upgrade, locked.debs) and _has_all(locked, lists):
             continue
         report(f"resolving the packages of {suite} with apt")
-        resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=upgrade)
+        with _located(suite, workspace, recipes):
+            resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=upgrade)
         is_complete = {*lists} == {*_package_lists(workspace, workspace.recipes.values())[suite]}
         path = workspace.project.recipe_roots[-1] / DIRECTORY / f"{suite}{SUFFIX}"
         earlier = apt_locks(workspace.project.recipe_roots[:-1]).get(suite)
@@ -41,6 +43,11 @@ def lock(
         yield f"{path.name}: {len(packages)} packages, {len(changes)} changed"
 
 
+def _located(suite: str, workspace: Workspace, recipes: Iterable[Recipe]) -> AbstractContextManager[None]:
+    components = workspace.catalog.components.values()
+    return apt.locate_unknown_packages(f"Debian `{suite}`", recipes, components)
+
+
 def drift(
     workspace: Workspace, recipes: Sequence[Recipe], report: Reporter
 ) -> dict[str, tuple[PackageChange, ...]]:
@@ -49,7 +56,8 @@ def drift(
     for suite, lists in _package_lists(workspace, recipes).items():
         report(f"resolving the packages of {suite} with apt")
         locked = workspace.apt_locks.suites.get(suite)
-        resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=None)
+        with _located(suite, workspace, recipes):
+            resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=None)
         changes[suite] = tuple(change for change in resolved.changes if change.after)
     return changes
 

@@ -99,7 +99,8 @@ def _on_bootstrapped(
         try:
             return select(lock)
         except NotLocked as missing:
-            problems.add(_not_in_suite(missing, step, resolution.recipe.name, lock.suite, location))
+            spot = resolution.recipe.apt_lines.get(missing.asked, location)
+            problems.add(_not_in_suite(missing, step, resolution.recipe.name, lock.suite, spot))
             return ()
 
     recipe, spec = resolution.recipe, resolution.base.spec

@@ -5,9 +5,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from packaging.requirements import InvalidRequirement
-from packaging.requirements import Requirement as PythonRequirement
-
 from bakehouse.catalog.apt_lock import AptLock, Deb
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.python_lock import Package, normal_name
@@ -17,6 +14,7 @@ from bakehouse.resolve.candidate import frozen_package
 from bakehouse.resolve.resolver import Choice, Resolution
 
 _WHEEL = re.compile(r"(?P<name>[A-Za-z0-9._]+)-(?P<version>[^-]+)-.*\.whl")
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_REQUIREMENTS = 4
 
 
@@ -128,10 +126,8 @@ def _requested(name: str, requirements: Sequence[str]) -> str:
 
 
 def _name_of(requirement: str) -> str:
-    try:
-        return normal_name(PythonRequirement(requirement).name)
-    except InvalidRequirement:
-        return ""
+    match = _REQUIREMENT.match(requirement)
+    return normal_name(match[0]) if match else ""
 
 
 def _distribution(resolution: Resolution, locks: AptLocks, name: str) -> Iterator[PackageOrigin]:

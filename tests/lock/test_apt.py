@@ -5,9 +5,17 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
-from bakehouse.errors import ConflictError
-from bakehouse.lock.apt import locked_fields, merged_versions, package_changes, preferences
-from tests.conftest import error_text
+from bakehouse.errors import ConflictError, RecipeError
+from bakehouse.lock.apt import (
+    UnknownPackages,
+    locate_unknown_packages,
+    locked_fields,
+    merged_versions,
+    package_changes,
+    preferences,
+    unknown_packages,
+)
+from tests.conftest import IMAGE, Tree, error_text
 from tests.support.locked_debian import index, stanza
 
 
@@ -56,3 +64,29 @@ def test_two_lists_with_one_package_in_two_versions_are_refused() -> None:
         "error: steps on Debian sid need `vim` in two versions, 1 and 2\n\n"
         "hint: a lock holds one version of each package: name the same in `apt` of all images on that suite\n"
     )
+
+
+def test_unknown_packages_are_reported_at_their_lines(tree: Tree) -> None:
+    output = (
+        "Reading package lists...\n"
+        "E: Unable to locate package jqq\n"
+        "E: Package 'awk' has no installation candidate\n"
+        "E: Version '9' for 'vim' was not found\n"
+    )
+    tree.image(IMAGE + "apt: [curl, jqq,\n  vim=9]\n")
+    unknown = UnknownPackages(unknown_packages(output), ["curl", "jq", "vim"])
+    with (
+        pytest.raises(RecipeError) as caught,
+        locate_unknown_packages("Debian `sid`", tree.recipes().values(), ()),
+    ):
+        raise unknown
+
+    assert unknown.requests == ("jqq", "awk", "vim=9")
+    assert [
+        (each.message, each.location and (each.location.line, each.location.column), each.hint)
+        for each in caught.value.diagnostics
+    ] == [
+        ("Debian `sid` has no package `awk`", None, ""),
+        ("Debian `sid` has no package `jqq`", (5, 13), "did you mean `jq`?"),
+        ("`vim` has no version `9` in Debian `sid`", (6, 3), ""),
+    ]
