@@ -28,7 +28,8 @@ class Rank:
     def arrived(self) -> None:
         """Record that the rank reaches the first collective. The others wait for ranks that do not."""
         self.record("arrived")
-        print(f"rank {self.rank} of {self.size} on {platform.node()} has arrived", flush=True)
+        # One write, because ranks without a buffer mix their lines
+        print(f"rank {self.rank} of {self.size} on {platform.node()} has arrived\n", end="", flush=True)
 
     def record(self, step: str, reason: str = "") -> None:
         line = {"rank": self.rank, "host": platform.node(), "step": step, "at": time.time(), "reason": reason}

@@ -32,7 +32,7 @@ def exchange(rank: Rank) -> list[str]:
         message = "a message in the ring came from a wrong rank"
         raise RuntimeError(message)
     hosts = sorted(set(world.allgather(platform.node())))
-    print(f"all-reduce over {rank.size} ranks on {', '.join(hosts)} gave {expected}", flush=True)
+    print(f"all-reduce over {rank.size} ranks on {', '.join(hosts)} gave {expected}\n", end="", flush=True)
     return hosts
 
 

@@ -28,7 +28,7 @@ def exchange(rank: Rank, transport: str) -> None:
         message = f"all-reduce gave {numbers.unique().tolist()[:3]}, not {expected}"
         raise RuntimeError(message)
     dist.barrier()
-    print(f"all-reduce over {rank.size} ranks with {transport} gave {expected}", flush=True)
+    print(f"all-reduce over {rank.size} ranks with {transport} gave {expected}\n", end="", flush=True)
     dist.destroy_process_group()
 
 
