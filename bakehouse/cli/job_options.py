@@ -15,6 +15,7 @@ _GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-
 _KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9-]*"
 _PARTITION = re.compile(rf"(?P<first>{_NAME}),(?P<second>{_NAME})@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
+_LAUNCHER = re.compile("[a-z_]+")
 _MOST_GROUPS = 5
 _MOST_HOSTS = 64
 
@@ -63,15 +64,17 @@ def hyperparameters(words: Sequence[str]) -> dict[str, object]:
 
 
 def distribution(text: str) -> Mapping[str, object]:
-    """Return the value of `--distribution`: JSON, or the name of a JSON file."""
+    """Return the value of `--distribution`: JSON, the name of a JSON file, or of a launcher to enable."""
     if not text:
         return {}
     path = Path(text)
+    if _LAUNCHER.fullmatch(text) and not path.exists():
+        return {text: {"enabled": True}}
     if not text.lstrip().startswith("{"):
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            hint = """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a JSON file"""
+            hint = "use a launcher such as `torch_distributed`, JSON or a JSON file"
             _refuse(f"cannot read `{path}` as a distribution", hint)
     try:
         settings = json.loads(text)

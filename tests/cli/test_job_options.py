@@ -58,6 +58,7 @@ def test_a_distribution_is_json_or_a_file_that_holds_it(tmp_path: Path) -> None:
 
     assert job_options.distribution(text) == job_options.distribution(str(tmp_path / "mpi.json"))
     assert job_options.distribution("") == {}
+    assert job_options.distribution("torch_distributed") == {"torch_distributed": {"enabled": True}}
 
 
 def test_code_is_in_a_directory_or_in_the_image(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_sizes(text: str, size: int | None) -> None:
         (
             lambda: job_options.distribution("no/such.json"),
             "cannot read `no/such.json` as a distribution",
-            """JSON as in `'{"torch_distributed": {"enabled": true}}'`, or a JSON file""",
+            "use a launcher such as `torch_distributed`, JSON or a JSON file",
         ),
         (
             lambda: job_options.distribution("{'mpi': 1}"),

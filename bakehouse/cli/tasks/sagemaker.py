@@ -20,7 +20,7 @@ _JOB_HELP = {
     "instance-count": "number of hosts",
     "group": "instance group `name=type:count`, instead of one type and count; repeatable",
     "launcher": "torchrun, mpirun or tensorflow",
-    "distribution": "`distribution` of the estimator or ModelTrainer, instead of a launcher: JSON or a file",
+    "distribution": "`distribution` of the estimator or ModelTrainer: a launcher, JSON or a JSON file",
     "entry-point": "the script to upload",
     "source-dir": "directory to upload that contains the script, or an archive in S3",
     "processes-per-host": "ranks on each host, for `mpirun`",

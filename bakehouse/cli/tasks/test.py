@@ -73,7 +73,7 @@ def smoke(
         "instance-type": "instance type that the hosts report, such as ml.p4d.24xlarge",
         "group": "instance group of a heterogeneous cluster, `name=type:count`; repeatable",
         "command": "command that every host runs instead of the SageMaker Training Toolkit, in /opt/ml/code",
-        "distribution": "`distribution` of the estimator or ModelTrainer: JSON or a JSON file",
+        "distribution": "`distribution` of the estimator or ModelTrainer: a launcher, JSON or a JSON file",
         "sdk": "directory with version 3 of the SageMaker SDK, for the `Torchrun` and `MPI` of ModelTrainer",
         "hyperparameter": "`name=value`; repeatable",
         "channel": "`name=directory`, mounted at /opt/ml/input/data/<name>; repeatable",
