@@ -120,6 +120,12 @@ class TagTakenError(PublishError):
     exit_code = 9
 
 
+class NotReleasableError(PublishError):
+    """An image may not be released: it did not pass its required checks, or is not pinned."""
+
+    exit_code = 13
+
+
 class EngineError(BakehouseError):
     """There is no container engine, or it lacks what the task needs."""
 

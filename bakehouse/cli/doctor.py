@@ -4,8 +4,9 @@ import os
 import re
 import shutil
 import ssl
-import sys
+import tempfile
 import textwrap
+import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -13,17 +14,33 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.engine import daemon_info, dockerd, provision
-from bakehouse.engine.apt_install import mirrors
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import BakehouseError, Diagnostic, EngineError
-from bakehouse.fetch.connection import redacted
+from bakehouse.fetch import apt_config, pip_config
+from bakehouse.fetch.connection import bundle_of, redacted
+from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.fetch.sources import DownloadConfig
+from bakehouse.publish import preflight
+from bakehouse.registry import destination, ecr_endpoints
+from bakehouse.util.aws import Access, Aws
+from bakehouse.util.deadline import OverdueError, bounded
+from bakehouse.util.format import format_count
+from bakehouse.util.oci import ECR_HOST
 
 WIDTH = 108
 SECONDS = 5
+ANSWER_SECONDS = 20
+"""apt may download its package lists first."""
+_CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
+_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.*?-----END CERTIFICATE-----", re.DOTALL)
 GIGABYTE = 10**9
 FLEET_GIGABYTES = 20
 """Twice the bytes of the catalogue's four images: the engine's store keeps each layer packed and unpacked."""
@@ -48,33 +65,37 @@ class Finding:
 
 
 def examine(
-    project: Path,
-    identity: Callable[[], str],
-    *,
-    ca: Path | None = None,
-    registries: Sequence[str] = (),
+    project: Project,
+    environment: Mapping[str, str] = os.environ,
     engine: Daemon | UnavailableDaemon | None = None,
 ) -> tuple[Finding, ...]:
-    """Return all findings, in pipeline order. `identity` returns the AWS identity or raises."""
+    """Return all findings, in pipeline order. Each `ok` is an answer that could have been a refusal."""
     engine = engine or daemon_info.probe()
-    with ThreadPoolExecutor() as pool:
-        registry = [pool.submit(_ask_registry, host) for host in registries or default_registries(engine)]
-        aws = pool.submit(aws_finding, identity)
-        pip = pool.submit(daemon_info.run_program, sys.executable, "-m", "pip", "config", "list")
+    pip = pip_config.read(environment)
+    settings = project.registries.get(project.registry.partition("/")[0])
+    with ThreadPoolExecutor(16) as pool:
+        registry = [pool.submit(_ask_registry, host) for host in default_registries(engine)]
+        target = pool.submit(target_finding, lambda: _check_registries(project), project.registry)
+        region = pool.submit(region_finding, lambda: _regions(project, settings))
+        aws = pool.submit(aws_finding, lambda: _identity(project, settings))
+        sources = pool.submit(_source_findings, project, pip, environment)
         gpus = pool.submit(
             daemon_info.run_program, "nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"
         )
         return (
             *engine_findings(engine, _engine_hint(engine)),
             *bridge_finding(engine),
-            *_room(engine, project),
+            *_room(engine, project.root),
+            directory_finding("build directory", project.state, "nothing can be built or recorded"),
+            directory_finding("cache directory", project.cache, "downloaded files cannot be kept"),
             *tool_findings(provision.read_host_info().tools),
             gpu_finding(gpus.result(), engine),
             *[future.result() for future in registry],
+            target.result(),
+            region.result(),
             aws.result(),
-            ca_finding(ca, os.environ),
-            pip_finding(pip.result()),
-            apt_finding(mirrors()),
+            *ca_findings(project.ca, pip, environment),
+            *sources.result(),
         )
 
 
@@ -214,50 +235,189 @@ def registry_finding(host: str, reply: ProgramResult) -> Finding:
     return Finding("image registry", State.MISSING, f"{host} is not reachable: {why}", cost)
 
 
-def aws_finding(identity: Callable[[], str]) -> Finding:
+def target_finding(ask: Callable[[], str], name: str) -> Finding:
+    """Return whether the registry of the project's settings accepts its login."""
+    hint = "run `bake push --registry NAME` for another registry"
+    return _asked("registry", ask, f"nothing can be pushed to `{name}`", hint)
+
+
+def region_finding(ask: Callable[[], str]) -> Finding:
+    """Return the AWS region."""
+    return _asked("AWS region", ask, "nothing can be pushed to Amazon ECR; the local registry works")
+
+
+def aws_finding(ask: Callable[[], str]) -> Finding:
     """Return the AWS identity of this machine."""
-    cost = "nothing can be pushed to Amazon ECR; the local registry works"
+    return _asked("AWS identity", ask, "nothing can be pushed to Amazon ECR; the local registry works")
+
+
+def _asked(name: str, ask: Callable[[], str], cost: str, hint: str = "") -> Finding:
+    """Return the answer to a question as a finding; an error is a refusal."""
     try:
-        return Finding("AWS identity", State.OK, identity())
+        return Finding(name, State.OK, bounded(ask, time.monotonic() + ANSWER_SECONDS))
     except BakehouseError as error:
         first = error.diagnostics[0]
-        return Finding("AWS identity", State.MISSING, first.message, cost, first.hint)
+        reasons = (*(reason.text for reason in first.reasons), *(value for _, value in first.facts))
+        detail = "; ".join((first.message, *reasons))
+        return Finding(name, State.MISSING, detail, cost, first.hint or hint)
+    except SourceError as error:
+        return Finding(name, State.MISSING, error.reason, cost, hint)
+    except OverdueError:
+        return Finding(name, State.MISSING, f"no answer within {ANSWER_SECONDS} s", cost, hint)
 
 
-def ca_finding(ca: Path | None, environment: Mapping[str, str]) -> Finding:
-    """Return the CA bundle for HTTPS."""
-    name = "CA bundle"
-    variables = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
-    named = next((environment[key] for key in variables if environment.get(key)), None)
-    path = ca or Path(named or ssl.get_default_verify_paths().openssl_cafile)
+def _check_registries(project: Project) -> str:
+    destination.check(project, "")
+    return ", ".join(preflight.check_login(each) for each in destination.registries(project, ""))
+
+
+def _access(settings: RegistrySettings | None) -> Access:
+    if settings is None:
+        return Access()
+    return Access(settings.profile, settings.role, settings.fips, settings.dual_stack)
+
+
+def _regions(project: Project, settings: RegistrySettings | None) -> str:
+    host = ECR_HOST.fullmatch(project.registry.partition("/")[0])
+    given = settings.regions if settings else (host["region"] if host else project.region,)
+    names = [Aws(region, _access(settings)).region for region in given or (project.region,)]
+    for name in names:
+        # It raises an error for a region that does not exist.
+        ecr_endpoints.registry_host("0" * 12, name)
+    return ", ".join(names)
+
+
+def _identity(project: Project, settings: RegistrySettings | None) -> str:
+    """Return the authenticated identity. Unlike `principal` of a registry, this can fail."""
+    region = settings.regions[0] if settings and settings.regions else project.region
+    return Aws(region, _access(settings)).principal()
+
+
+def directory_finding(name: str, directory: Path, cost: str) -> Finding:
+    """Return whether Bakehouse can write to a directory, or make it."""
+    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(b"x")
+            file.flush()
+    except OSError as error:
+        detail = f"{existing} is not writable: {(error.strerror or str(error)).lower()}"
+        hint = "set BAKEHOUSE_STATE" if name.startswith("build") else "set `cache` or BAKEHOUSE_CACHE"
+        return Finding(name, State.MISSING, detail, cost, f"{hint} to a directory that you can write to")
+    free = shutil.disk_usage(existing).free
+    return Finding(name, State.OK, f"{directory} is writable, {free / GIGABYTE:.0f} GB free")
+
+
+def ca_findings(ca: Path | None, pip: PipConfig, environment: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Return the CA bundle for HTTPS, and the bundles that variables name for other programs."""
+    named = [(key, Path(value)) for key in _CA_VARIABLES if (value := environment.get(key))]
+    used = ca or (Path(pip.cert) if pip.cert else None) or next((path for _, path in named), None)
+    path = used or Path(ssl.get_default_verify_paths().openssl_cafile)
     cost = "downloads through a proxy with its own certificates fail, here and in RUN steps"
     hint = "set `ca` in [tool.bakehouse] to your company's bundle, or install ca-certificates"
+    bundle = _asked("CA bundle", lambda: _certificates(path), cost, hint)
+    others = [(key, other) for key, other in named if other != path]
+    return (
+        bundle,
+        *(
+            _asked(key, partial(_certificates, other), "programs that read it fail", f"correct {key}")
+            for key, other in others
+        ),
+    )
+
+
+def _certificates(path: Path) -> str:
+    """Return the number of certificates in a file or directory. Raises SourceError."""
     try:
-        count = path.read_text(errors="replace").count("-----BEGIN CERTIFICATE-----")
+        if path.is_dir():
+            text = "".join(file.read_text(errors="replace") for file in path.iterdir() if file.is_file())
+        else:
+            text = path.read_text(errors="replace")
+        ssl.create_default_context(cadata="\n".join(_CERTIFICATE.findall(text)))
+        count = len(_CERTIFICATE.findall(text))
+    except ssl.SSLError as error:
+        reason = f"{path} contains no readable certificate"
+        raise SourceError(reason) from error
     except OSError as error:
-        return Finding(name, State.MISSING, f"{path}: {error.strerror}", cost, hint)
+        reason = f"{path}: {(error.strerror or str(error)).lower()}"
+        raise SourceError(reason) from error
     if not count:
-        return Finding(name, State.MISSING, f"{path} contains no certificate", cost, hint)
-    return Finding(name, State.OK, f"{path}, {count} certificates")
+        reason = f"{path} contains no certificate"
+        raise SourceError(reason)
+    return f"{path}, {format_count(count, 'certificate')}"
 
 
-def pip_finding(reply: ProgramResult) -> Finding:
-    """Return the indexes and wheel directories of pip's configuration."""
-    settings = dict(re.findall(r"(?m)^[^.\n]*\.([a-z-]+)='(.*)'$", reply.out))
-    words = {"index-url": "index", "extra-index-url": "extra index", "find-links": "wheels in"}
-    named = [f"{word} {_without_secrets(settings[key])}" for key, word in words.items() if settings.get(key)]
-    if reply.code != 0:
-        cost = "the source of Python packages is unknown"
-        return Finding("pip", State.UNKNOWN, "`pip config list` failed", cost)
-    return Finding("pip", State.OK, "; ".join(named) or "its default index, no mirror configured")
+def _source_findings(project: Project, pip: PipConfig, environment: Mapping[str, str]) -> tuple[Finding, ...]:
+    try:
+        certificates = bundle_of(project.ca, pip, environment)
+    except EngineError:
+        # The CA bundle has a finding of its own.
+        certificates = None
+    config = DownloadConfig(project.mirrors, pip, certificates, environment)
+    with ThreadPoolExecutor(8) as pool:
+        mirrors = pool.map(lambda mirror: mirror_finding(mirror, config.check_mirror), project.mirrors)
+        indexes = pool.submit(index_findings, config)
+        apt = pool.submit(apt_finding, apt_sources, config.check_suite)
+        return (*mirrors, *indexes.result(), apt.result())
 
 
-def apt_finding(named: Sequence[str]) -> Finding:
-    """Return the mirrors of apt's configuration."""
-    if named:
-        return Finding("apt", State.OK, f"mirrors {_without_secrets(' '.join(named))}")
+def mirror_finding(mirror: str, check: Callable[[str], str]) -> Finding:
+    """Return whether a mirror of the settings answers."""
+    cost = "its files are downloaded from their origins, or are unavailable"
+    hint = "correct `mirrors` in [tool.bakehouse], or BAKEHOUSE_MIRRORS"
+    name = redacted(mirror)
+    return _asked("mirror", lambda: _named(name, lambda: check(mirror)), cost, hint)
+
+
+def index_findings(config: DownloadConfig) -> tuple[Finding, ...]:
+    """Return whether each index and directory of pip's configuration has packages."""
+    cost = "Python packages from there cannot be locked or downloaded"
+    hint = "correct pip's configuration; `pip config debug` shows its files and variables"
+    asked = [
+        *((index, partial(config.check_index, index)) for index in config.indexes),
+        *((links, partial(config.check_links, links)) for links in config.pip.find_links),
+    ]
+    if not asked:
+        detail = "pip's configuration names no index and no directory of wheels"
+        return (Finding("package index", State.MISSING, detail, cost, hint),)
+    with ThreadPoolExecutor(len(asked)) as pool:
+        return tuple(
+            pool.map(
+                lambda item: _asked("package index", lambda: _named(redacted(item[0]), item[1]), cost, hint),
+                asked,
+            )
+        )
+
+
+def apt_finding(named: Callable[[], Sequence[tuple[str, str]]], check: Callable[[str, str], None]) -> Finding:
+    """Return whether apt's mirrors have their suites; `named` returns URLs and suites."""
     cost = "Debian bases and tools cannot be installed"
-    return Finding("apt", State.MISSING, "apt's configuration names no mirror", cost)
+
+    def ask() -> str:
+        suites = named()
+        if not suites:
+            reason = "apt's configuration names no mirror of Debian"
+            raise SourceError(reason)
+        for url, suite in suites:
+            _named(f"{redacted(url)} {suite}", partial(check, url, suite))
+        return "mirrors " + " ".join(dict.fromkeys(redacted(url) for url, _ in suites))
+
+    return _asked("apt", ask, cost, "run `apt-get update`; it names the mirrors that fail")
+
+
+def apt_sources() -> tuple[tuple[str, str], ...]:
+    """Return the mirrors of apt's configuration with their suites."""
+    return tuple((source.url, source.suite) for source in apt_config.sources())
+
+
+def _named(name: str, ask: Callable[[], str | None]) -> str:
+    """Return an answer, or raise a refusal, with the name of the source."""
+    try:
+        answer = ask()
+    except SourceError as error:
+        reason = f"{name}: {error.reason}"
+        raise SourceError(reason) from None
+    return f"{name}, {answer}" if answer else name
 
 
 def _engine_hint(engine: Daemon | UnavailableDaemon) -> str:
@@ -292,7 +452,3 @@ def _ask_registry(host: str) -> Finding:
     except OSError as error:
         reply = ProgramResult(0, "", str(getattr(error, "reason", error)))
     return registry_finding(host, reply)
-
-
-def _without_secrets(urls: str) -> str:
-    return " ".join(map(redacted, urls.split()))

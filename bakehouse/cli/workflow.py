@@ -23,7 +23,7 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.protocol import Engine
-from bakehouse.errors import Diagnostic, EngineError, SmokeError, UsageError
+from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, SmokeError, UsageError
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.plan.model import BootstrappedBase, Image, Plan
 from bakehouse.plan.planner import bootstrapped
@@ -36,7 +36,7 @@ from bakehouse.plan.workspace import (
     resolve_all,
     select,
 )
-from bakehouse.publish import promote, publish
+from bakehouse.publish import preflight, promote, publish
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
@@ -302,11 +302,18 @@ def promote_image(workspace: Workspace, name: str, report: Reporter, options: Ru
     return record
 
 
+def check_access(workspace: Workspace, patterns: Sequence[str], terms: PublishOptions) -> None:
+    """Raise an error before a build if the destination would reject the push of an image."""
+    destination.check(workspace.project, terms.registry)
+    names = [recipe.name for recipe in select(workspace, patterns)]
+    preflight.check_access(workspace.project, terms.registry, names, create=terms.create)
+
+
 def release_images(
     workspace: Workspace, patterns: Sequence[str], report: Reporter, options: RunOptions
 ) -> tuple[ReleaseRecord, ...]:
     """Build, smoke-test and push images."""
-    destination.check(workspace.project, options.terms.registry)
+    check_access(workspace, patterns, options.terms)
     built = build_images(workspace, patterns, report, options)
     state = workspace.project.state
     results = {item.digest: smoke_report.load_all(state, item.digest) for item in built}
@@ -321,13 +328,19 @@ def release_images(
     return push_images(workspace, built, report, options)
 
 
-def built_images(workspace: Workspace, patterns: Sequence[str], report: Reporter) -> tuple[BuiltImage, ...]:
-    """Return built images. Images that are missing or changed are built first."""
-    return _built_images(workspace, resolve_all(workspace, select(workspace, patterns)), report)
+def built_images(
+    workspace: Workspace, patterns: Sequence[str], report: Reporter, *, tested: bool = False
+) -> tuple[BuiltImage, ...]:
+    """Return built images. Images that are missing or changed are built first.
+
+    With `tested`, an image that never passed a smoke test is not built. Raises NotReleasableError.
+    """
+    resolutions = resolve_all(workspace, select(workspace, patterns))
+    return _built_images(workspace, resolutions, report, tested=tested)
 
 
 def _built_images(
-    workspace: Workspace, resolutions: Sequence[Resolution], report: Reporter
+    workspace: Workspace, resolutions: Sequence[Resolution], report: Reporter, *, tested: bool = False
 ) -> tuple[BuiltImage, ...]:
     plan = plan_resolutions(workspace, resolutions)
     with engine(report, Feature.PLATFORM) as connected:
@@ -335,6 +348,12 @@ def _built_images(
     built = tuple(BuiltImage.stored_as(stored, image) for image, stored in stored_images if stored)
     if len(built) == len(stored_images):
         return built
+    problems = Problems()
+    for image, stored in stored_images:
+        if tested and not stored and not smoke_report.has_passed(workspace.project.state, image.name):
+            message = f"`{image.name}` is neither built nor tested"
+            problems.add(Diagnostic(message, hint=f"run `bake release {image.name}`"))
+    problems.raise_as(NotReleasableError)
     return build_plan(workspace, resolutions, plan, report, RunOptions())
 
 

@@ -1,5 +1,6 @@
 """Smoke-test results, stored by image digest; `push` requires a pass."""
 
+import contextlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,6 +83,16 @@ def load_all(state: Path, digest: Digest) -> SmokeReport | None:
     reports = [own] if own else []
     reports += [_read(path, digest) for path in sorted(_directory(state, digest).glob("*.json"))]
     return merge_reports(reports) if reports else None
+
+
+def has_passed(state: Path, image: str) -> bool:
+    """Return whether any build of an image passed a smoke test on this machine."""
+    for path in (state / "smoke").glob("*.json"):
+        with contextlib.suppress(SmokeError):
+            report = _read(path)
+            if report.image == image and report.passed:
+                return True
+    return False
 
 
 def attach(path: Path, image: str, digests: Sequence[Digest], state: Path) -> SmokeReport:

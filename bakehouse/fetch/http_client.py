@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
+NO_FILE = "does not have the file"
+"""Reason of a server that answers, but lacks a file."""
 _CHUNK = 1 << 16
 """Small, so that received bytes are kept if the connection breaks."""
 _MOST_REDIRECTS = 5
@@ -257,7 +259,7 @@ def _check(status: int) -> None:
         case 200 | 206:
             return
         case 404 | 410:
-            error = SourceError("does not have the file")
+            error = SourceError(NO_FILE)
         case 407:
             error = SourceError("its proxy requires credentials (407)", is_down=True)
         case 401 | 403:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from bakehouse.fetch.http_client import CONNECT_SECONDS, READ_SECONDS, SourceError
+from bakehouse.fetch.http_client import CONNECT_SECONDS, NO_FILE, READ_SECONDS, SourceError
 from bakehouse.util.aws import AwsError, AwsFault, translate_errors
 
 ADDRESS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>.*))?")
@@ -84,7 +84,7 @@ def _source_error(error: AwsError) -> SourceError:
     if error.code == "NoSuchBucket":
         return SourceError("the bucket does not exist", is_down=True)
     if error.fault is AwsFault.NOT_FOUND:
-        return SourceError("does not have the file")
+        return SourceError(NO_FILE)
     if error.code:
         return SourceError(f"S3 answered with {error.code}", is_down=error.fault is AwsFault.UNAUTHENTICATED)
     if error.fault is AwsFault.UNAUTHENTICATED:

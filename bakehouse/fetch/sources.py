@@ -19,15 +19,18 @@ from uv import find_uv_bin
 
 from bakehouse.fetch import apt_config, s3, simple_index
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, origin_of, redacted
-from bakehouse.fetch.http_client import HttpClient, SourceError, SourceResponse
+from bakehouse.fetch.http_client import NO_FILE, HttpClient, SourceError, SourceResponse
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.s3 import S3Files
 from bakehouse.util.deadline import OverdueError, bounded
+from bakehouse.util.format import format_count
 
 _MOST_PAGE = 64 * 10**6
 _APT_LOGINS = Path("/etc/apt/auth.conf")
 _PYTHON = ("wheel", "sdist")
+_ON_EVERY_INDEX = "pip"
+"""A project that any index for `pip install` has."""
 _APT_SECONDS = 15.0
 """Time limit of apt, which may download package lists and itself has no limit."""
 
@@ -113,6 +116,65 @@ class DownloadConfig:
                     f"links `{redacted(links)}`", origin_of(links), partial(self._linked, links, file)
                 )
 
+    def check_mirror(self, address: str) -> str:
+        """Return how a mirror answers, for display. Raises SourceError if it does not serve files."""
+        if not _is_web(address) and not s3.ADDRESS.fullmatch(address):
+            return _entries(address)
+        # Only files have an address there, and nothing is known about those that it has.
+        name = "0" * 64 + "/bakehouse"
+        try:
+            if _is_web(address):
+                with self._web.open(_below(address, name)):
+                    pass
+            else:
+                with S3Files(address).open(name, 0, ""):
+                    pass
+        except SourceError as error:
+            if error.reason != NO_FILE:
+                raise
+        return "answers"
+
+    def check_index(self, index: str) -> str:
+        """Return what an index has, for display. Raises SourceError if it does not serve packages.
+
+        The first index must have `pip`; the others may have other projects only.
+        """
+        if not _is_web(index):
+            return _entries(index)
+        page = f"{index.rstrip('/')}/{_ON_EVERY_INDEX}/"
+        try:
+            count = self._count_links(page)
+        except SourceError as error:
+            if error.reason != NO_FILE or index == self.indexes[0]:
+                raise
+            return "answers"
+        if not count:
+            reason = f"its page of `{_ON_EVERY_INDEX}` lists no file"
+            raise SourceError(reason)
+        return f"{format_count(count, 'file')} of `{_ON_EVERY_INDEX}`"
+
+    def check_links(self, address: str) -> str:
+        """Return what a directory or page of `find-links` has, for display. Raises SourceError if nothing."""
+        if not _is_web(address):
+            return _entries(address)
+        count = self._count_links(address)
+        if not count:
+            reason = "it lists no file"
+            raise SourceError(reason)
+        return format_count(count, "file")
+
+    def _count_links(self, page: str) -> int:
+        with self._pip_web.open(page, accept=simple_index.ACCEPT) as response:
+            return len(simple_index.links(response.text(_MOST_PAGE), response.kind, response.address))
+
+    def check_suite(self, url: str, suite: str) -> None:
+        """Raise SourceError if an apt mirror does not have a suite."""
+        release = f"{url.rstrip('/')}/dists/{suite}/Release"
+        if _is_web(url):
+            with self._apt_web.open(release):
+                return
+        _read(Path(url2pathname(urlsplit(release).path)), Path.read_bytes)
+
     def size(self, address: str) -> int | None:
         """Return the size of a file at a URL; None if its server does not send it. Raises SourceError."""
         with self._pip_web.open(address) as reply:
@@ -192,6 +254,24 @@ class DownloadConfig:
     @property
     def _connection(self) -> ConnectionSettings:
         return ConnectionSettings(Proxies.of_environment(self.environment), self.certificates)
+
+
+def _entries(address: str) -> str:
+    """Return the number of entries of a local directory. Raises SourceError if it is missing or empty."""
+    path = Path(url2pathname(urlsplit(address).path) if address.startswith("file:") else address)
+    count = len(_read(path.expanduser(), os.listdir))
+    if not count:
+        reason = "the directory is empty"
+        raise SourceError(reason)
+    return f"{count} entries" if count > 1 else "1 entry"
+
+
+def _read(path: Path, read: Callable[[Path], T]) -> T:
+    try:
+        return read(path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise SourceError(reason) from None
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from dataclasses import replace
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
-from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
+from bakehouse.errors import Diagnostic, NotReleasableError, PublishError, Reason, UsageError
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.publish import ecr_scan, image_uris
 from bakehouse.publish.diagnostics import PushDiagnostics
@@ -249,6 +249,6 @@ def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, required
             f"these checks can run, then `bake promote {candidate.image} --report FILE` here"
         )
         message = f"`{candidate.image}` cannot be released yet"
-        raise PublishError(
+        raise NotReleasableError(
             Diagnostic(message, reasons=tuple(Reason(text) for text in reasons), facts=facts, hint=hint)
         )

@@ -15,7 +15,15 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import docker, provision
 from bakehouse.engine.protocol import Engine
-from bakehouse.errors import BakehouseError, Diagnostic, Problems, PublishError, Reason, UsageError
+from bakehouse.errors import (
+    BakehouseError,
+    Diagnostic,
+    NotReleasableError,
+    Problems,
+    PublishError,
+    Reason,
+    UsageError,
+)
 from bakehouse.publish import ecr_scan, image_uris, push
 from bakehouse.publish.attest import Attested, attest
 from bakehouse.publish.ecr_replication import Waiting, await_replica
@@ -23,7 +31,7 @@ from bakehouse.publish.ecr_scan import Scan
 from bakehouse.publish.ledger import Ledger, open_ledger
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.record import describe, record_of, with_known
-from bakehouse.publish.release_gate import is_tested
+from bakehouse.publish.release_gate import check_releasable, is_tested
 from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage, release_day
 from bakehouse.registry import docker_push
@@ -76,6 +84,7 @@ def push_images(
     project: Project, built: Sequence[BuiltImage], progress: Reporter, options: PublishOptions
 ) -> tuple[ReleaseRecord, ...]:
     """Push tested images, or candidates, and record them in the ledger."""
+    _check_any_releasable(project, built, options)
     provision.ensure(provision.ask_at_terminal, progress)
     queue = PushQueue()
     with contextlib.ExitStack() as stack:
@@ -100,6 +109,20 @@ def push_images(
         kind = kinds.pop() if len(kinds) == 1 else PublishError
         raise kind(*(diagnostic for failure in failures for diagnostic in failure.diagnostics))
     return tuple(record for _, record in results)
+
+
+def _check_any_releasable(project: Project, built: Sequence[BuiltImage], options: PublishOptions) -> None:
+    """Raise NotReleasableError, before a registry is asked, if none of the images may be released."""
+    problems = Problems()
+    for image in built:
+        try:
+            report = smoke_report.load_all(project.state, image.digest)
+            check_releasable(image, report, candidate=options.candidate)
+        except NotReleasableError as error:
+            problems.extend(error.diagnostics)
+        else:
+            return
+    problems.raise_as(NotReleasableError)
 
 
 def _report_bytes(published: Sequence[PublishedImage], progress: Reporter) -> None:

@@ -12,7 +12,7 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.queue import PushQueue
-from bakehouse.publish.release_gate import check_pinned, check_tested
+from bakehouse.publish.release_gate import check_releasable
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, candidate_tag, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository, RetryPolicy
@@ -72,14 +72,10 @@ def publish(
     share a `queue`.
     """
     image = built.image
-    if built.is_rehearsed:
-        message = f"`{image.name}` was rehearsed, not built: it contains stubs"
-        raise PublishError(Diagnostic(message, hint=f"run `bake release {image.name}`"))
-    check_pinned(image)
+    check_releasable(built, report, candidate=options.candidate)
     if options.candidate:
         tag = candidate_tag(image.name, built.digest)
     else:
-        check_tested(built, report)
         tag = immutable_tag(image.name, options.day, image.key)
     try:
         bounded_registry = DeadlineRegistry(registry, options.until)

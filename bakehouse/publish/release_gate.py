@@ -2,7 +2,7 @@
 
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
-from bakehouse.errors import Diagnostic, Problems, PublishError, Reason
+from bakehouse.errors import Diagnostic, NotReleasableError, Problems, Reason
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
 from bakehouse.registry.manifest import short
 
@@ -16,8 +16,18 @@ def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
     )
 
 
+def check_releasable(built: BuiltImage, report: SmokeReport | None, *, candidate: bool) -> None:
+    """Raise NotReleasableError for a rehearsed or unpinned image, or an untested one if no `candidate`."""
+    if built.is_rehearsed:
+        message = f"`{built.image.name}` was rehearsed, not built: it contains stubs"
+        raise NotReleasableError(Diagnostic(message, hint=f"run `bake release {built.image.name}`"))
+    check_pinned(built.image)
+    if not candidate:
+        check_tested(built, report)
+
+
 def check_pinned(image: Image) -> None:
-    """Raise PublishError for unpinned inputs, with which the image cannot be built again."""
+    """Raise NotReleasableError for unpinned inputs, with which the image cannot be built again."""
     problems = Problems()
     if isinstance(image.base, RegistryBase) and image.base.digest is None:
         message = f"the base of `{image.name}`, `{image.base.reference}`, is not pinned to a digest"
@@ -30,11 +40,11 @@ def check_pinned(image: Image) -> None:
         message = f"the sha256 of `{artifact.name}` in `{image.name}` is unknown"
         hint = "run `bake lock`, compare the sha256 with the publisher's, then build and test again"
         problems.add(Diagnostic(message, artifact.location, hint=hint))
-    problems.raise_as(PublishError)
+    problems.raise_as(NotReleasableError)
 
 
 def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
-    """Raise PublishError for an image that has not passed its required checks."""
+    """Raise NotReleasableError for an image that has not passed its required checks."""
     if is_tested(built, report):
         return
     name = built.image.name
@@ -50,4 +60,4 @@ def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
         facts = (("digest", built.digest),)
     hint = f"run `bake smoke {name}`, or publish it as a candidate with `bake push --candidate {name}`"
     message = f"`{name}` has not passed its smoke test"
-    raise PublishError(Diagnostic(message, reasons=tuple(map(Reason, reasons)), facts=facts, hint=hint))
+    raise NotReleasableError(Diagnostic(message, reasons=tuple(map(Reason, reasons)), facts=facts, hint=hint))

@@ -65,6 +65,17 @@ class Repository:
         self._bearer = ""
         self._scheme = "http" if is_loopback(registry.host) else "https"
 
+    def ping(self) -> None:
+        """Raise RegistryError if the host does not answer as a registry, or rejects the login."""
+        response = self._ask("GET", "/v2/")
+        if "docker-distribution-api-version" not in response.headers and response.content.strip() not in (
+            b"",
+            b"{}",
+            b"true",
+        ):
+            message = "the response is not that of a registry"
+            raise RegistryError(response.status_code, "", message)
+
     def tags(self) -> tuple[str, ...]:
         """Return all tags; raise RegistryError with NAME_UNKNOWN for a missing repository."""
         return tuple(tag for page in self._pages("tags/list") for tag in document(page).get("tags") or ())

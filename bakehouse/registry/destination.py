@@ -53,6 +53,22 @@ def destination(
         yield Destination((selected,), prefix, ecr_settings.scan if ecr_settings else "")
 
 
+def registries(project: Project, selection: str, *, create: bool = False) -> tuple[Registry, ...]:
+    """Return the registries that `--registry` selects, for requests; the local one is not started."""
+    host, settings, _ = _select(project, selection)
+    if settings and not settings.host:
+        return tuple(_in_region(settings, region, create=create) for region in settings.regions)
+    _check_known(project, host)
+    if is_local(project, host):
+        return (_embedded(project),)
+    return (_remote(project, host, create=create),)
+
+
+def prefix(project: Project, selection: str) -> str:
+    """Return the prefix of the repositories that `--registry` selects."""
+    return _select(project, selection)[2]
+
+
 def check(project: Project, selection: str) -> None:
     """Raise an error for an impossible destination before a build, without network requests."""
     host, settings, prefix = _select(project, selection)
@@ -74,23 +90,35 @@ def _select(project: Project, selection: str) -> tuple[str, RegistrySettings | N
 @contextlib.contextmanager
 def registry(project: Project, host: str, progress: Reporter, *, create: bool = False) -> Iterator[Registry]:
     """Open the registry of a host: the local one, Amazon ECR with its settings, or another."""
-    if host in ("local", f"127.0.0.1:{project.registry_port}"):
+    if is_local(project, host):
         # If it cannot be installed, the local registry runs in a container.
         with contextlib.suppress(EngineError):
             provision.ensure_tools(provision.ask_at_terminal, progress, "docker-registry")
-        with EmbeddedRegistry(project.state / "registry", project.registry_port) as embedded:
+        with _embedded(project) as embedded:
             yield embedded
-    elif settings := settings_of(project, host):
-        region = next(region for region, name in _hosts(settings) if name == host)
-        yield _in_region(settings, region, create=create)
-    elif host == "ecr":
-        yield EcrRegistry(region=project.region, create=create)
-    elif is_ecr(host):
-        check_host(host)
-        yield EcrRegistry(host=host, create=create)
     else:
-        check_host(host)
-        yield NamedRegistry(host, docker_push.docker_login)
+        yield _remote(project, host, create=create)
+
+
+def is_local(project: Project, host: str) -> bool:
+    """Return whether a host or name selects the local registry."""
+    return host in ("local", f"127.0.0.1:{project.registry_port}")
+
+
+def _embedded(project: Project) -> EmbeddedRegistry:
+    return EmbeddedRegistry(project.state / "registry", project.registry_port)
+
+
+def _remote(project: Project, host: str, *, create: bool) -> Registry:
+    if settings := settings_of(project, host):
+        region = next(region for region, name in _hosts(settings) if name == host)
+        return _in_region(settings, region, create=create)
+    if host == "ecr":
+        return EcrRegistry(region=project.region, create=create)
+    check_host(host)
+    if is_ecr(host):
+        return EcrRegistry(host=host, create=create)
+    return NamedRegistry(host, docker_push.docker_login)
 
 
 def settings_of(project: Project, host: str) -> RegistrySettings | None:

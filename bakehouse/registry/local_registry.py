@@ -57,16 +57,20 @@ class EmbeddedRegistry(NamedRegistry):
             return ()
         return (Reason(f"the disk that holds `{self._state}` has {format_bytes(free)} left"),)
 
+    def check_port(self) -> bool:
+        """Return whether the registry runs. Raises PublishError if another program uses its port."""
+        owner = self._owner()
+        if owner not in (None, str(self._state)):
+            raise self._taken(str(owner))
+        return owner is not None
+
     def __enter__(self) -> "EmbeddedRegistry":
         with contextlib.ExitStack() as use:
             # Without this lock, two processes could start it.
             with exclusive(self._state / "starting.lock"):
                 is_alone = use.enter_context(shared(self._users))
-                owner = self._owner()
-                if owner is None:
+                if not self.check_port():
                     self._start()
-                elif owner != str(self._state):
-                    raise self._taken(owner)
             self._use, self._is_alone = use.pop_all(), is_alone
         return self
 

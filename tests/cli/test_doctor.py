@@ -1,16 +1,30 @@
 """Findings of `bake doctor` about engines, GPUs, registries, AWS, disks and mirrors."""
 
 import dataclasses
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import certifi
 import pytest
 
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cli import doctor
 from bakehouse.cli.doctor import Finding, State
+from bakehouse.engine import daemon_info, provision
 from bakehouse.engine.daemon_info import Daemon, ProgramResult, UnavailableDaemon, UnavailableReason
+from bakehouse.engine.provision import HostInfo
 from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.fetch.sources import DownloadConfig
+from tests.integration.ports import kept_port
 from tests.support.bridges import bridge
+from tests.support.proxy import Proxy, Reply
 
 ENGINE = Daemon(
     endpoint="unix:///var/run/docker.sock",
@@ -227,69 +241,346 @@ def test_the_registry_is_the_one_that_the_engine_means() -> None:
     assert doctor.default_registries(NO_ENGINE) == ()
 
 
+def refuse(message: str = "no", hint: str = "") -> Callable[..., str]:
+    def ask(*_: object) -> str:
+        raise PublishError(Diagnostic(message, hint=hint))
+
+    return ask
+
+
 def test_an_aws_identity() -> None:
-    who = "arn:aws:iam::123456789012:user/ada"
+    who = "the AWS user `ada`"
 
     assert doctor.aws_finding(lambda: who) == Finding("AWS identity", State.OK, who)
 
 
 def test_no_aws_identity() -> None:
-    def no_identity() -> str:
-        raise PublishError(Diagnostic("no AWS credentials", hint="run `aws configure`"))
-
-    assert doctor.aws_finding(no_identity) == Finding(
+    assert doctor.aws_finding(refuse("no AWS credentials were found", "run `aws configure sso`")) == Finding(
         "AWS identity",
         State.MISSING,
-        "no AWS credentials",
+        "no AWS credentials were found",
         "nothing can be pushed to Amazon ECR; the local registry works",
-        "run `aws configure`",
+        "run `aws configure sso`",
     )
+
+
+@pytest.fixture
+def no_aws(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+
+
+@pytest.mark.usefixtures("no_aws")
+def test_without_credentials_there_is_no_identity(tmp_path: Path) -> None:
+    project = Project(tmp_path, (), region="eu-west-1")
+
+    finding = doctor.aws_finding(lambda: doctor._identity(project, None))
+
+    assert (finding.state, finding.detail) == (
+        State.MISSING,
+        "no AWS credentials were found; "
+        "there are none in the environment, in ~/.aws or from the instance role",
+    )
+
+
+@pytest.mark.usefixtures("no_aws")
+def test_a_profile_that_does_not_exist_is_no_identity(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "nosuch")
+    project = Project(tmp_path, (), region="eu-west-1")
+
+    finding = doctor.aws_finding(lambda: doctor._identity(project, None))
+
+    assert (finding.state, finding.detail) == (State.MISSING, "there is no AWS profile `nosuch`")
+
+
+@pytest.mark.usefixtures("no_aws")
+@pytest.mark.parametrize(
+    ("region", "state", "detail"),
+    [
+        ("eu-west-1", State.OK, "eu-west-1"),
+        ("eu-wset-1", State.MISSING, "there is no AWS region `eu-wset-1`"),
+        (None, State.MISSING, "no AWS region is set"),
+    ],
+)
+def test_the_region(region: str | None, state: State, detail: str, tmp_path: Path) -> None:
+    project = Project(tmp_path, (), region=region)
+
+    finding = doctor.region_finding(lambda: doctor._regions(project, None))
+
+    assert (finding.state, finding.detail) == (state, detail)
+
+
+@pytest.mark.usefixtures("no_aws")
+def test_the_regions_of_a_registry_of_the_settings(tmp_path: Path) -> None:
+    team = RegistrySettings("team", account="123456789012", regions=("eu-west-1", "us-east-1"))
+    project = Project(tmp_path, (), registry="team/ml", registries={"team": team})
+
+    assert doctor._regions(project, team) == "eu-west-1, us-east-1"
+
+
+def test_the_registry_of_the_settings(tmp_path: Path) -> None:
+    with kept_port() as port:
+        project = Project(tmp_path, (), registry_port=port)
+        assert doctor._check_registries(project) == f"127.0.0.1:{port}, not started"
+
+
+def test_a_registry_that_refuses() -> None:
+    assert doctor.target_finding(refuse("`r.example` does not answer"), "r.example") == Finding(
+        "registry",
+        State.MISSING,
+        "`r.example` does not answer",
+        "nothing can be pushed to `r.example`",
+        "run `bake push --registry NAME` for another registry",
+    )
+
+
+def test_a_registry_that_is_another_server(tmp_path: Path) -> None:
+    with Proxy(1).running() as server:
+        server.answers.append(lambda request: Reply(200, {}, b"<html>"))
+        project = Project(tmp_path, (), registry=server.host)
+        finding = doctor.target_finding(lambda: doctor._check_registries(project), server.host)
+
+    assert finding.state is State.MISSING
+    assert finding.detail.endswith(" is not a registry")
+
+
+def test_an_answer_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "ANSWER_SECONDS", 0.05)
+    waiting = threading.Event()
+
+    def ask() -> str:
+        waiting.wait(5)
+        return "late"
+
+    finding = doctor.aws_finding(ask)
+    waiting.set()
+
+    assert (finding.state, finding.detail) == (State.MISSING, "no answer within 0.05 s")
+
+
+def test_a_directory_that_can_be_made(tmp_path: Path) -> None:
+    finding = doctor.directory_finding("cache directory", tmp_path / "a/b", "c")
+
+    assert finding.state is State.OK
+    assert finding.detail.startswith(f"{tmp_path}/a/b is writable, ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a directory that cannot be written: /proc")
+def test_a_directory_that_cannot_be_written() -> None:
+    finding = doctor.directory_finding("cache directory", Path("/proc/cache"), "c")
+
+    assert (finding.state, finding.cost) == (State.MISSING, "c")
+    assert finding.detail.startswith("/proc is not writable: ")
+    assert finding.hint == "set `cache` or BAKEHOUSE_CACHE to a directory that you can write to"
 
 
 def test_a_ca_bundle(tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
-    bundle.write_text("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n" * 3)
-    variables = {"SSL_CERT_FILE": str(bundle)}
+    bundle.write_bytes(Path(certifi.where()).read_bytes())
+    [finding] = doctor.ca_findings(None, PipConfig(), {"SSL_CERT_FILE": str(bundle)})
 
-    assert doctor.ca_finding(None, variables) == Finding("CA bundle", State.OK, f"{bundle}, 3 certificates")
-    assert doctor.ca_finding(bundle, {}) == Finding("CA bundle", State.OK, f"{bundle}, 3 certificates")
+    assert (finding.name, finding.state) == ("CA bundle", State.OK)
+    assert re.fullmatch(f"{bundle}, [0-9]+ certificates", finding.detail)
+    assert doctor.ca_findings(bundle, PipConfig(), {}) == (finding,)
+    assert doctor.ca_findings(None, PipConfig(cert=str(bundle)), {}) == (finding,)
 
 
-def test_a_ca_bundle_that_is_not_there(tmp_path: Path) -> None:
-    assert doctor.ca_finding(tmp_path / "ca.pem", {}) == Finding(
-        "CA bundle",
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, ": no such file or directory"),
+        ("", " contains no certificate"),
+        (
+            "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n",
+            " contains no readable certificate",
+        ),
+    ],
+)
+def test_a_ca_bundle_that_does_not_work(content: str | None, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "ca.pem"
+    if content is not None:
+        path.write_text(content)
+
+    assert doctor.ca_findings(path, PipConfig(), {}) == (
+        Finding(
+            "CA bundle",
+            State.MISSING,
+            f"{path}{why}",
+            "downloads through a proxy with its own certificates fail, here and in RUN steps",
+            "set `ca` in [tool.bakehouse] to your company's bundle, or install ca-certificates",
+        ),
+    )
+
+
+def test_each_variable_of_another_ca_bundle_is_checked(tmp_path: Path) -> None:
+    variables = {"SSL_CERT_FILE": certifi.where(), "AWS_CA_BUNDLE": str(tmp_path / "nosuch.pem")}
+    used, other = doctor.ca_findings(None, PipConfig(), variables)
+
+    assert used.state is State.OK
+    assert (other.name, other.state, other.hint) == ("AWS_CA_BUNDLE", State.MISSING, "correct AWS_CA_BUNDLE")
+
+
+def config(*mirrors: str, **pip: Any) -> DownloadConfig:
+    return DownloadConfig(mirrors, PipConfig(**pip), None, {"HOME": "/nonexistent"})
+
+
+def mirror(address: str) -> tuple[State, str]:
+    finding = doctor.mirror_finding(address, config().check_mirror)
+    return finding.state, finding.detail
+
+
+def test_mirrors_that_are_directories(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/a").touch()
+    (tmp_path / "empty").mkdir()
+
+    assert mirror(f"{tmp_path}/full") == (State.OK, f"{tmp_path}/full, 1 entry")
+    assert mirror(f"{tmp_path}/empty") == (State.MISSING, f"{tmp_path}/empty: the directory is empty")
+    assert mirror(f"{tmp_path}/no") == (State.MISSING, f"{tmp_path}/no: no such file or directory")
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "answer"),
+    [
+        (404, State.OK, ", answers"),
+        (200, State.OK, ", answers"),
+        (403, State.MISSING, ": refused access (403)"),
+        (500, State.MISSING, ": answered with 500"),
+        (0, State.MISSING, ": closed the connection"),
+    ],
+)
+def test_mirrors_that_are_servers(status: int, state: State, answer: str) -> None:
+    with Proxy(1).running() as server:
+        server.answers.append(lambda request: Reply(status))
+        assert mirror(f"http://{server.host}/files?key=secret") == (
+            state,
+            f"http://{server.host}/files{answer}",
+        )
+
+
+def index(server: Proxy, *extra: str) -> list[tuple[State, str]]:
+    settings = config(index_url=f"http://{server.host}/simple", extra_index_urls=extra)
+    return [(finding.state, finding.detail) for finding in doctor.index_findings(settings)]
+
+
+@pytest.mark.parametrize(
+    ("reply", "state", "answer"),
+    [
+        (Reply(200, {"Content-Type": "text/html"}, b"<a href='pip-1.whl'>"), State.OK, ", 1 file of `pip`"),
+        (
+            Reply(200, {"Content-Type": "text/html"}, b"login"),
+            State.MISSING,
+            ": its page of `pip` lists no file",
+        ),
+        (Reply(404), State.MISSING, ": does not have the file"),
+        (Reply(401), State.MISSING, ": refused access (401)"),
+        (Reply(503), State.MISSING, ": answered with 503"),
+    ],
+)
+def test_the_package_index(reply: Reply, state: State, answer: str) -> None:
+    with Proxy(1).running() as server:
+        server.answers.append(lambda request: reply)
+        assert index(server) == [(state, f"http://{server.host}/simple{answer}")]
+
+
+def test_further_indexes_may_lack_pip(tmp_path: Path) -> None:
+    with Proxy(1).running() as server:
+        server.answers.append(lambda request: Reply(404))
+        extra = f"http://ada:secret@{server.host}/more"
+        assert index(server, extra, f"file://{tmp_path}/no")[1:] == [
+            (State.OK, f"http://{server.host}/more, answers"),
+            (State.MISSING, f"file://{tmp_path}/no: no such file or directory"),
+        ]
+
+
+def test_wheels_of_pips_configuration(tmp_path: Path) -> None:
+    (tmp_path / "a.whl").touch()
+    settings = config(no_index=True, find_links=(str(tmp_path), str(tmp_path / "no")))
+
+    assert [(finding.state, finding.detail) for finding in doctor.index_findings(settings)] == [
+        (State.OK, f"{tmp_path}, 1 entry"),
+        (State.MISSING, f"{tmp_path}/no: no such file or directory"),
+    ]
+
+
+def test_pip_without_any_source() -> None:
+    [finding] = doctor.index_findings(config(no_index=True))
+
+    assert (finding.state, finding.detail) == (
         State.MISSING,
-        f"{tmp_path}/ca.pem: No such file or directory",
-        "downloads through a proxy with its own certificates fail, here and in RUN steps",
-        "set `ca` in [tool.bakehouse] to your company's bundle, or install ca-certificates",
-    )
-
-
-def test_pips_mirrors_without_their_passwords() -> None:
-    printed = (
-        ":env:.find-links='/srv/wheels'\n"
-        "global.index-url='https://ada:secret@mirror.example/simple'\n"
-        "global.timeout='60'\n"
-    )
-
-    assert doctor.pip_finding(ProgramResult(0, printed)) == Finding(
-        "pip", State.OK, "index https://mirror.example/simple; wheels in /srv/wheels"
-    )
-
-
-def test_pip_without_configuration() -> None:
-    assert doctor.pip_finding(ProgramResult(0, "")) == Finding(
-        "pip", State.OK, "its default index, no mirror configured"
+        "pip's configuration names no index and no directory of wheels",
     )
 
 
 def test_apts_mirrors_without_their_passwords() -> None:
-    named = ("http://ada:secret@mirror.example/debian", "http://second.example/debian")
+    suites = [("http://ada:secret@mirror.example/debian", "bookworm"), ("http://second.example/debian", "x")]
 
-    assert doctor.apt_finding(named) == Finding(
+    assert doctor.apt_finding(lambda: suites, lambda url, suite: None) == Finding(
         "apt", State.OK, "mirrors http://mirror.example/debian http://second.example/debian"
     )
-    assert doctor.apt_finding(()).state is State.MISSING
+
+
+def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
+    cost = "Debian bases and tools cannot be installed"
+    hint = "run `apt-get update`; it names the mirrors that fail"
+
+    assert doctor.apt_finding(list, lambda url, suite: None) == Finding(
+        "apt", State.MISSING, "apt's configuration names no mirror of Debian", cost, hint
+    )
+    with Proxy(1).running() as server:
+        server.answers.append(lambda request: Reply(404))
+        suites = [(f"http://ada:secret@{server.host}/debian", "bookworm")]
+        assert doctor.apt_finding(lambda: suites, config().check_suite) == Finding(
+            "apt",
+            State.MISSING,
+            f"http://{server.host}/debian bookworm: does not have the file",
+            cost,
+            hint,
+        )
+        assert [request.path for request in server.requests] == ["/debian/dists/bookworm/Release"]
+    suites = [(f"file:{tmp_path}", "bookworm")]
+    assert doctor.apt_finding(lambda: suites, config().check_suite).state is State.MISSING
+
+
+@pytest.mark.usefixtures("no_aws")
+def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        provision, "read_host_info", lambda: HostInfo(True, "debian", "12", "amd64", False, (), False, ())
+    )
+    monkeypatch.setattr(daemon_info, "run_program", lambda *_: ProgramResult(127, ""))
+    monkeypatch.setattr(doctor, "apt_sources", tuple)
+    monkeypatch.setattr(doctor, "_engine_hint", lambda engine: "")
+    monkeypatch.setattr(doctor, "FLEET_GIGABYTES", 10**9)
+    monkeypatch.setattr("bakehouse.cli.doctor.tempfile.TemporaryFile", no_space)
+    with Proxy(1).running() as server:
+        server.answers.append(lambda request: Reply(500))
+        project = Project(
+            tmp_path,
+            (),
+            registry=server.host,
+            region="eu-wset-1",
+            mirrors=(str(tmp_path / "no"),),
+            ca=tmp_path / "no.pem",
+            cache=tmp_path / "cache",
+        )
+        environment = {"HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+        findings = doctor.examine(project, environment, NO_ENGINE)
+
+    assert [finding.name for finding in findings if finding.state is State.OK] == []
+    assert {finding.name for finding in findings} == {
+        *("engine", "disk", "build directory", "cache directory", "mmdebstrap", "docker-registry", "GPUs"),
+        *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "apt"),
+    }
+
+
+def no_space(**_: object) -> None:
+    raise OSError(28, "No space left on device")
 
 
 def test_the_text_is_aligned_and_counts() -> None:

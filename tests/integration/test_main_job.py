@@ -16,6 +16,7 @@ from bakehouse.build.build_inputs import build_inputs
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.engine.docker import OWNER_LABEL
+from bakehouse.errors import NotReleasableError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import releases
 from bakehouse.util import tempdir
@@ -165,6 +166,6 @@ def test_a_release_killed_at_random_moments_leaves_nothing_and_runs_again(
 def test_an_image_is_not_pushed_before_it_is_tested(workspace: Workspace, fleet: Fleet) -> None:
     result = bake(workspace, "push", "tensorflow-cpu")
 
-    assert result.returncode == 7
+    assert result.returncode == NotReleasableError.exit_code
     assert "tensorflow-cpu" in result.stderr
     assert not Path(workspace.project.images, "tensorflow-cpu", "releases.json").exists()

@@ -54,7 +54,9 @@ def demo(context: Context) -> None:
 )
 def doctor(context: Context, strict: bool = False, json: bool = False) -> None:
     """
-    List missing tools and the features that need them.
+    List missing things on this machine, and the features that need them.
+
+    `doctor` asks the engine, the project's registry, AWS, mirrors and package indexes.
 
     bake doctor
     bake doctor --strict
@@ -62,11 +64,8 @@ def doctor(context: Context, strict: bool = False, json: bool = False) -> None:
     from bakehouse.catalog import project
     from bakehouse.cli import doctor as examination
     from bakehouse.cli import json_report
-    from bakehouse.registry import ecr
 
-    here = project.find(Path.cwd())
-    identity = ecr.EcrRegistry(region=here.region).principal
-    findings = examination.examine(here.root, identity, ca=here.ca)
+    findings = examination.examine(project.find(Path.cwd()))
     show(json_report.doctor(findings) if json else examination.text(findings))
     if strict:
         examination.require_complete(findings)

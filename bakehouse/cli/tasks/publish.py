@@ -58,15 +58,14 @@ def push(
     from bakehouse.cli import tables, workflow
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
-    from bakehouse.registry import destination
 
     workspace = open_project(images)
-    destination.check(workspace.project, registry)
     level = ecr_scan.level(fail_on, is_asked=scan)
     terms = PublishOptions(
         registry=registry, create=create, candidate=candidate, attest=attest, fail_on=level, deadline=deadline
     )
-    built = workflow.built_images(workspace, split(images), report)
+    workflow.check_access(workspace, split(images), terms)
+    built = workflow.built_images(workspace, split(images), report, tested=not candidate)
     show(tables.uris(workflow.push_images(workspace, built, report, workflow.RunOptions(terms=terms))))
 
 
@@ -186,6 +185,8 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     ledger = open_ledger(project)
     names = select_images(ledger, split(images))
     records = [record for name in names for record in ledger.records(name)]
+    if not records:
+        report("nothing is published yet; `bake release IMAGE` builds, tests and pushes an image")
     show(text_of(records) if json else tables.released(records))
     if verify:
         verified = verify_releases(project, records, report)
