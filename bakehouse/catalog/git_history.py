@@ -6,12 +6,13 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import Project
-from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import load
@@ -30,8 +31,10 @@ class Past:
 
 
 @contextlib.contextmanager
-def past(project: Project, revision: str) -> Iterator[Past]:
+def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
     """Read the catalogue and recipes at a commit; their locks are readable until the context ends.
+
+    Only recipes that `image`, a name, family or glob, selects have to be valid.
 
     Recipe directories outside the repository of the project, such as that of Bakehouse, are read in their
     present state. Raises UsageError.
@@ -50,7 +53,7 @@ def past(project: Project, revision: str) -> Iterator[Past]:
         roots = [copies.get(root, root) for root in project.recipe_roots]
         try:
             catalog = load_catalog(roots)
-            yield Past(catalog, _recipes(roots, catalog))
+            yield Past(catalog, _recipes(roots, catalog, image))
         except RecipeError as error:
             first = error.diagnostics[0]
             spot = first.location
@@ -71,11 +74,18 @@ def current(directory: Path) -> str:
     return f"{commit}-dirty" if changed else commit
 
 
-def _recipes(roots: Sequence[Path], catalog: Catalog) -> dict[str, Recipe]:
-    """Read the recipes; their requirements are left out if a lock is missing or outdated."""
+def _recipes(roots: Sequence[Path], catalog: Catalog, image: str) -> dict[str, Recipe]:
+    """Read the recipes. Where a lock is missing or outdated, the requirements are left out."""
+    recipes = read_recipes(roots, catalog)
+    if not recipes.broken:
+        return recipes.by_name
+    unlocked = read_recipes(roots, catalog, locked=False)
     problems = Problems()
-    recipes = load_recipes(roots, catalog, problems)
-    return load_recipes(roots, catalog, locked=False) if problems else recipes
+    for broken in unlocked.broken:
+        if any(fnmatchcase(name, image) for name in (broken.family, *broken.names)):
+            problems.extend(broken.mistakes)
+    problems.raise_as(RecipeError)
+    return {**unlocked.by_name, **recipes.by_name}
 
 
 class _Tree:

@@ -132,7 +132,7 @@ def _demand(demand: Demand) -> Json:
 
 
 def comparison(before: Resolution, after: Resolution) -> Json:
-    """Return the components that differ between two images."""
+    """Return the components and the values of recipes that differ between two images."""
     from bakehouse.resolve import diff
 
     return {
@@ -146,6 +146,7 @@ def comparison(before: Resolution, after: Resolution) -> Json:
             }
             for difference in diff.differences(before, after)
         ],
+        "recipe": [asdict(change) for change in diff.recipe_changes(before, after)],
     }
 
 
@@ -154,7 +155,7 @@ def history(images: History) -> Json:
     changed = [
         comparison(change.before, change.after)
         if change.before and change.after
-        else {"before": change.image, "after": change.image, "components": None}
+        else {"before": change.image, "after": change.image, "components": None, "recipe": []}
         for change in images.changed
     ]
     return {"changed": changed, "added": images.added, "removed": images.removed, "same": images.same}

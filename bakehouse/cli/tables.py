@@ -85,10 +85,10 @@ def warnings(resolutions: Iterable[Resolution]) -> str:
 
 
 def comparison(before: Resolution, after: Resolution) -> str:
-    """Format the components that differ between two images."""
+    """Format the differences between two images."""
     from bakehouse.resolve import diff
 
-    lines = diff.compare(before, after) or "  the same components\n"
+    lines = diff.compare(before, after) or "  the same recipe and components\n"
     return f"{before.recipe.name} → {after.recipe.name}\n{lines}"
 
 

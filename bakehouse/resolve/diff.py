@@ -1,4 +1,4 @@
-"""Comparison of two resolutions: added, removed and changed components and Python packages."""
+"""Comparison of two resolutions: components, Python packages and everything else that the recipes say."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.resolve.recipe_diff import RecipeDifference, recipe_differences
 from bakehouse.resolve.resolver import Choice, Resolution, Unsatisfiable, resolve
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.suggest import suggestion
@@ -48,6 +49,16 @@ def differences(before: Resolution, after: Resolution) -> tuple[ComponentDiffere
     return tuple(difference for difference in compared if difference.is_any)
 
 
+def recipe_changes(before: Resolution, after: Resolution) -> tuple[RecipeDifference, ...]:
+    """Return the differences of the recipes; those that explain a differing component are left out."""
+    names = {difference.name for difference in differences(before, after)}
+    return tuple(
+        change
+        for change in recipe_differences(before.recipe, after.recipe)
+        if change.key not in ("base", "components", "variants") or change.name not in names
+    )
+
+
 def compare(before: Resolution, after: Resolution) -> str:
     """Return the differences as text; empty if there are none."""
     sizes, new_sizes = _wheel_bytes(before), _wheel_bytes(after)
@@ -65,12 +76,13 @@ def compare(before: Resolution, after: Resolution) -> str:
         lines.append(f"  {text.ljust(width)}  {size}".rstrip())
         lines += [f"      provides {change}" for change in provided]
     lines += _package_lines(before, after)
+    lines += [f"  {difference.text}" for difference in recipe_changes(before, after)]
     return "".join(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageChange:
-    """An image whose components differ between two commits; no resolutions if one of them fails."""
+    """An image that differs between two commits; no resolutions if one of them fails."""
 
     image: str
     before: Resolution | None = None
@@ -85,7 +97,7 @@ class History:
     added: tuple[str, ...]
     removed: tuple[str, ...]
     same: int
-    """The number of images whose components are the same."""
+    """The number of images with the same recipe and components."""
 
 
 def history(
@@ -132,7 +144,7 @@ def history_text(history: History) -> str:
     blocks += _image_lines("+", history.added)
     blocks += _image_lines("-", history.removed)
     if history.same:
-        blocks.append(f"{format_count(history.same, 'image')} with the same components\n")
+        blocks.append(f"{format_count(history.same, 'image')} with the same recipe and components\n")
     return "\n".join(blocks)
 
 

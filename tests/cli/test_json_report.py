@@ -65,7 +65,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
         ("resolve mpi-cpu pytorch-cpu --assume python=3.12", 2),
         ("explain pytorch-cu130 pytorch", 0),
         ("explain pytorch-cpu", 0),
-        ("diff mpi-cpu mpi5-cpu", 0),
+        ("diff mpi-cpu pytorch-2.13-cpu-py312-extended", 0),
         ("outdated pytorch-cpu", 0),
         ("plan mpi-cpu", 0),
         ("recommend-instances ml.p4d.24xlarge --gpus 8 --vcpu-per-gpu 20", 0),

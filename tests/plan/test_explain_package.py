@@ -1,4 +1,4 @@
-"""What brings a Python or a distribution package into an image."""
+"""Explanations of Python and distribution packages of an image."""
 
 import pytest
 

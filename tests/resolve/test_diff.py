@@ -2,11 +2,33 @@
 
 import pytest
 
+from bakehouse.catalog.recipe import lock_heading
 from bakehouse.errors import UsageError
 from bakehouse.resolve import diff
 from tests.conftest import COMPONENTS, SHA, Tree
 
 HEAD = "summary: x\nbase: debian\n"
+REQUIREMENTS, CHANGED = b"pandas>=2\nsix\n", b"pandas>=3\nseven\n"
+FIRST = """\
+components: {torch: "*"}
+environment: {A: "1", B: x}
+apt: [vim, jq]
+run: [echo old]
+files: [{from: a.txt, to: /a.txt}, {from: b.sh, to: /b.sh}]
+code: {directory: src, entry_point: train.py}
+requirements: requirements.txt
+"""
+SECOND = """\
+components: {torch: ">=2.0"}
+environment: {A: "2", C: y}
+apt: [vim=9, curl]
+run: [echo new]
+files: [{from: a.txt, to: /a.txt}]
+code: {directory: src, entry_point: other.py}
+requirements: requirements.txt
+required: [components]
+status: legacy
+"""
 
 
 def compared(tree: Tree, first: str, second: str) -> str:
@@ -103,3 +125,48 @@ def test_unknown_images_are_reported(tree: Tree) -> None:
         "there is no image `smal` at either commit",
         "did you mean `small`?",
     )
+
+
+def test_everything_that_a_recipe_says_is_compared(tree: Tree) -> None:
+    for name, text in {"a.txt": "1", "b.sh": "2", "src/train.py": "3", "src/other.py": "4"}.items():
+        tree.write(f"images/{name}", text)
+    tree.write("images/requirements.txt", "pandas>=2\nsix\n")
+    tree.write("images/requirements.txt.lock", f"{lock_heading('requirements.txt', REQUIREMENTS)}\n")
+    tree.image(HEAD + FIRST)
+    before = tree.resolve()
+    tree.write("images/a.txt", "new")
+    tree.write("images/src/train.py", "new")
+    tree.write("images/requirements.txt", "pandas>=3\nseven\n")
+    tree.write("images/requirements.txt.lock", f"{lock_heading('requirements.txt', CHANGED)}\n")
+    tree.image(HEAD + SECOND)
+
+    assert (
+        diff.compare(before, tree.resolve())
+        == """\
+  ~ components torch any → >=2.0
+  ~ environment A 1 → 2
+  - environment B x
+  + environment C y
+  - apt jq
+  ~ apt vim any → 9
+  + apt curl
+  - run echo old
+  + run echo new
+  + required components
+  ~ files /a.txt sha256:6b86b273ff34 → sha256:11507a0e2f5e
+  - files /b.sh sha256:d4735e3a265e
+  ~ code /opt/ml/code/train.py sha256:4e07408562be → sha256:11507a0e2f5e
+  ~ requirements pandas >=2 → >=3
+  - requirements six any
+  + requirements seven any
+  ~ status current → legacy
+  ~ code.entry_point train.py → other.py
+"""
+    )
+
+
+def test_another_order_of_steps_is_a_difference(tree: Tree) -> None:
+    first = 'components: {torch: "*"}\nrun: [echo a, echo b]\n'
+    second = 'components: {torch: "*"}\nrun: [echo b, echo a]\n'
+
+    assert compared(tree, first, second) == "  ~ run one order → another order\n"

@@ -135,7 +135,7 @@ def diff(
     context: Context, image: str, other: str = "", from_: str = "", to: str = "", json: bool = False
 ) -> None:
     """
-    Compare the components of two images, or of the same images at two commits.
+    Compare two images, or the same images at two commits: components, packages and recipes.
 
     bake diff pytorch-cpu pytorch-cu130
     bake diff 'pytorch-*' --from HEAD~1
@@ -157,8 +157,8 @@ def diff(
         return
     require_valid(workspace, [image])
     with contextlib.ExitStack() as stack:
-        old = stack.enter_context(git_history.past(workspace.project, from_))
-        new = stack.enter_context(git_history.past(workspace.project, to)) if to else workspace
+        old = stack.enter_context(git_history.past(workspace.project, from_, image))
+        new = stack.enter_context(git_history.past(workspace.project, to, image)) if to else workspace
         history = comparison.history(old.recipes, old.catalog, new.recipes, new.catalog, image)
         show(json_report.history(history) if json else comparison.history_text(history))
 

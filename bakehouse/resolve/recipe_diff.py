@@ -1,0 +1,109 @@
+"""Differences between two recipes, in everything that they say apart from the resolved versions."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+
+from bakehouse.catalog.python_lock import normal_name
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.user_files import File
+from bakehouse.resolve.phrases import version_range
+
+_MAX_WIDTH = 60
+_REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class RecipeDifference:
+    """One value of a recipe that differs."""
+
+    key: str
+    """The key in the recipe, such as `environment`."""
+    name: str
+    """The entry of that key, such as the name of a variable; empty if the key has one value."""
+    before: str | None
+    """None if the first recipe lacks it."""
+    after: str | None
+
+    @property
+    def text(self) -> str:
+        sign = "+" if self.before is None else "-" if self.after is None else "~"
+        given = [_short(value) for value in (self.before, self.after) if value is not None]
+        values = " → ".join(value or "any" for value in given) if any(given) else ""
+        return " ".join(filter(None, [sign, self.key, _short(self.name), values]))
+
+
+def recipe_differences(before: Recipe, after: Recipe) -> Iterator[RecipeDifference]:
+    """Yield the differences by key. Files and code are compared by content."""
+    first, second = _values(before), _values(after)
+    for key in first:
+        names = dict.fromkeys([*first[key], *second[key]])
+        for name in names:
+            values = first[key].get(name), second[key].get(name)
+            if values[0] != values[1]:
+                yield RecipeDifference(key, name, *values)
+    steps = [tuple(step for step in each.content.run) for each in (before, after)]
+    if steps[0] != steps[1] and first["run"] == second["run"]:
+        yield RecipeDifference("run", "", "one order", "another order")
+
+
+def _values(recipe: Recipe) -> Mapping[str, Mapping[str, str]]:
+    """Return the values of each key, by name."""
+    content = recipe.content
+    lists = {
+        "exclude": sorted(recipe.exclude),
+        "targets.instances": [instance.text for instance in recipe.targets.instances],
+        "run": content.run,
+        "required": recipe.required or (),
+        "trim": recipe.trim or (),
+    }
+    single = {
+        "status": recipe.status,
+        "format": recipe.format,
+        "targets.driver": recipe.targets.driver.text if recipe.targets.driver else None,
+        "code.entry_point": content.entry_point,
+    }
+    return {
+        "base": {recipe.base.name: version_range(recipe.base) or "any"},
+        "components": {each.name: version_range(each) or "any" for each in recipe.components},
+        "variants": {name: pattern.text for name, pattern in recipe.variants.items()},
+        "environment": dict(content.environment),
+        "apt": dict(_apt(package) for package in content.apt),
+        **{key: dict.fromkeys(values, "") for key, values in lists.items()},
+        "files": _files(content.files),
+        "code": _files(content.code),
+        "requirements": dict(_requirements(recipe)),
+        "budget": {budget.name: budget.written for budget in recipe.budgets},
+        **{key: {"": value} if value else {} for key, value in single.items()},
+    }
+
+
+def _apt(package: str) -> tuple[str, str]:
+    name, _, version = package.partition("=")
+    return name, version
+
+
+def _files(files: tuple[File, ...]) -> dict[str, str]:
+    return {
+        file.target: f"sha256:{sha256(file.content).hexdigest()[:12]}"
+        + (" (executable)" if file.is_executable else "")
+        for file in files
+    }
+
+
+def _requirements(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield the name of each requirement and the rest of its line."""
+    text = recipe.requirements.read_text(encoding="utf-8", errors="replace") if recipe.requirements else ""
+    for line in text.splitlines():
+        requirement = re.split(r"(?:^|\s)#", line)[0].strip()
+        match = _REQUIREMENT.match(requirement)
+        if match:
+            yield normal_name(match[0]), requirement[match.end() :].strip() or "any"
+        elif requirement:
+            yield requirement, ""
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _MAX_WIDTH else f"{line[: _MAX_WIDTH - 1]}…"
