@@ -15,6 +15,7 @@ from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import APT_PACKAGE, environment, is_version, requirement
 from bakehouse.catalog.trim import read_kinds
 from bakehouse.catalog.user_files import File, beside, check_targets, read_code, read_files
+from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, read_smoke
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.files import is_file
 from bakehouse.util.suggest import suggestion
@@ -30,6 +31,7 @@ GPU_CHECKS = ("nccl_all_reduce", "gpu")
 JOB_CHECKS = (
     *("train_success", "train_failure", "torchrun_1x2", "torchrun_2x2", "mpirun_1x2", "mpi_2x2"),
     *GPU_CHECKS,
+    USER_CODE,
 )
 """Smoke checks that run a job."""
 _CHECKS = (*JOB_CHECKS, "no_private_keys", "components")
@@ -97,6 +99,8 @@ class Recipe:
     """The rendered files are committed."""
     apt_lines: Mapping[str, Location] = field(default_factory=dict)
     """The location of each distribution package that it names."""
+    smoke: UserSmoke | None = None
+    """The user's own smoke test; not part of build keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +240,12 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         trim=read_kinds(fields),
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
         apt_lines={package.text: package.location for package in fields.scalars("apt")},
+        smoke=read_smoke(
+            fields,
+            path.parent,
+            content.entry_point,
+            [file.target for file in (*content.files, *content.code)],
+        ),
     )
     fields.finish()
     _check_names(fields, catalog, [name for name, _ in components])
@@ -249,6 +259,8 @@ def _required(fields: Fields) -> tuple[str, ...] | None:
         if check.text not in _CHECKS and not _COMPONENT_CHECK.fullmatch(check.text):
             hint = suggestion(check.text, _CHECKS) or "`bake smoke` prints the names of the checks"
             fields.report(f"unknown smoke check `{check.text}`", check.location, hint=hint)
+        elif check.text == USER_CODE and not fields.has("smoke"):
+            fields.report(f"`{USER_CODE}` needs `smoke` in the recipe", check.location)
     return tuple(dict.fromkeys(check.text for check in checks)) if fields.has("required") else None
 
 

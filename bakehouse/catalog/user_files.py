@@ -62,27 +62,27 @@ def read_files(fields: Fields, directory: Path) -> Placed:
 
 
 def read_code(fields: Fields, directory: Path) -> tuple[Placed, str | None]:
-    """Read the training code of `code`, and its entry point relative to its directory."""
+    """Read the training code of `code`, and its entry point, if any, relative to its directory."""
     child = fields.child("code", "`code`")
     if child is None:
         return [], None
     source = beside(child, "directory", directory)
-    entry_point = child.text("entry_point", required=True)
+    entry_point = child.text("entry_point", required=True) if child.has("entry_point") else ""
     child.finish()
-    if source is None or not entry_point:
-        return [], None
+    if source is None:
+        return [], entry_point or None
     if not is_directory(source):
         message = f"directory `{child.text('directory')}` does not exist next to the recipe"
         child.report(message, child.place("directory"))
-        return [], None
-    if not _PATH.fullmatch(entry_point):
+        return [], entry_point or None
+    if entry_point and not _PATH.fullmatch(entry_point):
         label = "a path below `directory`, of letters, digits and `._+@-`"
         child.report(f"`{entry_point}` is not a plain relative path", child.place("entry_point"), label)
-    elif not is_file(source / entry_point):
+    elif entry_point and not is_file(source / entry_point):
         child.report(
             f"`{child.text('directory')}` does not contain `{entry_point}`", child.place("entry_point")
         )
-    return _directory(source, CODE_DIRECTORY, child, child.place("directory")), entry_point
+    return _directory(source, CODE_DIRECTORY, child, child.place("directory")), entry_point or None
 
 
 def beside(fields: Fields, key: str, directory: Path) -> Path | None:

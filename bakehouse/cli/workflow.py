@@ -14,6 +14,7 @@ from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
+from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cli import image_docs, tables
 from bakehouse.cluster import junit, smoke, smoke_report
 from bakehouse.cluster.cluster import OutputHandler
@@ -316,16 +317,24 @@ def release_images(
     check_access(workspace, patterns, options.terms)
     built = build_images(workspace, patterns, report, options)
     state = workspace.project.state
-    results = {item.digest: smoke_report.load_all(state, item.digest) for item in built}
     untested = [
         item
         for item in built
-        if not (result := results[item.digest])
-        or not result.passed
-        or (options.gpus and smoke_report.release_blockers(result, item.image.required))
+        if _needs_smoke(smoke_report.load_all(state, item.digest), item.image, options.gpus)
     ]
     smoke_images(workspace, untested, report, options)
     return push_images(workspace, built, report, options)
+
+
+def _needs_smoke(report: SmokeReport | None, image: Image, gpus: int) -> bool:
+    """Return whether a test on this machine can bring what a release needs."""
+    if report is None:
+        return True
+    report = smoke_report.current(report, image.smoke)
+    has_user_code = any(check.name == USER_CODE for check in report.checks)
+    lacks_user_code = image.smoke is not None and not has_user_code
+    blocked = smoke_report.release_blockers(report, image.required, image.smoke)
+    return not report.passed or lacks_user_code or bool(gpus and blocked)
 
 
 def built_images(

@@ -15,13 +15,15 @@ from bakehouse.build import verify
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import Outcome
 from bakehouse.cluster import cluster, smoke_report
-from bakehouse.cluster.smoke_checks import Check, job_checks
+from bakehouse.cluster.job import CODE_DIRECTORY
+from bakehouse.cluster.smoke_checks import Check, Startup, job_checks
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.cluster.smoke_results import (
     COMPONENTS,
     PRIVATE_KEYS,
     component_results,
     evaluate_job,
+    evaluate_user_job,
     key_result,
 )
 from bakehouse.engine.protocol import ContainerSpec, Engine
@@ -34,6 +36,14 @@ from bakehouse.util.terminal import Reporter
 
 KEY_DIRECTORIES = ("/etc/ssh", "/root/.ssh")
 COMPONENT_SECONDS = 300.0
+_STARTUP_SECONDS = 60.0
+
+_STARTUP = f"""
+command -v train >/dev/null && echo train
+python3 -c 'from importlib.util import find_spec; find_spec("sagemaker_training") and print("toolkit")'
+[ -z "$(ls -A {CODE_DIRECTORY} 2>/dev/null)" ] || echo code
+"""
+"""Shell script that prints what SageMaker would start in an image."""
 
 RunCheck = Callable[[], tuple[CheckResult, ...]]
 
@@ -57,13 +67,14 @@ def smoke(
     if built.is_rehearsed:
         message = f"`{built.image.name}` was rehearsed, not built: a test of stubs proves nothing"
         raise SmokeError(Diagnostic(message, hint=f"run `bake build {built.image.name}`"))
+    require_checks(built.image, only)
     engine.sweep()
     report = _thread_safe(report)
     checks = _Checks(engine, built, state / "smoke" / built.image.name, gpus, deadline, report)
-    require_checks(built.image, only)
     selected = {name: check for name, check in checks.by_name().items() if not only or name in only}
     results = _run_all(engine, selected, report)
-    smoked = SmokeReport(built.image.name, built.digest, _transport(built, gpus), results, platform.node())
+    transport = smoke_report.transport_of(results)
+    smoked = SmokeReport(built.image.name, built.digest, transport, results, platform.node())
     if only:
         complete = smoke_report.load(state, built.digest)
         if complete is None:
@@ -86,12 +97,23 @@ class _Checks:
 
     def by_name(self) -> dict[str, RunCheck]:
         """Return every check by name, longest first."""
-        jobs = job_checks(self.built.image, self.built.digest, self.gpus)
+        jobs = job_checks(self.built.image, self.built.digest, self.gpus, self._startup())
         return {
             COMPONENTS: self._components,
             **{check.name: partial(self._job, check) for check in jobs},
             PRIVATE_KEYS: self._private_keys,
         }
+
+    def _startup(self) -> Startup:
+        """Return what the image starts: a base or a step of the recipe may have added it."""
+        spec = ContainerSpec(self.built.digest, ("sh", "-c", _STARTUP), image_name=self.built.image.name)
+        with self.engine.container(spec) as container:
+            container.start(_empty_directory(self.directory / "startup") / "startup.log")
+            container.wait(_STARTUP_SECONDS)
+            container.stop(grace=0)
+            lines = container.stdout().split()
+        has_train = "train" in lines
+        return Startup(has_train, has_train and "toolkit" in lines, "code" in lines)
 
     def _components(self) -> tuple[CheckResult, ...]:
         self.report(f"{COMPONENTS} started")
@@ -108,11 +130,14 @@ class _Checks:
 
     def _job(self, check: Check) -> tuple[CheckResult, ...]:
         if check.job is None:
-            return (CheckResult(check.name, Outcome.NOT_TESTED, 0.0, check.not_tested, ranks=0),)
+            definition = check.smoke.definition if check.smoke else ""
+            result = CheckResult(check.name, Outcome.NOT_TESTED, 0.0, check.not_tested, ranks=0)
+            return (replace(result, definition=definition),)
         self.report(f"{check.name} started")
         logs = _empty_directory(self.directory / check.name)
         job = replace(check.job, deadline=self.deadline) if self.deadline else check.job
-        return (evaluate_job(check, job, cluster.run(self.engine, job, logs), logs),)
+        evaluate = evaluate_user_job if check.smoke else evaluate_job
+        return (evaluate(check, job, cluster.run(self.engine, job, logs), logs),)
 
     def _private_keys(self) -> tuple[CheckResult, ...]:
         """Search the image for private keys without starting it."""
@@ -167,12 +192,6 @@ def _thread_safe(report: Reporter) -> Reporter:
             report(line)
 
     return report_line
-
-
-def _transport(built: BuiltImage, gpus: int) -> str:
-    if "torchrun" not in built.image.launchers:
-        return "mpi"
-    return "nccl" if gpus and built.image.gpu else "gloo"
 
 
 def _line(result: CheckResult) -> str:

@@ -1,17 +1,59 @@
 """Jobs that show whether an image can train: one for each launcher, and SageMaker's contract of `train`."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bakehouse.build.verify import PROBES
-from bakehouse.cluster.job import CODE_CHANNEL, ML, TrainingJob, homogeneous
+from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
+from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 
 _CODE = f"{ML}/input/data/{CODE_CHANNEL}"
-_TORCHRUN = ("torchrun", "--standalone", "--tee=3", "--log-dir=/tmp/torchrun")
+_LOGGED = ("--tee=3", "--log-dir=/tmp/torchrun")
+_LOGGED_ENVIRONMENT = {"PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"}
+"""The same as `_LOGGED`. The toolkit passes on no options."""
 SECONDS, TWO_HOST_SECONDS = 300.0, 420.0
 _NO_GPU = "no GPU was given; use `--gpus`"
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
+_ENABLED = {"mpirun": "sagemaker_mpi_enabled", "torchrun": "sagemaker_torch_distributed_enabled"}
+"""Hyperparameters with which the toolkit starts a launcher."""
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """The programs and code that SageMaker starts in an image."""
+
+    has_train: bool = True
+    """`train` is on PATH."""
+    has_toolkit: bool = True
+    """`train` is that of the SageMaker Training Toolkit."""
+    has_code: bool = False
+    """/opt/ml/code contains files, so the toolkit copies no other code there."""
+
+    @property
+    def obstacle(self) -> str:
+        """The reason why the image cannot run a script through the toolkit; empty if it can."""
+        if not self.has_train:
+            return "the image contains no `train`"
+        return "" if self.has_toolkit else "the image's `train` is not that of the SageMaker Training Toolkit"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """An image under test."""
+
+    image: Image
+    digest: Digest
+    gpus: int
+    startup: Startup
+
+    @property
+    def toolkit_starts_torchrun(self) -> bool:
+        """Only the PyTorch training toolkit starts torchrun."""
+        module = self.image.training_module or ""
+        return self.startup.has_toolkit and module.startswith("sagemaker_pytorch_container")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +70,20 @@ class Check:
     records_ranks: bool = True
     """The script records the events of each rank."""
     not_tested: str = ""
+    smoke: UserSmoke | None = None
+    """The user's own test."""
 
 
-def job_checks(image: Image, digest: Digest, gpus: int = 0) -> tuple[Check, ...]:
+def job_checks(
+    image: Image, digest: Digest, gpus: int = 0, startup: Startup | None = None
+) -> tuple[Check, ...]:
     """Return the checks of an image, longest first."""
     makers = (
-        *(_mpi_2x2, _torchrun_2x2, _train_success, _train_failure),
+        *(_user_code, _mpi_2x2, _torchrun_2x2, _train_success, _train_failure),
         *(_torchrun_1x2, _nccl, _gpu, _mpirun_1x2),
     )
-    checks = (maker(image, digest, gpus) for maker in makers)
+    subject = Subject(image, digest, gpus, startup or Startup())
+    checks = (maker(subject) for maker in makers)
     return tuple(check for check in checks if check)
 
 
@@ -50,109 +97,200 @@ def _check(
     return Check(check, job, f"bakehouse/probes/{script}", needs_model=needs_model, must_fail=must_fail)
 
 
-def _job(image: Image, digest: Digest, check: str) -> TrainingJob:
+def _job(subject: Subject, check: str) -> TrainingJob:
     # SageMaker does not allow underscores in job names.
-    return TrainingJob(digest, check.replace("_", "-"), deadline=SECONDS, image_name=image.name)
+    name = check.replace("_", "-")
+    return TrainingJob(subject.digest, name, deadline=SECONDS, image_name=subject.image.name)
 
 
-def _toolkit_job(image: Image, digest: Digest, check: str, script: str) -> TrainingJob:
+def _toolkit_job(subject: Subject, check: str, script: str) -> TrainingJob:
     """Return a job that runs a probe like a user's script: through `train`."""
-    job = replace(_job(image, digest, check), entry_point=script)
-    # The toolkit copies code only into an empty /opt/ml/code, and prefers the image's SAGEMAKER_PROGRAM.
-    if image.entry_point or image.content.code:
-        return replace(job, baked_code=_script(script), environment={"SAGEMAKER_PROGRAM": script})
+    # The toolkit prefers the image's SAGEMAKER_PROGRAM.
+    environment = {"SAGEMAKER_PROGRAM": script}
+    job = replace(_job(subject, check), entry_point=script, environment=environment)
+    if subject.startup.has_code:
+        return replace(job, baked_code=_script(script))
     return replace(job, source=_script(script))
 
 
-def _launcher_job(image: Image, digest: Digest, check: str, script: str, *launcher: str) -> TrainingJob:
+def _launcher_job(subject: Subject, check: str, script: str, *launcher: str) -> TrainingJob:
     """Return a job in which a launcher runs a probe directly, without the toolkit."""
     command = (*launcher, f"{_CODE}/{script}")
-    return replace(_job(image, digest, check), command=command, source=_script(script))
+    return replace(_job(subject, check), command=command, source=_script(script))
 
 
-def _train_success(image: Image, digest: Digest, gpus: int) -> Check:
-    name, script = "train_success", "train_ok.py"
+def _mpirun(processes: int) -> tuple[str, ...]:
+    """Return the command that starts ranks on one host."""
+    options = "--allow-run-as-root --tag-output --bind-to none"
+    return "mpirun", *options.split(), "--host", f"localhost:{processes}", "-np", str(processes)
+
+
+def _torchrun(processes: int, hosts: int = 1) -> tuple[str, ...]:
+    """Return the command that starts ranks on every host."""
+    options = (*_LOGGED, f"--nproc-per-node={processes}")
+    if hosts == 1:
+        return "torchrun", "--standalone", *options
+    node = "--node-rank=$((${HOSTNAME#algo-} - 1))"
+    start = f"exec torchrun --nnodes={hosts} {node} --master-addr=algo-1 --master-port=7777"
+    return "sh", "-c", f'{start} "$@"', "torchrun", *options
+
+
+def _user_code(subject: Subject) -> Check | None:
+    """Return the check that the recipe describes in `smoke`."""
+    image, smoke, gpus = subject.image, subject.image.smoke, subject.gpus
+    if smoke is None:
+        return Check(USER_CODE, not_tested="the recipe has no `smoke`") if image.entry_point else None
+    check = Check(USER_CODE, source=f"{CODE_DIRECTORY}/{smoke.entry_point}", records_ranks=False, smoke=smoke)
+    if missing := [path for _, path in smoke.channels if not path.is_dir()]:
+        return replace(check, not_tested=f"{missing[0]} is not a directory")
+    if image.gpu and gpus < smoke.hosts:
+        return replace(check, not_tested=f"it needs {smoke.hosts} GPUs; use `--gpus`" if gpus else _NO_GPU)
     job = replace(
-        _toolkit_job(image, digest, name, script),
+        _job(subject, USER_CODE),
+        groups=homogeneous(smoke.hosts, gpus // smoke.hosts if image.gpu else 0),
+        processes_per_host=smoke.processes,
+        channel_directories={name: str(path) for name, path in smoke.channels},
+        deadline=float(smoke.timeout),
+        has_toolkit=subject.startup.has_toolkit,
+    )
+    launcher = _user_launcher(subject, smoke)
+    through_train = launcher != "torchrun" or subject.toolkit_starts_torchrun
+    if subject.startup.has_train and through_train:
+        return replace(check, job=_with_train(job, smoke, launcher))
+    if launcher == "mpirun" and smoke.hosts > 1:
+        reason = f"{subject.startup.obstacle}, which starts `mpirun` on several hosts"
+        return replace(check, not_tested=reason)
+    return replace(check, job=_with_command(job, smoke, launcher))
+
+
+def _user_launcher(subject: Subject, smoke: UserSmoke) -> str:
+    """Return the launcher of the user's own test."""
+    if smoke.launcher or smoke.hosts == smoke.processes == 1:
+        return smoke.launcher or "script"
+    launchers = subject.image.launchers
+    if "torchrun" in launchers and (subject.toolkit_starts_torchrun or "mpirun" not in launchers):
+        return "torchrun"
+    return "mpirun" if "mpirun" in launchers else "script"
+
+
+def _with_train(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJob:
+    """Return a job that starts the user's code as SageMaker does."""
+    environment = {"SAGEMAKER_PROGRAM": smoke.entry_point}
+    parameters = {name: _json_value(text) for name, text in smoke.hyperparameters}
+    if launcher in _ENABLED and job.has_toolkit:
+        parameters |= {_ENABLED[launcher]: True, _PROCESSES: smoke.processes}
+    if launcher == "torchrun":
+        environment |= _LOGGED_ENVIRONMENT
+    return replace(job, entry_point=smoke.entry_point, hyperparameters=parameters, environment=environment)
+
+
+def _with_command(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJob:
+    """Return a job that starts the user's code without `train`; hyperparameters are its arguments."""
+    script = f"{CODE_DIRECTORY}/{smoke.entry_point}"
+    interpreter = "python3" if script.endswith(".py") else "sh"
+    starts: dict[str, Sequence[str]] = {
+        "script": (interpreter,),
+        "mpirun": (*_mpirun(smoke.processes), interpreter),
+        "torchrun": _torchrun(smoke.processes, smoke.hosts),
+    }
+    arguments = (word for name, text in smoke.hyperparameters for word in (f"--{name}", text))
+    return replace(job, has_toolkit=False, command=(*starts[launcher], script, *arguments))
+
+
+def _json_value(text: str) -> object:
+    """Return a hyperparameter as the SDK sends it: JSON, or else text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _train_success(subject: Subject) -> Check:
+    name, script = "train_success", "train_ok.py"
+    if obstacle := subject.startup.obstacle:
+        return Check(name, not_tested=obstacle)
+    job = replace(
+        _toolkit_job(subject, name, script),
         hyperparameters={"epochs": 2, "channel": "training"},
         channels={"training": {"numbers.json": b"[1, 2, 3]"}},
     )
     return _check(name, script, job, needs_model=True)
 
 
-def _train_failure(image: Image, digest: Digest, gpus: int) -> Check:
+def _train_failure(subject: Subject) -> Check:
     name, script = "train_failure", "train_fails.py"
-    return _check(name, script, _toolkit_job(image, digest, name, script), must_fail=True)
+    if obstacle := subject.startup.obstacle:
+        return Check(name, not_tested=obstacle)
+    return _check(name, script, _toolkit_job(subject, name, script), must_fail=True)
 
 
-def _mpirun_1x2(image: Image, digest: Digest, gpus: int) -> Check:
+def _mpirun_1x2(subject: Subject) -> Check:
     name, script = "mpirun_1x2", "mpi_allreduce.py"
-    if "mpirun" not in image.launchers:
+    if "mpirun" not in subject.image.launchers:
         return Check(name, not_tested="the image contains no mpirun")
-    options = "--allow-run-as-root --host localhost:2 -np 2 --tag-output --bind-to none"
-    job = _launcher_job(image, digest, name, script, "mpirun", *options.split(), "python3", "-m", "mpi4py")
+    job = _launcher_job(subject, name, script, *_mpirun(2), "python3", "-m", "mpi4py")
     return _check(name, script, replace(job, processes_per_host=2))
 
 
-def _mpi_2x2(image: Image, digest: Digest, gpus: int) -> Check:
+def _mpi_2x2(subject: Subject) -> Check:
     name, script = "mpi_2x2", "mpi_allreduce.py"
-    if "mpirun" not in image.launchers:
+    if "mpirun" not in subject.image.launchers:
         return Check(name, not_tested="the image contains no mpirun")
+    if obstacle := subject.startup.obstacle:
+        return Check(name, not_tested=obstacle)
     job = replace(
-        _toolkit_job(image, digest, name, script),
+        _toolkit_job(subject, name, script),
         groups=homogeneous(2),
         processes_per_host=2,
-        hyperparameters={"sagemaker_mpi_enabled": True, _PROCESSES: 2},
+        hyperparameters={_ENABLED["mpirun"]: True, _PROCESSES: 2},
         deadline=TWO_HOST_SECONDS,
     )
     return _check(name, script, job)
 
 
-def _torchrun_1x2(image: Image, digest: Digest, gpus: int) -> Check:
+def _torchrun_1x2(subject: Subject) -> Check:
     name, script = "torchrun_1x2", "torchrun_allreduce.py"
-    if "torchrun" not in image.launchers:
+    if "torchrun" not in subject.image.launchers:
         return Check(name, not_tested="the image contains no torchrun")
-    job = _launcher_job(image, digest, name, script, *_TORCHRUN, "--nproc-per-node=2")
+    job = _launcher_job(subject, name, script, *_torchrun(2))
     job = replace(job, command=(*job.command, "--transport=gloo"), processes_per_host=2)
     return _check(name, script, job)
 
 
-def _torchrun_2x2(image: Image, digest: Digest, gpus: int) -> Check | None:
+def _torchrun_2x2(subject: Subject) -> Check | None:
     name, script = "torchrun_2x2", "torchrun_allreduce.py"
-    if "torchrun" not in image.launchers:
+    if "torchrun" not in subject.image.launchers:
         return None
-    if not (image.training_module or "").startswith("sagemaker_pytorch_container"):
+    if not subject.startup.has_toolkit:
+        job = _launcher_job(subject, name, script, *_torchrun(2, hosts=2))
+        job = replace(job, command=(*job.command, "--transport=gloo"))
+    elif subject.toolkit_starts_torchrun:
+        job = _toolkit_job(subject, name, script)
+        parameters = {_ENABLED["torchrun"]: True, _PROCESSES: 2, "transport": "gloo"}
+        job = replace(job, hyperparameters=parameters, environment={**job.environment, **_LOGGED_ENVIRONMENT})
+    else:
         return Check(name, not_tested="only the PyTorch training toolkit starts torchrun")
-    job = _toolkit_job(image, digest, name, script)
-    job = replace(
-        job,
-        groups=homogeneous(2),
-        processes_per_host=2,
-        hyperparameters={"sagemaker_torch_distributed_enabled": True, _PROCESSES: 2, "transport": "gloo"},
-        # The same as torchrun's --tee and --log-dir. The toolkit passes on no options.
-        environment={**job.environment, "PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"},
-    )
-    return _check(name, script, job)
+    return _check(name, script, replace(job, groups=homogeneous(2), processes_per_host=2))
 
 
-def _nccl(image: Image, digest: Digest, gpus: int) -> Check | None:
-    name, script = "nccl_all_reduce", "torchrun_allreduce.py"
-    if not image.gpu or "torchrun" not in image.launchers:
+def _nccl(subject: Subject) -> Check | None:
+    name, script, gpus = "nccl_all_reduce", "torchrun_allreduce.py", subject.gpus
+    if not subject.image.gpu or "torchrun" not in subject.image.launchers:
         return None
     if not gpus:
         return Check(name, not_tested=_NO_GPU)
-    job = _launcher_job(image, digest, name, script, *_TORCHRUN, f"--nproc-per-node={gpus}")
+    job = _launcher_job(subject, name, script, *_torchrun(gpus))
     command = (*job.command, "--transport=nccl")
     job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(gpus=gpus))
     return _check(name, script, job)
 
 
-def _gpu(image: Image, digest: Digest, gpus: int) -> Check | None:
+def _gpu(subject: Subject) -> Check | None:
     """Return the check of PyTorch's kernels and memory on each GPU, and of NCCL across them."""
-    name, script = "gpu", "gpu.py"
-    if not image.gpu or "torchrun" not in image.launchers:
+    name, script, gpus = "gpu", "gpu.py", subject.gpus
+    if not subject.image.gpu or "torchrun" not in subject.image.launchers:
         return None
     if not gpus:
         return Check(name, not_tested=_NO_GPU)
-    job = replace(_launcher_job(image, digest, name, script, "python3"), groups=homogeneous(gpus=gpus))
+    job = replace(_launcher_job(subject, name, script, "python3"), groups=homogeneous(gpus=gpus))
     return Check(name, job, f"bakehouse/probes/{script}", records_ranks=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.build.verify import Outcome
+from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.errors import Diagnostic, SmokeError
 from bakehouse.util.files import display_path, write_whole
 from bakehouse.util.oci import Digest
@@ -16,7 +17,13 @@ from bakehouse.util.oci import Digest
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _OUTCOMES = (Outcome.NOT_TESTED, Outcome.PASSED, Outcome.FAILED)
 """In the order of precedence when reports are merged."""
-_TRANSPORTS = ("nccl", "gloo", "mpi")
+_NO_TRANSPORT = "none"
+_TRANSPORTS: Mapping[str, tuple[str, ...]] = {
+    "nccl": ("nccl_all_reduce",),
+    "gloo": ("torchrun_2x2", "torchrun_1x2"),
+    "mpi": ("mpi_2x2", "mpirun_1x2"),
+}
+"""Checks in which ranks use a transport; the first transport that passed is reported."""
 _RERUN = "remove it, then run `bake smoke` again"
 
 
@@ -39,6 +46,8 @@ class CheckResult:
     tail: tuple[str, ...] = ()
     log: Path | None = None
     """Log file, or directory with a log for each host and rank."""
+    definition: str = ""
+    """`UserSmoke.definition` of the check of user code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ class SmokeReport:
     image: str
     digest: Digest
     transport: str
-    """Transport of the ranks: `nccl`, `gloo`, or `mpi` for images without torchrun."""
+    """Transport over which ranks communicated: `nccl`, `gloo`, `mpi` or `none`."""
     checks: tuple[CheckResult, ...]
     machine: str = ""
     """Host name of the machine that ran the checks."""
@@ -115,30 +124,56 @@ def replace_checks(report: SmokeReport, checks: Iterable[CheckResult]) -> SmokeR
     """Return `report` with the results of checks that ran again."""
     new = {check.name: check for check in checks}
     old = tuple(new.pop(check.name, check) for check in report.checks)
-    return replace(report, checks=old + tuple(new.values()))
+    merged = old + tuple(new.values())
+    return replace(report, transport=transport_of(merged), checks=merged)
+
+
+def transport_of(checks: Iterable[CheckResult]) -> str:
+    """Return the transport over which ranks communicated in checks that passed, or `none`."""
+    passed = {check.name for check in checks if check.outcome is Outcome.PASSED}
+    names = (name for name, users in _TRANSPORTS.items() if passed.intersection(users))
+    return next(names, _NO_TRANSPORT)
 
 
 def merge_reports(reports: Sequence[SmokeReport]) -> SmokeReport:
-    """Merge reports of one digest. A check failed if it failed anywhere, and passed if it passed once."""
-    checks: dict[str, CheckResult] = {}
+    """Merge reports of one digest. A check failed if it failed anywhere, and passed if it passed once.
+
+    Results of the user's test by different definitions stay separate.
+    """
+    checks: dict[tuple[str, str], CheckResult] = {}
     for report in reports:
         for check in report.checks:
-            other = checks.get(check.name)
+            key = (check.name, check.definition)
+            other = checks.get(key)
             if other is None or _OUTCOMES.index(check.outcome) > _OUTCOMES.index(other.outcome):
-                checks[check.name] = check
+                checks[key] = check
     transports = {report.transport for report in reports}
     return replace(
         reports[0],
-        transport=next((transport for transport in _TRANSPORTS if transport in transports), ""),
+        transport=next((transport for transport in _TRANSPORTS if transport in transports), _NO_TRANSPORT),
         checks=tuple(checks.values()),
         machine=", ".join(dict.fromkeys(report.machine for report in reports if report.machine)),
     )
 
 
-def release_blockers(report: SmokeReport | None, required: Iterable[str]) -> tuple[str, ...]:
-    """Return the reasons against a release, each as a clause. A skipped required check is one."""
+def current(report: SmokeReport, smoke: UserSmoke | None) -> SmokeReport:
+    """Return a report without results of the user's test by another definition than `smoke`."""
+    definition = smoke.definition if smoke else ""
+    checks = (check for check in report.checks if check.name != USER_CODE or check.definition == definition)
+    return replace(report, checks=tuple(checks))
+
+
+def release_blockers(
+    report: SmokeReport | None, required: Iterable[str], smoke: UserSmoke | None = None
+) -> tuple[str, ...]:
+    """Return the reasons against a release, each as a clause. A skipped required check is one.
+
+    `smoke` is the user's test; results by another definition do not count.
+    """
     if report is None:
         return ("it was never smoke-tested",)
+    is_outdated = smoke is not None and any(check.name == USER_CODE for check in report.checks)
+    report = current(report, smoke)
     failed = [f"`{check.name}`" for check in report.checks if check.outcome is Outcome.FAILED]
     if failed:
         return (f"its smoke test failed: {', '.join(failed)}",)
@@ -148,7 +183,9 @@ def release_blockers(report: SmokeReport | None, required: Iterable[str]) -> tup
     blockers = []
     for name in required:
         check = checks.get(name)
-        if check is None:
+        if check is None and name == USER_CODE and is_outdated:
+            blockers.append(f"`{name}` is required, but `smoke` in the recipe changed after the test")
+        elif check is None:
             blockers.append(f"`{name}` is required but is in no report")
         elif check.outcome is not Outcome.PASSED:
             reason = f": {check.reason}" if check.reason else ""

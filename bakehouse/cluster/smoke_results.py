@@ -2,12 +2,15 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.build.verify import Outcome, ProbeResults, VersionResult
+from bakehouse.cluster import job_report
 from bakehouse.cluster.cluster import JobResult
 from bakehouse.cluster.failure import last_lines
 from bakehouse.cluster.job import ML, TrainingJob
+from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
 from bakehouse.cluster.smoke_checks import Check
 from bakehouse.cluster.smoke_report import CheckResult
@@ -43,6 +46,38 @@ def evaluate_job(check: Check, job: TrainingJob, result: JobResult, logs: Path) 
         check.source,
         _tail(rank_log) or _tail(result.logs[_failed_host(job, result, failure)]),
         logs,
+    )
+
+
+def evaluate_user_job(check: Check, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:
+    """Return the result of the user's own test: all hosts exit with 0, and the log contains `expect`."""
+    assert check.smoke is not None
+    report = job_report.report(job, result, logs)
+    reason, tail = report.cause, report.tail
+    if report.status is Status.COMPLETED:
+        expect, text = check.smoke.expect, "\n".join(result.logs.values())
+        reason = f"exit 0, but the log does not contain `{expect}`" if expect not in text else ""
+        tail = _tail(result.logs[job.host_names[0]])
+    passed = CheckResult(
+        check.name,
+        Outcome.PASSED,
+        round(result.seconds, 1),
+        ranks=job.ranks,
+        source=check.source,
+        log=logs,
+        definition=check.smoke.definition,
+    )
+    if not reason:
+        return passed
+    has_failed = report.status is not Status.COMPLETED
+    rank = f" rank {report.failed_rank}" if report.failed_rank is not None else ""
+    return replace(
+        passed,
+        outcome=Outcome.FAILED,
+        reason=_clause(reason),
+        failed_rank=f"{report.failed_host}{rank}" if has_failed and job.ranks > 1 else "",
+        exit=_exit(job, result, None) if has_failed else "",
+        tail=tail,
     )
 
 

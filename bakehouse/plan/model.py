@@ -14,6 +14,7 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import FORMATS, Content
 from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import Digest
 
@@ -195,6 +196,8 @@ class Image:
     """Smoke checks that must pass before a release."""
     budgets: tuple[Budget, ...] = ()
     """Size limits of components; not part of the key."""
+    smoke: UserSmoke | None = None
+    """The user's own smoke test; not part of the key."""
     format: str = FORMATS[0]
     """Format of the stored and pushed image."""
     unpinned: tuple[Artifact, ...] = ()

@@ -18,6 +18,7 @@ from bakehouse.catalog.recipe import FORMATS, GPU_CHECKS, Recipe
 from bakehouse.catalog.size_budget import OWN, REQUIREMENTS
 from bakehouse.catalog.trim import drop_patterns, trim_choices
 from bakehouse.catalog.user_files import CODE_DIRECTORY
+from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
 from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps
 from bakehouse.plan.model import (
@@ -68,6 +69,7 @@ def make_plan(
         _check_layers(images[-1], resolution.recipe, problems)
         _check_apt(images[-1], resolution, problems)
         _check_budgets(images[-1], problems)
+        _check_smoke(images[-1], problems)
     problems.raise_as(RecipeError)
     return Plan(tuple(images))
 
@@ -166,6 +168,7 @@ def _image(
         gpu_architecture=_required_range(choices, "gpu-architecture"),
         required=_required(recipe, gpu=gpu, launchers=launchers),
         budgets=recipe.budgets,
+        smoke=recipe.smoke,
         format=recipe.format,
         unpinned=tuple(artifact for spec in specs for artifact in spec.artifacts if artifact.sha256 is None),
         apt_debs=locked.image,
@@ -334,10 +337,14 @@ def _sums(debs: tuple[Deb, ...]) -> list[str]:
 
 
 def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
-    """Return the smoke checks that the recipe requires; by default GPU checks for images with `torchrun`."""
+    """Return the smoke checks that the recipe requires.
+
+    The default is the user's own test, and GPU checks for images with `torchrun`.
+    """
     if recipe.required is not None:
         return recipe.required
-    return GPU_CHECKS if gpu and "torchrun" in launchers else ()
+    own = (USER_CODE,) if recipe.smoke else ()
+    return (*own, *(GPU_CHECKS if gpu and "torchrun" in launchers else ()))
 
 
 def _required_range(choices: Iterable[Choice], name: str) -> str:
@@ -432,6 +439,20 @@ def _check_budgets(image: Image, problems: Problems) -> None:
         elif budget.name not in (*names, *OWN):
             message = f"image `{image.name}` has a budget for `{budget.name}`, but does not contain it"
             problems.add(Diagnostic(message, budget.location, hint=suggestion(budget.name, names)))
+
+
+def _check_smoke(image: Image, problems: Problems) -> None:
+    """Report a launcher of `smoke` that the image does not contain."""
+    smoke = image.smoke
+    if smoke is None or smoke.launcher == "script":
+        return
+    if smoke.launcher and smoke.launcher not in image.launchers:
+        message = f"`smoke` needs `{smoke.launcher}`, which image `{image.name}` does not contain"
+    elif smoke.processes > 1 and not image.launchers:
+        message = f"`smoke` needs `torchrun` or `mpirun`, but image `{image.name}` contains neither"
+    else:
+        return
+    problems.add(Diagnostic(message, smoke.location, hint="add a component that brings it"))
 
 
 def _plain(value: object) -> object:

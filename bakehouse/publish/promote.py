@@ -78,7 +78,7 @@ def promote_image(
         if candidate.candidate:
             assert report, "a promotion without a report"
             record = replace(candidate, candidate=False, date=push_options.day.isoformat())
-            record = with_report(record, report, image.required)
+            record = with_report(record, report, image)
         first = results.published
         record = replace(
             record,
@@ -177,7 +177,7 @@ def promote(
     A digest that is released already keeps its tag.
     """
     if candidate.candidate:
-        _check_tested(candidate, report, image.required)
+        _check_tested(candidate, report, image)
     key, digest = ImageKey(candidate.key), Digest(candidate.digest)
     target = ReleaseTarget(
         *(candidate.image, key, digest, registry, candidate.repository),
@@ -241,8 +241,8 @@ def move_tag(published: PublishedImage, registry: Registry, options: PushOptions
         raise PublishError(Diagnostic(message, facts=facts, hint=hint)) from error
 
 
-def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, required: tuple[str, ...]) -> None:
-    if reasons := release_blockers(report, required):
+def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, image: Image) -> None:
+    if reasons := release_blockers(report, image.required, image.smoke):
         facts = (("candidate", candidate.image_uri),)
         hint = (
             f"run `bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "

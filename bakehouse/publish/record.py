@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 
-from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
+from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
 from bakehouse.plan.model import Image
 from bakehouse.publish.releases import (
     ReleasedArtifact,
@@ -50,14 +50,15 @@ def record_of(
         config=published.config or "",
         revision=revision,
     )
-    return with_report(record, report, image.required) if report else record
+    return with_report(record, report, image) if report else record
 
 
-def with_report(record: ReleaseRecord, report: SmokeReport, required: tuple[str, ...]) -> ReleaseRecord:
+def with_report(record: ReleaseRecord, report: SmokeReport, image: Image) -> ReleaseRecord:
     """Return a record with the results of a smoke report."""
+    report = current(report, image.smoke)
     return replace(
         record,
-        tested=not release_blockers(report, required),
+        tested=not release_blockers(report, image.required, image.smoke),
         transport=report.transport,
         checks=tuple(ReleasedCheck(check.name, check.outcome) for check in report.checks),
     )

@@ -12,7 +12,7 @@ def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
     return (
         report is not None
         and report.digest == built.digest
-        and not release_blockers(report, built.image.required)
+        and not release_blockers(report, built.image.required, built.image.smoke)
     )
 
 
@@ -56,7 +56,7 @@ def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
         reasons = ("the recorded smoke test is of another build",)
         facts = (("tested", report.digest), ("built", built.digest))
     else:
-        reasons = release_blockers(report, built.image.required)
+        reasons = release_blockers(report, built.image.required, built.image.smoke)
         facts = (("digest", built.digest),)
     hint = f"run `bake smoke {name}`, or publish it as a candidate with `bake push --candidate {name}`"
     message = f"`{name}` has not passed its smoke test"

@@ -58,7 +58,8 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
 
 
 def _comments(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: JobSpec) -> list[str]:
-    tested = f"smoke-tested ({record.transport})" if record.tested else "NOT smoke-tested"
+    transport = f" ({record.transport})" if record.transport != "none" else ""
+    tested = f"smoke-tested{transport}" if record.tested else "NOT smoke-tested"
     comments = [f"# {record.image}, published {record.date}, {tested}; for {SDKS[job.sdk]}"]
     if is_loopback(record.registry):
         comments.append(

@@ -19,6 +19,8 @@ STEPS = ("started", "arrived", "finished")
 
 def good(spec: ContainerSpec) -> Run:
     """Return a container of a working image."""
+    if spec.command[0] == "sh":
+        return Run(prints="train\ntoolkit\n")
     if not spec.hostname:
         return Run()
     if "train-failure" in spec.network:
@@ -59,6 +61,34 @@ def test_a_good_image_passes_and_its_report_is_kept(tmp_path: Path) -> None:
     assert "torchrun_1x2 not tested: the image contains no torchrun" in messages
     assert "mpi_2x2 started" in messages
     assert "torchrun_1x2 started" not in messages
+
+
+def test_an_image_without_ranks_reports_no_transport(tmp_path: Path) -> None:
+    report = smoke(FakeEngine(good), built(image(launchers=())), tmp_path)
+
+    assert (report.passed, report.transport) == (True, "none")
+
+
+def test_code_that_the_image_contains_is_not_started_by_checks(tmp_path: Path) -> None:
+    def has_code(spec: ContainerSpec) -> Run:
+        return Run(prints="train\ntoolkit\ncode\n") if spec.command[0] == "sh" else good(spec)
+
+    engine = FakeEngine(has_code)
+    smoke(engine, built(image()), tmp_path, only=["train_success"])
+
+    assert "/opt/ml/code/train_ok.py" in engine.specs[-1].files
+
+
+def test_an_image_without_train_can_pass(tmp_path: Path) -> None:
+    def has_no_train(spec: ContainerSpec) -> Run:
+        return Run() if spec.command[0] == "sh" else good(spec)
+
+    report = smoke(FakeEngine(has_no_train), built(image()), tmp_path)
+
+    assert report.passed
+    assert {check.name for check in report.checks if check.reason == "the image contains no `train`"} == {
+        *("mpi_2x2", "train_success", "train_failure"),
+    }
 
 
 def test_a_private_key_fails_the_image(tmp_path: Path) -> None:

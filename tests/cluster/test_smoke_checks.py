@@ -1,9 +1,15 @@
 """Which checks an image gets."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from bakehouse.catalog.recipe import JOB_CHECKS
-from bakehouse.cluster.smoke_checks import Check, job_checks
+from bakehouse.catalog.user_smoke import UserSmoke
+from bakehouse.cluster.smoke_checks import Check, Startup, job_checks
+from bakehouse.errors import Location
+from bakehouse.plan.model import Image
 from tests.support.fake_engine import DIGEST, image
 
 PYTORCH = {
@@ -87,7 +93,8 @@ def test_two_hosts_ask_the_toolkit_for_mpi() -> None:
 
 @pytest.mark.parametrize("name", ["train_success", "train_failure", "mpi_2x2", "torchrun_2x2"])
 def test_checks_run_their_own_scripts_in_images_with_code(name: str) -> None:
-    check = named(job_checks(image("pytorch", entry_point="train.py", **PYTORCH), DIGEST))[name]  # type: ignore[arg-type]
+    pytorch = image("pytorch", entry_point="train.py", **PYTORCH)  # type: ignore[arg-type]
+    check = named(job_checks(pytorch, DIGEST, startup=Startup(has_code=True)))[name]
 
     job = check.job
     assert job is not None
@@ -98,6 +105,135 @@ def test_checks_run_their_own_scripts_in_images_with_code(name: str) -> None:
 
 
 def test_a_recipe_can_require_every_job() -> None:
-    checks = job_checks(image("pytorch", gpu=True, **PYTORCH), DIGEST)  # type: ignore[arg-type]
+    pytorch = image("pytorch", gpu=True, entry_point="train.py", **PYTORCH)  # type: ignore[arg-type]
+    checks = job_checks(pytorch, DIGEST)
 
     assert sorted(check.name for check in checks) == sorted(JOB_CHECKS)
+
+
+def test_an_image_without_the_toolkit_starts_its_launchers_directly() -> None:
+    pytorch = image("pytorch", **PYTORCH)  # type: ignore[arg-type]
+    checks = named(job_checks(pytorch, DIGEST, startup=Startup(has_train=False, has_toolkit=False)))
+
+    assert {name: check.not_tested for name, check in checks.items()} == {
+        "mpi_2x2": "the image contains no `train`",
+        "torchrun_2x2": "",
+        "train_success": "the image contains no `train`",
+        "train_failure": "the image contains no `train`",
+        "torchrun_1x2": "",
+        "mpirun_1x2": "",
+    }
+    job = checks["torchrun_2x2"].job
+    assert job is not None
+    assert (job.size, job.command[:2], job.command[-1]) == (2, ("sh", "-c"), "--transport=gloo")
+
+
+def test_an_image_with_a_train_of_its_own_does_not_run_the_toolkit_s_checks() -> None:
+    checks = named(job_checks(image(), DIGEST, startup=Startup(has_toolkit=False)))
+
+    reason = "the image's `train` is not that of the SageMaker Training Toolkit"
+    assert checks["train_success"].not_tested == checks["mpi_2x2"].not_tested == reason
+
+
+SMOKE = UserSmoke(
+    entry_point="train.py",
+    hosts=1,
+    processes=1,
+    launcher="",
+    hyperparameters=(("epochs", "2"), ("name", "x")),
+    channels=(),
+    expect="",
+    timeout=600,
+    definition="d1",
+    location=Location(Path("small.yaml"), 1, 1),
+)
+
+
+def user_code(
+    startup: Startup | None = None, gpus: int = 0, of: Image | None = None, **values: object
+) -> Check:
+    """The check of the user's code."""
+    smoke = replace(SMOKE, **values)  # type: ignore[arg-type]
+    tested = replace(of or image("churn", entry_point="train.py"), smoke=smoke)
+    return named(job_checks(tested, DIGEST, gpus, startup))["user_code"]
+
+
+def test_code_without_a_test_of_its_own_is_not_tested() -> None:
+    checks = named(job_checks(image("churn", entry_point="train.py"), DIGEST))
+
+    assert checks["user_code"].not_tested == "the recipe has no `smoke`"
+
+
+def test_the_user_s_script_starts_as_sagemaker_starts_it(tmp_path: Path) -> None:
+    job = user_code(channels=(("training", tmp_path),)).job
+
+    assert job is not None
+    assert (job.entry_point, job.environment) == ("train.py", {"SAGEMAKER_PROGRAM": "train.py"})
+    assert (job.size, job.ranks, job.command, job.deadline) == (1, 1, (), 600.0)
+    assert job.hyperparameters == {"epochs": 2, "name": "x"}
+    assert job.channel_directories == {"training": str(tmp_path)}
+    assert not job.source
+    assert not job.baked_code
+
+
+@pytest.mark.parametrize(
+    ("facts", "values", "enabled"),
+    [
+        ({}, {"processes": 2}, "sagemaker_mpi_enabled"),
+        (PYTORCH, {"hosts": 2}, "sagemaker_torch_distributed_enabled"),
+        (PYTORCH, {"hosts": 2, "launcher": "mpirun"}, "sagemaker_mpi_enabled"),
+        (PYTORCH, {"hosts": 2, "launcher": "script"}, ""),
+        ({"launchers": ()}, {"hosts": 2}, ""),
+    ],
+)
+def test_ranks_get_the_launcher_of_the_image_or_the_recipe(
+    facts: dict[str, object], values: dict[str, object], enabled: str
+) -> None:
+    job = user_code(of=image("churn", **facts), **values).job  # type: ignore[arg-type]
+
+    assert job is not None
+    assert [name for name in job.hyperparameters if name.endswith("_enabled")] == (
+        [enabled] if enabled else []
+    )
+
+
+NO_TRAIN = Startup(has_train=False, has_toolkit=False)
+
+
+def test_code_without_the_toolkit_is_a_command() -> None:
+    alone = user_code(NO_TRAIN).job
+    ranks = user_code(NO_TRAIN, processes=2).job
+    hosts = user_code(NO_TRAIN, hosts=2)
+    torch = user_code(NO_TRAIN, of=image("churn", **PYTORCH), hosts=2, launcher="torchrun").job  # type: ignore[arg-type]
+
+    script = ("python3", "/opt/ml/code/train.py", "--epochs", "2", "--name", "x")
+    assert alone is not None
+    assert (alone.command, alone.has_toolkit) == (script, False)
+    assert ranks is not None
+    assert (ranks.command[0], ranks.command[-len(script) :]) == ("mpirun", script)
+    assert hosts.not_tested == "the image contains no `train`, which starts `mpirun` on several hosts"
+    assert torch is not None
+    assert (torch.command[0], torch.command[-len(script) + 1 :]) == ("sh", script[1:])
+
+
+def test_a_train_of_the_image_s_own_gets_hyperparameters_as_text() -> None:
+    job = user_code(Startup(has_toolkit=False)).job
+
+    assert job is not None
+    assert (job.command, job.has_toolkit) == ((), False)
+
+
+def test_a_gpu_image_s_test_needs_gpus(tmp_path: Path) -> None:
+    cuda = image("churn", gpu=True, **PYTORCH)  # type: ignore[arg-type]
+    two = user_code(of=cuda, gpus=4, hosts=2).job
+
+    assert user_code(of=cuda).not_tested == "no GPU was given; use `--gpus`"
+    assert user_code(of=cuda, gpus=1, hosts=2).not_tested == "it needs 2 GPUs; use `--gpus`"
+    assert two is not None
+    assert [two.gpus_of(host) for host in two.host_names] == [(0, 1), (2, 3)]
+
+
+def test_a_channel_that_is_missing_is_not_tested(tmp_path: Path) -> None:
+    missing = tmp_path / "data"
+
+    assert user_code(channels=(("training", missing),)).not_tested == f"{missing} is not a directory"

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bakehouse.build.verify import Outcome
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
-from bakehouse.errors import SmokeError
+from bakehouse.errors import Location, SmokeError
 from bakehouse.util.oci import Digest
 from tests.support.fake_engine import DIGEST
 
@@ -29,6 +30,7 @@ FAILED = CheckResult(
     tail=("Traceback", "RuntimeError: all-reduce gave [3.0], not 10.0"),
     log=Path("build/smoke/mpi-cpu/mpi_2x2"),
 )
+SMOKE = UserSmoke("train.py", 1, 1, "", (), (), "", 600, "d1", Location(Path("small.yaml"), 1, 1))
 SKIPPED = CheckResult("nccl_all_reduce", Outcome.NOT_TESTED, 0.0, "no GPU was given", ranks=0)
 REPORT = SmokeReport("mpi-cpu", DIGEST, "mpi", (PASSED, FAILED, SKIPPED))
 
@@ -174,6 +176,56 @@ def test_what_failed_on_one_machine_has_failed() -> None:
     for reports in ([HERE, failed], [failed, HERE]):
         both = smoke_report.merge_reports(reports)
         assert smoke_report.release_blockers(both, ()) == ("its smoke test failed: `train_success`",)
+
+
+def test_a_result_by_another_definition_does_not_cover_the_user_s_test() -> None:
+    user = CheckResult("user_code", Outcome.PASSED, 4.0, definition="d1")
+    old = replace(REPORT, checks=(PASSED, user))
+    new = replace(SMOKE, definition="d2")
+
+    assert smoke_report.release_blockers(old, ("user_code",), SMOKE) == ()
+    assert smoke_report.release_blockers(old, ("user_code",), new) == (
+        "`user_code` is required, but `smoke` in the recipe changed after the test",
+    )
+    assert smoke_report.release_blockers(HERE, ("user_code",), new) == (
+        "`user_code` is required but is in no report",
+    )
+    assert smoke_report.current(old, new).checks == (PASSED,)
+
+
+def test_a_failure_by_another_definition_does_not_fail_a_release() -> None:
+    failed = CheckResult("user_code", Outcome.FAILED, 4.0, definition="d2")
+    passed = CheckResult("user_code", Outcome.PASSED, 4.0, definition="d1")
+    both = smoke_report.merge_reports(
+        [replace(REPORT, checks=(PASSED, failed)), replace(REPORT, checks=(passed,))]
+    )
+
+    assert smoke_report.release_blockers(both, ("user_code",), SMOKE) == ()
+
+
+def test_a_report_of_before_the_user_s_test_is_read(tmp_path: Path) -> None:
+    path = smoke_report.save(HERE, tmp_path)
+    path.write_text(path.read_text().replace('"definition": "",', ""))
+
+    assert smoke_report.load(tmp_path, DIGEST) == HERE
+
+
+@pytest.mark.parametrize(
+    ("passed", "transport"),
+    [
+        (["nccl_all_reduce", "torchrun_1x2"], "nccl"),
+        (["mpirun_1x2", "torchrun_1x2"], "gloo"),
+        (["mpi_2x2"], "mpi"),
+        (["train_success"], "none"),
+    ],
+)
+def test_the_transport_is_that_of_checks_that_passed(passed: list[str], transport: str) -> None:
+    checks = [
+        *(CheckResult(name, Outcome.PASSED, 1.0) for name in passed),
+        *(CheckResult(name, Outcome.FAILED, 1.0) for name in ("nccl_all_reduce",) if name not in passed),
+    ]
+
+    assert smoke_report.transport_of(checks) == transport
 
 
 def written(directory: Path, report: SmokeReport) -> Path:

@@ -4,17 +4,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.build.verify import CheckAnswer, Outcome, ProbeResults, VersionResult
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster import smoke_results
 from bakehouse.cluster.cluster import HostResult, JobResult
 from bakehouse.cluster.job import TrainingJob, homogeneous
 from bakehouse.cluster.ranks import RankEvent, RankStep, split_log
 from bakehouse.cluster.smoke_checks import Check
 from bakehouse.cluster.smoke_report import CheckResult
+from bakehouse.errors import Location
 from tests.support.fake_engine import DIGEST
 
 JOB = TrainingJob(DIGEST, "mpi-2x2", groups=homogeneous(2), processes_per_host=2, deadline=120.0)
 CHECK = Check("mpi_2x2", JOB, "bakehouse/probes/mpi_allreduce.py")
 DIRECTORY = Path("build/smoke/mpi-cpu/mpi_2x2")
+SMOKE = UserSmoke("train.py", 1, 1, "", (), (), "", 600, "d1", Location(Path("small.yaml"), 1, 1))
 GOOD = HostResult("algo-1", 0, success=True, model={"model.json": 3})
 
 
@@ -259,3 +262,41 @@ def test_a_private_key_in_the_image_fails() -> None:
     assert (
         result.reason == "the image contains private keys: `/root/.ssh/id_rsa`, `/etc/ssh/ssh_host_rsa_key`"
     )
+
+
+USER_JOB = TrainingJob(DIGEST, "user-code", entry_point="train.py", deadline=600.0)
+USER = Check("user_code", USER_JOB, "/opt/ml/code/train.py", records_ranks=False, smoke=SMOKE)
+
+
+def judge_user(end: JobResult, expect: str = "") -> CheckResult:
+    check = replace(USER, smoke=replace(SMOKE, expect=expect))
+    return smoke_results.evaluate_user_job(check, USER_JOB, end, DIRECTORY)
+
+
+def test_the_user_s_test_passes_with_its_exit_code_and_text() -> None:
+    result = judge_user(job_result(0, job=USER_JOB, log="accuracy 0.93\n"), "accuracy")
+
+    assert (result.outcome, result.definition) == (Outcome.PASSED, "d1")
+
+
+def test_a_text_that_the_log_lacks_fails_the_user_s_test() -> None:
+    result = judge_user(job_result(0, job=USER_JOB, log="loss 0.93\n"), "accuracy")
+
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == "exit 0, but the log does not contain `accuracy`"
+    assert (result.failed_rank, result.exit, result.tail) == ("", "", ("loss 0.93",))
+
+
+def test_the_cause_of_the_user_s_failure_is_found_in_the_log() -> None:
+    log = "start\nTraceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'z'\n"
+    result = judge_user(job_result(1, job=USER_JOB, log=f"{log}toolkit says more\n"), "accuracy")
+
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == "ModuleNotFoundError: No module named 'z'"
+    assert result.exit == "1 after 41 s"
+
+
+def test_a_user_s_test_that_does_not_end_fails() -> None:
+    result = judge_user(job_result(None, job=USER_JOB, timed_out=True))
+
+    assert (result.outcome, result.reason) == (Outcome.FAILED, "did not end within 600 s")

@@ -17,6 +17,7 @@ import pytest
 from bakehouse.build import verify
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import PROBES, Outcome
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.smoke import smoke
@@ -25,7 +26,7 @@ from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.cluster.smoke_results import evaluate_job
 from bakehouse.engine import tar
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine, connect
-from bakehouse.errors import BuildError
+from bakehouse.errors import BuildError, Location
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 from tests.integration import killed_clusters
@@ -264,3 +265,89 @@ with contextlib.closing(connect()) as engine:
         process.wait(60)
     _, left_over = killed_clusters.swept(lambda: [*killed_clusters.in_engine(process.pid)], sweeps)
     assert left_over == []
+
+
+USER_SCRIPT = b"""\
+import argparse, json, os
+from pathlib import Path
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+epochs = parser.parse_args().epochs
+data = json.loads(Path("/opt/ml/input/data/training/numbers.json").read_text())
+print(f"rank {os.environ['OMPI_COMM_WORLD_RANK']} trained {epochs} epochs on {sum(data)}", flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def with_code(mpi_cpu: Built) -> Iterator[BuiltImage]:
+    """An image that contains a script."""
+    image, built = mpi_cpu
+    with contextlib.closing(docker.from_env()) as client:
+        container = client.containers.create(built.digest)
+        container.put_archive("/", tar.pack({"/opt/ml/code/train.py": USER_SCRIPT}))
+        committed = container.commit(changes=["ENV SAGEMAKER_PROGRAM=train.py"])
+        container.remove()
+        yield replace(built, digest=Digest(str(committed.id)), image=replace(image, entry_point="train.py"))
+        client.images.remove(str(committed.id), force=True)
+
+
+def test_the_user_s_code_runs_beside_the_standard_checks(
+    engine: DockerEngine, with_code: BuiltImage, tmp_path: Path
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/numbers.json").write_text("[1, 2, 3]")
+    user_smoke = UserSmoke(
+        entry_point="train.py",
+        hosts=2,
+        processes=1,
+        launcher="mpirun",
+        hyperparameters=(("epochs", "2"),),
+        channels=(("training", tmp_path / "data"),),
+        expect="rank 1 trained 2 epochs on 6",
+        timeout=300,
+        definition="d1",
+        location=Location(Path("small.yaml"), 1, 1),
+    )
+    built = replace(with_code, image=replace(with_code.image, smoke=user_smoke))
+    other_text = replace(user_smoke, expect="rank 7", hosts=1, processes=1)
+
+    report = smoke(engine, built, tmp_path, only=["user_code", "train_success"])
+    failed = smoke(
+        engine,
+        replace(built, image=replace(built.image, smoke=other_text)),
+        tmp_path,
+        only=["user_code"],
+    )
+
+    assert {check.name: (check.outcome, check.reason) for check in report.checks} == {
+        "user_code": (Outcome.PASSED, ""),
+        "train_success": (Outcome.PASSED, ""),
+    }
+    assert [check.reason for check in failed.checks] == [
+        "exit 0, but the log does not contain `rank 7`",
+    ]
+
+
+def test_an_image_without_the_toolkit_is_tested_with_its_launcher(
+    engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
+) -> None:
+    with contextlib.closing(docker.from_env()) as client:
+        container = client.containers.create(
+            mpi_cpu[1].digest, entrypoint="mv", command=["/opt/venv/bin/train", "/opt/venv/bin/not-train"]
+        )
+        container.start()
+        container.wait()
+        committed = container.commit(changes=["ENTRYPOINT []", "CMD []"])
+        container.remove()
+        bare = replace(mpi_cpu[1], digest=Digest(str(committed.id)))
+        try:
+            report = smoke(engine, bare, tmp_path, only=["mpirun_1x2", "train_success", "train_failure"])
+        finally:
+            client.images.remove(str(committed.id), force=True)
+
+    assert {check.name: (check.outcome, check.reason) for check in report.checks} == {
+        "mpirun_1x2": (Outcome.PASSED, ""),
+        "train_success": (Outcome.NOT_TESTED, "the image contains no `train`"),
+        "train_failure": (Outcome.NOT_TESTED, "the image contains no `train`"),
+    }
+    assert report.transport == "mpi"

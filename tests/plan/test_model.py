@@ -175,6 +175,15 @@ def test_what_changes_nothing_moves_no_key(rich: Tree, what: str) -> None:
     assert changed(rich, NOWHERE[what]) == set()
 
 
+def test_the_user_s_smoke_test_moves_no_key(rich: Tree) -> None:
+    smoke = "requirements: own.lock\nsmoke: {processes: 1, expect: done}\n"
+
+    assert not changed(rich, edit("images/small.yaml", "requirements: own.lock\n", smoke))
+    assert rich.planned_image().required == ("user_code",)
+    edit("images/small.yaml", "smoke:", "required: []\nsmoke:")(rich)
+    assert rich.planned_image().required == ()
+
+
 def test_every_shared_template_moves_all_keys_but_the_requirements_only_theirs(rich: Tree) -> None:
     resolution, before = rich.resolve(), keys(rich.planned_image())
     for name in ("Dockerfile.j2", "macros.j2", "requirements.j2"):

@@ -1,0 +1,110 @@
+"""Reader of `smoke` in a recipe: the user's own smoke test."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakehouse.catalog.user_files import CODE_DIRECTORY
+from bakehouse.errors import Location
+from bakehouse.util.hashing import key_of
+from bakehouse.util.yaml_fields import Fields
+
+USER_CODE = "user_code"
+"""Name of the smoke check."""
+LAUNCHERS = ("torchrun", "mpirun", "script")
+"""Programs that start the ranks; `script` starts the entry point once on each host."""
+_MAX_HOSTS, _MAX_PROCESSES, _MAX_SECONDS = 8, 64, 86_400
+_SECONDS = 600
+_CHANNEL = re.compile(r"[A-Za-z0-9._-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class UserSmoke:
+    """A job that runs the user's code. It is a test, not content: build keys do not cover it."""
+
+    entry_point: str
+    """Path below /opt/ml/code."""
+    hosts: int
+    processes: int
+    """Ranks on each host."""
+    launcher: str
+    """One of `LAUNCHERS`; empty if the components of the image determine it."""
+    hyperparameters: tuple[tuple[str, str], ...]
+    channels: tuple[tuple[str, Path], ...]
+    """Directories of the input channels."""
+    expect: str
+    """Text that the log must contain."""
+    timeout: int
+    """Seconds."""
+    definition: str
+    """Hash of the values in the recipe: shows whether a smoke report covers them."""
+    location: Location
+
+
+def read_smoke(
+    fields: Fields, directory: Path, entry_point: str | None, copied: Iterable[str]
+) -> UserSmoke | None:
+    """Read `smoke` of a recipe in `directory`.
+
+    `entry_point` is the one of `code`, and `copied` are the paths of all files that the recipe copies into
+    the image.
+    """
+    child = fields.child("smoke", "`smoke`")
+    if child is None:
+        return None
+    script = child.text("entry_point", entry_point or "")
+    hosts = _count(child, "hosts", 1, _MAX_HOSTS)
+    processes = _count(child, "processes", 1, _MAX_PROCESSES)
+    launcher = child.choice("launcher", LAUNCHERS, LAUNCHERS[0]) if child.has("launcher") else ""
+    hyperparameters = tuple((name.text, value.text) for name, value in child.text_pairs("hyperparameters"))
+    channels = _channels(child)
+    expect = child.text("expect")
+    timeout = _count(child, "timeout", _SECONDS, _MAX_SECONDS)
+    child.finish()
+    if not script:
+        hint = "name a script below /opt/ml/code, or set `entry_point` in `code`"
+        child.report("`smoke` has no `entry_point`", child.location, hint=hint)
+    elif launcher == "script" and processes > 1:
+        message = "launcher `script` starts one process on each host"
+        child.report(message, child.place("launcher"), hint="remove `processes`, or use another launcher")
+    code = [path for path in copied if path.startswith(f"{CODE_DIRECTORY}/")]
+    # Without copied code, a step or the base adds it.
+    if script and code and f"{CODE_DIRECTORY}/{script}" not in code and not fields.has("run"):
+        child.report(f"the image contains no `{CODE_DIRECTORY}/{script}`", child.place("entry_point"))
+    return UserSmoke(
+        entry_point=script,
+        hosts=hosts,
+        processes=processes,
+        launcher=launcher,
+        hyperparameters=hyperparameters,
+        channels=tuple((name, directory / path) for name, path in channels),
+        expect=expect,
+        timeout=timeout,
+        definition=key_of(script, hosts, processes, launcher, hyperparameters, channels, expect)[:16],
+        location=child.location,
+    )
+
+
+def _channels(fields: Fields) -> list[tuple[str, str]]:
+    """Read the directories of channels, relative to the recipe."""
+    channels = []
+    for name, path in fields.text_pairs("channels"):
+        if not _CHANNEL.fullmatch(name.text):
+            label = "letters, digits, `.`, `_` and `-`"
+            fields.report(f"`{name.text}` is not a channel name", name.location, label)
+        elif not path.text or path.text.startswith("/"):
+            message = f"channel `{name.text}` must be a directory relative to the recipe's directory"
+            fields.report(message, path.location)
+        else:
+            channels.append((name.text, path.text))
+    return channels
+
+
+def _count(fields: Fields, key: str, default: int, most: int) -> int:
+    """Read a whole number from 1 to `most`."""
+    count = fields.number(key, default)
+    if 1 <= count <= most:
+        return count
+    fields.report(f"`{key}` must be from 1 to {most:,}", fields.place(key))
+    return default
