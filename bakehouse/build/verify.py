@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import packaging
 from packaging.version import InvalidVersion, Version
 
 from bakehouse.engine.protocol import ContainerSpec, Engine
@@ -115,7 +116,11 @@ def run_probes(
             *options,
             *(f"{part.component}={_DIRECTORY}/smoke/{part.component}.py" for part in probed),
         ),
-        files={**files, f"{_DIRECTORY}/checks.py": (PROBES / "checks.py").read_bytes()},
+        files={
+            **files,
+            f"{_DIRECTORY}/checks.py": (PROBES / "checks.py").read_bytes(),
+            **(_packaging() if with_checks else {}),
+        },
         gpus=tuple(range(gpus)),
         image_name=image.name,
     )
@@ -259,6 +264,12 @@ def _inputs(parts: Iterable[InstalledComponent]) -> dict[str, list[str]]:
 
 def _bytes(part: InstalledComponent) -> bytes:
     return part.smoke.read_bytes() if part.smoke else b""
+
+
+def _packaging() -> dict[str, bytes]:
+    """Return a copy of the library `packaging` for `probes/contents.py`, by path in the container."""
+    paths = Path(packaging.__file__).parent.glob("*.py")
+    return {f"{_DIRECTORY}/smoke/probe_packaging/{path.name}": path.read_bytes() for path in paths}
 
 
 def _is_recorded(record: Path, inputs: Mapping[str, list[str]]) -> bool:

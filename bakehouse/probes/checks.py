@@ -28,6 +28,9 @@ def write(out: TextIO, component: str, **fields: object) -> None:
 
 
 def describe(error: BaseException) -> str:
+    """Return the text of an error with its class, which says nothing in an assertion."""
+    if isinstance(error, AssertionError) and str(error):
+        return str(error)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -1,13 +1,18 @@
-"""Checks of the whole image: each file has one owner, nothing is left over, the base is unchanged.
+"""Checks of the whole image: files, leftovers, the base's directories and Python packages.
 
 The layer of each component contains a list of its files in /usr/share/bakehouse, with lines `size /path`.
 """
 
 from __future__ import annotations
 
+import importlib
+import importlib.metadata
 import os
 import stat
+import sys
+import types
 import unittest
+from collections.abc import Iterable
 from pathlib import Path
 
 LISTS = Path("/usr/share/bakehouse")
@@ -25,6 +30,8 @@ MODES = {
     "/usr/local/bin": 0o755,
     "/opt": 0o755,
 }
+PACKAGING = ("packaging", "pip._vendor.packaging", "probe_packaging")
+"""Where to find the library `packaging`. The last is a copy of Bakehouse's, for images without the others."""
 LINKS = ("/bin", "/lib", "/lib64", "/sbin", "/var/run", "/var/lock")
 
 
@@ -80,3 +87,68 @@ def check_base_links_are_links() -> None:
     lost = [path for path in LINKS if Path(path).is_dir() and not Path(path).is_symlink()]
     # /lib64 and others are real directories in bases without a merged /usr.
     assert not lost or not Path("/bin").is_symlink(), lost
+
+
+def packaging(module: str) -> types.ModuleType:
+    """Return a module of the library `packaging`."""
+    # This file is loaded by its path, so that its directory is not searched.
+    directory = str(Path(__file__).parent)
+    if directory not in sys.path:
+        sys.path.append(directory)
+    for library in PACKAGING:
+        try:
+            return importlib.import_module(f"{library}.{module}")
+        except ImportError:
+            continue
+    reason = "the library `packaging` is not available"
+    raise unittest.SkipTest(reason)
+
+
+def unmet_requirements(
+    distributions: Iterable[importlib.metadata.Distribution],
+) -> list[tuple[set[str], str]]:
+    """Return the requirements that are not met: the names of both packages, and a line as of `pip check`."""
+    normalize = packaging("utils").canonicalize_name
+    requirements, specifiers = packaging("requirements"), packaging("specifiers")
+    installed: dict[str, importlib.metadata.Distribution] = {}
+    for distribution in distributions:
+        # Python imports the first of several. Damaged metadata has no name.
+        if distribution.metadata["Name"]:
+            installed.setdefault(normalize(distribution.metadata["Name"]), distribution)
+    unmet = []
+    for name, distribution in sorted(installed.items()):
+        title = f"{name} {distribution.version}"
+        for text in distribution.requires or ():
+            try:
+                requirement = requirements.Requirement(text)
+                if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+                    continue
+                required, specifier = normalize(requirement.name), requirement.specifier
+                if required not in installed:
+                    unmet.append(({name}, f"{title} requires {required}, which is not installed"))
+                elif not specifier.contains(installed[required].version, prereleases=True):
+                    other = f"{required} {installed[required].version}"
+                    line = f"{title} has requirement {required}{specifier}, but you have {other}"
+                    unmet.append(({name, required}, line))
+            except (requirements.InvalidRequirement, specifiers.InvalidSpecifier):
+                unmet.append(({name}, f"{title} has an invalid requirement: {text}"))
+    return unmet
+
+
+def listed_packages() -> set[str]:
+    """Return the normalized names of the packages that components list."""
+    directories = (Path(path).parent.name for path in listed() if path.endswith(".dist-info/METADATA"))
+    return {packaging("utils").canonicalize_name(name.partition("-")[0]) for name in directories}
+
+
+def check_packages_fit_together() -> None:
+    """The requirements of all Python packages are met."""
+    unmet = unmet_requirements(importlib.metadata.distributions())
+    if not (LISTS / "python").exists():
+        # The packages of a vendor's base may not fit each other, which the image cannot change.
+        own = listed_packages() if LISTS.exists() else set()
+        unmet = [(names, line) for names, line in unmet if names & own]
+    lines = [line for _, line in unmet]
+    print(*lines, sep="\n")
+    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+    assert not lines, f"{lines[0]}{more}"

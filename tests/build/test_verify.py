@@ -1,11 +1,15 @@
 """Verification of images: results of components, and errors for mismatches."""
 
+import importlib.metadata
+import importlib.util
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from types import ModuleType
 
 import pytest
 
@@ -165,11 +169,12 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
         "a=/run/bakehouse/smoke/a.py",
         "contents=/run/bakehouse/smoke/contents.py",
     )
-    assert set(spec.files) == {
+    assert {path for path in spec.files if "probe_packaging" not in path} == {
         "/run/bakehouse/checks.py",
         "/run/bakehouse/smoke/a.py",
         "/run/bakehouse/smoke/contents.py",
     }
+    assert "/run/bakehouse/smoke/probe_packaging/requirements.py" in spec.files
     assert spec.network == "none"
 
 
@@ -283,3 +288,91 @@ def test_a_container_that_ends_without_answers_says_with_what(tmp_path: Path) ->
     results = verify.run_probes(engine, image(parts=(part,)), DIGEST, log=tmp_path / "log")
 
     assert results.versions[0].error == "exited with 137"
+
+
+def installed_package(directory: Path, name: str, version: str, *requires: str) -> None:
+    metadata = directory / f"{name}-{version}.dist-info/METADATA"
+    metadata.parent.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    metadata.write_text("\n".join([*lines, *(f"Requires-Dist: {text}" for text in requires), "", ""]))
+
+
+def load_contents() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("contents", verify.PROBES / "contents.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+contents = load_contents()
+
+
+SKIPPED = ("x; extra == 'x'", "y<1; python_version < '3'")
+
+
+def unmet(directory: Path) -> list[str]:
+    distributions = importlib.metadata.distributions(path=[str(directory)])
+    return [line for _, line in contents.unmet_requirements(distributions)]
+
+
+def test_requirements_that_are_not_met_are_reported_as_pip_does(tmp_path: Path) -> None:
+    installed_package(tmp_path, "Flask_App", "1.0", "werkzeug>=2", "click (>=7)", *SKIPPED)
+    installed_package(tmp_path, "Werkzeug", "1.9", "what ever?")
+
+    assert unmet(tmp_path) == [
+        "flask-app 1.0 has requirement werkzeug>=2, but you have werkzeug 1.9",
+        "flask-app 1.0 requires click, which is not installed",
+        "werkzeug 1.9 has an invalid requirement: what ever?",
+    ]
+
+
+def test_requirements_are_read_without_packaging_and_pip_in_the_image(tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    installed_package(packages, "a", "1.0", "b>=2")
+    installed_package(packages, "b", "2.0rc1")
+    copy = tmp_path / "smoke"
+    for path, content in verify._packaging().items():
+        file = copy / Path(path).relative_to("/run/bakehouse/smoke")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    probe = shutil.copy(verify.PROBES / "contents.py", copy)
+    code = (
+        "import importlib.metadata, importlib.util, sys\n"
+        "spec = importlib.util.spec_from_file_location('contents', sys.argv[1])\n"
+        "module = importlib.util.module_from_spec(spec); spec.loader.exec_module(module)\n"
+        "lines = module.unmet_requirements(importlib.metadata.distributions(path=[sys.argv[2]]))\n"
+        "print([line for _, line in lines], module.packaging('utils').__name__)\n"
+    )
+
+    process = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, probe, str(packages)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert process.stdout == ("['a 1.0 has requirement b>=2, but you have b 2.0rc1'] probe_packaging.utils\n")
+
+
+def test_conflicts_within_a_vendor_s_base_are_not_the_image_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed_package(tmp_path / "site", "theirs", "1.0", "missing")
+    monkeypatch.setattr(contents, "LISTS", tmp_path / "lists")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site")])
+
+    contents.check_packages_fit_together()
+
+    installed_package(tmp_path / "site", "ours", "1.0", "theirs>1")
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/requirements").write_text("20 /opt/site/ours-1.0.dist-info/METADATA\n")
+    with pytest.raises(AssertionError) as caught:
+        contents.check_packages_fit_together()
+    (tmp_path / "lists/python").write_text("20 /opt/venv/bin/python\n")
+    with pytest.raises(AssertionError) as all_of_them:
+        contents.check_packages_fit_together()
+
+    assert str(caught.value) == "ours 1.0 has requirement theirs>1, but you have theirs 1.0"
+    assert str(all_of_them.value) == f"{caught.value} (and 1 more)"
