@@ -21,14 +21,16 @@ from pathlib import Path
 from typing import IO
 
 from bakehouse.catalog.apt_lock import Deb
-from bakehouse.engine.buildkit_events import Tail
+from bakehouse.engine.buildkit_events import LOG_LINES, TAIL_LINES, Tail
 from bakehouse.engine.protocol import Engine
+from bakehouse.engine.step_output import telling_lines
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.fetch import apt_config
 from bakehouse.fetch.connection import redacted
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.util import process
 from bakehouse.util.file_lock import exclusive
+from bakehouse.util.files import display_path, write_whole
 from bakehouse.util.format import format_bytes
 from bakehouse.util.heartbeat import Heartbeat, heartbeat
 from bakehouse.util.oci import EPOCH
@@ -100,7 +102,7 @@ def _bootstrap(base: BootstrappedBase, state: Path, report: Callable[[str], None
         environment = {"SOURCE_DATE_EPOCH": str(EPOCH), "LC_ALL": "C.UTF-8"}
         if os.geteuid() == 0:
             environment["TMPDIR"] = str(directory)
-        tail = Tail()
+        tail = Tail(LOG_LINES)
         # On SIGTERM mmdebstrap would finish first; the private directory has all its files.
         with process.running(
             command, environment=environment, stdout=subprocess.PIPE, gently=False
@@ -112,7 +114,9 @@ def _bootstrap(base: BootstrappedBase, state: Path, report: Callable[[str], None
             code = mmdebstrap.wait()
         layer.close()
         if code != 0:
-            raise _failure(base, tail.lines(), [mirror.url for mirror in mirrors])
+            log_file = state / "logs" / f"base-{base.suite}.log"
+            write_whole(log_file, "".join(f"{line}\n" for line in tail.lines()))
+            raise _failure(base, tail.lines(), [mirror.url for mirror in mirrors], log_file)
         sizes = f"{format_bytes(layer.size)}, {format_bytes(layer.stored)} compressed"
         report(f"base {base.reference}: {sizes}; loading")
         with heartbeat(report, f"running: docker load of {base.reference}"):
@@ -281,8 +285,8 @@ def _add(archive: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> 
     archive.addfile(entry, content)
 
 
-def _failure(base: BootstrappedBase, tail: Sequence[str], mirrors: Sequence[str]) -> BuildError:
-    output = "\n".join(tail)
+def _failure(base: BootstrappedBase, lines: Sequence[str], mirrors: Sequence[str], log: Path) -> BuildError:
+    output = "\n".join(lines[-TAIL_LINES:])
     message, hint = f"base `{base.reference}` could not be bootstrapped", ""
     if _DISK.search(output):
         message = f"{message}: the disk is full"
@@ -296,4 +300,5 @@ def _failure(base: BootstrappedBase, tail: Sequence[str], mirrors: Sequence[str]
     elif os.geteuid() != 0:
         hint = "run the command as root, or give your user subordinate ids (see `man subuid`)"
     facts = tuple(("mirror", url) for url in dict.fromkeys(map(redacted, mirrors)))
-    return BuildError(Diagnostic(message, facts=facts, tail=tuple(tail), hint=hint))
+    facts = (*facts, ("log", display_path(log)))
+    return BuildError(Diagnostic(message, facts=facts, tail=telling_lines(lines), hint=hint))

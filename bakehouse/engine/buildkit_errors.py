@@ -5,9 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.engine.buildkit_events import Step
+from bakehouse.engine.buildkit_events import TAIL_LINES, Step
+from bakehouse.engine.step_output import command_of, telling_lines
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, EngineError, Location, Reason
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, write_whole
 
 _FRAME = re.compile(r"^\S+:(?P<line>\d+)\n-{8,}\n(?P<code>(?:.*\n)*?)-{8,}$", re.MULTILINE)
 _FRAME_LINE = re.compile(r" *(?P<number>\d+) \| (?:>>> |    )?(?P<text>.*)")
@@ -88,8 +89,8 @@ class Failure:
     targets: tuple[str, ...]
     steps: tuple[Step, ...]
     """Steps that ended with an error, including stopped steps."""
-    tails: Mapping[str, tuple[str, ...]]
-    """Last lines of the output of each step, by digest."""
+    outputs: Mapping[str, tuple[str, ...]]
+    """Lines of the output of each step, by digest."""
     text: str
     """Output of buildx after its events."""
     exported: frozenset[str]
@@ -103,9 +104,9 @@ class _Cause:
     step: Step | None
     images: tuple[str, ...]
     location: Location | None
-    tail: tuple[str, ...]
+    output: tuple[str, ...]
     evidence: str
-    """All text about the failure."""
+    """Text about the failure, with the last lines of the output."""
 
     @property
     def stage(self) -> str:
@@ -120,10 +121,16 @@ class _Verdict:
     facts: tuple[tuple[str, str], ...] = ()
 
 
-def explain(failure: Failure, dockerfiles: Mapping[str, Path], sources: Mapping[str, Path]) -> BakehouseError:
+def explain(
+    failure: Failure,
+    dockerfiles: Mapping[str, Path],
+    sources: Mapping[str, Path],
+    logs: Path | None = None,
+) -> BakehouseError:
     """Return the error for a failure; `sources` maps stages to the files they were rendered from.
 
-    It is an ImagesFailed if stopped images can be built without the failed ones.
+    The whole output of failed steps is written to files in `logs`. The error is an ImagesFailed if stopped
+    images can be built without the failed ones.
     """
     if _GONE.search(failure.text):
         message, hint = "the container engine does not answer", "run `bake doctor`"
@@ -132,7 +139,7 @@ def explain(failure: Failure, dockerfiles: Mapping[str, Path], sources: Mapping[
     failed = frozenset(image for cause in causes for image in cause.images)
     stopped = [name for name in failure.targets if name not in failed | failure.exported]
     affects_all = any(_ENGINES_OWN.search(cause.evidence) or not cause.images for cause in causes)
-    diagnostics = [_diagnostic(cause, stopped if affects_all else (), sources) for cause in causes]
+    diagnostics = [_diagnostic(cause, stopped if affects_all else (), sources, logs) for cause in causes]
     if any(_LOST.search(cause.evidence) for cause in causes):
         return LayerLost(*diagnostics)
     if affects_all:
@@ -150,11 +157,12 @@ def _causes(failure: Failure, dockerfiles: Mapping[str, Path]) -> list[_Cause]:
     causes = []
     for digest, steps in by_digest.items():
         images = tuple(dict.fromkeys(step.target for step in steps if step.target))
-        tail = failure.tails.get(digest, ())
+        output = failure.outputs.get(digest, ())
         # buildx describes only the first failing step.
         text = failure.text if steps[0].error in failure.text else ""
         location = _location(text, [dockerfiles[name] for name in images])
-        causes.append(_Cause(steps[0], images, location, tail, "\n".join((steps[0].error, *tail, text))))
+        evidence = "\n".join((steps[0].error, *output[-TAIL_LINES:], text))
+        causes.append(_Cause(steps[0], images, location, output, evidence))
     if causes:
         return causes
     location = _location(failure.text, dockerfiles.values())
@@ -162,12 +170,18 @@ def _causes(failure: Failure, dockerfiles: Mapping[str, Path]) -> list[_Cause]:
     return [_Cause(None, images, location, (), failure.text)]
 
 
-def _diagnostic(cause: _Cause, stopped: Sequence[str], sources: Mapping[str, Path]) -> Diagnostic:
+def _diagnostic(
+    cause: _Cause, stopped: Sequence[str], sources: Mapping[str, Path], logs: Path | None
+) -> Diagnostic:
     verdict = _verdict(cause)
     facts: list[tuple[str, str]] = []
     if cause.step and cause.stage:
-        facts.append(("step", f"{cause.stage} {cause.step.position}: {_first_line(cause.step.text)}"))
+        facts.append(("step", f"{cause.stage} {cause.step.position}".rstrip()))
+        following = _lines_after(cause.location) if cause.location else ()
+        facts.append(("command", command_of(cause.step.text, following)))
     facts += verdict.facts
+    if logs and cause.output:
+        facts.append(("log", display_path(_write_log(cause, logs))))
     if stopped:
         facts.append(("not built", f"{_names(stopped)} (stopped by this failure)"))
     origin = _origin(cause.location, cause.stage, sources) if cause.location else None
@@ -177,9 +191,24 @@ def _diagnostic(cause: _Cause, stopped: Sequence[str], sources: Mapping[str, Pat
         cause.location,
         reasons=(Reason("rendered from", origin),) if origin else (),
         facts=tuple(facts),
-        tail=cause.tail,
+        tail=telling_lines(cause.output),
         hint=verdict.hint,
     )
+
+
+def _write_log(cause: _Cause, logs: Path) -> Path:
+    """Write the whole output of a failed step."""
+    name = "-".join(filter(None, (*cause.images[:1], cause.stage))).replace("/", "-") or "build"
+    path = logs / f"{name}.log"
+    write_whole(path, "".join(f"{line}\n" for line in cause.output))
+    return path
+
+
+def _lines_after(location: Location) -> tuple[str, ...]:
+    """Return the lines of a here-document, which begins in the instruction at a location."""
+    lines = location.path.read_text().splitlines()[location.line - 1 :]
+    start = next((index for index, line in enumerate(lines) if "<<" in line), None)
+    return tuple(lines[start + 1 :]) if start is not None else ()
 
 
 def _verdict(cause: _Cause) -> _Verdict:

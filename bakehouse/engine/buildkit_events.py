@@ -10,6 +10,8 @@ from datetime import datetime
 from typing import Any
 
 TAIL_LINES = 15
+LOG_LINES = 100_000
+"""Lines of a step's output that are kept for its log, which is written if the step fails."""
 EXPORT = "exporting to image"
 _NAME = re.compile(r"\[(?P<prefix>[^\]]+)\] (?P<text>.*)", re.DOTALL)
 _POSITION = re.compile(r"\d+/\d+")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bakehouse.engine import buildkit_errors, usage_lock
 from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
-from bakehouse.engine.buildkit_events import EXPORT, Event, Log, Output, Step, Tail, Tick, events
+from bakehouse.engine.buildkit_events import EXPORT, LOG_LINES, Event, Log, Output, Step, Tail, Tick, events
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import process
 from bakehouse.util.oci import PLATFORM
@@ -134,7 +134,7 @@ def _call(
         if is_failed:
             sources = {stage: file for target in targets for stage, file in target.sources.items()}
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
-            raise buildkit_errors.explain(reader.failure(), dockerfiles, sources)
+            raise buildkit_errors.explain(reader.failure(), dockerfiles, sources, state / "logs")
         results = json.loads(metadata.read_text())
     exported = (target for target in targets if target.target not in outputs)
     return {target.name: str(results[target.target]["containerimage.digest"]) for target in exported}
@@ -256,14 +256,14 @@ class _OutputReader:
         return buildkit_errors.Failure(
             targets=tuple(self.targets.values()),
             steps=tuple(self._errors.values()),
-            tails={digest: tail.lines() for digest, tail in self._tails.items()},
+            outputs={digest: tail.lines() for digest, tail in self._tails.items()},
             text="\n".join(self._output.end()),
             exported=frozenset(self._exported),
         )
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Log):
-            self._tails.setdefault(event.digest, Tail()).add(event.text)
+            self._tails.setdefault(event.digest, Tail(LOG_LINES)).add(event.text)
         elif isinstance(event, Step):
             if event.error:
                 self._errors[event.digest, event.target] = event

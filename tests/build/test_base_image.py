@@ -150,9 +150,10 @@ def test_nothing_is_left_of_a_making_that_failed(
     error, text = failure(engine, tmp_path)
     assert isinstance(error, BuildError)
     assert text.startswith(
-        """\
+        f"""\
 error: base `bakehouse/debian:12-12345678` could not be bootstrapped
   mirror  http://mirror.example/debian
+  log     {tmp_path}/logs/base-bookworm.log
     | E: bad things
 """
     )
@@ -167,11 +168,11 @@ def test_a_mirror_that_does_not_answer(
     put(tmp_path, monkeypatch, mmdebstrap=f'printf "%b\\n" "{message}" >&2; exit 1')
     _, text = failure(engine, tmp_path)
     assert text == (
-        """\
+        f"""\
 error: base `bakehouse/debian:12-12345678` could not be bootstrapped: a mirror of `bookworm` is not reachable
   mirror  http://mirror.example/debian
-    | Err:1 http://mirror.example bookworm InRelease
-    |   Could not resolve 'mirror.example'
+  log     {tmp_path}/logs/base-bookworm.log
+    | Could not resolve 'mirror.example'
 
 hint: check that `apt-get update` works: the mirrors are those of this machine's apt
 """

@@ -82,13 +82,30 @@ error: image `a` failed to build: stage `metis` failed with exit code 2
  6 | RUN make -j 2 && make install
    | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
   because rendered from   recipes/metis/install.j2:3:1
-  step  metis 2/2: RUN make -j 2 && make install
+  step     metis 2/2
+  command  make -j 2 && make install
     | cc: no such file
-    | make: *** [all] Error 2
 
 hint: run this stage alone: `docker build --target metis images/a`
 """
     )
+
+
+def test_the_whole_output_of_a_failed_step_is_in_a_file(project: Path) -> None:
+    lines = ("first", "ERROR: second", *(f"Get:{number} http://127.0.0.1/x" for number in range(85)))
+    failure = Failure(("a", "b"), (step(EXIT_2),), {"d": lines}, "", frozenset())
+    error = explain(failure, {"a": Path("images/a/Dockerfile")}, {}, project / "build/logs")
+
+    assert failure_text(error.diagnostics[0]) == (
+        """\
+error: image `a` failed to build: stage `metis` failed with exit code 2
+  step     metis 2/2
+  command  make -j 2 && make install
+  log      build/logs/a-metis.log
+    | ERROR: second
+"""
+    )
+    assert (project / "build/logs/a-metis.log").read_text().splitlines() == [*lines]
 
 
 def test_a_shared_stage_fails_for_all_its_images() -> None:
@@ -208,12 +225,12 @@ def test_a_file_that_pip_finds_changed() -> None:
     assert text == (
         f"""\
 error: image `a` failed to build: a downloaded file does not match its checksum
-  step      metis 2/2: RUN make -j 2 && make install
+  step      metis 2/2
+  command   make -j 2 && make install
   expected  sha256:{good}
   received  sha256:{bad}
     | ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.
-    |         Expected sha256 {good}
-    |              Got        {bad}
+    | Expected sha256 {good}
 
 hint: find out why the file changed before you update the checksum
 """
@@ -280,7 +297,8 @@ def test_a_missing_secret() -> None:
     assert failure_message(step("secret ca: not found"), exported=("b",)) == (
         """\
 error: image `a` failed to build: the secret `ca` is missing
-  step  metis 2/2: RUN make -j 2 && make install
+  step     metis 2/2
+  command  make -j 2 && make install
 """
     )
 
@@ -319,7 +337,8 @@ def test_a_layer_that_the_engine_lost_is_reported_as_its_fault() -> None:
     assert failure_message(step(lost), exported=("b",)) == (
         """\
 error: image `a` failed to build: the engine lost a layer
-  step  metis 2/2: RUN make -j 2 && make install
+  step     metis 2/2
+  command  make -j 2 && make install
 
 hint: restart the engine, then run the same command again (a BuildKit bug after an interrupted build)
 """

@@ -129,6 +129,8 @@ def test_a_failing_build_says_where(project: Project, unique: str, monkeypatch: 
         project.bake("broken", "other")
 
     line = f"RUN sleep 1 && echo {unique} && exit 3"
+    log = project.root / "state/logs/broken-broken.log"
+    assert log.read_text() == f"{unique}\n"
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
 error: image `broken` failed to build: stage `broken` failed with exit code 3
@@ -137,7 +139,9 @@ error: image `broken` failed to build: stage `broken` failed with exit code 3
  3 | {line}
    | {"^" * len(line)}
   because rendered from   recipes/broken/install.j2:2:1
-  step  broken 2/2: {line}
+  step     broken 2/2
+  command  {line.removeprefix("RUN ")}
+  log      state/logs/broken-broken.log
     | {unique}
 
 hint: run this stage alone: `docker build --target broken images/broken`
