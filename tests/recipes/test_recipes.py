@@ -67,7 +67,7 @@ SMP_URLS = {
     "nccl source": "https://github.com/NVIDIA/nccl/archive/refs/tags/v2.10.3-1.tar.gz",
     "boost source": "https://downloads.sourceforge.net/project/boost/boost/1.73.0/boost_1_73_0.tar.gz",
 }
-UNPINNED = {"aws-ofi-nccl", "efa", "libfabric", "nccl", "pytorch", "smddp", "smp"}
+UNPINNED = {"aws-ofi-nccl", "efa", "libfabric", "nccl", "pytorch", "smddp", "smp", "torchaudio"}
 """Components with files that are not pinned yet."""
 UNPINNED_BASES = {
     "aws-dlc-pytorch",
@@ -537,3 +537,31 @@ def test_apt_sources_go_from_bases_that_cannot_refresh_them_alone() -> None:
     }
     assert old
     assert not [name for name in IMAGES if name not in old and "rm -f /etc/apt/sources" in dockerfile(name)]
+
+
+@pytest.mark.parametrize(
+    ("name", "torchvision", "torchaudio"),
+    [
+        ("pytorch-cu130", "0.28.0", "2.11.0"),
+        ("pytorch-2.10-cu128-py312-efa", "0.25.0", "2.10.0"),
+        ("pytorch-2.15-cu132-py312-efa", "0.29.2", None),
+        ("pytorch-2.5-cu124-py311-smddp", "0.20.1", "2.5.1"),
+        ("pytorch-cpu", None, None),
+    ],
+)
+def test_pytorch_brings_the_libraries_compiled_against_it(
+    name: str, torchvision: str | None, torchaudio: str | None
+) -> None:
+    resolution = resolved(name)
+    assert (resolution.version_of("torchvision"), resolution.version_of("torchaudio")) == (
+        torchvision,
+        torchaudio,
+    )
+
+
+def test_a_cpu_image_takes_the_wheels_for_cpus() -> None:
+    recipe = recipes()["pytorch-cpu"]
+    added = [replace(recipe.base, name=name, specifier="") for name in ("torchvision", "torchaudio")]
+    resolution = resolve(replace(recipe, components=(*recipe.components, *added)), catalog())
+    variants = {choice.name: choice.candidate.variant.name for choice in resolution.choices}
+    assert (variants["torchvision"], variants["torchaudio"]) == ("cpu-py311", "cpu-py311")
