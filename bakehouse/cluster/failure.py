@@ -154,6 +154,19 @@ _RULES = (
         (r"can't open file '(?P<file>[^']+)': \[Errno 2\]",),
     ),
     _Rule(
+        "the image contains no `train`, which SageMaker starts",
+        "add the component `sagemaker-training`, or run another program with `--command`",
+        (r'exec: "train": executable file not found', r"start-job: no command `train` on PATH"),
+    ),
+    _Rule(
+        "the image contains no program `{program}`",
+        "",
+        (
+            r'exec: "(?P<program>[^"]+)": executable file not found',
+            r"start-job: no command `(?P<program>[^`]+)` on PATH",
+        ),
+    ),
+    _Rule(
         "mpirun was asked for {count} ranks, more than the hosts have slots",
         "set `processes_per_host` to the number of ranks on each host",
         (r"not enough slots available in the system to satisfy the (?P<count>\d+)",),

@@ -1,6 +1,7 @@
 """Container of the docker SDK."""
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -21,6 +22,8 @@ API_SECONDS = 120
 """Time limit for an answer of the engine."""
 REMOVAL_ATTEMPTS = 5
 _POLL_SECONDS = 0.2
+_NO_PROGRAM = re.compile(r'exec: "[^"]+": executable file not found in \$PATH')
+_PROGRAM_NOT_FOUND = 127
 
 
 def _ignore(chunk: bytes) -> None:
@@ -34,17 +37,32 @@ class DockerContainer:
         self._container = container
         self._keeper = keeper
         self._follower: threading.Thread | None = None
+        self._lacks_program = False
 
     def start(self, log: Path, on_output: Callable[[bytes], None] = _ignore) -> None:
-        with translate_errors("start a container"):
-            self._container.start()
+        from docker.errors import APIError
+
         log.parent.mkdir(parents=True, exist_ok=True)
+        with translate_errors("start a container"):
+            try:
+                self._container.start()
+            except APIError as error:
+                missing = _NO_PROGRAM.search(str(error.explanation))
+                if missing is None:
+                    raise
+                # A shell would exit with 127, and so does the job on SageMaker.
+                self._lacks_program = True
+                log.write_text(f"{missing[0]}\n")
+                on_output(f"{missing[0]}\n".encode())
+                return
         self._follower = threading.Thread(target=self._follow, args=(log, on_output), daemon=True)
         self._follower.start()
 
     def wait(self, seconds: float) -> ContainerExit | None:
         import requests
 
+        if self._lacks_program:
+            return ContainerExit(_PROGRAM_NOT_FOUND)
         with translate_errors("wait for a container"):
             try:
                 code = int(self._container.wait(timeout=seconds)["StatusCode"])

@@ -31,7 +31,7 @@ MODES = {
     "/opt": 0o755,
 }
 PACKAGING = ("packaging", "pip._vendor.packaging", "probe_packaging")
-"""Where to find the library `packaging`. The last is a copy of Bakehouse's, for images without the others."""
+"""Names of the library `packaging`. The last is a copy of Bakehouse's, for images without the others."""
 LINKS = ("/bin", "/lib", "/lib64", "/sbin", "/var/run", "/var/lock")
 
 

@@ -11,6 +11,10 @@ HOSTS = ("algo-1", "algo-2")
 NAMES = "use a host of this job: algo-1, algo-2; SM_HOSTS lists them"
 PORT_HINT = "use another port, or stop the program on algo-1 that listens on it"
 SILENT = "check whether the server has started, ended early, or is unreachable from algo-1"
+NO_TRAIN = (
+    "the image contains no `train`, which SageMaker starts",
+    "add the component `sagemaker-training`, or run another program with `--command`",
+)
 DISK_HINT = (
     "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
 )
@@ -47,6 +51,9 @@ def log(name: str) -> str:
             "set `--entry-point` to a path below `--source-dir`, or below /opt/ml/code if the image contains "
             "the code",
         ),
+        ("no-train", *NO_TRAIN),
+        ("no-train-sshd", *NO_TRAIN),
+        ("no-program", "the image contains no program `pyhton`", ""),
         ("port-taken-python", "port 7777 is taken on algo-1", PORT_HINT),
         ("port-taken-torch", "port 7777 is taken on algo-1", PORT_HINT),
         ("port-taken-torchrun", "port 7777 is taken on algo-1", PORT_HINT),

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
@@ -12,8 +13,8 @@ import pytest
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import docker_container
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine, connect
-from bakehouse.engine.docker_container import remove_until_gone
-from bakehouse.engine.protocol import CleanupCounts
+from bakehouse.engine.docker_container import DockerContainer, remove_until_gone
+from bakehouse.engine.protocol import CleanupCounts, ContainerExit
 from bakehouse.errors import EngineError
 from bakehouse.util import tempdir
 
@@ -123,3 +124,32 @@ def test_a_removal_that_fails_is_tried_five_times(
     with pytest.raises(docker.errors.APIError):
         remove_until_gone(removal)
     assert removal.queries == 5
+
+
+class WithoutProgram:
+    """Fake container whose command does not exist in its image."""
+
+    def __init__(self, explanation: str) -> None:
+        self.explanation = explanation
+
+    def start(self) -> None:
+        message = "400 Client Error"
+        raise docker.errors.APIError(message, explanation=self.explanation)
+
+
+def test_a_program_that_the_image_lacks_is_an_exit(tmp_path: Path) -> None:
+    explanation = 'unable to start: exec: "train": executable file not found in $PATH: unknown'
+    container = DockerContainer(WithoutProgram(explanation))  # type: ignore[arg-type]
+    output: list[bytes] = []
+
+    container.start(tmp_path / "logs/algo-1.log", output.append)
+
+    line = 'exec: "train": executable file not found in $PATH\n'
+    assert (tmp_path / "logs/algo-1.log").read_text() == line
+    assert output == [line.encode()]
+    assert container.wait(1) == ContainerExit(127)
+
+
+def test_another_reason_against_a_start_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(EngineError):
+        DockerContainer(WithoutProgram("no space left")).start(tmp_path / "log")  # type: ignore[arg-type]
