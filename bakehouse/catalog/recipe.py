@@ -1,8 +1,8 @@
 """Reader of image recipes, with the location of every value."""
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
@@ -11,6 +11,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.matrix import MATRIX, cells, expand
 from bakehouse.catalog.python_lock import Package, load_lock
+from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import APT_PACKAGE, environment, is_version, requirement
 from bakehouse.catalog.trim import read_kinds
@@ -139,12 +140,17 @@ def load_recipes(
     return recipes.by_name
 
 
-def read_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True) -> Recipes:
+def read_recipes(
+    roots: Iterable[Path], catalog: Catalog, *, locked: bool = True, project: Path | None = None
+) -> Recipes:
     """Read all image recipes; those of later directories replace earlier ones.
 
     A file with mistakes does not affect the others. Without `locked`, missing and outdated locks of
-    requirements are accepted, because `bake lock` makes them.
+    requirements are accepted, because `bake lock` makes them. With a `project`, the files of recipes must be
+    in its directory or in one of `roots`.
     """
+    roots = tuple(roots)
+    inside = (project.resolve(), *(root.resolve() for root in roots)) if project else ()
     families: dict[str, list[Recipe]] = {}
     problems: dict[Path, Problems] = {}
     paths: dict[str, Path] = {}
@@ -160,7 +166,7 @@ def read_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True
                 mistakes.add(Diagnostic(message, Location(path, 1, 1), hint=hint))
                 continue
             try:
-                families[path.stem] = _load_family(path, load(path), catalog, mistakes, locked)
+                families[path.stem] = _load_family(path, load(path), catalog, mistakes, locked, inside)
             except RecipeError as error:
                 mistakes.extend(error.diagnostics)
     recipes: dict[str, Recipe] = {}
@@ -183,26 +189,31 @@ def read_recipes(roots: Iterable[Path], catalog: Catalog, *, locked: bool = True
     return Recipes({name: each for name, each in recipes.items() if each.family not in left_out}, broken)
 
 
-def _load_family(path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool) -> list[Recipe]:
+def _load_family(
+    path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool, inside: Sequence[Path]
+) -> list[Recipe]:
     """Return the recipe of one image, or those of the cells of a matrix."""
     fields = Fields(root, f"image `{path.stem}`", problems)
     matrix = fields.child(MATRIX, f"`{MATRIX}`")
     if not isinstance(root, YamlMapping) or matrix is None:
-        return [read_recipe(Fields(root, fields.what, problems), path, path.stem, catalog, locked=locked)]
+        image = Fields(root, fields.what, problems)
+        return [read_recipe(image, path, path.stem, catalog, locked=locked, inside=inside)]
     recipes = []
     for node in expand(root, cells(matrix), problems):
         name = Fields(node, fields.what, Problems()).node("name")
         if isinstance(name, Scalar):
             image = Fields(node, fields.what, problems)
-            recipes.append(read_recipe(image, path, name.text, catalog, locked=locked))
+            recipes.append(read_recipe(image, path, name.text, catalog, locked=locked, inside=inside))
         else:
             hint = "such as `name: training-${python|tag}`"
             fields.report("a recipe with a matrix needs a `name` for its images", matrix.location, hint=hint)
     return recipes
 
 
-def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, locked: bool) -> Recipe:
-    """Read the recipe of one image, without `matrix`."""
+def read_recipe(
+    fields: Fields, path: Path, name: str, catalog: Catalog, *, locked: bool, inside: Sequence[Path] = ()
+) -> Recipe:
+    """Read the recipe of one image, without `matrix`; its files must be in `inside`, if there is one."""
     if not _NAME.fullmatch(name) or len(name) > 100:
         label = "lowercase letters and digits, single `-`, `.` and `_` between them"
         fields.report(f"`{name}` is not an image name", fields.place("name"), label)
@@ -219,7 +230,9 @@ def read_recipe(fields: Fields, path: Path, name: str, catalog: Catalog, *, lock
         fields.report(message, fields.place("user"), "training images run as root", hint)
     components = fields.text_pairs("components")
     requires = (requirement(name, versions, fields.problems) for name, versions in components)
-    content, unlocked = _content(fields, path, locked)
+    inside = () if fields.flag("outside_project") else inside
+    content, unlocked = _content(fields, path, locked, inside)
+    _check_secrets(fields)
     commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
         name=name,
@@ -320,14 +333,16 @@ def _check_names(fields: Fields, catalog: Catalog, components: list[Scalar]) -> 
             fields.report(f"unknown component `{name.text}`", name.location, hint=hint)
 
 
-def _content(fields: Fields, recipe: Path, locked: bool) -> tuple[Content, Path | None]:
-    packages, unlocked = _requirements(fields, recipe, locked)
+def _content(
+    fields: Fields, recipe: Path, locked: bool, inside: Sequence[Path]
+) -> tuple[Content, Path | None]:
+    packages, unlocked = _requirements(fields, recipe, locked, inside)
     steps = fields.scalars("run")
     for step in steps:
         if not step.text.strip():
             fields.report("a step of `run` is empty", step.location)
-    files = read_files(fields, recipe.parent)
-    code, entry_point = read_code(fields, recipe.parent)
+    files = read_files(fields, recipe.parent, inside)
+    code, entry_point = read_code(fields, recipe.parent, inside)
     check_targets([*files, *code], fields)
     content = Content(
         apt=tuple(sorted(fields.matching("apt", APT_PACKAGE, "apt package name"))),
@@ -341,11 +356,27 @@ def _content(fields: Fields, recipe: Path, locked: bool) -> tuple[Content, Path 
     return content, unlocked
 
 
-def _requirements(fields: Fields, recipe: Path, locked: bool) -> tuple[tuple[Package, ...], Path | None]:
+def _check_secrets(fields: Fields) -> None:
+    """Report variables that look like secrets; the message must not repeat the value."""
+    public = fields.texts("public_environment")
+    for name, value in fields.text_pairs("environment"):
+        if name.text not in public and (kind := kind_of_secret(name.text, value.text)):
+            message = (
+                f"`{name.text}` in `environment` looks like {kind}; everybody who pulls the image can read it"
+            )
+            hint = (
+                f"set it when the job starts; if it is not secret, add `{name.text}` to `public_environment`"
+            )
+            fields.report(message, replace(name.location, text=""), hint=hint)
+
+
+def _requirements(
+    fields: Fields, recipe: Path, locked: bool, inside: Sequence[Path]
+) -> tuple[tuple[Package, ...], Path | None]:
     if not fields.has("requirements"):
         fields.text("requirements")
         return (), None
-    path = beside(fields, "requirements", recipe.parent)
+    path = beside(fields, "requirements", recipe.parent, inside)
     if path is None:
         return (), None
     spot = fields.place("requirements")

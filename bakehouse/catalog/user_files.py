@@ -1,6 +1,8 @@
 """Reader of the files of a recipe, including training code."""
 
+import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -38,11 +40,11 @@ Placed = list[tuple[File, Location]]
 """Files with their locations in the recipe."""
 
 
-def read_files(fields: Fields, directory: Path) -> Placed:
+def read_files(fields: Fields, directory: Path, inside: Sequence[Path] = ()) -> Placed:
     """Read the files of `files`, each with its location in the recipe."""
     placed: Placed = []
     for child in fields.children("files", "a file"):
-        source = beside(child, "from", directory)
+        source = beside(child, "from", directory, inside)
         target = child.text("to", required=True)
         child.finish()
         if not target or source is None:
@@ -61,12 +63,12 @@ def read_files(fields: Fields, directory: Path) -> Placed:
     return placed
 
 
-def read_code(fields: Fields, directory: Path) -> tuple[Placed, str | None]:
+def read_code(fields: Fields, directory: Path, inside: Sequence[Path] = ()) -> tuple[Placed, str | None]:
     """Read the training code of `code`, and its entry point, if any, relative to its directory."""
     child = fields.child("code", "`code`")
     if child is None:
         return [], None
-    source = beside(child, "directory", directory)
+    source = beside(child, "directory", directory, inside)
     entry_point = child.text("entry_point", required=True) if child.has("entry_point") else ""
     child.finish()
     if source is None:
@@ -85,12 +87,36 @@ def read_code(fields: Fields, directory: Path) -> tuple[Placed, str | None]:
     return _directory(source, CODE_DIRECTORY, child, child.place("directory")), entry_point or None
 
 
-def beside(fields: Fields, key: str, directory: Path) -> Path | None:
-    """Read a path, which must be relative because recipes are read on other machines too."""
+def beside(fields: Fields, key: str, directory: Path, inside: Sequence[Path] = ()) -> Path | None:
+    """Read a path, which must be relative because recipes are read on other machines too.
+
+    It must be in one of `inside`, if there are any, as must the targets of links below it.
+    """
     text = fields.text(key, required=True)
     if text.startswith("/"):
         fields.report(f"`{key}` must be relative to the recipe's directory", fields.place(key))
-    return directory / text if text and not text.startswith("/") else None
+        return None
+    path = directory / text if text else None
+    if path and inside and (real := _outside(path, inside)):
+        label = f"this is `{real}`" if real != Path(os.path.normpath(path)) else ""
+        hint = "copy it into the project, or set `outside_project: true` in the recipe"
+        fields.report(f"`{text}` is outside the project", fields.place(key), label, hint)
+        return None
+    return path
+
+
+def _outside(source: Path, inside: Sequence[Path]) -> Path | None:
+    """Return the path that a file or directory, or a link below it, refers to outside of some directories."""
+    try:
+        paths = islice(source.rglob("*"), MAX_FILES) if is_directory(source) else ()
+        for path in (source, *(path for path in paths if path.is_symlink())):
+            real: Path = path.resolve()
+            if not any(real.is_relative_to(directory) for directory in inside):
+                return real
+    except (OSError, RuntimeError):
+        # Reading the file reports it.
+        return None
+    return None
 
 
 def _directory(source: Path, target: str, fields: Fields, spot: Location) -> Placed:

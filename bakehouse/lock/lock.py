@@ -156,7 +156,7 @@ def unlocked_workspace(start: Path) -> Workspace:
     """Return a project whose requirements may have a missing or outdated lock."""
     settings = project.find(start)
     catalog = load_catalog(settings.recipe_roots)
-    recipes = read_recipes(settings.recipe_roots, catalog, locked=False)
+    recipes = read_recipes(settings.recipe_roots, catalog, locked=False, project=settings.root)
     return Workspace(settings, catalog, recipes.by_name, {}, recipes.broken)
 
 

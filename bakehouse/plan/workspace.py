@@ -52,7 +52,7 @@ def open_workspace(start: Path | None = None) -> Workspace:
     location = project.find((start or Path.cwd()).resolve())
     problems = Problems()
     catalog = cached_catalog(location.recipe_roots, problems)
-    recipes = read_recipes(location.recipe_roots, catalog)
+    recipes = read_recipes(location.recipe_roots, catalog, project=location.root)
     if problems:
         problems.extend(mistake for broken in recipes.broken for mistake in broken.mistakes)
         problems.raise_as(RecipeError)

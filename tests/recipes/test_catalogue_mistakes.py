@@ -14,7 +14,7 @@ import pytest
 from bakehouse.catalog import project
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.catalog.recipe import Recipe, load_recipes, read_recipes
 from bakehouse.cli import main
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.plan import dockerfile, workspace
@@ -39,9 +39,12 @@ def opened(start: Path | None = None) -> Workspace:
     """The project of the current directory over the real catalogue, which is read once for all tests."""
     settings, problems = project.find(Path.cwd()), Problems()
     catalog, recipes = catalogue()
-    mine = load_recipes(settings.recipe_roots[1:], catalog, problems)
+    mine = read_recipes(settings.recipe_roots[1:], catalog, project=settings.root)
+    for broken in mine.broken:
+        problems.extend(broken.mistakes)
     problems.raise_as(RecipeError)
-    return Workspace(settings, catalog, {**recipes, **mine}, dockerfile.read_templates(HOME / "templates"))
+    by_name = {**recipes, **mine.by_name}
+    return Workspace(settings, catalog, by_name, dockerfile.read_templates(HOME / "templates"))
 
 
 @pytest.mark.parametrize("slug", SLUGS)

@@ -25,7 +25,7 @@ apt: [vim=9, curl]
 run: [echo new]
 files: [{from: a.txt, to: /a.txt}]
 code: {directory: src, entry_point: other.py}
-requirements: requirements.txt
+requirements: later.txt
 required: [components]
 status: legacy
 """
@@ -136,8 +136,8 @@ def test_everything_that_a_recipe_says_is_compared(tree: Tree) -> None:
     before = tree.resolve()
     tree.write("images/a.txt", "new")
     tree.write("images/src/train.py", "new")
-    tree.write("images/requirements.txt", "pandas>=3\nseven\n")
-    tree.write("images/requirements.txt.lock", f"{lock_heading('requirements.txt', CHANGED)}\n")
+    tree.write("images/later.txt", "pandas>=3\nseven\n")
+    tree.write("images/later.txt.lock", f"{lock_heading('later.txt', CHANGED)}\n")
     tree.image(HEAD + SECOND)
 
     assert (
