@@ -135,7 +135,7 @@ def diff(
     context: Context, image: str, other: str = "", from_: str = "", to: str = "", json: bool = False
 ) -> None:
     """
-    Compare two images, or the same images at two commits: components, packages and recipes.
+    Compare two images, or two commits: components, packages and recipes.
 
     bake diff pytorch-cpu pytorch-cu130
     bake diff 'pytorch-*' --from HEAD~1
