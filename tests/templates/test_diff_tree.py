@@ -98,11 +98,26 @@ def test_a_changed_symbolic_link_is_copied(trees: Trees) -> None:
 
 
 def test_files_that_differ_in_every_build_are_ignored(trees: Trees) -> None:
-    for name in ("var/log/dpkg.log", "etc/ssh/ssh_host_rsa_key", "usr/share/doc/ssh/copyright", "tmp/x/y"):
+    for name in ("var/log/dpkg.log", "etc/ssh/ssh_host_rsa_key", "usr/share/doc/ssh/changelog.gz", "tmp/x/y"):
         trees.write(trees.system / name, "")
     trees.write(trees.base / "var/lib/apt/lists/lock", "")
     (trees.system / "var/lib/apt/lists").mkdir(parents=True)
-    assert set(trees.copied()) == {"etc", "etc/ssh", "usr", "usr/share", "usr/share/doc", "var", "var/log"}
+    directories = {
+        "etc",
+        "etc/ssh",
+        "usr",
+        "usr/share",
+        "usr/share/doc",
+        "usr/share/doc/ssh",
+        "var",
+        "var/log",
+    }
+    assert set(trees.copied()) == directories
+
+
+def test_licence_texts_are_copied(trees: Trees) -> None:
+    trees.write(trees.system / "usr/share/doc/ssh/copyright", "BSD")
+    assert "usr/share/doc/ssh/copyright" in trees.copied()
 
 
 def test_a_removed_file_of_the_base_is_an_error(trees: Trees) -> None:
