@@ -82,8 +82,11 @@ class FileIndex:
         self._files = {(str(file.sha256), file.file): file for file in files.files if file.sha256}
         self._projects: dict[str, list[RequiredFile]] = {}
         for file in self._files.values():
-            if file.kind in ("wheel", "sdist"):
-                self._projects.setdefault(canonicalize_name(file.project), []).append(file)
+            # The wheel of a component may also be in the lock of another image
+            is_artifact = file.kind == "url" and file.file.endswith(".whl")
+            if is_artifact or file.kind in ("wheel", "sdist"):
+                project = file.file.partition("-")[0] if is_artifact else file.project
+                self._projects.setdefault(canonicalize_name(project), []).append(file)
         self._stages: dict[RequiredFile, list[tuple[RequiredFile, ...]]] = {}
         for stage in files.stages:
             for file in stage:

@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from hashlib import sha256
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -14,9 +15,11 @@ from bakehouse.util.hashing import Json, json_of
 
 _LOCK_LINE = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
-    r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]+)"
+    r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]+)( replaces (?P<replaces>[^\s;]+))?"
 )
-
+INSTALLED = "installed by a component"
+_INSTALLED_LINE = re.compile(rf"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)  # {INSTALLED}")
+_DIGEST = "# packages sha256:"
 
 _ROW = ("name", "version", "sha256", "bytes", "file")
 
@@ -29,8 +32,11 @@ class Package:
     version: str
     sha256: str
     file: str
+    """Empty if a component or the base installs it."""
     bytes: int
     location: Location
+    replaces: str = ""
+    """The version in the lock of a component that the lock of a recipe replaces with this one."""
 
     @cached_property
     def is_sdist(self) -> bool:
@@ -116,14 +122,32 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
             continue
         spot = Location(path, number, 1, len(line), line)
         match = _LOCK_LINE.fullmatch(line)
-        if match is None:
+        installed = _INSTALLED_LINE.fullmatch(line)
+        if installed:
+            package = Package(installed["name"], installed["version"], "", "", 0, spot)
+        elif match:
+            sha256, size = match["sha256"], int(match["bytes"])
+            replaces = match["replaces"] or ""
+            package = Package(match["name"], match["version"], sha256, match["file"], size, spot, replaces)
+        else:
             label, hint = "name==version --hash=sha256:…  # file bytes", "run `bake lock`"
             problems.add(Diagnostic("invalid line in a lock", spot, label, hint=hint))
             continue
-        name, size = match["name"], int(match["bytes"])
-        package = Package(name, match["version"], match["sha256"], match["file"], size, spot)
-        first = packages.setdefault(normal_name(name), package)
+        first = packages.setdefault(normal_name(package.name), package)
         if first is not package:
-            message = f"duplicate package `{name}` in `{path.name}`"
+            message = f"duplicate package `{package.name}` in `{path.name}`"
             problems.add(Diagnostic(message, spot, f"first on line {first.location.line}"))
     return tuple(packages.values())
+
+
+def digest_line(lines: Iterable[str]) -> str:
+    """Return the line by which a lock shows that none of its packages was added, removed or changed."""
+    text = "\n".join(lines)
+    return f"{_DIGEST}{sha256(text.encode()).hexdigest()}"
+
+
+def is_edited(text: str) -> bool:
+    """Return whether the packages of a lock differ from those that its digest line states."""
+    lines = text.splitlines()
+    stated = [line for line in lines if line.startswith(_DIGEST)]
+    return bool(stated) and stated != [digest_line(line for line in lines if not line.startswith("#"))]

@@ -4,13 +4,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from hashlib import sha256
 from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.matrix import MATRIX, cells, expand
-from bakehouse.catalog.python_lock import Package, load_lock
+from bakehouse.catalog.python_lock import Package, is_edited, load_lock
+from bakehouse.catalog.requirements_file import lock_heading, read_requirements
 from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import APT_PACKAGE, environment, is_version, requirement
@@ -380,9 +380,7 @@ def _requirements(
     if path is None:
         return (), None
     spot = fields.place("requirements")
-    try:
-        data = path.read_bytes()
-    except OSError:
+    if not is_file(path):
         fields.report(f"file `{path.name}` does not exist next to the recipe", spot)
         return (), None
     if path.suffix == ".lock":
@@ -390,18 +388,20 @@ def _requirements(
     if not locked:
         return (), path
     lock = path.with_name(path.name + ".lock")
+    hint = f"run `bake lock {recipe.stem}` and commit the lock"
     if not is_file(lock):
-        hint = f"run `bake lock {recipe.stem}` and commit the lock"
         fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)
         return (), path
-    first = lock.read_bytes().split(b"\n", 1)[0].decode(errors="replace").rstrip("\r")
-    if first != lock_heading(path.name, data):
-        hint = f"run `bake lock {recipe.stem}` and commit the lock"
+    try:
+        requirements = read_requirements(path)
+    except RecipeError as error:
+        fields.problems.extend(error.diagnostics)
+        return (), path
+    text = lock.read_text(encoding="utf-8", errors="replace")
+    if text.partition("\n")[0] != lock_heading(path.name, requirements.content):
         fields.report(f"`{lock.name}` is older than `{path.name}`", spot, hint=hint)
         return (), path
+    if is_edited(text):
+        fields.report(f"`{lock.name}` was changed after `bake lock` wrote it", spot, hint=hint)
+        return (), path
     return load_lock(lock, spot, fields.problems), path
-
-
-def lock_heading(name: str, requirements: bytes) -> str:
-    """Return the first line of a lock, which identifies the requirements that it was made from."""
-    return f"# of {name} sha256:{sha256(requirements).hexdigest()}"

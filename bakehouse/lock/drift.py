@@ -8,8 +8,9 @@ from enum import Enum
 from bakehouse.catalog.apt_lock import NotLocked
 from bakehouse.catalog.base_image_lock import step_of
 from bakehouse.catalog.component import Component, VariantSpec
-from bakehouse.catalog.python_lock import Lock
-from bakehouse.catalog.recipe import Recipe, lock_heading
+from bakehouse.catalog.python_lock import Lock, is_edited
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.requirements_file import lock_heading, read_requirements
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.lock import apt_base_image, apt_suite
 from bakehouse.lock.python import LockedFile
@@ -28,6 +29,7 @@ class DriftKind(Enum):
 
     NOT_LOCKED = "not locked"
     OLDER = "older than its requirements"
+    EDITED = "changed after `bake lock` wrote it"
     UNKNOWN = "checksum unknown"
     NO_DIGEST = "base without a digest"
     MIRRORS = "not locked: installed from the mirrors at build time"
@@ -37,7 +39,7 @@ class DriftKind(Enum):
     @property
     def is_open(self) -> bool:
         """Return whether this difference blocks a release."""
-        return self in (DriftKind.NOT_LOCKED, DriftKind.OLDER, DriftKind.UNKNOWN, DriftKind.NO_DIGEST)
+        return self not in (DriftKind.MIRRORS, DriftKind.NEWER_SYSTEM, DriftKind.NEWER_PYTHON)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +101,16 @@ def open_points(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Dri
 def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Drift]:
     recipe = resolution.recipe
     if recipe.requirements is not None:
-        data = recipe.requirements.read_bytes()
+        content = read_requirements(recipe.requirements).content
         lock = recipe.requirements.with_name(f"{recipe.requirements.name}.lock")
-        heading = lock_heading(recipe.requirements.name, data)
+        heading = lock_heading(recipe.requirements.name, content)
+        text = lock.read_text(encoding="utf-8", errors="replace") if lock.is_file() else ""
         if not lock.is_file():
             yield Drift(DriftKind.NOT_LOCKED, recipe.name, recipe.requirements.name)
-        elif lock.read_text().partition("\n")[0] != heading:
+        elif text.partition("\n")[0] != heading:
             yield Drift(DriftKind.OLDER, recipe.name, lock.name)
+        elif is_edited(text):
+            yield Drift(DriftKind.EDITED, recipe.name, lock.name)
     yield from open_locks(choice.candidate for choice in resolution.choices)
     for choice in resolution.all_choices:
         for artifact in choice.spec.artifacts:

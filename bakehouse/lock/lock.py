@@ -1,7 +1,6 @@
 """The tasks `lock` and `lock --check`: checksums, Python packages and Debian packages of images."""
 
 import contextlib
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -12,13 +11,11 @@ from bakehouse.catalog import project
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.project import HOME, Project
-from bakehouse.catalog.python_lock import Lock, Package, load_lock, normal_name
-from bakehouse.catalog.recipe import Recipe, lock_heading, read_recipes
+from bakehouse.catalog.python_lock import Lock, load_lock
+from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import (
-    ConflictError,
     Diagnostic,
-    Location,
     Problems,
     RecipeError,
     StaleError,
@@ -29,6 +26,7 @@ from bakehouse.fetch.connection import bundle_of
 from bakehouse.lock import apt_base_image, apt_suite, checksums, drift
 from bakehouse.lock import python as pylock
 from bakehouse.lock.drift import Drift, DriftKind
+from bakehouse.lock.recipe_lock import lock_recipe
 from bakehouse.plan.workspace import (
     Workspace,
     is_own,
@@ -37,9 +35,9 @@ from bakehouse.plan.workspace import (
     resolve_all,
     selected_broken,
 )
-from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive
-from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
@@ -81,7 +79,9 @@ def _run(
         changes += _lock_component(component, settings, report, upgrade=upgrade)
     workspace = _satisfiable(workspace, selection)
     for recipe in selection.recipes:
-        changes += _lock_recipe(recipe, workspace, report, upgrade=upgrade)
+        if recipe.requirements and is_own(workspace, recipe.requirements):
+            resolution = resolve(recipe, workspace.catalog)
+            changes += lock_recipe(resolution, _index(settings, "3.11"), report, upgrade=upgrade)
     upgraded = selection.packages if upgrade else ()
     recipes = selection.recipes
     if upgraded is None or upgraded:
@@ -113,11 +113,26 @@ def check(
         return tuple(drifts)
     workspace = _satisfiable(workspace, selection)
     drifts += (point for point in drift.open_points(workspace, selection.recipes) if point not in drifts)
+    _check_fit(workspace, selection.recipes, drifts)
     if not _has_unlocked(drifts):
         drifts += drift.newer_packages(workspace, selection.recipes, report, on_event)
     candidates = (*drift.chosen(workspace, selection.recipes), *drift.candidates(selection.components))
     drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace.project), report)
     return tuple(drifts)
+
+
+def _check_fit(workspace: Workspace, recipes: Iterable[Recipe], drifts: Iterable[Drift]) -> None:
+    """Raise ConflictError if the lock of a recipe contradicts what its components install."""
+    open_names = {item.where for item in drifts if item.kind.is_open}
+    problems = Problems()
+    locked = []
+    for recipe in recipes:
+        if recipe.requirements and recipe.name not in open_names:
+            lock = recipe.requirements.with_name(f"{recipe.requirements.name}.lock")
+            content = replace(recipe.content, packages=load_lock(lock, recipe.location, problems))
+            locked.append(replace(recipe, content=content))
+    problems.raise_as(RecipeError)
+    resolve_all(workspace, locked)
 
 
 def _has_unlocked(drifts: Iterable[Drift]) -> bool:
@@ -250,104 +265,6 @@ def _lock_component(
                 files = _resolve_now(settings, lock, variant.spec)
                 write_whole(lock.path, pylock.lock_text(heading, files))
                 yield f"{lock.path.name}: {format_count(len(files), 'package')}"
-
-
-def _lock_recipe(recipe: Recipe, workspace: Workspace, report: Reporter, *, upgrade: bool) -> Iterable[str]:
-    """Lock a recipe's requirements to versions that fit the packages of its components.
-
-    Versions locked for the same requirements are kept if they still fit.
-    """
-    path = recipe.requirements
-    if path is None or not is_own(workspace, path):
-        return
-    resolution = resolve(recipe, workspace.catalog)
-    python = resolution.version_of("python")
-    if python is None:
-        message = f"image `{recipe.name}` has requirements but no Python"
-        raise UsageError(Diagnostic(message, recipe.location, hint="add `python` to its components"))
-    provided = {
-        normal_name(package.name): package for owned in resolution.owners.values() for package in owned
-    }
-    constraints = [f"{package.name}=={package.version}" for package in provided.values()]
-    wheels = [
-        package
-        for choice in resolution.all_choices
-        for name, package in choice.candidate.packages.items()
-        if name not in provided
-    ]
-    report(f"{recipe.name}: locking {path.name} for Python {python}")
-    data = path.read_bytes()
-    requirements = read_requirements(path, data)
-    lock = path.with_name(path.name + ".lock")
-    heading = lock_heading(path.name, data)
-    kept = () if upgrade else _kept(lock, heading, recipe)
-    try:
-        own = [package for package in kept if normal_name(package.name) not in provided]
-        pins = [f"{package.name}=={package.version}" for package in own]
-        files = _resolved(requirements, [*constraints, *pins], wheels, resolution, workspace, python, report)
-    except ConflictError:
-        if not kept:
-            raise
-        files = _resolved(requirements, constraints, wheels, resolution, workspace, python, report)
-    text = pylock.lock_text(heading, files)
-    if not is_file(lock) or lock.read_bytes() != text.encode():
-        write_whole(lock, text)
-        added = sum(file.name not in provided for file in files)
-        yield f"{lock.name}: {format_count(len(files), 'package')}, {added} not in components"
-
-
-def read_requirements(path: Path, data: bytes) -> list[str]:
-    """Return the packages of a requirements file. Raises RecipeError if it contains anything else."""
-    try:
-        lines = data.decode().splitlines()
-    except UnicodeDecodeError as error:
-        location = Location(path, data.count(b"\n", 0, error.start) + 1, 1)
-        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", location)) from error
-    problems = Problems()
-    requirements = []
-    for number, line in enumerate(lines, 1):
-        if requirement := re.split(r"(?:^|\s)#", line)[0].strip():
-            requirements.append(requirement)
-        if requirement.startswith("-"):
-            location = Location(path, number, line.index("-") + 1, len(requirement), line)
-            hint = "list packages only; indexes and proxies come from this machine's pip configuration"
-            problems.add(Diagnostic("pip options are not supported here", location, hint=hint))
-    problems.raise_as(RecipeError)
-    return requirements
-
-
-def _kept(lock: Path, heading: str, recipe: Recipe) -> tuple[Package, ...]:
-    """Return the packages that are locked for the same requirements; none if the lock is unreadable."""
-    if Lock(lock, recipe.location).first_line != heading:
-        return ()
-    problems = Problems()
-    packages = load_lock(lock, recipe.location, problems)
-    return () if problems else packages
-
-
-def _resolved(
-    requirements: list[str],
-    constraints: list[str],
-    wheels: Sequence[Package],
-    resolution: Resolution,
-    workspace: Workspace,
-    python: str,
-    report: Reporter,
-) -> tuple[pylock.LockedFile, ...]:
-    """Resolve requirements next to packages that the base keeps and wheels of components.
-
-    Those have to fit, and are left out.
-    """
-    base, index = resolution.base.candidate, _index(workspace.project, python)
-    kept = {frozen.pattern: base.provided.get(frozen.known_as) for frozen in base.component.frozen}
-    pins = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
-    if pins:
-        report(f"{resolution.recipe.name}: {base} keeps {', '.join(pins)}")
-    files = pylock.resolve(requirements, [*constraints, *pins], index, installed=wheels)
-    installed = [file.name for file in files if any(fnmatchcase(file.name, pattern) for pattern in kept)]
-    if not installed:
-        return files
-    return pylock.resolve(requirements, constraints, index, installed=wheels, without=installed)
 
 
 def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable[Artifact]:

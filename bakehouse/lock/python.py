@@ -48,10 +48,15 @@ class LockedFile:
     file: str
     sha256: str
     bytes: int
+    replaces: str = ""
+    """The version of a component's lock that this one replaces."""
 
     @property
     def line(self) -> str:
-        return f"{self.name}=={self.version} --hash=sha256:{self.sha256}  # {self.file} {self.bytes}"
+        replaces = f" replaces {self.replaces}" if self.replaces else ""
+        return (
+            f"{self.name}=={self.version} --hash=sha256:{self.sha256}  # {self.file} {self.bytes}{replaces}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,23 +80,39 @@ def resolve(
     *,
     alone: bool = False,
     without: Sequence[str] = (),
-    installed: Sequence[Package] = (),
 ) -> tuple[LockedFile, ...]:
     """Return the newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
 
     `alone` leaves out dependencies. `without` names installed packages, which are left out together with
-    dependencies that only they need. `installed` packages have to fit and are left out; no index needs to
-    have them. Raises ConflictError with uv's output if no versions fit, and BuildError
+    dependencies that only they need. Raises ConflictError with uv's output if no versions fit, and BuildError
     if an index is unreachable.
     """
-    environment, tags = _environment(index.python_version), _tags(index.python_version)
-    left_out = {canonicalize_name(package.name) for package in installed}
-    chosen = [
-        (package["name"], package["version"], _choose(package, tags))
-        for package in _compile(requirements, constraints, index, installed, alone=alone, without=without)
-        if "marker" not in package or Marker(package["marker"]).evaluate(environment)
-        if canonicalize_name(package["name"]) not in left_out
-    ]
+    return _files(_compile(requirements, constraints, index, (), alone=alone, without=without), index)
+
+
+def resolve_beside(
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    installed: Sequence[Package],
+    *,
+    without: Sequence[str] = (),
+) -> tuple[tuple[LockedFile, ...], tuple[Package, ...]]:
+    """Return the same without `installed` packages, which have to fit, and those of them that are needed.
+
+    No index needs to have the installed packages.
+    """
+    packages = _compile(requirements, constraints, index, installed, without=without)
+    by_name = {canonicalize_name(package.name): package for package in installed}
+    left = [package for package in packages if canonicalize_name(package["name"]) not in by_name]
+    names = {canonicalize_name(package["name"]) for package in packages}
+    return _files(left, index), tuple(package for name, package in by_name.items() if name in names)
+
+
+def _files(packages: Iterable[Mapping[str, Any]], index: Index) -> tuple[LockedFile, ...]:
+    """Return the file to install of each package."""
+    tags = _tags(index.python_version)
+    chosen = [(package["name"], package["version"], _choose(package, tags)) for package in packages]
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         sizes = pool.map(lambda item: _size(item[2], downloads), chosen)
@@ -102,16 +123,34 @@ def resolve(
     return tuple(sorted(files, key=lambda file: file.name))
 
 
+def versions(
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    *,
+    installed: Sequence[Package] = (),
+    preferred: Iterable[Package] = (),
+) -> dict[str, str]:
+    """Return the versions that fit together, by normal name. Raises like `resolve`.
+
+    No index needs to have the `installed` packages. Where several versions fit, a `preferred` package keeps
+    its version.
+    """
+    packages = _compile(requirements, constraints, index, installed, preferred=preferred)
+    return {canonicalize_name(package["name"]): package["version"] for package in packages}
+
+
 def _compile(
     requirements: Sequence[str],
     constraints: Sequence[str],
     index: Index,
     installed: Sequence[Package],
     *,
-    alone: bool,
-    without: Sequence[str],
+    alone: bool = False,
+    without: Sequence[str] = (),
+    preferred: Iterable[Package] = (),
 ) -> list[Mapping[str, Any]]:
-    """Return the packages of the PEP 751 lock that uv writes."""
+    """Return the packages of the PEP 751 lock that uv writes and that the environment needs."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         output = directory / "pylock.toml"
@@ -120,6 +159,9 @@ def _compile(
         paths = {kind: directory / f"{kind}.txt" for kind in inputs}
         for kind, lines in inputs.items():
             paths[kind].write_text("".join(f"{line}\n" for line in lines))
+        # uv keeps the versions of an existing output where it can
+        if rows := _preferences(preferred):
+            output.write_text(rows)
         command = [
             find_uv_bin(), "pip", "compile", "--quiet", "--format=pylock.toml",
             "--python-version", index.python_version, "--python-platform", PLATFORM,
@@ -145,7 +187,19 @@ def _compile(
             message = f"uv failed to find versions of {names}"
             hint = _INDEX_HINT if "Failed to fetch" in result.stderr else ""
             raise BuildError(Diagnostic(message, tail=tail, hint=hint))
-        return list(tomllib.loads(output.read_text()).get("packages", ()))
+        packages: list[Mapping[str, Any]] = tomllib.loads(output.read_text()).get("packages", [])
+        environment = _environment(index.python_version)
+        return [
+            package
+            for package in packages
+            if "marker" not in package or Marker(package["marker"]).evaluate(environment)
+        ]
+
+
+def _preferences(packages: Iterable[Package]) -> str:
+    """Return a lock of PEP 751 with versions only, as text; empty without packages."""
+    rows = [f'[[packages]]\nname = "{package.name}"\nversion = "{package.version}"\n' for package in packages]
+    return "".join(['lock-version = "1.0"\ncreated-by = "bakehouse"\n', *rows]) if rows else ""
 
 
 def _empty_wheels(packages: Iterable[Package], directory: Path) -> Path:
@@ -182,7 +236,7 @@ def _uv_environment(index: Index, wheels: Path) -> dict[str, str]:
 
 
 def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int]) -> Mapping[str, Any]:
-    """Return the wheel that pip would choose, else the sdist."""
+    """Return the wheel that pip would choose, else the file that a requirement names, else the sdist."""
     ranked = []
     for wheel in package.get("wheels", ()):
         ranks = [tags[tag] for tag in parse_wheel_filename(_file_name(wheel))[3] if tag in tags]
@@ -190,8 +244,9 @@ def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int]) -> Mapping[str,
             ranked.append((min(ranks), _file_name(wheel), wheel))
     if ranked:
         return dict(min(ranked, key=lambda item: item[:2])[2])
-    if "sdist" in package:
-        return dict(package["sdist"])
+    for kind in ("archive", "sdist"):
+        if kind in package:
+            return dict(package[kind])
     message = f"`{package['name']}` {package['version']} has no file for CPython on 64-bit Linux"
     raise BuildError(Diagnostic(message))
 

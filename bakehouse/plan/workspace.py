@@ -13,7 +13,7 @@ from bakehouse.catalog.cache import cached_catalog
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.catalog.recipe import BrokenRecipe, Recipe, read_recipes
-from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
+from bakehouse.errors import ConflictError, Diagnostic, Problems, RecipeError, UsageError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.dockerfile import RenderedFile
 from bakehouse.plan.model import Plan
@@ -187,14 +187,18 @@ def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolu
     conflict, conflicts = None, 0
     for recipe in recipes:
         try:
-            resolutions.append(resolve(recipe, workspace.catalog))
+            resolution = resolve(recipe, workspace.catalog)
+            resolutions.append(resolution)
+            for package in resolution.missing_packages:
+                message = f"image `{recipe.name}` expects {package.name} {package.version} of a component"
+                hint = f"run `bake lock {recipe.name}` to update the lock of the requirements"
+                problems.add(Diagnostic(message, package.location, "no component installs it", hint=hint))
         except Unsatisfiable as error:
             calls = conflict_report.CALLS if conflicts < _MOST_SOLVED_CONFLICTS else 0
             conflict = conflict_report.conflict_error(error.conflict, workspace.catalog, calls)
             conflicts += 1
             problems.extend(conflict.diagnostics)
-    if conflict:
-        problems.raise_as(type(conflict))
+    problems.raise_as(type(conflict) if conflict else ConflictError)
     return tuple(resolutions)
 
 

@@ -292,7 +292,13 @@ def _lock_conflict(candidate: Candidate, selection: Selection) -> Refusal | None
     own, locked = candidate.packages, selection.locked
     if not own:
         return None
-    differing = {name for name in own.keys() & locked.keys() if locked[name].version != own[name].version}
+    replaceable = candidate.spec.packages_by_name
+    differing = {
+        name
+        for name in own.keys() & locked.keys()
+        if locked[name].version != own[name].version
+        and not (name in replaceable and locked[name].replaces == own[name].version)
+    }
     for name in (name for name in own if name in differing):
         packages = own[name], locked[name]
         owners = (other for other in selection.chosen if other.packages.get(name) is packages[1])

@@ -13,6 +13,7 @@ _MOST_VARIANTS = 3
 _UNKNOWN = "as it is"
 _PLURALS = {
     "does": "do",
+    "installs": "install",
     "keeps": "keep",
     "leaves": "leave",
     "locks": "lock",
@@ -154,9 +155,10 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
 
 def _verb(line: Package) -> str:
     """Return the verb of a package, which a base keeps, a component installs as its wheel, or a lock has."""
+    is_lock_line = line.location.path.suffix != ".yaml"
     if not line.file:
-        return "keeps"
-    return "installs" if line.location.path.suffix == ".yaml" else "locks"
+        return "expects" if is_lock_line else "keeps"
+    return "locks" if is_lock_line else "installs"
 
 
 def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:

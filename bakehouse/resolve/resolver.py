@@ -92,6 +92,16 @@ class Resolution:
         """The base and the components on it."""
         return (self.base, *self.choices)
 
+    @property
+    def missing_packages(self) -> tuple[Package, ...]:
+        """Packages that the recipe's lock expects of a component, but no component installs."""
+        installed = {name for choice in self.all_choices for name in choice.candidate.packages}
+        return tuple(
+            package
+            for package in self.recipe.content.packages
+            if not package.file and normal_name(package.name) not in installed
+        )
+
     def version_of(self, name: str) -> str | None:
         """Return the version of a component or of a provided name, or None."""
         for choice in self.all_choices:
@@ -366,15 +376,22 @@ def _share_packages(
     """Assign each Python package to the lowest component that needs it, and the rest to the recipe.
 
     Packages that the base keeps are assigned to neither, nor are a component's own wheels to the recipe.
+    The recipe's lock can replace a package of a component, which then installs that one.
     """
     taken: set[str] = set()
+    users = {normal_name(package.name): package for package in user_packages if package.file}
+    replacing = {name: package for name, package in users.items() if package.replaces}
 
     def take(packages: Mapping[str, Package]) -> tuple[Package, ...]:
         left = {name: package for name, package in packages.items() if name not in taken}
-        own = {name: package for name, package in left.items() if not frozen_package(base, package)}
+        own = {
+            name: replacing.get(name, package)
+            for name, package in left.items()
+            if not frozen_package(base, package)
+        }
         taken.update(own)
         return tuple(own.values())
 
     owners = {choice.name: take(choice.spec.packages_by_name) for choice in choices}
     taken.update(name for choice in choices for name in choice.candidate.packages)
-    return owners, take({normal_name(package.name): package for package in user_packages})
+    return owners, take(users)

@@ -20,6 +20,9 @@ from tests.support.file_server import FileServer, required_file, serving
 ONE = required_file(b"one", "Tiny.Part-1.0+cpu-py3-none-any.whl", "wheel", "Tiny.Part==1.0+cpu")
 TWO = required_file(b"two", "tiny_part-2.0.tar.gz", "sdist", "tiny-part==2.0")
 ARCHIVE = required_file(b"archive", "part.tgz", "url", "")
+WHEEL = required_file(
+    b"wheel", "torch-2.0+cpu-cp311-cp311-linux_x86_64.whl", "url", "https://x.example/t.whl"
+)
 LOST = required_file(b"lost", "lost-1.0.tar.gz", "sdist", "lost==1.0")
 
 
@@ -44,7 +47,7 @@ class Steps:
 
 @pytest.fixture
 def steps(tmp_path: Path) -> Iterator[Steps]:
-    stages: tuple[tuple[RequiredFile, ...], ...] = ((ONE, TWO), (ARCHIVE, LOST))
+    stages: tuple[tuple[RequiredFile, ...], ...] = ((ONE, TWO), (ARCHIVE, LOST), (WHEEL,))
     files = tuple(file for stage in stages for file in stage)
     plan = RequiredFiles(files, dict.fromkeys(files, ("image",)), stages)
     with serving() as mirror:
@@ -68,6 +71,10 @@ def test_a_projects_page_has_the_files_of_the_plan_alone(steps: Steps) -> None:
         "</body></html>\n"
     )
     assert steps.mirror.requests == []
+
+
+def test_a_wheel_of_a_component_is_on_the_page_of_its_project(steps: Steps) -> None:
+    assert f"../../sha256/{WHEEL.sha256}/torch-2.0%2Bcpu-cp311" in steps.get("/simple/torch/").decode()
 
 
 def test_a_file_is_fetched_when_it_is_asked_for_and_its_stage_with_it(steps: Steps) -> None:

@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.recipe import lock_heading
+from bakehouse.catalog.requirements_file import lock_heading
 from tests.support.programs import BAKE
 
 GUIDE = HOME / "docs/how-to/extend-aws-images.md"

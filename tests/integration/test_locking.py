@@ -8,9 +8,11 @@ from queue import Queue
 
 import pytest
 
-from bakehouse.errors import RecipeError, UsageError
+from bakehouse.errors import ConflictError, RecipeError, UsageError
 from bakehouse.lock import lock as locking
 from bakehouse.lock.drift import Drift, DriftKind
+from bakehouse.plan.workspace import open_workspace
+from bakehouse.resolve.resolver import resolve
 from bakehouse.util.file_lock import exclusive
 from tests.conftest import error_text
 from tests.support.wheels import wheel
@@ -162,7 +164,99 @@ def test_a_wheel_of_a_component_satisfies_the_requirements_of_an_image(
 
     pin("own")
 
-    assert _names(image) == ["other==1.0"]
+    assert _names(image) == ["needed==9.0", "other==1.0"]
+    assert "needed==9.0  # installed by a component\n" in image.read_text()
+
+
+WITH_TOP = IMAGE.replace('{python: "3.11"}', '{python: "3.11", top: "2.0"}\nvariants: {top: "py*"}')
+
+
+def test_a_lock_of_an_image_replaces_what_a_component_needs_in_any_version(
+    pin: Pin, tmp_path: Path, image: Path
+) -> None:
+    wheel(tmp_path / "wheels", "needed", "0.9")
+    wheel(tmp_path / "wheels", "other", "1.0", requires=("needed<1",))
+    pin("top")
+    (image.parent / "own.yaml").write_text(WITH_TOP)
+    (image.parent / "requirements.txt").write_text("other\n")
+
+    assert pin("own") == (
+        "requirements.txt.lock: 2 packages, 1 not in components",
+        "requirements.txt.lock: needed 0.9 replaces 1.0 of a component",
+    )
+    assert pin("own") == ("everything is locked",)
+    workspace = open_workspace(tmp_path)
+    resolution = resolve(workspace.recipes["own"], workspace.catalog)
+    owned = [f"{package.name} {package.version}" for package in resolution.owners["top"]]
+    assert owned == ["needed 0.9", "only-old 1.0", "top 2.0"]
+    assert [package.name for package in resolution.user_packages] == ["other"]
+
+
+def test_a_requirement_that_contradicts_a_component_is_reported_at_its_line(
+    pin: Pin, tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(tmp_path / "wheels", "other", "1.0", requires=("top<2",))
+    wheel(tmp_path / "wheels", "other", "2.0")
+    wheel(tmp_path / "wheels", "top", "1.0")
+    pin("top")
+    (image.parent / "own.yaml").write_text(WITH_TOP)
+    (image.parent / "requirements.txt").write_text("needed\nother<2\n")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConflictError) as caught:
+        pin("own")
+
+    assert error_text(caught.value) == (
+        "error: `other<2` does not fit the components of image `own`\n"
+        "  --> mine/images/requirements.txt:2:1\n"
+        "   |\n"
+        " 2 | other<2\n"
+        "   | ^^^^^^^\n"
+        "  because top 2.0 (py311) needs top==2.0   mine/components/top/component.yaml:9:15\n"
+        "    | cause: Because other<=1.0 depends on top<2 and you require other<2, we can conclude that you "
+        "require top<2.\n"
+        "    |        And because you require top==2.0, we can conclude that your requirements are "
+        "unsatisfiable.\n"
+        "\n"
+        "hint: ask for `other==2.0`, which fits, or for another version of the component\n"
+    )
+
+
+def test_a_requirement_without_any_version_is_reported_at_its_line(
+    pin: Pin, tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (image.parent / "requirements.txt").write_text("top\nunheard-of\n")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConflictError) as caught:
+        pin("own")
+
+    assert error_text(caught.value).startswith(
+        "error: no version satisfies `unheard-of`\n  --> mine/images/requirements.txt:2:1\n"
+    )
+
+
+def test_a_lock_is_checked_against_the_components(pin: Pin, tmp_path: Path, image: Path) -> None:
+    pin("top")
+    (image.parent / "own.yaml").write_text(WITH_TOP)
+    (tmp_path / "mine/components/top/locks/2.0-py311.txt").write_text(
+        _lock(tmp_path, "2.0-py311.txt").read_text().replace("needed==1.0", "needed==1.1")
+    )
+
+    with pytest.raises(ConflictError, match="no versions satisfy image `own`"):
+        locking.check(tmp_path, ["own"], lambda _: None)
+
+
+def test_a_lock_that_was_changed_by_hand_is_reported_and_made_again(
+    pin: Pin, tmp_path: Path, image: Path
+) -> None:
+    whole = image.read_text()
+    image.write_text("".join(line for line in whole.splitlines(keepends=True) if "needed" not in line))
+
+    [drift] = locking.check(tmp_path, ["own"], lambda _: None)
+    assert (drift.kind.value, drift.text) == ("changed after `bake lock` wrote it", "requirements.txt.lock")
+    assert pin("own") == ("requirements.txt.lock: 2 packages, 2 not in components",)
+    assert image.read_text() == whole
 
 
 def test_a_family_of_images_can_be_named(pin: Pin, tmp_path: Path, image: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse.catalog.recipe import lock_heading
+from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.errors import ConflictError, StaleError
 from bakehouse.lock import apt_base_image, drift
 from bakehouse.lock import lock as locking

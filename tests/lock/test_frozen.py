@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.recipe import lock_heading
+from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.lock import lock as locking
 from bakehouse.lock import python
 from bakehouse.plan.planner import make_plan
@@ -120,22 +120,25 @@ def test_a_lock_is_made_for_the_bases_version_and_without_it(
     vendor.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
     calls = []
 
-    def resolve(
-        requirements: list[str], constraints: list[str], index: python.Index, **more: object
+    def resolve_beside(
+        requirements: list[str],
+        constraints: list[str],
+        index: python.Index,
+        installed: object,
+        without: object = (),
     ) -> object:
-        calls.append((requirements, constraints, index.python_version, more))
-        names = ["peft"] if more.get("without") else ["nvidia-nccl-cu12", "peft", "torch"]
-        return tuple(
-            python.LockedFile(name, "1", f"{name}-1-py3-none-any.whl", "ab" * 32, 1) for name in names
-        )
+        calls.append((requirements, constraints, index.python_version, installed, without))
+        names = ["peft"] if without else ["nvidia-nccl-cu12", "peft", "torch"]
+        files = [python.LockedFile(name, "1", f"{name}-1-py3-none-any.whl", "ab" * 32, 1) for name in names]
+        return tuple(files), ()
 
-    monkeypatch.setattr(python, "resolve", resolve)
+    monkeypatch.setattr(python, "resolve_beside", resolve_beside)
 
     locking.run(vendor.root, ["small"], lambda _: None)
 
     assert calls == [
-        (["peft"], ["torch==2.5.1"], "3.11", {"installed": []}),
-        (["peft"], [], "3.11", {"installed": [], "without": ["nvidia-nccl-cu12", "torch"]}),
+        (["peft"], ["torch==2.5.1"], "3.11", (), ()),
+        (["peft"], [], "3.11", (), ["nvidia-nccl-cu12", "torch"]),
     ]
     assert "torch" not in (vendor.root / "images/requirements.txt.lock").read_text()
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bakehouse.catalog.base_image_lock import read_locks
-from bakehouse.catalog.recipe import lock_heading
+from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.plan.explain_package import explain_package, package_names, report
 from tests.conftest import Tree
 from tests.support.locked_debian import PACKAGES, index

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse.catalog.recipe import lock_heading
+from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.errors import UsageError
 from bakehouse.resolve import diff
 from tests.conftest import COMPONENTS, SHA, Tree

@@ -187,6 +187,37 @@ def test_another_version_of_a_component_s_wheel_in_the_recipe_s_lock_is_refused(
     assert [package.version for package in refusal.packages] == ["2.0+cpu", "3.0"]
 
 
+def test_a_package_that_the_recipe_s_lock_replaces_stays_in_the_component(tree: Tree) -> None:
+    tree.write("components/keras/lock.txt", f"numpy==2.0 --hash=sha256:{SHA}  # numpy.whl 1\n")
+    tree.component("keras", 'summary: Keras\nreleases: [{version: "1", lock: lock.txt}]\n')
+    tree.write("images/own.lock", f"numpy==1.0 --hash=sha256:{SHA}  # numpy.whl 1 replaces 2.0\n")
+    tree.image(HEAD + 'components: {keras: "*"}\nrequirements: own.lock\n')
+
+    resolution = tree.resolve()
+
+    assert [package.version for package in resolution.owners["keras"]] == ["1.0"]
+    assert resolution.user_packages == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["numpy==1.0 --hash=sha256:{}  # numpy.whl 1 replaces 1.9", "numpy==1.0  # {}"]
+)
+def test_another_version_than_the_recipe_s_lock_expects_is_refused(tree: Tree, line: str) -> None:
+    tree.write("components/keras/lock.txt", f"numpy==2.0 --hash=sha256:{SHA}  # numpy.whl 1\n")
+    tree.component("keras", 'summary: Keras\nreleases: [{version: "1", lock: lock.txt}]\n')
+    tree.write("images/own.lock", line.format(SHA if "hash" in line else "installed by a component") + "\n")
+    tree.image(HEAD + 'components: {keras: "*"}\nrequirements: own.lock\n')
+
+    assert "keras 1 locks numpy 2.0" in tree.conflict()
+
+
+def test_a_package_that_the_recipe_s_lock_expects_of_a_component_has_to_be_there(tree: Tree) -> None:
+    tree.write("images/own.lock", "numpy==1.0  # installed by a component\n")
+    tree.image(HEAD + "requirements: own.lock\n")
+
+    assert [package.name for package in tree.resolve().missing_packages] == ["numpy"]
+
+
 def test_versions_are_reported_of_parts_and_of_what_they_bring(tree: Tree) -> None:
     resolution = tree.resolve()
 

@@ -1,0 +1,156 @@
+"""Reader of pip's requirements files: packages and constraints, each with its location."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as Parsed
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+
+from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+
+_INCLUDE = re.compile(r"(?P<option>-r|-c|--requirement|--constraint)(?:\s+|=|(?<=-[rc]))(?P<file>\S.*)")
+_HASH = re.compile(r"\s+--hash[= ]sha256:(?P<sha256>[0-9a-f]{64})")
+_COMMIT = re.compile(r"git\+[^@\s]+://(?:[^@/\s]+@)?[^@\s]+@[0-9a-f]{40}")
+_COMMENT = re.compile(r"(?:^|\s)#.*")
+_NO_OPTIONS = (
+    "use packages, `-r` and `-c` only; indexes and proxies come from this machine's pip configuration"
+)
+_PATH = re.compile(r"\.{0,2}/|[^@\s]*\.whl$")
+
+
+@dataclass(frozen=True, slots=True)
+class RequiredPackage:
+    """A line of a requirements file."""
+
+    text: str
+    """The requirement as PEP 508 writes it; local files have absolute URLs."""
+    location: Location
+    hashes: frozenset[str] = frozenset()
+    """The sha256 sums that the line allows; empty if it allows any."""
+
+    @property
+    def name(self) -> str:
+        """The normal name of the package."""
+        return canonicalize_name(Parsed(self.text).name)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirements:
+    """A requirements file with the files that it includes."""
+
+    packages: tuple[RequiredPackage, ...]
+    constraints: tuple[RequiredPackage, ...]
+    content: bytes
+    """The bytes of all files."""
+
+
+def read_requirements(path: Path) -> Requirements:
+    """Read a requirements file and the files of its `-r` and `-c`. Raises RecipeError with all mistakes."""
+    reader = _Reader()
+    reader.read(path, is_constraint=False, named_at=None)
+    reader.problems.raise_as(RecipeError)
+    return Requirements(tuple(reader.packages), tuple(reader.constraints), b"".join(reader.contents))
+
+
+def lock_heading(name: str, requirements: bytes) -> str:
+    """Return the first line of a lock, which identifies the requirements that it was made from."""
+    return f"# of {name} sha256:{sha256(requirements).hexdigest()}"
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.packages: list[RequiredPackage] = []
+        self.constraints: list[RequiredPackage] = []
+        self.contents: list[bytes] = []
+        self.problems = Problems()
+        self._seen: set[Path] = set()
+
+    def read(self, path: Path, *, is_constraint: bool, named_at: Location | None) -> None:
+        """Read one file, and those that it includes."""
+        if path.resolve() in self._seen:
+            return
+        self._seen.add(path.resolve())
+        try:
+            data = path.read_bytes()
+        except OSError:
+            self.problems.add(Diagnostic(f"file `{path.name}` does not exist", named_at))
+            return
+        self.contents.append(data)
+        try:
+            text = data.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            location = Location(path, data.count(b"\n", 0, error.start) + 1, 1)
+            self.problems.add(Diagnostic(f"`{path.name}` is not UTF-8 text", location))
+            return
+        for line, location in _logical_lines(path, text):
+            include = _INCLUDE.fullmatch(line)
+            if include:
+                is_constraints = is_constraint or include["option"] in ("-c", "--constraint")
+                self.read(path.parent / include["file"], is_constraint=is_constraints, named_at=location)
+            elif line.startswith("-"):
+                self.problems.add(
+                    Diagnostic("this pip option is not supported here", location, hint=_NO_OPTIONS)
+                )
+            elif package := self._package(line, path.parent, location):
+                (self.constraints if is_constraint else self.packages).append(package)
+
+    def _package(self, line: str, directory: Path, location: Location) -> RequiredPackage | None:
+        hashes = frozenset(match["sha256"] for match in _HASH.finditer(line))
+        text = _HASH.sub("", line).strip()
+        path, _, extra = text.partition(" ;")
+        if _PATH.match(path) and "://" not in path:
+            return self._local(directory / path.strip(), extra, hashes, location)
+        try:
+            parsed = Parsed(text)
+        except InvalidRequirement as error:
+            label = str(error).splitlines()[0].rstrip(".").lower()
+            hint = "write packages as `name>=1.2` or `name @ URL`"
+            self.problems.add(Diagnostic(f"`{text}` is not a requirement", location, label, hint=hint))
+            return None
+        url = parsed.url or ""
+        if url.startswith("file:") and not url.startswith("file:///"):
+            relative = url.removeprefix("file:").removeprefix("//")
+            return self._local(directory / relative, str(parsed.marker or ""), hashes, location)
+        if url.startswith("git+") and not _COMMIT.match(url):
+            hint = f"write the commit: `{parsed.name} @ {url.rpartition('@')[0] or url}@<40 hex digits>`"
+            self.problems.add(Diagnostic(f"`{parsed.name}` is not pinned to a commit", location, hint=hint))
+            return None
+        return RequiredPackage(text, location, hashes)
+
+    def _local(
+        self, path: Path, marker: str, hashes: frozenset[str], location: Location
+    ) -> RequiredPackage | None:
+        """Return the requirement of a local wheel."""
+        if not path.is_file():
+            hint = "run `pip wheel --no-deps DIRECTORY` and name the wheel" if path.is_dir() else ""
+            message = (
+                f"`{path.name}` is a directory, not a wheel" if hint else f"`{path.name}` does not exist"
+            )
+            self.problems.add(Diagnostic(message, location, hint=hint))
+            return None
+        try:
+            name = parse_wheel_filename(path.name)[0]
+        except InvalidWheelFilename:
+            hint = "run `pip wheel --no-deps FILE` and name the wheel"
+            self.problems.add(Diagnostic(f"`{path.name}` is not a wheel", location, hint=hint))
+            return None
+        text = f"{name} @ {path.resolve().as_uri()}"
+        return RequiredPackage(f"{text} ; {marker.strip()}" if marker.strip() else text, location, hashes)
+
+
+def _logical_lines(path: Path, text: str) -> Iterator[tuple[str, Location]]:
+    """Yield lines without comments, with continuations joined, each with the location of its start."""
+    lines = iter(enumerate(text.splitlines(), 1))
+    for number, first in lines:
+        line, last = _COMMENT.sub("", first), first
+        while line.endswith("\\"):
+            _, last = next(lines, (0, ""))
+            line = line[:-1].rstrip() + " " + _COMMENT.sub("", last).lstrip()
+        if stripped := line.strip():
+            start = len(first) - len(first.lstrip()) + 1
+            shown = _COMMENT.sub("", first).rstrip("\\").strip()
+            yield stripped, Location(path, number, start, len(shown), first)

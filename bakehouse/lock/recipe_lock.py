@@ -1,0 +1,299 @@
+"""Locks of the requirements of recipes, next to what the components of the image install.
+
+The versions in the locks of components are kept where they fit. Where they do not, packages that a component
+only needs in some version are locked anew together with the requirements; the lock of the recipe then says
+which versions it replaces.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+
+from packaging.requirements import Requirement as Parsed
+
+from bakehouse.catalog.python_lock import INSTALLED, Lock, Package, digest_line, load_lock, normal_name
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.requirements_file import (
+    RequiredPackage,
+    Requirements,
+    lock_heading,
+    read_requirements,
+)
+from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Reason, RecipeError, UsageError
+from bakehouse.lock import python as pylock
+from bakehouse.resolve.resolver import Choice, Resolution
+from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.format import format_count
+from bakehouse.util.terminal import Reporter
+
+_QUESTIONS_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Need:
+    """A requirement that a component cannot do without."""
+
+    choice: Choice
+    text: str
+    location: Location | None
+    package: Package | None = None
+    """The package that the component installs, if only this one fits."""
+
+    @property
+    def reason(self) -> Reason:
+        if self.package is None:
+            return Reason(f"{self.choice.candidate} needs {self.text}", self.location)
+        verb = "installs" if self.package.location.path.suffix == ".yaml" else "locks"
+        fact = f"{self.choice.candidate} {verb} {self.package.name} {self.package.version}"
+        return Reason(fact, self.package.location)
+
+
+@dataclass(frozen=True)
+class _Surroundings:
+    """The Python packages of an image apart from those of its requirements."""
+
+    resolution: Resolution
+    index: pylock.Index
+    constraints: tuple[str, ...]
+    """The user's constraints, and the packages that the base keeps."""
+    without: tuple[str, ...] = ()
+    """Packages that the base keeps, in whatever version."""
+
+    @cached_property
+    def locked(self) -> Mapping[str, Package]:
+        """The packages of the components' locks, by normal name."""
+        owned = (package for packages in self.resolution.owners.values() for package in packages)
+        return {normal_name(package.name): package for package in owned}
+
+    @cached_property
+    def wheels(self) -> Mapping[str, Package]:
+        """The packages that components install from their own wheels, by normal name."""
+        return {
+            name: package
+            for choice in self.resolution.all_choices
+            for name, package in choice.candidate.wheels.items()
+        }
+
+    @cached_property
+    def needs(self) -> tuple[_Need, ...]:
+        """The requirements of components; a lock without requirements is needed as it is."""
+        needs: list[_Need] = []
+        for choice in self.resolution.choices:
+            fixed = [*choice.candidate.wheels.values()]
+            lock = choice.spec.lock
+            if lock and lock.requirements:
+                needs += (_Need(choice, text, lock.named_at) for text in lock.requirements)
+            elif lock:
+                fixed += lock.packages
+            needs += (_Need(choice, _pin(package), package.location, package) for package in fixed)
+        return tuple(needs)
+
+    def versions(
+        self,
+        requirements: Iterable[RequiredPackage],
+        needs: Iterable[_Need],
+        pins: Iterable[Package] = (),
+        preferred: Iterable[Package] = (),
+    ) -> dict[str, str]:
+        """Return versions that fit requirements, needs and pins together. Raises ConflictError."""
+        needs = [*needs]
+        packages = [need.package for need in needs if need.package]
+        installed = [package for package in packages if package in self.wheels.values()]
+        fixed = map(_pin, [*packages, *pins])
+        texts = [*(each.text for each in requirements), *(need.text for need in needs if not need.package)]
+        return pylock.versions(
+            texts, [*self.constraints, *fixed], self.index, installed=installed, preferred=preferred
+        )
+
+
+def lock_recipe(
+    resolution: Resolution, index: pylock.Index, report: Reporter, *, upgrade: bool
+) -> Iterator[str]:
+    """Lock a recipe's requirements to versions that fit the packages of its components.
+
+    Versions locked for the same requirements are kept if they still fit.
+    """
+    recipe, path = resolution.recipe, resolution.recipe.requirements
+    assert path
+    python = resolution.version_of("python")
+    if python is None:
+        message = f"image `{recipe.name}` has requirements but no Python"
+        raise UsageError(Diagnostic(message, recipe.location, hint="add `python` to its components"))
+    report(f"{recipe.name}: locking {path.name} for Python {python}")
+    requirements = read_requirements(path)
+    base = resolution.base.candidate
+    kept = {frozen.pattern: base.provided.get(frozen.known_as) for frozen in base.component.frozen}
+    pins = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
+    if pins:
+        report(f"{recipe.name}: {base} keeps {', '.join(pins)}")
+    constraints = (*(line.text for line in requirements.constraints), *pins)
+    around = _Surroundings(resolution, replace(index, python_version=python), constraints, tuple(kept))
+    lock = path.with_name(path.name + ".lock")
+    heading = lock_heading(path.name, requirements.content)
+    before = () if upgrade else _locked_before(lock, heading, recipe)
+    files, expected = _resolved(requirements, before, around, report)
+    _check_hashes(requirements, files)
+    lines = sorted(
+        [
+            *(file.line for file in files),
+            *(f"{each.name}=={each.version}  # {INSTALLED}" for each in expected),
+        ]
+    )
+    text = "".join(f"{line}\n" for line in (heading, digest_line(lines), *lines))
+    if not is_file(lock) or lock.read_bytes() != text.encode():
+        write_whole(lock, text)
+        added = sum(file.name not in around.locked for file in files)
+        yield f"{lock.name}: {format_count(len(files), 'package')}, {added} not in components"
+        for file in files:
+            if file.replaces:
+                yield f"{lock.name}: {file.name} {file.version} replaces {file.replaces} of a component"
+
+
+def _locked_before(lock: Path, heading: str, recipe: Recipe) -> tuple[Package, ...]:
+    """Return the packages that are locked for the same requirements; none if the lock is unreadable."""
+    if Lock(lock, recipe.location).first_line != heading:
+        return ()
+    problems = Problems()
+    packages = load_lock(lock, recipe.location, problems)
+    return () if problems else tuple(package for package in packages if package.file)
+
+
+def _resolved(
+    requirements: Requirements, before: Sequence[Package], around: _Surroundings, report: Reporter
+) -> tuple[tuple[pylock.LockedFile, ...], tuple[Package, ...]]:
+    """Return the files to lock, and the wheels of components that requirements need."""
+    locked = [f"{package.name}=={package.version}" for package in around.locked.values()]
+    own = [
+        f"{package.name}=={package.version}"
+        for package in before
+        if normal_name(package.name) not in around.locked
+    ]
+    for pins in ([*locked, *own], locked) if own else (locked,):
+        try:
+            return _closure(requirements, pins, around)
+        except ConflictError:
+            report(f"{around.resolution.recipe.name}: other versions are needed")
+    joint = _joint(requirements.packages, before, around, report)
+    replaced = {name: package.version for name, package in around.locked.items() if _differs(package, joint)}
+    pins = [f"{name}=={version}" for name, version in joint.items() if name not in around.wheels]
+    files, expected = _closure(requirements, pins, around)
+    names = {file.name for file in files}
+    if others := [f"{name}=={joint[name]}" for name in sorted(replaced) if name not in names]:
+        files += pylock.resolve(others, (), around.index, alone=True)
+    return tuple(replace(file, replaces=replaced.get(file.name, "")) for file in files), expected
+
+
+def _joint(
+    lines: Sequence[RequiredPackage], before: Sequence[Package], around: _Surroundings, report: Reporter
+) -> Mapping[str, str]:
+    """Return versions for requirements and components together, with as few changes of locks as possible."""
+    locked = [*around.locked.values()]
+    try:
+        joint = around.versions(lines, around.needs, preferred=[*before, *locked])
+    except ConflictError as error:
+        report(f"{around.resolution.recipe.name}: looking for the requirements at fault")
+        raise _explained(lines, around, error) from error
+    pins = [package for package in locked if not _differs(package, joint)]
+    # uv does not keep every preferred version that fits
+    for package in [package for package in locked if package not in pins]:
+        try:
+            joint = around.versions(lines, around.needs, [*pins, package], before)
+        except ConflictError:
+            continue
+        pins.append(package)
+    return joint
+
+
+def _differs(package: Package, versions: Mapping[str, str]) -> bool:
+    return versions.get(normal_name(package.name), package.version) != package.version
+
+
+def _closure(
+    requirements: Requirements, pins: Sequence[str], around: _Surroundings
+) -> tuple[tuple[pylock.LockedFile, ...], tuple[Package, ...]]:
+    """Return the files of requirements and what they depend on, and the wheels of components among these."""
+    texts = [line.text for line in requirements.packages]
+    wheels = tuple(around.wheels.values())
+    constraints = [*around.constraints, *pins]
+    files, used = pylock.resolve_beside(texts, constraints, around.index, wheels)
+    kept = [file.name for file in files if any(fnmatchcase(file.name, glob) for glob in around.without)]
+    if kept:
+        free = [text for text in constraints if normal_name(Parsed(text).name) not in kept]
+        files, used = pylock.resolve_beside(texts, free, around.index, wheels, without=kept)
+    return files, used
+
+
+def _check_hashes(requirements: Requirements, files: Iterable[pylock.LockedFile]) -> None:
+    """Raise RecipeError if a requirement does not allow the file that was chosen for it."""
+    sha256 = {file.name: file.sha256 for file in files}
+    problems = Problems()
+    for line in requirements.packages:
+        if line.hashes and sha256.get(line.name, "") not in {*line.hashes, ""}:
+            message = f"none of the hashes of `{line.name}` is that of the file for this image"
+            problems.add(Diagnostic(message, line.location, hint="remove the hashes: the lock records them"))
+    problems.raise_as(RecipeError)
+
+
+def _explained(
+    lines: Sequence[RequiredPackage], around: _Surroundings, error: ConflictError
+) -> ConflictError:
+    """Return a conflict that names the requirements at fault and what each contradicts."""
+
+    def conflict(line: RequiredPackage) -> ConflictError | None:
+        return _conflict(around, [line], around.needs)
+
+    with ThreadPoolExecutor(_QUESTIONS_AT_ONCE) as pool:
+        conflicts = dict(zip(lines, pool.map(conflict, lines), strict=True))
+    guilty = {line: conflict for line, conflict in conflicts.items() if conflict}
+    if guilty:
+        return ConflictError(*(_blame(line, around, each) for line, each in guilty.items()))
+    for number, line in enumerate(lines):
+        if each := _conflict(around, lines[: number + 1], around.needs):
+            others = [other for other in lines[:number] if _conflict(around, [other, line], around.needs)]
+            reasons = tuple(Reason(f"`{other.text}` is required too", other.location) for other in others)
+            message = f"`{line.text}` does not fit the other requirements"
+            return ConflictError(Diagnostic(message, line.location, reasons=reasons, tail=_tail(each)))
+    return error
+
+
+def _conflict(
+    around: _Surroundings, lines: Sequence[RequiredPackage], needs: Sequence[_Need]
+) -> ConflictError | None:
+    try:
+        around.versions(lines, needs)
+    except ConflictError as error:
+        return error
+    return None
+
+
+def _blame(line: RequiredPackage, around: _Surroundings, error: ConflictError) -> Diagnostic:
+    """Return the reasons why one requirement does not fit the components."""
+    if alone := _conflict(around, [line], ()):
+        message = f"no version satisfies `{line.text}`"
+        return Diagnostic(message, line.location, tail=_tail(alone))
+    with ThreadPoolExecutor(_QUESTIONS_AT_ONCE) as pool:
+        conflicts = pool.map(lambda need: _conflict(around, [line], [need]), around.needs)
+        needs = [need for need, conflict in zip(around.needs, conflicts, strict=True) if conflict]
+    tail = _tail((needs and _conflict(around, [line], needs[:1])) or error)
+    hint = ""
+    name = Parsed(line.text).name
+    bare = replace(line, text=name)
+    if bare.text != line.text and not _conflict(around, [bare], around.needs):
+        version = around.versions([bare], around.needs)[line.name]
+        hint = f"ask for `{name}=={version}`, which fits, or for another version of the component"
+    message = f"`{line.text}` does not fit the components of image `{around.resolution.recipe.name}`"
+    reasons = tuple(dict.fromkeys(need.reason for need in needs))
+    return Diagnostic(message, line.location, reasons=reasons, tail=tail, hint=hint)
+
+
+def _pin(package: Package) -> str:
+    return f"{package.name}=={package.version}"
+
+
+def _tail(error: ConflictError) -> tuple[str, ...]:
+    """Return uv's reasons."""
+    lines = error.diagnostics[0].tail
+    return tuple(line.removeprefix("  ") for line in lines if not line.startswith("error: No solution found"))

@@ -1,0 +1,137 @@
+"""Requirements files."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.requirements_file import Requirements, read_requirements
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.errors import RecipeError
+from tests.support.wheels import wheel
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture(autouse=True)
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def read(directory: Path, text: str | bytes) -> Requirements:
+    path = directory / "requirements.txt"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_requirements(path)
+
+
+def mistake(directory: Path, text: str | bytes) -> str:
+    with pytest.raises(RecipeError) as caught:
+        read(directory, text)
+    return "\n".join(map(failure_text, caught.value.diagnostics))
+
+
+def test_comments_and_empty_lines_are_left_out(directory: Path) -> None:
+    text = "# what we need\nsix>=1  # of old\n\ntiny @ https://x.example/tiny-1.whl#sha256=0\n"
+
+    packages = read(directory, text).packages
+
+    assert [package.text for package in packages] == [
+        "six>=1",
+        "tiny @ https://x.example/tiny-1.whl#sha256=0",
+    ]
+
+
+def test_other_files_are_included_with_their_own_locations(directory: Path) -> None:
+    (directory / "more").mkdir()
+    (directory / "more/base.txt").write_text("attrs\n-c limits.txt\n")
+    (directory / "more/limits.txt").write_text("\nsix<2\n")
+
+    requirements = read(directory, "six\n-r more/base.txt\n")
+
+    assert [str(package.location) for package in requirements.packages] == [
+        f"{directory}/requirements.txt:1:1",
+        f"{directory}/more/base.txt:1:1",
+    ]
+    [limit] = requirements.constraints
+    assert (limit.name, limit.location.line) == ("six", 2)
+    assert requirements.content == b"six\n-r more/base.txt\nattrs\n-c limits.txt\n\nsix<2\n"
+
+
+def test_a_line_continues_after_a_backslash(directory: Path) -> None:
+    text = f"six==1.0 \\\n    --hash=sha256:{'a' * 64} \\\n    --hash=sha256:{'b' * 64}\nattrs\n"
+
+    six, attrs = read(directory, text).packages
+
+    assert six.text == "six==1.0"
+    assert sorted(six.hashes) == ["a" * 64, "b" * 64]
+    assert attrs.location.line == 4
+
+
+def test_a_local_wheel_has_an_absolute_url(directory: Path) -> None:
+    path = wheel(directory / "wheels", "own", "1.0")
+
+    texts = [
+        read(directory, line).packages[0].text
+        for line in (f"wheels/{path.name}", f"./wheels/{path.name}", f"own @ file:wheels/{path.name}")
+    ]
+
+    assert set(texts) == {f"own @ {path.as_uri()}"}
+
+
+def test_a_git_requirement_names_its_commit(directory: Path) -> None:
+    [package] = read(directory, f"own @ git+https://git.example/own.git@{COMMIT}\n").packages
+
+    assert package.name == "own"
+    assert mistake(directory, "six\nown @ git+https://git.example/own.git@main\n") == (
+        "error: `own` is not pinned to a commit\n"
+        "  --> requirements.txt:2:1\n"
+        "   |\n"
+        " 2 | own @ git+https://git.example/own.git@main\n"
+        "   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        "\n"
+        "hint: write the commit: `own @ git+https://git.example/own.git@<40 hex digits>`\n"
+    )
+
+
+def test_other_options_are_reported_at_their_line(directory: Path) -> None:
+    assert mistake(directory, "six\n  --pre\n") == (
+        "error: this pip option is not supported here\n"
+        "  --> requirements.txt:2:3\n"
+        "   |\n"
+        " 2 |   --pre\n"
+        "   |   ^^^^^\n"
+        "\n"
+        "hint: use packages, `-r` and `-c` only; indexes and proxies come from this machine's pip "
+        "configuration\n"
+    )
+
+
+def test_a_line_that_is_not_a_requirement_is_reported(directory: Path) -> None:
+    text = mistake(directory, "six\nnumpy = 1.26\n")
+
+    assert text.startswith("error: `numpy = 1.26` is not a requirement\n  --> requirements.txt:2:1\n")
+    assert "hint: write packages as `name>=1.2` or `name @ URL`\n" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("-r more.txt", "file `more.txt` does not exist"),
+        ("./own-1.0-py3-none-any.whl", "`own-1.0-py3-none-any.whl` does not exist"),
+        ("./more", "`more` is a directory, not a wheel"),
+        ("./more/own.whl", "`own.whl` is not a wheel"),
+    ],
+)
+def test_files_have_to_exist(directory: Path, line: str, message: str) -> None:
+    if line.startswith("./more"):
+        (directory / "more").mkdir()
+        (directory / "more/own.whl").touch()
+
+    assert mistake(directory, f"six\n{line}\n").startswith(f"error: {message}\n  --> requirements.txt:2:1\n")
+
+
+def test_bytes_that_are_not_text_are_reported_with_their_position(directory: Path) -> None:
+    assert mistake(directory, b"six\ntiny\xff\n").splitlines()[:2] == [
+        "error: `requirements.txt` is not UTF-8 text",
+        "  --> requirements.txt:2:1",
+    ]
