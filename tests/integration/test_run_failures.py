@@ -1,14 +1,16 @@
 """Training jobs that fail in different ways, and their messages."""
 
+import contextlib
 import os
 from dataclasses import replace
 from pathlib import Path
 
+import docker
 import pytest
 
 from bakehouse.cli import workflow
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.cluster.job import NetworkPartition, homogeneous
+from bakehouse.cluster.job import NetworkPartition, TrainingJob, homogeneous, input_files
 from bakehouse.cluster.job_report import JobReport, Status, text
 from bakehouse.errors import UsageError
 from bakehouse.plan.workspace import Workspace
@@ -64,6 +66,7 @@ SCRIPTS = {
         "    while True:\n        file.write(bytes(10**6))\n"
     ),
     "hangs": "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n",
+    "prints": "import time\nprint('a line')\ntime.sleep(600)\n",
     "ends-well": (
         "import signal, sys, time\n"
         "def end(*_):\n    print('ending well', flush=True)\n    sys.exit(0)\n"
@@ -100,6 +103,7 @@ CASES = {
     "full": Case(room=8 * 2**20),
     "no-script": Case(entry_point="trian.py"),
     "hangs": Case(deadline=20.0),
+    "prints": Case(kills={"algo-1": 40.0}, deadline=150.0),
     "ends-well": Case(stop_after=20.0),
 }
 
@@ -193,6 +197,39 @@ def test_a_host_that_is_killed_is_noticed_by_the_other(reports: dict[str, JobRep
     assert (loss.what, other.host, other.end) == ("algo-2 was killed", "algo-1", "exit 1")
     assert 0 < other.seconds < 60
     assert f"    algo-1  exit 1, {format_seconds(other.seconds)} later\n" in text(report)
+
+
+def test_lines_printed_before_a_kill_are_in_the_log(reports: dict[str, JobReport]) -> None:
+    report = reports["prints"]
+
+    assert report.reason == "InternalServerError: algo-1 was lost"
+    assert "a line\n" in (report.folder / "logs/algo-1.log").read_text()
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [("raise SystemExit(3)", 1), ("print('fine')", 0)])
+def test_train_exits_with_a_code_without_a_mounted_output(
+    fleet: Fleet, tmp_path: Path, code: str, exit_code: int
+) -> None:
+    """As `docker run IMAGE train` does, with no other mounts than the job's settings and code."""
+    job = TrainingJob(name="no-mounts", entry_point="train.py")
+    for path, content in input_files(job, "algo-1").items():
+        file = tmp_path / Path(path).relative_to("/opt/ml")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text(code)
+    volumes = [f"{tmp_path}/{name}:/opt/ml/{name}" for name in ("input", "code")]
+    with contextlib.closing(docker.from_env()) as client:
+        container = client.containers.create(
+            fleet.images["mpi-cpu"].digest, ["train"], hostname="algo-1", volumes=volumes
+        )
+        try:
+            container.start()
+            end = container.wait(timeout=120)["StatusCode"]
+        finally:
+            container.remove(force=True)
+
+    assert end == exit_code
 
 
 def test_groups_that_are_cut_off_reach_each_other_no_more(reports: dict[str, JobReport]) -> None:
