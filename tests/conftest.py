@@ -1,5 +1,7 @@
 """A small catalogue in a temporary directory, extended by each test."""
 
+import contextlib
+import os
 import signal
 from pathlib import Path
 
@@ -19,6 +21,9 @@ from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 
 pytest_plugins = ["tests.support.plugin"]
+
+# The local registry ends with the last process that uses it. Tests of `push` would leave theirs running.
+os.environ["BAKEHOUSE_KEEP_REGISTRY"] = "0"
 
 # A shell's background job ignores interrupts, and so would all that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -174,6 +179,21 @@ def tree(empty: Tree) -> Tree:
         empty.component(name, text, None if is_base else TEMPLATE.format(name=name))
     empty.image(IMAGE)
     return empty
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Stop registries that a test left running, and fail."""
+    factory = getattr(session.config, "_tmp_path_factory", None)
+    if factory is None or hasattr(session.config, "workerinput"):
+        return
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            command = entry.read_bytes().decode(errors="replace")
+            if "registry_keeper" in command and f"{factory.getbasetemp()}/" in command:
+                os.kill(int(entry.parent.name), signal.SIGTERM)
+                print(f"\na test left a registry running: {command.split(chr(0))[3]}")
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

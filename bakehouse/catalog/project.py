@@ -60,6 +60,8 @@ class Project:
     """`s3://bucket/prefix` of the ledger of a team; empty if the only ledger is in `images`."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """Price of an hour of an instance type, set by the user."""
+    keep_registry: bool = False
+    """Let the local registry run after a push, so that its images can be pulled."""
     state_directory: Path | None = None
     """`state`, if it is not in the project."""
 
@@ -150,6 +152,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         ca=root / ca if ca else None,
         cache=_cache(root, table.text("cache"), environment),
         registry_port=_port(table, environment),
+        keep_registry=environment.get("BAKEHOUSE_KEEP_REGISTRY", "1") != "0",
         ledger=table.text("ledger", pattern=_LEDGER, hint=ledger_hint),
         prices=_prices(table),
         state_directory=Path(state).absolute() if state else None,

@@ -8,6 +8,7 @@ from bakehouse.engine.daemon_info import inspect
 from bakehouse.fetch.cache import FileCache
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.registry import destination
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.terminal import Reporter
 
@@ -29,6 +30,7 @@ def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool
     for reference in removed:
         report(f"removed image {reference}")
     if everything:
+        destination.local_registry(workspace.project).stop()
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         report(f"removed {workspace.project.state}")
     store = FileCache(workspace.project.cache, report)

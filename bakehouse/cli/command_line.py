@@ -17,6 +17,7 @@ PLACEHOLDERS = {
     "job": "JOB",
     "instance": "TYPE",
     "shell": "SHELL",
+    "action": "ACTION",
     "name": "NAME",
     "task": "TASK",
 }

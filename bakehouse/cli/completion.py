@@ -88,6 +88,8 @@ def _values(argument: str) -> Sequence[str]:
 
     if argument == "shell":
         return [*_SCRIPTS]
+    if argument == "action":
+        return ["start", "stop", "status"]
     if argument == "component":
         return sorted(open_workspace().catalog.provided_names)
     if argument in ("images", "image", "other"):

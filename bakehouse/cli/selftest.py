@@ -1,5 +1,6 @@
 """The `test` task: linters, types, and tests with and without an engine."""
 
+import os
 import subprocess
 import sys
 import time
@@ -20,6 +21,8 @@ class SelfTestError(BakehouseError):
 _SIDE_BY_SIDE = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 _FILE_BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Engine tests mostly wait, and the tests of a file share fixtures."""
+_ENVIRONMENT = {"BAKEHOUSE_KEEP_REGISTRY": "0"}
+"""Registries of tests end with the last process that uses them."""
 _CHECKS = {
     "ruff check": ("ruff", "check", "."),
     "ruff format": ("ruff", "format", "--check", "."),
@@ -43,7 +46,8 @@ def run(report: Reporter, *, pure: bool) -> None:
             provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap", "docker-registry")
         report(f"--- {name}")
         began = time.monotonic()
-        if subprocess.run([sys.executable, "-m", tool, *words], cwd=HOME, check=False).returncode:
+        command = [sys.executable, "-m", tool, *words]
+        if subprocess.run(command, cwd=HOME, env=os.environ | _ENVIRONMENT, check=False).returncode:
             failed.append(name)
         result = "failed" if name in failed else "passed"
         report(f"--- {name}: {result} in {format_seconds(time.monotonic() - began)}")

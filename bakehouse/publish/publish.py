@@ -37,6 +37,7 @@ from bakehouse.publish.tags import PublishedImage, release_day
 from bakehouse.registry import docker_push
 from bakehouse.registry.destination import Destination, destination
 from bakehouse.registry.ecr import EcrRegistry
+from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.manifest import short
 from bakehouse.registry.registry import Registry
 from bakehouse.util.aws import summarize
@@ -99,7 +100,9 @@ def push_images(
             for image in built
         ]
         outcomes = queue.each([image_push.run for image_push in pushes])
-    results = [outcome for outcome in outcomes if not isinstance(outcome, BakehouseError)]
+        results = [outcome for outcome in outcomes if not isinstance(outcome, BakehouseError)]
+        if results and project.keep_registry:
+            _keep_registries(target.registries, progress)
     _report_bytes([published for published, _ in results], progress)
     failures = [outcome for outcome in outcomes if isinstance(outcome, BakehouseError)]
     if failures:
@@ -109,6 +112,14 @@ def push_images(
         kind = kinds.pop() if len(kinds) == 1 else PublishError
         raise kind(*(diagnostic for failure in failures for diagnostic in failure.diagnostics))
     return tuple(record for _, record in results)
+
+
+def _keep_registries(registries: Sequence[Registry], progress: Reporter) -> None:
+    """Let the local registry run, so that the published images can be pulled."""
+    for registry in registries:
+        if isinstance(registry, EmbeddedRegistry):
+            registry.keep()
+            progress(f"the registry at {registry.host} keeps running; `bake registry stop` stops it")
 
 
 def _check_any_releasable(project: Project, built: Sequence[BuiltImage], options: PublishOptions) -> None:

@@ -60,7 +60,7 @@ def registries(project: Project, selection: str, *, create: bool = False) -> tup
         return tuple(_in_region(settings, region, create=create) for region in settings.regions)
     _check_known(project, host)
     if is_local(project, host):
-        return (_embedded(project),)
+        return (local_registry(project),)
     return (_remote(project, host, create=create),)
 
 
@@ -91,13 +91,19 @@ def _select(project: Project, selection: str) -> tuple[str, RegistrySettings | N
 def registry(project: Project, host: str, progress: Reporter, *, create: bool = False) -> Iterator[Registry]:
     """Open the registry of a host: the local one, Amazon ECR with its settings, or another."""
     if is_local(project, host):
-        # If it cannot be installed, the local registry runs in a container.
-        with contextlib.suppress(EngineError):
-            provision.ensure_tools(provision.ask_at_terminal, progress, "docker-registry")
-        with _embedded(project) as embedded:
-            yield embedded
+        with open_local(project, progress) as local:
+            yield local
     else:
         yield _remote(project, host, create=create)
+
+
+@contextlib.contextmanager
+def open_local(project: Project, progress: Reporter) -> Iterator[EmbeddedRegistry]:
+    """Start the local registry, unless it runs. If it cannot be installed, it runs in a container."""
+    with contextlib.suppress(EngineError):
+        provision.ensure_tools(provision.ask_at_terminal, progress, "docker-registry")
+    with local_registry(project) as registry:
+        yield registry
 
 
 def is_local(project: Project, host: str) -> bool:
@@ -105,7 +111,8 @@ def is_local(project: Project, host: str) -> bool:
     return host in ("local", f"127.0.0.1:{project.registry_port}")
 
 
-def _embedded(project: Project) -> EmbeddedRegistry:
+def local_registry(project: Project) -> EmbeddedRegistry:
+    """Return the local registry of a project, not started."""
     return EmbeddedRegistry(project.state / "registry", project.registry_port)
 
 

@@ -1,4 +1,4 @@
-"""Local registry on loopback, which runs while it is in use and stores its data in the project."""
+"""Local registry on loopback, which runs while it is used or kept, and stores its data in the project."""
 
 import contextlib
 import json
@@ -22,7 +22,9 @@ from bakehouse.util.format import format_bytes
 _OWNER_HEADER = "Bakehouse-Registry"
 _PORT_INSIDE = 5000
 _SCARCE_BYTES = 64 * 1024**2
-_STOP_SECONDS = 5
+_STOP_SECONDS = 15
+"""The registry finishes requests first."""
+_POLL_SECONDS = 0.05
 
 
 class EmbeddedRegistry(NamedRegistry):
@@ -57,6 +59,29 @@ class EmbeddedRegistry(NamedRegistry):
             return ()
         return (Reason(f"the disk that holds `{self._state}` has {format_bytes(free)} left"),)
 
+    def keep(self) -> None:
+        """Let the registry run after its last user has ended, until `stop`. Call it inside the context."""
+        write_whole(self._keep, "")
+
+    def stop(self) -> bool:
+        """Stop a kept registry; return whether it ended. A process that uses it lets it run on."""
+        self._keep.unlink(missing_ok=True)
+        deadline = time.monotonic() + _STOP_SECONDS
+        while self.is_running():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def is_running(self) -> bool:
+        """Return whether the registry of this project answers on its port."""
+        return self._owner() == str(self._state)
+
+    @property
+    def data(self) -> Path:
+        """Directory with its images."""
+        return self._state / "data"
+
     def check_port(self) -> bool:
         """Return whether the registry runs. Raises PublishError if another program uses its port."""
         owner = self._owner()
@@ -79,13 +104,21 @@ class EmbeddedRegistry(NamedRegistry):
         self._use.close()
         if self._keeper:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self._keeper.wait(_STOP_SECONDS if is_last_user else 0)
-            # It keeps running for other users. Without a return code, Popen warns about a running process.
+                self._keeper.wait(_STOP_SECONDS if is_last_user and not self._keep.exists() else 0)
+            # It may keep running. Without a return code, Popen warns about a running process.
             self._keeper.returncode = 0
+
+    @property
+    def _locks(self) -> tuple[str, str]:
+        return str(self._users), str(self._keep)
 
     @property
     def _users(self) -> Path:
         return self._state / "users.lock"
+
+    @property
+    def _keep(self) -> Path:
+        return self._state / "keep"
 
     @property
     def _log(self) -> Path:
@@ -110,13 +143,16 @@ class EmbeddedRegistry(NamedRegistry):
     def _taken(self, owner: str) -> PublishError:
         user = f"the registry of another project, in `{owner}`" if owner else "another program"
         message = f"port {self._port} of the local registry is used by {user}"
-        hint = "set `registry_port` in [tool.bakehouse] to a free port, or stop the other program"
+        stop = "run `bake registry stop` in that project" if owner else "stop the other program"
+        hint = f"set `registry_port` in [tool.bakehouse] to a free port, or {stop}"
         return PublishError(Diagnostic(message, hint=hint))
 
     def _start(self) -> None:
+        # It is left from a registry that was killed, as at the shutdown of the machine.
+        self._keep.unlink(missing_ok=True)
         with self._log.open("wb") as log:
             keeper = subprocess.Popen(
-                [sys.executable, "-I", registry_keeper.__file__, str(self._users), *self._command()],
+                [sys.executable, "-I", registry_keeper.__file__, *self._locks, *self._command()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -128,7 +164,7 @@ class EmbeddedRegistry(NamedRegistry):
             if self._owner() == str(self._state):
                 self._keeper = keeper
                 return
-            time.sleep(0.05)
+            time.sleep(_POLL_SECONDS)
         keeper.terminate()
         keeper.wait()
         tail = self._log.read_text(errors="replace").splitlines()[-5:]
@@ -136,7 +172,7 @@ class EmbeddedRegistry(NamedRegistry):
         raise PublishError(Diagnostic("the local registry did not start", facts=facts, tail=tuple(tail)))
 
     def _command(self) -> list[str]:
-        data, configuration = self._state / "data", self._state / "config.json"
+        data, configuration = self.data, self._state / "config.json"
         data.mkdir(parents=True, exist_ok=True)
         if self._program:
             write_whole(configuration, self._configuration(str(data), self.host))

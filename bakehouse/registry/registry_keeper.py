@@ -1,8 +1,9 @@
-"""Runs a registry while other processes hold a lock: `python registry_keeper.py LOCK COMMAND…`.
+"""Runs a registry while it is used or kept: `python registry_keeper.py LOCK KEEP COMMAND…`.
 
 Every user of the embedded registry holds the lock shared. This process waits for the exclusive lock, which
-the kernel grants once the last user has ended, even if it was killed. Then it stops the registry. It runs as
-a script, so it does not import Bakehouse.
+the kernel grants once the last user has ended, even if it was killed. Then it stops the registry, unless the
+file KEEP exists: that registry runs until `bake registry stop` removes the file, or until its directory is
+removed. It runs as a script, so it does not import Bakehouse.
 """
 
 import ctypes
@@ -12,17 +13,24 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 _CHECK_SECONDS = 0.1
 _STOP_SECONDS = 10
 _PR_SET_PDEATHSIG = 1
 
 
-def keep(lock_path: str, command: list[str]) -> int:
-    """Run `command` until no other process holds the lock; keep the lock until the command has stopped."""
+def keep(lock_path: str, keep_path: str, command: list[str]) -> int:
+    """Run `command` until no other process holds the lock and the file `keep_path` is gone.
+
+    Keeps the lock until the command has stopped.
+    """
     lock = os.open(lock_path, os.O_RDWR)
     registry = subprocess.Popen(command, preexec_fn=_die_with_parent)
     while registry.poll() is None:
+        if Path(keep_path).exists():
+            time.sleep(_CHECK_SECONDS)
+            continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -43,4 +51,4 @@ def _die_with_parent() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(keep(sys.argv[1], sys.argv[2:]))
+    sys.exit(keep(sys.argv[1], sys.argv[2], sys.argv[3:]))

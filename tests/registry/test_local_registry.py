@@ -1,10 +1,20 @@
+import os
+import shutil
 import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.catalog.project import Project
+from bakehouse.cli import registry as managing
+from bakehouse.engine import provision
+from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
+from bakehouse.registry.destination import local_registry, open_local
 from bakehouse.registry.local_registry import EmbeddedRegistry
+from tests.integration.ports import kept_port
 
 
 def test_its_address_is_on_this_machine(tmp_path: Path) -> None:
@@ -36,4 +46,145 @@ def test_without_any_program_it_says_what_to_install(tmp_path: Path, monkeypatch
             reasons=(Reason("neither `docker-registry` nor `docker` is on PATH"),),
             hint="install Debian's package docker-registry, or set `registry` in [tool.bakehouse]",
         ),
+    )
+
+
+REGISTRY = """\
+#!{python}
+import http.server, json, sys
+settings = json.load(open(sys.argv[2]))["http"]
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        for name, [value] in settings["headers"].items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+host, port = settings["addr"].split(":")
+http.server.HTTPServer((host, int(port)), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A registry without its API, in place of Debian's."""
+    path = tmp_path / "commands/docker-registry"
+    path.parent.mkdir()
+    path.write_text(REGISTRY.format(python=sys.executable))
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr(provision, "ensure_tools", lambda *_: None)
+
+
+@pytest.fixture
+def project(tmp_path: Path, program: None) -> Iterator[Project]:
+    with kept_port() as port:
+        project = Project(tmp_path / "project", (), registry_port=port, keep_registry=True)
+        yield project
+        local_registry(project).stop()
+
+
+def ends(registry: EmbeddedRegistry) -> bool:
+    for _ in range(100):
+        if not registry.is_running():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_kept_registry_runs_until_it_is_stopped(project: Project) -> None:
+    with open_local(project, print) as registry:
+        registry.keep()
+    assert registry.is_running()
+    with local_registry(project) as second:
+        assert second.is_running()
+    assert registry.is_running()
+    assert registry.stop()
+    assert not registry.is_running()
+
+
+def test_without_keep_it_ends_with_its_last_user(project: Project) -> None:
+    with open_local(project, print) as registry:
+        assert registry.is_running()
+    assert ends(registry)
+
+
+def test_an_interrupted_user_leaves_nothing(project: Project) -> None:
+    with pytest.raises(KeyboardInterrupt), open_local(project, print) as registry:
+        raise KeyboardInterrupt
+    assert ends(registry)
+
+
+def test_the_file_of_a_registry_that_was_killed_does_not_keep_the_next_one(project: Project) -> None:
+    (project.state / "registry").mkdir(parents=True)
+    (project.state / "registry/keep").touch()
+    with open_local(project, print) as registry:
+        pass
+    assert ends(registry)
+
+
+def test_a_kept_registry_ends_with_its_directory(project: Project) -> None:
+    with open_local(project, print) as registry:
+        registry.keep()
+    shutil.rmtree(project.state)
+    assert ends(registry)
+
+
+def test_a_registry_in_use_is_not_stopped(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bakehouse.registry.local_registry._STOP_SECONDS", 0.3)
+    with open_local(project, print) as registry:
+        registry.keep()
+        with pytest.raises(PublishError) as caught:
+            managing.run(project, "stop", print)
+        assert registry.is_running()
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"the registry at {registry.host} is in use",
+            hint="it stops when the running push or release ends",
+        ),
+    )
+    assert ends(registry)
+
+
+def test_the_port_of_another_project(project: Project, tmp_path: Path) -> None:
+    other = replace(project, root=tmp_path / "other")
+    managing.run(project, "start", print)
+    for action in ("start", "status"):
+        with pytest.raises(PublishError) as caught:
+            managing.run(other, action, print)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"port {project.registry_port} of the local registry is used by the registry of another project, "
+            f"in `{project.state}/registry`",
+            hint="set `registry_port` in [tool.bakehouse] to a free port, "
+            "or run `bake registry stop` in that project",
+        ),
+    )
+    # It does not touch the other project's registry.
+    managing.run(other, "stop", print)
+    assert local_registry(project).is_running()
+
+
+def test_the_task(project: Project) -> None:
+    host, data = f"127.0.0.1:{project.registry_port}", f"{project.state}/registry/data"
+
+    def text(action: str) -> str:
+        return managing.run(project, action, print).text
+
+    assert text("status") == f"the registry at {host} is not running; 0 bytes in {data}\n"
+    assert text("start") == f"the registry at {host} is running; 0 bytes in {data}\n"
+    assert text("start") == f"the registry at {host} is running; 0 bytes in {data}\n"
+    (project.state / "registry/data/blob").write_bytes(b"12345")
+    assert text("status") == f"the registry at {host} is running; 5 bytes in {data}\n"
+    assert text("stop") == f"the registry at {host} is not running; 5 bytes in {data}\n"
+    assert text("stop") == f"the registry at {host} is not running; 5 bytes in {data}\n"
+
+
+def test_an_unknown_action(project: Project) -> None:
+    with pytest.raises(UsageError) as caught:
+        managing.run(project, "strat", print)
+    assert caught.value.diagnostics == (
+        Diagnostic("`registry` has no action `strat`", hint="did you mean `start`?"),
     )

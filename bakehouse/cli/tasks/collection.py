@@ -35,6 +35,7 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
     ),
     "Maintain": (
         maintain.doctor,
+        maintain.registry,
         maintain.clean,
         maintain.test,
         maintain.completion,

@@ -71,6 +71,25 @@ def doctor(context: Context, strict: bool = False, json: bool = False) -> None:
         examination.require_complete(findings)
 
 
+@bake_task("action", help={"action": "`start`, `stop` or `status`; default: `status`", "json": JSON})
+def registry(context: Context, action: str = "status", json: bool = False) -> None:
+    """
+    Start, stop or show the local registry of the project.
+
+    `push`, `release` and `demo` start it, and let it run for pulls. Only this machine can reach it.
+
+    bake registry
+    bake registry stop
+    """
+    from dataclasses import asdict
+
+    from bakehouse.catalog import project
+    from bakehouse.cli import registry as managing
+
+    status = managing.run(project.find(Path.cwd()), action, report)
+    show(asdict(status) if json else status.text)
+
+
 @bake_task(
     help={
         "all": "also images, bases and everything below build/",
