@@ -1,10 +1,13 @@
-"""Shared fixtures of tests with a real engine: a user project, and the fleet, built once."""
+"""Shared fixtures: a user project, the fleet, built once, and an installed wheel of this checkout."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Mode, Progress
@@ -15,6 +18,7 @@ from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.util.file_lock import exclusive
 from tests.integration.ports import kept_port
+from tests.support.programs import install
 
 FLEET = ("mpi-cpu", "pytorch-cpu", "tensorflow-cpu")
 LONG = (
@@ -69,3 +73,18 @@ def mpi_cpu(fleet: Fleet) -> tuple[Image, BuiltImage]:
 @pytest.fixture(scope="session")
 def pytorch_cpu(fleet: Fleet) -> tuple[Image, BuiltImage]:
     return fleet.images["pytorch-cpu"].image, fleet.images["pytorch-cpu"]
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel of this checkout."""
+    directory = tmp_path_factory.mktemp("wheel")
+    subprocess.run([find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir", directory, HOME], check=True)
+    [path] = directory.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="session")
+def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory of the programs of an environment with the wheel and what it requires."""
+    return install(tmp_path_factory.mktemp("environment"), wheel)

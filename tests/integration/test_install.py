@@ -6,27 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from uv import find_uv_bin
 
 from bakehouse.catalog.project import HOME
-from tests.support.programs import BAKE
+from tests.support.programs import BAKE, install
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel of this checkout."""
-    directory = tmp_path_factory.mktemp("wheel")
-    subprocess.run([find_uv_bin(), "build", "--quiet", "--wheel", "--out-dir", directory, HOME], check=True)
-    [path] = directory.glob("*.whl")
-    return path
-
-
-@pytest.fixture(scope="module")
-def programs(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Directory of the programs of an environment with the wheel and what it requires."""
-    return install(tmp_path_factory.mktemp("environment"), wheel)
 
 
 @pytest.fixture
@@ -42,15 +26,6 @@ def run(programs: Path, tmp_path: Path) -> Run:
         )
 
     return run
-
-
-def install(directory: Path, wheel: Path, *options: str) -> Path:
-    """Install a wheel into a new environment; return the directory of its programs."""
-    subprocess.run([find_uv_bin(), "venv", "--quiet", directory], check=True)
-    python = directory / "bin/python"
-    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", str(python), *options, str(wheel)]
-    subprocess.run(command, check=True)
-    return python.parent
 
 
 def test_the_installed_command_resolves_the_images_of_the_catalogue(run: Run) -> None:

@@ -1,0 +1,179 @@
+"""Projects of customers, used with the installed wheel in a copy that has a history of its own.
+
+`pytest tests/integration/test_projects.py -k rendered --update-snapshots` renders the projects of the
+checkout anew, after a change of templates or components.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from tests.integration.ports import kept_port
+from tests.support.programs import docker
+
+PROJECTS = HOME / "tests/projects"
+IMAGES = {
+    "llm-finetune": ("llm-finetune",),
+    "tabular": ("tabular",),
+    "monorepo": ("ads-features", "ads-ranking", "mpi-cpu", "search-ranking"),
+}
+ROLE = "arn:aws:iam::123456789012:role/Training"
+
+
+class Customer:
+    """A copy of a project in a repository of its own, and the installed `bake`."""
+
+    def __init__(self, name: str, to: Path, programs: Path, port: int) -> None:
+        self.images = IMAGES[name]
+        self.root = to / name
+        self._bake = programs / "bake"
+        # The environment of the tests must not help.
+        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        self._environment = {**inherited, "BAKEHOUSE_REGISTRY_PORT": str(port)}
+        shutil.copytree(PROJECTS / name, self.root, ignore=shutil.ignore_patterns("build", "__pycache__"))
+        self.git("init", "--quiet")
+        self.commit("Begin")
+
+    def git(self, *words: str) -> str:
+        author = ("-c", "user.name=Customer", "-c", "user.email=customer@example.com")
+        command = ["git", "-C", str(self.root), *author, *words]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def commit(self, subject: str) -> None:
+        self.git("add", "--all")
+        self.git("commit", "--quiet", "--allow-empty", "--message", subject)
+
+    def bake(self, *words: str, code: int = 0) -> str:
+        """Run `bake` and return what it prints."""
+        command = [str(self._bake), *words]
+        result = subprocess.run(
+            command, cwd=self.root, env=self._environment, capture_output=True, text=True, check=False
+        )
+        assert result.returncode == code, f"{command}\n{result.stdout}\n{result.stderr}"
+        return result.stdout if code == 0 else result.stderr
+
+    def append(self, path: str, text: str) -> None:
+        file = self.root / path
+        file.write_text(file.read_text() + text)
+
+
+@pytest.fixture
+def customer(request: pytest.FixtureRequest, programs: Path, tmp_path: Path) -> Iterator[Customer]:
+    """The project that the test is parametrized with."""
+    with kept_port() as port:
+        yield Customer(request.param, tmp_path, programs, port)
+
+
+def each_project(*names: str) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("customer", names or [*IMAGES], indirect=True)
+
+
+@each_project()
+def test_rendered_files_are_committed(customer: Customer, request: pytest.FixtureRequest) -> None:
+    if request.config.getoption("--update-snapshots"):
+        customer.bake("render", *customer.images)
+        committed = PROJECTS / customer.root.name / "images"
+        shutil.rmtree(committed, ignore_errors=True)
+        shutil.copytree(customer.root / "images", committed, ignore=shutil.ignore_patterns("files"))
+        customer.commit("Render")
+
+    output = customer.bake("render", "--check", *customer.images)
+
+    assert f"{len(customer.images)} image" in output
+    assert customer.git("status", "--short") == ""
+
+
+@each_project()
+def test_images_resolve_and_are_explained(customer: Customer) -> None:
+    for image in customer.images:
+        assert customer.bake("resolve", image).startswith(f"{image}\n  ")
+        assert customer.bake("explain", image, "python").startswith("python ")
+    listed = customer.bake("list").splitlines()[: len(customer.images)]
+
+    assert {line.split()[0] for line in listed} == {*customer.images}
+
+
+@each_project("llm-finetune", "tabular")
+def test_a_changed_source_is_committed_once(customer: Customer) -> None:
+    [image] = customer.images
+    customer.bake("render")
+    customer.append("src/train.py", "\n# The end\n")
+
+    assert f"`images/{image}/lock.json` is out of date" in customer.bake("render", "--check", code=4)
+    assert "/opt/ml/code/train.py" in customer.bake("diff", image, "--from", "HEAD")
+    customer.bake("render")
+    customer.bake("render", "--check")
+    changed = {line.split()[-1] for line in customer.git("status", "--short").splitlines()}
+    rendered = {
+        f"images/{image}/{name}" for name in ("Dockerfile", "docker-bake.json", "lock.json", "README.md")
+    }
+    assert {"src/train.py"} < changed <= {"src/train.py", *rendered}
+
+
+def test_a_recipe_with_a_mistake_does_not_stop_other_teams(
+    customer_of_monorepo: Customer,
+) -> None:
+    customer = customer_of_monorepo
+
+    assert "unknown component `audti`" in customer.bake("render", "--check", "search-index", code=2)
+    customer.bake("render", "--check", "ads-*")
+
+
+@pytest.fixture
+def customer_of_monorepo(programs: Path, tmp_path: Path) -> Iterator[Customer]:
+    with kept_port() as port:
+        yield Customer("monorepo", tmp_path, programs, port)
+
+
+def test_components_and_images_of_a_project_replace_those_of_bakehouse(
+    customer_of_monorepo: Customer,
+) -> None:
+    resolved = customer_of_monorepo.bake("resolve", "mpi-cpu")
+
+    assert "  audit 1.0\n" in resolved
+    assert "sagemaker-drivers" not in resolved
+    assert "platform/components/mpi4py/component.yaml" in customer_of_monorepo.bake(
+        "explain", "ads-features", "mpi4py"
+    )
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(900)
+@each_project("llm-finetune")
+def test_from_requirements_to_a_released_image(customer: Customer) -> None:
+    [image] = customer.images
+    requirements = customer.root / "requirements.txt"
+    requirements.write_text(requirements.read_text().replace("trl>=0.25\n", "trl>=0.25\nsentencepiece\n"))
+    assert "`requirements.txt.lock` is older than" in customer.bake("render", "--check", code=2)
+    customer.bake("lock", image)
+    changes = customer.git("diff", "--unified=0", "requirements.txt.lock")
+    assert re.findall(r"^[+-]([^+#=-][^=\n]*)==", changes, re.M) == ["sentencepiece"]
+    assert "+ sentencepiece " in customer.bake("diff", image, "--from", "HEAD")
+    customer.bake("render")
+    customer.commit("Add sentencepiece")
+    try:
+        customer.bake("build", image)
+        python = ("docker", "run", "--rm", "--network=none", f"bakehouse/{image}", "python", "-c")
+        code = "import sentencepiece, torch; print(torch.__version__, torch.version.cuda)"
+        assert docker(*python[1:], code) == "2.13.0+cpu None\n"
+        options = ("--distribution", "torch_distributed", "--processes-per-host", "2")
+        assert "Completed" in customer.bake("run", image, *options)
+        released = customer.bake("release", image).strip()
+        assert released == customer.bake("uri", image).strip()
+        for sdk in ("v2", "v3", "boto3"):
+            code = customer.bake(
+                "estimator", image, "--instance-type", "ml.c5.2xlarge", "--role", ROLE, "--sdk", sdk
+            )
+            assert released in code
+            compile(code, sdk, "exec")
+        customer.bake("render", "--check")
+    finally:
+        names = docker("image", "ls", "--quiet", "--no-trunc", f"bakehouse/{image}").split()
+        if names:
+            docker("image", "rm", "--force", *dict.fromkeys(names))
