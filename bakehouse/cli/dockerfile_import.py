@@ -8,8 +8,10 @@ from pathlib import Path, PurePosixPath
 
 from packaging.requirements import InvalidRequirement, Requirement
 
+from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.spec_reader import APT_PACKAGE
 from bakehouse.catalog.user_files import CODE_DIRECTORY
+from bakehouse.fetch.connection import redacted
 from bakehouse.util.dockerfile_reader import Instruction, instructions
 from bakehouse.util.files import is_directory, is_file
 
@@ -268,6 +270,11 @@ class _Translation:
         for word in words:
             name, _, value = word.partition("=")
             value = self._expanded(value)
+            if kind_of_secret(name, value):
+                # The value must not appear in the recipe or in messages.
+                reason = "it looks like a secret; set it when the job starts"
+                self._skip(instruction.line, f"ENV {name}=…", reason)
+                continue
             if "$" in value:
                 self._skip(instruction.line, f"ENV {name}={value}", "variables are not expanded")
                 continue
@@ -430,7 +437,7 @@ class _Translation:
                     index = value
                     if "pytorch.org" not in value:
                         reason = "set the index in pip's configuration, which `bake lock` reads"
-                        self._skip(line, f"pip install {option} {value}", reason)
+                        self._skip(line, f"pip install {option} {redacted(value)}", reason)
             elif not word.startswith("-"):
                 found.append(word)
         for word in found:

@@ -358,6 +358,26 @@ def test_untranslated_instructions(line: str, expected: str, repository: Path) -
     assert {item.line for item in proposal.untranslated} <= {2, 3}
 
 
+def test_a_password_in_a_url_is_never_copied(tmp_path: Path) -> None:
+    text = "FROM a\nRUN pip install --index-url https://ada:secret@mirror.example/simple x\n"
+    [item] = dockerfile_import.translate(text, tmp_path).untranslated
+
+    assert item.text == "pip install --index-url https://mirror.example/simple"
+
+
+def test_a_secret_is_never_copied(repository: Path) -> None:
+    secret = "hf_abcdefghijklmnopqrstuvwxyz012345"
+    (repository / "Dockerfile").write_text(f"FROM debian:12\nENV MODE=fast HF_TOKEN={secret}\n")
+
+    created = init.run(repository, dockerfile="Dockerfile")
+
+    [item] = created.untranslated
+    assert (item.line, item.text) == (2, "ENV HF_TOKEN=…")
+    assert item.reason == "it looks like a secret; set it when the job starts"
+    assert secret not in (repository / RECIPE).read_text() + created.text
+    assert plan_images(open_workspace(repository), ["churn"]).images
+
+
 def test_long_commands_are_shortened(tmp_path: Path) -> None:
     [item] = dockerfile_import.translate(f"FROM a\nRUN {'x' * 100}", tmp_path).untranslated
 

@@ -12,6 +12,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.cli import registry as managing
 from bakehouse.engine import provision
 from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
+from bakehouse.publish import publish
 from bakehouse.registry.destination import local_registry, open_local
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
@@ -180,6 +181,14 @@ def test_the_task(project: Project) -> None:
     assert text("status") == f"the registry at {host} is running; 5 bytes in {data}\n"
     assert text("stop") == f"the registry at {host} is not running; 5 bytes in {data}\n"
     assert text("stop") == f"the registry at {host} is not running; 5 bytes in {data}\n"
+
+
+def test_a_push_keeps_the_registry(project: Project) -> None:
+    lines: list[str] = []
+    with open_local(project, print) as registry:
+        publish._keep_registries([registry], lines.append)
+    assert registry.is_running()
+    assert lines == [f"the registry at {registry.host} keeps running; `bake registry stop` stops it"]
 
 
 def test_an_unknown_action(project: Project) -> None:
