@@ -22,6 +22,7 @@ HOME = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE / "data"
 
 _DEFAULT_PORT = 5050
 _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?"
+_REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
     "recipes",
@@ -143,7 +144,8 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         root=root,
         recipe_roots=(HOME / "recipes", *(root / directory for directory in recipe_roots)),
         registry=environment.get("BAKEHOUSE_REGISTRY", table.text("registry", "local")),
-        region=table.text("region") or None,
+        region=table.text("region", pattern=_REGION, hint="use the name of a region, such as `eu-west-1`")
+        or None,
         repository_prefix=table.text("repository_prefix", "bakehouse"),
         mirrors=(
             *(_mirror(root, mirror) for mirror in table.texts("mirrors")),

@@ -6,7 +6,7 @@ from invoke.parser.argument import Argument
 
 from bakehouse.cli.tasks.collection import namespace
 from bakehouse.cli.tasks.declare import BakeTask
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import Diagnostic, PublishError, UsageError
 from bakehouse.util.suggest import suggestion
 
 PLACEHOLDERS = {
@@ -21,6 +21,10 @@ PLACEHOLDERS = {
     "name": "NAME",
     "task": "TASK",
 }
+
+_FROM_ZERO = ("gpus", "keep_alive", "seed", "stop_grace")
+_CHECKED_BY_TASK = ("deadline", "limit")
+"""Options whose tasks name their range."""
 
 
 def find_task(name: str) -> BakeTask:
@@ -118,6 +122,7 @@ def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:
             raise UsageError(Diagnostic(f"`{name}` needs a value", hint=usage_hint(task.name)))
         if key in ("images", "image"):
             _check_value(value, task)
+        _check_range(name, value, option)
     return [*given, *_named(values, names, task)]
 
 
@@ -152,3 +157,24 @@ def _check_value(value: str, task: BakeTask) -> None:
     if not value.strip(","):
         message = f"`{task.name}` got an empty name"
         raise UsageError(Diagnostic(message, hint="check whether a variable in the command is empty"))
+
+
+def _check_range(name: str, value: str, option: Argument) -> None:
+    """Refuse numbers below the range of an option, and regions that AWS does not have."""
+    key = str(option.name).strip("_").replace("-", "_")
+    if key == "region":
+        from bakehouse.registry.ecr_endpoints import check_region
+
+        try:
+            check_region(value)
+        except PublishError as error:
+            raise UsageError(*error.diagnostics) from error
+    if option.kind not in (int, float) or key in _CHECKED_BY_TASK:
+        return
+    try:
+        number = float(value)
+    except ValueError:
+        return
+    least = 0 if key in _FROM_ZERO or option.kind is float else 1
+    if not number >= least:
+        raise UsageError(Diagnostic(f"`{name}` must be at least {least}, not {value}"))

@@ -6,6 +6,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import TextIO
 
+from bakehouse.cli.command_name import as_typed
 from bakehouse.errors import BakehouseError, Diagnostic, Location, Reason, Table
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_table
@@ -23,7 +24,7 @@ def write_failure(error: BakehouseError, stream: TextIO, environment: Mapping[st
     """Print every diagnostic of a failure, and their count when there are several."""
     colour = in_colour(stream, environment)
     blocks = [failure_text(diagnostic, colour=colour) for diagnostic in error.diagnostics]
-    stream.write("\n".join(blocks))
+    stream.write(as_typed("\n".join(blocks)))
     if len(blocks) > 1:
         stream.write(f"\n{len(blocks)} errors\n")
     if environment.get("GITHUB_ACTIONS") == "true":
@@ -35,7 +36,7 @@ def write_warnings(warnings: Iterable[Diagnostic], stream: TextIO) -> None:
     """Print warnings."""
     for diagnostic in warnings:
         text = failure_text(diagnostic, colour=False).removeprefix("error")
-        stream.write(f"warning{text}\n")
+        stream.write(as_typed(f"warning{text}\n"))
     stream.flush()
 
 

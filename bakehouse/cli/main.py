@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from invoke.config import Config
 from invoke.exceptions import Exit, ParseError
@@ -13,7 +14,9 @@ from invoke.parser import Parser
 from invoke.parser.context import ParserContext
 
 from bakehouse import __version__
+from bakehouse.catalog.project import HOME
 from bakehouse.cli import command_line, completion, diagnostics, help_text
+from bakehouse.cli.command_name import as_typed
 from bakehouse.cli.tasks.collection import namespace
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 
@@ -49,15 +52,15 @@ def run(words: Sequence[str]) -> int:
 def _run(words: list[str]) -> None:
     match words:
         case [] | ["-h" | "--help" | "-l" | "--list"]:
-            print(help_text.overview(), end="")
+            print(as_typed(help_text.overview()), end="")
         case ["-V" | "--version"]:
             print(f"bake {__version__}")
         case ["help" | "-h" | "--help", name, *_]:
-            print(help_text.task_help(command_line.find_task(name)), end="")
+            print(as_typed(help_text.task_help(command_line.find_task(name))), end="")
         case [completion.COMPLETE, *typed]:
             print("".join(f"{candidate}\n" for candidate in completion.candidates(typed)), end="")
         case [name, *rest] if {"-h", "--help"} & {*rest} and not name.startswith("-"):
-            print(help_text.task_help(command_line.find_task(name)), end="")
+            print(as_typed(help_text.task_help(command_line.find_task(name))), end="")
         case _:
             parsed = _parse(command_line.expand(words), words)
             Executor(namespace, Config(lazy=True)).execute(*parsed)
@@ -87,6 +90,10 @@ def _machine_error(error: OSError) -> Diagnostic:
         return Diagnostic(f"cannot continue: {reason}")
     path = os.fsdecode(name)
     settings = ((name, os.environ.get(name, "")) for name in ("BAKEHOUSE_STATE", "BAKEHOUSE_CACHE"))
+    if error.errno in (errno.EACCES, errno.EROFS) and Path(path).is_relative_to(HOME):
+        message = f"cannot use `{path}`: you may not write in this checkout of Bakehouse"
+        hint = "run it in a project of your own, or set BAKEHOUSE_STATE to a directory of your own"
+        return Diagnostic(message, hint=hint)
     hint = next((f"{name} is `{value}`" for name, value in settings if value and path.startswith(value)), "")
     return Diagnostic(f"cannot use `{path}`: {reason}", hint=hint)
 

@@ -65,6 +65,11 @@ def _partition(region: str) -> Any:
     raise PublishError(Diagnostic(f"there is no AWS region `{region}`", hint=hint))
 
 
+def check_region(region: str) -> None:
+    """Raise PublishError with the nearest name if AWS has no such region."""
+    _partition(region)
+
+
 def regions() -> tuple[str, ...]:
     """Return the regions of all partitions that botocore lists."""
     names = (name for partition in _data("partitions") for name in partition["regions"])

@@ -1,5 +1,6 @@
 """The command line: arguments as users type them, as invoke gets them, and messages about mistakes."""
 
+import errno
 import fnmatch
 import os
 import shlex
@@ -13,9 +14,10 @@ import pytest
 
 from bakehouse import __version__
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import command_line, help_text, main
+from bakehouse.cli import command_line, command_name, help_text, main
 from bakehouse.cli.tasks.collection import GROUPS
 from bakehouse.cli.tasks.declare import BakeTask
+from bakehouse.errors import Diagnostic
 from bakehouse.plan.workspace import open_workspace
 from bakehouse.publish.releases import ReleasedRegion, append
 from tests.publish.test_image_uris import ECR, US, release
@@ -363,3 +365,62 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
     message = "no release and no candidate of `mpi-cup` was published"
     assert (result.returncode, result.stdout) == (64, "")
     assert result.stderr == f"error: {message}\n\nhint: did you mean `mpi-cpu`?\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "mpi-cpu", "--hosts", "0"], "`--hosts` must be at least 1, not 0"),
+        (["run", "mpi-cpu", "--gpus=-1"], "`--gpus` must be at least 0, not -1"),
+        (["smoke", "mpi-cpu", "--timeout", "-3"], "`--timeout` must be at least 1, not -3"),
+        (["estimator", "mpi-cpu", "--instance-count", "0"], "`--instance-count` must be at least 1, not 0"),
+        (
+            ["uri", "mpi-cpu", "--region", "eu-wst-1"],
+            "there is no AWS region `eu-wst-1`\n\nhint: did you mean `eu-west-1`?",
+        ),
+    ],
+)
+def test_values_outside_their_range_are_refused_at_once(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert failure(arguments, capsys) == (64, f"error: {message}\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "on_path", "printed"),
+    [
+        ("./bake", False, "./bake"),
+        ("../there/bake", False, "../there/bake"),
+        ("bin/bake", True, "bake"),
+        ("-c", False, "bake"),
+    ],
+)
+def test_hints_and_help_name_the_command_as_it_was_typed(
+    typed: str, on_path: bool, printed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "bake"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(program.parent) if on_path else "/nowhere")
+    monkeypatch.setenv("BAKEHOUSE_COMMAND", typed)
+    command_name.typed_command.cache_clear()
+    try:
+        assert command_name.as_typed("hint: run `bake lock x`, not `bake.py`") == (
+            f"hint: run `{printed} lock x`, not `bake.py`"
+        )
+        assert command_name.as_typed("Usage: bake TASK\n\n  bake lock\n") == (
+            f"Usage: {printed} TASK\n\n  {printed} lock\n"
+        )
+    finally:
+        command_name.typed_command.cache_clear()
+
+
+def test_a_checkout_of_another_user_is_named_as_the_reason() -> None:
+    error = PermissionError(errno.EACCES, "Permission denied", str(HOME / "build"))
+
+    assert main._machine_error(error) == Diagnostic(
+        f"cannot use `{HOME / 'build'}`: you may not write in this checkout of Bakehouse",
+        hint="run it in a project of your own, or set BAKEHOUSE_STATE to a directory of your own",
+    )

@@ -11,6 +11,7 @@ from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
 from bakehouse.cli import diagnostics
+from bakehouse.cli.command_name import as_typed
 from bakehouse.errors import BakehouseError, Diagnostic
 from bakehouse.util.format import format_count
 
@@ -74,12 +75,12 @@ def bake_task(
 
 def report(line: str) -> None:
     """Print a line of progress."""
-    print(line, file=sys.stderr, flush=True)
+    print(as_typed(line), file=sys.stderr, flush=True)
 
 
 def show(values: object) -> None:
     """Print a report: text as it is, anything else as JSON."""
-    text = values if isinstance(values, str) else json.dumps(values, indent=2, default=str) + "\n"
+    text = as_typed(values) if isinstance(values, str) else json.dumps(values, indent=2, default=str) + "\n"
     print(text, end="", flush=True)
 
 
