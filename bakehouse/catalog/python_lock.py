@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import unquote
 
 from packaging.utils import canonicalize_name
 
@@ -16,6 +17,7 @@ from bakehouse.util.hashing import Json, json_of
 _LOCK_LINE = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
     r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]+)( replaces (?P<replaces>[^\s;]+))?"
+    r"( from (?P<origin>\S+))?"
 )
 INSTALLED = "installed by a component"
 _INSTALLED_LINE = re.compile(rf"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)  # {INSTALLED}")
@@ -37,6 +39,8 @@ class Package:
     location: Location
     replaces: str = ""
     """The version in the lock of a component that the lock of a recipe replaces with this one."""
+    origin: str = ""
+    """URL or absolute path of a file that package indexes may not have."""
 
     @cached_property
     def is_sdist(self) -> bool:
@@ -127,8 +131,19 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
             package = Package(installed["name"], installed["version"], "", "", 0, spot)
         elif match:
             sha256, size = match["sha256"], int(match["bytes"])
-            replaces = match["replaces"] or ""
-            package = Package(match["name"], match["version"], sha256, match["file"], size, spot, replaces)
+            origin = match["origin"] or ""
+            if origin and "://" not in origin:
+                origin = str(path.parent / unquote(origin))
+            package = Package(
+                match["name"],
+                match["version"],
+                sha256,
+                match["file"],
+                size,
+                spot,
+                match["replaces"] or "",
+                origin,
+            )
         else:
             label, hint = "name==version --hash=sha256:…  # file bytes", "run `bake lock`"
             problems.add(Diagnostic("invalid line in a lock", spot, label, hint=hint))

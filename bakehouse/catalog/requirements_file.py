@@ -14,7 +14,6 @@ from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 
 _INCLUDE = re.compile(r"(?P<option>-r|-c|--requirement|--constraint)(?:\s+|=|(?<=-[rc]))(?P<file>\S.*)")
 _HASH = re.compile(r"\s+--hash[= ]sha256:(?P<sha256>[0-9a-f]{64})")
-_COMMIT = re.compile(r"git\+[^@\s]+://(?:[^@/\s]+@)?[^@\s]+@[0-9a-f]{40}")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _NO_OPTIONS = (
     "use packages, `-r` and `-c` only; indexes and proxies come from this machine's pip configuration"
@@ -115,9 +114,9 @@ class _Reader:
         if url.startswith("file:") and not url.startswith("file:///"):
             relative = url.removeprefix("file:").removeprefix("//")
             return self._local(directory / relative, str(parsed.marker or ""), hashes, location)
-        if url.startswith("git+") and not _COMMIT.match(url):
-            hint = f"write the commit: `{parsed.name} @ {url.rpartition('@')[0] or url}@<40 hex digits>`"
-            self.problems.add(Diagnostic(f"`{parsed.name}` is not pinned to a commit", location, hint=hint))
+        if url.startswith("git+"):
+            hint = f"run `pip wheel --no-deps {url}` and name the wheel"
+            self.problems.add(Diagnostic("git requirements are not supported here", location, hint=hint))
             return None
         return RequiredPackage(text, location, hashes)
 

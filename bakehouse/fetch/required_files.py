@@ -38,6 +38,9 @@ class RequiredFile:
     package on a mirror. Debian packages that not every mirror has are identified by a URL.
     """
 
+    origin: str = ""
+    """URL or path of a Python package that indexes may not have."""
+
     @property
     def project(self) -> str:
         """Name of a Python package on an index."""
@@ -115,7 +118,8 @@ def _artifact(artifact: Artifact) -> RequiredFile:
 
 def _package(package: Package) -> RequiredFile:
     source = f"{package.name}=={package.version}"
-    return RequiredFile(_python(package.file), package.file, Sha256(package.sha256), package.bytes, source)
+    sha256, kind = Sha256(package.sha256), _python(package.file)
+    return RequiredFile(kind, package.file, sha256, package.bytes, source, package.origin)
 
 
 def _python(file: str) -> FileKind:

@@ -101,6 +101,8 @@ class DownloadConfig:
         elif file.kind == "deb" and _is_web(file.address):
             yield _at(self._apt_web, file.address, f"`{redacted(file.address)}`")
         elif file.kind in _PYTHON:
+            if _is_web(file.origin):
+                yield _at(self._pip_web, file.origin, f"`{redacted(file.origin)}`")
             yield from self._in_indexes(file)
         else:
             yield from self._in_archives(file)
@@ -184,6 +186,8 @@ class DownloadConfig:
         """Yield paths in local indexes that may be the file; the caller compares the bytes."""
         if file.kind not in _PYTHON:
             return
+        if file.origin and not _is_web(file.origin):
+            yield Path(file.origin)
         for index in self.indexes:
             folder = directory_of(index)
             page = folder / canonicalize_name(file.project) / "index.html" if folder else None

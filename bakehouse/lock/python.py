@@ -50,13 +50,15 @@ class LockedFile:
     bytes: int
     replaces: str = ""
     """The version of a component's lock that this one replaces."""
+    origin: str = ""
+    """URL or path of a file that a requirement names."""
 
     @property
     def line(self) -> str:
         replaces = f" replaces {self.replaces}" if self.replaces else ""
-        return (
-            f"{self.name}=={self.version} --hash=sha256:{self.sha256}  # {self.file} {self.bytes}{replaces}"
-        )
+        origin = f" from {self.origin}" if self.origin else ""
+        line = f"{self.name}=={self.version} --hash=sha256:{self.sha256}  # {self.file} {self.bytes}"
+        return f"{line}{replaces}{origin}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,14 @@ def _files(packages: Iterable[Mapping[str, Any]], index: Index) -> tuple[LockedF
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         sizes = pool.map(lambda item: _size(item[2], downloads), chosen)
     files = [
-        LockedFile(canonicalize_name(name), version, _file_name(file), file["hashes"]["sha256"], size)
+        LockedFile(
+            canonicalize_name(name),
+            version,
+            _file_name(file),
+            file["hashes"]["sha256"],
+            size,
+            origin=file.get("origin", ""),
+        )
         for (name, version, file), size in zip(chosen, sizes, strict=True)
     ]
     return tuple(sorted(files, key=lambda file: file.name))
@@ -244,9 +253,10 @@ def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int]) -> Mapping[str,
             ranked.append((min(ranks), _file_name(wheel), wheel))
     if ranked:
         return dict(min(ranked, key=lambda item: item[:2])[2])
-    for kind in ("archive", "sdist"):
-        if kind in package:
-            return dict(package[kind])
+    if archive := package.get("archive"):
+        return {**archive, "origin": archive.get("url") or archive["path"]}
+    if "sdist" in package:
+        return dict(package["sdist"])
     message = f"`{package['name']}` {package['version']} has no file for CPython on 64-bit Linux"
     raise BuildError(Diagnostic(message))
 

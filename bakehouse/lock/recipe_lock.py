@@ -5,12 +5,15 @@ only needs in some version are locked anew together with the requirements; the l
 which versions it replaces.
 """
 
+import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 from packaging.requirements import Requirement as Parsed
 
@@ -26,10 +29,20 @@ from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Reas
 from bakehouse.lock import python as pylock
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.files import is_file, write_whole
-from bakehouse.util.format import format_count
+from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.terminal import Reporter
 
 _QUESTIONS_AT_ONCE = 4
+_FOR_GPUS = re.compile(r"(nvidia|cuda|cupy)-.+|.+-cu(da)?1[0-9][0-9x]*|.+-gpu|triton|pytorch-triton.*")
+"""Names of packages that need a GPU."""
+_FOR_CPUS = {
+    "xgboost": "xgboost-cpu",
+    "tensorflow": "tensorflow-cpu",
+    "onnxruntime-gpu": "onnxruntime",
+    "faiss-gpu-cu12": "faiss-cpu",
+}
+"""Packages of CPU images, by those with files for GPUs."""
+_FLAVOR = re.compile(r"-(cpu|gpu|headless|binary|contrib|nightly|cu(da)?1[0-9][0-9x]*)(?=-|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +149,10 @@ def lock_recipe(
     before = () if upgrade else _locked_before(lock, heading, recipe)
     files, expected = _resolved(requirements, before, around, report)
     _check_hashes(requirements, files)
-    lines = sorted(
-        [
-            *(file.line for file in files),
-            *(f"{each.name}=={each.version}  # {INSTALLED}" for each in expected),
-        ]
-    )
+    files = tuple(replace(file, origin=_relative(file.origin, lock.parent)) for file in files)
+    named = {file.name: file.line for file in files}
+    named |= {normal_name(package.name): f"{_pin(package)}  # {INSTALLED}" for package in expected}
+    lines = [named[name] for name in sorted(named)]
     text = "".join(f"{line}\n" for line in (heading, digest_line(lines), *lines))
     if not is_file(lock) or lock.read_bytes() != text.encode():
         write_whole(lock, text)
@@ -150,6 +161,34 @@ def lock_recipe(
         for file in files:
             if file.replaces:
                 yield f"{lock.name}: {file.name} {file.version} replaces {file.replaces} of a component"
+        yield from _doubts(files, around)
+
+
+def _doubts(files: Sequence[pylock.LockedFile], around: _Surroundings) -> Iterator[str]:
+    """Yield packages that an image hardly wants: for GPUs that it does not use, or a library twice."""
+    choices, image = around.resolution.all_choices, around.resolution.recipe.name
+    added = [file for file in files if file.name not in around.locked]
+    names = {file.name for file in added}
+    if not any(choice.spec.gpu for choice in choices):
+        for_gpus = [file for file in added if _FOR_GPUS.fullmatch(file.name)]
+        if for_gpus:
+            listed = ", ".join(f"{file.name} ({format_bytes(file.bytes)})" for file in for_gpus)
+            hints = [f"use {cpu} instead of {gpu}" for gpu, cpu in _FOR_CPUS.items() if gpu in names]
+            hint = f"; {' and '.join(hints)}" if hints else ""
+            yield f"{image} is an image without CUDA, but has packages for GPUs: {listed}{hint}"
+    libraries: dict[str, list[str]] = {}
+    for name in sorted({*names, *around.locked, *around.wheels}):
+        libraries.setdefault(_FLAVOR.sub("", name), []).append(name)
+    for same in libraries.values():
+        if len(same) > 1 and names.intersection(same):
+            yield f"{image} has one library in several packages: {', '.join(same)}; keep one of them"
+
+
+def _relative(origin: str, directory: Path) -> str:
+    """Return a URL without credentials, or a path relative to a directory."""
+    if "://" in origin:
+        return origin if urlsplit(origin).username is None else ""
+    return quote(os.path.relpath(origin, directory)) if origin else ""
 
 
 def _locked_before(lock: Path, heading: str, recipe: Recipe) -> tuple[Package, ...]:

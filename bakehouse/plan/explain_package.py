@@ -68,7 +68,8 @@ def _python(resolution: Resolution, name: str) -> Iterator[PackageOrigin]:
             if normal_name(wheel) == wanted:
                 version = wheel_version
                 reasons.append(Reason(f"{choice.candidate} installs its wheel", location))
-        package = choice.spec.packages_by_name.get(wanted)
+        owned = (each for each in resolution.owners.get(choice.name, ()) if normal_name(each.name) == wanted)
+        package = next(owned, choice.spec.packages_by_name.get(wanted))
         if package is None:
             continue
         is_owner = package in resolution.owners.get(choice.name, ())

@@ -9,9 +9,12 @@ from queue import Queue
 import pytest
 
 from bakehouse.errors import ConflictError, RecipeError, UsageError
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.fetch.required_files import required_files
+from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import lock as locking
 from bakehouse.lock.drift import Drift, DriftKind
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.file_lock import exclusive
 from tests.conftest import error_text
@@ -233,6 +236,31 @@ def test_a_requirement_without_any_version_is_reported_at_its_line(
 
     assert error_text(caught.value).startswith(
         "error: no version satisfies `unheard-of`\n  --> mine/images/requirements.txt:2:1\n"
+    )
+
+
+def test_a_local_wheel_is_found_by_its_path(pin: Pin, tmp_path: Path, image: Path) -> None:
+    path = wheel(tmp_path / "mine/own", "mine", "1.0", requires=("needed",))
+    (image.parent / "requirements.txt").write_text(f"../own/{path.name}\n")
+
+    assert pin("own") == ("requirements.txt.lock: 2 packages, 2 not in components",)
+    assert image.read_text().splitlines()[2].endswith(f" from ../own/{path.name}")
+    plan = plan_images(open_workspace(tmp_path), ["own"])
+    [file] = [file for file in required_files(plan.images).files if file.project == "mine"]
+    assert DownloadConfig((), PipConfig(no_index=True), None, {}).here(file).__next__().samefile(path)
+
+
+def test_packages_that_an_image_hardly_wants_are_pointed_out(pin: Pin, tmp_path: Path, image: Path) -> None:
+    wheel(tmp_path / "wheels", "xgboost", "3.0", requires=("nvidia-nccl-cu12",))
+    for name in ("nvidia_nccl_cu12", "opencv_python", "opencv_python_headless"):
+        wheel(tmp_path / "wheels", name, "2.0")
+    (image.parent / "requirements.txt").write_text("xgboost\nopencv-python\nopencv-python-headless\n")
+
+    assert pin("own") == (
+        "requirements.txt.lock: 4 packages, 4 not in components",
+        "own is an image without CUDA, but has packages for GPUs: nvidia-nccl-cu12 (1 kB); "
+        "use xgboost-cpu instead of xgboost",
+        "own has one library in several packages: opencv-python, opencv-python-headless; keep one of them",
     )
 
 
