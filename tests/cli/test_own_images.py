@@ -1,10 +1,12 @@
 """A user's project: which images a task means, and how a recipe with mistakes is reported."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from bakehouse.cli import main
+from bakehouse.cli import main, workflow
+from bakehouse.errors import RegistryAuthError
 from tests.conftest import Tree
 
 CHURN = """\
@@ -124,3 +126,29 @@ def test_lock_needs_a_recipe_directory(project: Tree, capsys: pytest.CaptureFixt
         "error: this project has no recipe directory for locks\n\n"
         "hint: write recipes of your own, and name their directory in `recipes` of [tool.bakehouse]\n",
     )
+
+
+def test_nothing_is_published_yet(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    message = "nothing is published yet; `bake release IMAGE` builds, tests and pushes an image\n"
+    assert answer(capsys, "releases") == (0, "", message)
+
+
+def test_a_release_asks_the_registry_before_it_builds(
+    project: Tree, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(*_: object, **__: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(workflow, "build_images", build)
+    monkeypatch.setattr(workflow, "built_images", build)
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    host = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+    for task in ("release", "push"):
+        code, _, errors = answer(capsys, task, "churn", "--registry", host)
+
+        assert code == RegistryAuthError.exit_code
+        assert errors.startswith("error: no AWS credentials were found\n")

@@ -46,6 +46,17 @@ CHECKS = st.builds(
 )
 
 
+def test_whether_an_image_ever_passed(tmp_path: Path) -> None:
+    assert not smoke_report.has_passed(tmp_path, "mpi-cpu")
+    path = smoke_report.save(REPORT, tmp_path)
+    assert not smoke_report.has_passed(tmp_path, "mpi-cpu")
+    smoke_report.save(replace(REPORT, checks=(PASSED,)), tmp_path)
+    assert smoke_report.has_passed(tmp_path, "mpi-cpu")
+    assert not smoke_report.has_passed(tmp_path, "other")
+    path.write_text("{")
+    assert not smoke_report.has_passed(tmp_path, "mpi-cpu")
+
+
 @given(st.lists(CHECKS).map(tuple), st.text())
 def test_a_report_is_read_as_it_was_written(
     tmp_path_factory: pytest.TempPathFactory, checks: tuple[CheckResult, ...], name: str

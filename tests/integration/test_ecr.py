@@ -11,11 +11,13 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.plan.model import ImageKey
+from bakehouse.publish import preflight
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry import docker_push
+from bakehouse.registry import destination, docker_push
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_repository import SIGNATURES
@@ -104,6 +106,37 @@ def test_a_missing_repository_is_not_made_unasked(ecr_stub: EcrStub, push: Push,
             hint="add `--create`, or ask the owner of the account to create it",
         ),
     )
+
+
+def access(ecr_stub: EcrStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, create: bool) -> None:
+    """Ask the registry as `release` does before a build."""
+    registry = EcrRegistry(host=ecr_stub.host, create=create)
+    monkeypatch.setattr(destination, "registries", lambda *_, **__: (registry,))
+    project = Project(tmp_path, (), repository_prefix=tmp_path.name.replace("_", "-"))
+    preflight.check_access(project, ecr_stub.host, ["mpi-cpu"], create=create)
+
+
+def test_access_is_asked_for_before_a_build(
+    ecr_stub: EcrStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository = f"{tmp_path.name.replace('_', '-')}/mpi-cpu"
+    with pytest.raises(PublishError, match=f"there is no repository `{repository}`"):
+        access(ecr_stub, tmp_path, monkeypatch, create=False)
+    access(ecr_stub, tmp_path, monkeypatch, create=True)
+    access(ecr_stub, tmp_path, monkeypatch, create=False)
+    text = "User: arn:aws:iam::1:user/x is not authorized to perform: ecr:InitiateLayerUpload"
+    ecr_stub.registry.fail("POST", "/blobs/uploads/", 403, error_body("DENIED", text))
+    with pytest.raises(RegistryAuthError, match=f"not allowed to push to `{ecr_stub.host}/{repository}`"):
+        access(ecr_stub, tmp_path, monkeypatch, create=False)
+
+
+def test_without_credentials_nothing_is_built(
+    ecr_stub: EcrStub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    with pytest.raises(RegistryAuthError, match="no AWS credentials were found"):
+        access(ecr_stub, tmp_path, monkeypatch, create=True)
 
 
 def test_a_repository_that_vanishes_during_the_push_is_made_again(

@@ -142,6 +142,22 @@ def test_another_server(server: Proxy, check: Callable[..., BakehouseError | Non
     )
 
 
+def test_further_regions_are_asked_for_the_login_alone(
+    server: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(request: Request) -> Reply:
+        if request.path == "/v2/":
+            return Reply(200, {"Docker-Distribution-Api-Version": "registry/2.0"}, b"{}")
+        return Reply(204) if request.method == "DELETE" else ACCEPTED
+
+    server.answers[:] = [answer]
+    regions = (StubEcr(server.host, create=False), StubEcr(server.host, create=False))
+    monkeypatch.setattr(destination, "registries", lambda *_, **__: regions)
+    preflight.check_access(Project(tmp_path, ()), server.host, ["churn"])
+
+    assert [request.method for request in server.requests] == ["GET", "POST", "DELETE", "GET"]
+
+
 def test_a_missing_repository_of_ecr(server: Proxy, check: Callable[..., BakehouseError | None]) -> None:
     missing = Reply(404, {}, error_body("NAME_UNKNOWN", "no repository"))
     error = check(missing, registry=StubEcr(server.host, create=False))
