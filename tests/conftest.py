@@ -198,3 +198,4 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-snapshots", action="store_true", help="write the expected answers anew")
+    parser.addoption("--projects", action="store_true", help="take all projects of customers to a release")

@@ -32,16 +32,25 @@ _CHECKS = {
 _ENGINE_TESTS = {
     "tests with an engine": ("pytest", "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration")
 }
+_PROJECT_TESTS = {
+    "projects of customers": (
+        *("pytest", "-v", "--projects", "--durations=15", "tests/integration/test_projects.py"),
+    )
+}
 
 
-def run(report: Reporter, *, pure: bool) -> None:
+def run(report: Reporter, *, pure: bool, projects: bool) -> None:
     """Run all checks, the fast ones first. A failed check does not stop the others. Raises UsageError."""
     if not IS_CHECKOUT:
         message = "the tests of Bakehouse are not part of the installed package"
         raise UsageError(Diagnostic(message, hint="run `./bake test` in a checkout of Bakehouse"))
+    if pure and projects:
+        message = "`--pure` cannot be combined with `--projects`"
+        raise UsageError(Diagnostic(message, hint="the projects of customers need an engine"))
     failed = []
-    for name, (tool, *words) in (_CHECKS if pure else _CHECKS | _ENGINE_TESTS).items():
-        if name in _ENGINE_TESTS:
+    checks = _PROJECT_TESTS if projects else _CHECKS if pure else _CHECKS | _ENGINE_TESTS
+    for name, (tool, *words) in checks.items():
+        if name not in _CHECKS:
             provision.ensure(provision.ask_at_terminal, report)
             provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap", "docker-registry")
         report(f"--- {name}")

@@ -424,3 +424,11 @@ def test_a_checkout_of_another_user_is_named_as_the_reason() -> None:
         f"cannot use `{HOME / 'build'}`: you may not write in this checkout of Bakehouse",
         hint="run it in a project of your own, or set BAKEHOUSE_STATE to a directory of your own",
     )
+
+
+def test_projects_of_customers_need_an_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    assert failure(["test", "--pure", "--projects"], capsys) == (
+        64,
+        "error: `--pure` cannot be combined with `--projects`\n\n"
+        "hint: the projects of customers need an engine\n",
+    )

@@ -4,11 +4,16 @@
 checkout anew, after a change of templates or components.
 """
 
+import json
 import os
 import re
 import shutil
 import subprocess
+import time
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -18,6 +23,8 @@ from tests.integration.ports import kept_port
 from tests.support.programs import docker
 
 PROJECTS = HOME / "tests/projects"
+RESULTS = PROJECTS / "results.json"
+"""The last results of `./bake test --projects`."""
 IMAGES = {
     "llm-finetune": ("llm-finetune",),
     "tabular": ("tabular",),
@@ -32,9 +39,12 @@ class Customer:
     def __init__(self, name: str, to: Path, programs: Path, port: int) -> None:
         self.images = IMAGES[name]
         self.root = to / name
+        self.seconds: dict[str, float] = defaultdict(float)
+        """Time that each task took, in total."""
         self._bake = programs / "bake"
         # The environment of the tests must not help.
-        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        hidden = ("PYTHONPATH", "BAKEHOUSE_KEEP_REGISTRY")
+        inherited = {name: value for name, value in os.environ.items() if name not in hidden}
         self._environment = {**inherited, "BAKEHOUSE_REGISTRY_PORT": str(port)}
         shutil.copytree(PROJECTS / name, self.root, ignore=shutil.ignore_patterns("build", "__pycache__"))
         self.git("init", "--quiet")
@@ -52,9 +62,11 @@ class Customer:
     def bake(self, *words: str, code: int = 0) -> str:
         """Run `bake` and return what it prints."""
         command = [str(self._bake), *words]
+        began = time.monotonic()
         result = subprocess.run(
             command, cwd=self.root, env=self._environment, capture_output=True, text=True, check=False
         )
+        self.seconds[words[0]] += time.monotonic() - began
         assert result.returncode == code, f"{command}\n{result.stdout}\n{result.stderr}"
         return result.stdout if code == 0 else result.stderr
 
@@ -143,37 +155,95 @@ def test_components_and_images_of_a_project_replace_those_of_bakehouse(
     )
 
 
+@dataclass(frozen=True)
+class Journey:
+    """The image of a project that is taken from a changed requirement to a job that names its digest."""
+
+    project: str
+    image: str
+    requirements: str
+    run: tuple[str, ...]
+    output: str
+    """Text that the job prints."""
+
+    def __str__(self) -> str:
+        return self.project
+
+
+JOURNEYS = (
+    Journey(
+        "llm-finetune",
+        "llm-finetune",
+        "requirements.txt",
+        ("--distribution", "torch_distributed", "--processes-per-host", "2"),
+        "trained on 2 ranks",
+    ),
+    Journey(
+        "tabular",
+        "tabular",
+        "requirements.txt",
+        ("--distribution", "mpi", "--hosts", "2"),
+        "trained on 2 ranks",
+    ),
+    Journey("monorepo", "ads-ranking", "teams/ads/requirements.txt", (), "loss "),
+)
+
+
 @pytest.mark.engine
-@pytest.mark.timeout(900)
-@each_project("llm-finetune")
-def test_from_requirements_to_a_released_image(customer: Customer) -> None:
-    [image] = customer.images
-    requirements = customer.root / "requirements.txt"
-    requirements.write_text(requirements.read_text().replace("trl>=0.25\n", "trl>=0.25\nsentencepiece\n"))
-    assert "`requirements.txt.lock` is older than" in customer.bake("render", "--check", code=2)
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("journey", JOURNEYS, ids=str)
+def test_from_a_changed_requirement_to_a_released_image(
+    journey: Journey, request: pytest.FixtureRequest, programs: Path, tmp_path: Path
+) -> None:
+    if journey is not JOURNEYS[0] and not request.config.getoption("--projects"):
+        pytest.skip("run by `./bake test --projects`")
+    with kept_port() as port:
+        customer = Customer(journey.project, tmp_path, programs, port)
+        try:
+            travel(journey, customer)
+        finally:
+            customer.bake("registry", "stop")
+            names = docker("image", "ls", "--quiet", "--no-trunc", f"bakehouse/{journey.image}").split()
+            if names:
+                docker("image", "rm", "--force", *dict.fromkeys(names))
+    if request.config.getoption("--projects"):
+        record(customer)
+
+
+def travel(journey: Journey, customer: Customer) -> None:
+    image = journey.image
+    customer.append(journey.requirements, "emoji\n")
+    assert "requirements.txt.lock` is older than" in customer.bake("render", "--check", image, code=2)
     customer.bake("lock", image)
-    changes = customer.git("diff", "--unified=0", "requirements.txt.lock")
-    assert re.findall(r"^[+-]([^+#=-][^=\n]*)==", changes, re.M) == ["sentencepiece"]
-    assert "+ sentencepiece " in customer.bake("diff", image, "--from", "HEAD")
-    customer.bake("render")
-    customer.commit("Add sentencepiece")
-    try:
-        customer.bake("build", image)
-        python = ("docker", "run", "--rm", "--network=none", f"bakehouse/{image}", "python", "-c")
-        code = "import sentencepiece, torch; print(torch.__version__, torch.version.cuda)"
-        assert docker(*python[1:], code) == "2.13.0+cpu None\n"
-        options = ("--distribution", "torch_distributed", "--processes-per-host", "2")
-        assert "Completed" in customer.bake("run", image, *options)
-        released = customer.bake("release", image).strip()
-        assert released == customer.bake("uri", image).strip()
-        for sdk in ("v2", "v3", "boto3"):
-            code = customer.bake(
-                "estimator", image, "--instance-type", "ml.c5.2xlarge", "--role", ROLE, "--sdk", sdk
-            )
-            assert released in code
-            compile(code, sdk, "exec")
-        customer.bake("render", "--check")
-    finally:
-        names = docker("image", "ls", "--quiet", "--no-trunc", f"bakehouse/{image}").split()
-        if names:
-            docker("image", "rm", "--force", *dict.fromkeys(names))
+    changes = customer.git("diff", "--unified=0", f"{journey.requirements}.lock")
+    assert re.findall(r"^[+-]([^+#=-][^=\n]*)==", changes, re.M) == ["emoji"]
+    assert "+ emoji " in customer.bake("diff", image, "--from", "HEAD")
+    customer.bake("render", image)
+    customer.commit("Add emoji")
+    customer.bake("build", image)
+    docker("run", "--rm", "--network=none", f"bakehouse/{image}", "python", "-c", "import emoji")
+    assert "Completed" in customer.bake("run", image, *journey.run)
+    logs = [log.read_text() for log in (customer.root / "build/runs").rglob("*.log")]
+    assert any(journey.output in log for log in logs), logs
+    image_uri = customer.bake("release", image).strip()
+    assert image_uri == customer.bake("uri", image).strip()
+    docker("pull", "--quiet", image_uri)
+    for sdk in ("v2", "v3", "boto3"):
+        code = customer.bake(
+            "estimator", image, "--instance-type", "ml.c5.2xlarge", "--role", ROLE, "--sdk", sdk
+        )
+        assert image_uri in code
+        compile(code, sdk, "exec")
+    customer.bake("render", "--check", image)
+
+
+def record(customer: Customer) -> None:
+    """Record the seconds of each step in the checkout."""
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HOME, capture_output=True, text=True, check=True)
+    results[customer.root.name] = {
+        "commit": head.stdout.strip(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "seconds": {task: round(seconds, 1) for task, seconds in customer.seconds.items()},
+    }
+    RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")

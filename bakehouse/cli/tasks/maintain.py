@@ -109,17 +109,23 @@ def clean(context: Context, all: bool = False, cache: bool = False) -> None:
     show(cleaning.run(open_project(), report, everything=all, cache=cache))
 
 
-@bake_task(help={"pure": "only the tests that need no engine"})
-def test(context: Context, pure: bool = False) -> None:  # noqa: PT028 (a task, not a test)
+@bake_task(
+    help={
+        "pure": "only the tests that need no engine",
+        "projects": "only the projects of customers, each from a changed requirement to a release",
+    }
+)
+def test(context: Context, pure: bool = False, projects: bool = False) -> None:  # noqa: PT028 (a task)
     """
     Run the linters, the type checker and the tests of Bakehouse.
 
     bake test
     bake test --pure
+    bake test --projects
     """
     from bakehouse.cli import selftest
 
-    selftest.run(report, pure=pure)
+    selftest.run(report, pure=pure, projects=projects)
 
 
 @bake_task("shell", help={"shell": "bash, zsh or fish"})
