@@ -37,7 +37,7 @@ def smoke(
     """
     Smoke-test images as SageMaker starts them.
 
-    The tests are component checks, ranks on one host, and a job on two hosts.
+    The tests are component checks, ranks on one host, a job on two hosts, and the recipe's own test.
 
     bake smoke pytorch-cpu
     bake smoke mpi-cpu --check mpi_2x2
