@@ -3,24 +3,30 @@
     from bakehouse import image_uris
     image_uris.retrieve("pytorch", region="eu-west-1", instance_type="ml.p4d.24xlarge")
 
-Reads only ledgers, with the standard library.
+Reads only ledgers, with the standard library alone unless they are in S3.
 """
 
+import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bakehouse.catalog import project
 from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
 from bakehouse.errors import Diagnostic, Reason, UsageError
-from bakehouse.publish.releases import ReleaseRecord, by_release, load, newest_first
+from bakehouse.publish.releases import ReleaseRecord, by_release, load, newest_first, text_of
 from bakehouse.util.oci import is_named
 from bakehouse.util.suggest import suggestion
 
 REHEARSAL = "rehearsal/"
 """Prefix of the names of rehearsed images."""
 FRAMEWORKS = ("pytorch", "tensorflow")
+LEDGER_VARIABLE = "BAKEHOUSE_LEDGER"
+_LEDGER_HINT = (
+    "run it in the project's directory, or set BAKEHOUSE_LEDGER to the path of its `images` or an `s3://` URL"
+)
 _MAX_REASONS = 6
 _PYTHON = re.compile(r"(?:py)?([0-9])\.?([0-9]*)")
 
@@ -50,12 +56,12 @@ def retrieve(
     *,
     image_scope: str | None = None,
     registry: str | None = None,
-    images: Path | None = None,
+    ledger: str | os.PathLike[str] | None = None,
 ) -> str:
     """Return the `image_uri` of the newest matching release, with the arguments of the SageMaker SDK.
 
-    `framework` is `pytorch`, `tensorflow`, or the name of an image. `images` is the directory of the ledgers,
-    by default that of the current project. Raises UsageError with a reason for each image.
+    `framework` is `pytorch`, `tensorflow`, or the name of an image. `ledger` is as in `open_images`. Raises
+    UsageError with a reason for each image, and with the ledger that was searched.
     """
     try:
         if image_scope not in (None, "training"):
@@ -68,15 +74,69 @@ def retrieve(
             registry=registry or "",
             instance=find_gpus(instance_type) if instance_type else None,
         )
-        return find(images or project.images_directory(Path.cwd()), framework, query).image_uri
+        with open_images(ledger, framework) as images:
+            return find(images, framework, query).image_uri
     except UsageError as error:
         # A traceback prints the message only; the notes add the rest.
         for diagnostic in error.diagnostics:
+            for name, value in diagnostic.facts:
+                error.add_note(f"  {name}: {value}")
             for reason in diagnostic.reasons:
                 error.add_note(f"  {reason.text}")
             if diagnostic.hint:
                 error.add_note(f"hint: {diagnostic.hint}")
         raise
+
+
+@contextlib.contextmanager
+def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Path]:
+    """Yield the directory of the ledgers, and add its location to each UsageError.
+
+    `ledger` is a project, its directory `images`, one `releases.json`, or the `s3://` URL of a team's ledger.
+    The default is the environment variable BAKEHOUSE_LEDGER, else the project of the current directory. Of a
+    ledger in S3, only the records that `name` needs are read.
+    """
+    variable = os.environ.get(LEDGER_VARIABLE, "")
+    given = os.fspath(ledger or variable)
+    origin = "" if ledger else f" ({LEDGER_VARIABLE})" if variable else " (from the current directory)"
+    with contextlib.ExitStack() as stack:
+        if given.startswith("s3://"):
+            import tempfile
+
+            images = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bakehouse-")))
+            _download(given, name, images)
+            location = given
+        else:
+            images = _local(Path(given).expanduser()) if given else project.images_directory(Path.cwd())
+            location = str(images)
+        try:
+            if not images.is_dir():
+                raise UsageError(Diagnostic("there is no ledger", hint=_LEDGER_HINT))
+            yield images
+        except UsageError as error:
+            facts = (("looked in", f"{location}{origin}"),)
+            diagnostics = (replace(each, facts=(*each.facts, *facts)) for each in error.diagnostics)
+            raise UsageError(*diagnostics) from None
+
+
+def _local(path: Path) -> Path:
+    """Return the directory of the ledgers for a project, that directory itself, or one of its ledgers."""
+    if path.name == "releases.json":
+        return path.absolute().parents[1]
+    return (path / "images" if (path / "images").is_dir() else path).absolute()
+
+
+def _download(url: str, name: str, images: Path) -> None:
+    """Write the records of a ledger in S3 as files: those of one image, or of all for a framework."""
+    # Only this kind of ledger needs boto3.
+    from bakehouse.publish.s3_ledger import S3Ledger
+
+    team = S3Ledger(url, None)
+    names = team.images()
+    for image in names:
+        (images / image).mkdir()
+        if image == name or (name in FRAMEWORKS and name not in names):
+            (images / image / "releases.json").write_text(text_of(team.records(image)), encoding="utf-8")
 
 
 def newest(images: Path, image: str, *, registry: str = "") -> ReleaseRecord:

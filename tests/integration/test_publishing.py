@@ -76,7 +76,7 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     [staged] = publish.push_images(project, [image], print, PublishOptions(candidate=True))
     assert (staged.candidate, staged.tested) == (True, False)
     with pytest.raises(UsageError, match="no release of `mpi-cpu` has passed its smoke test"):
-        image_uris.retrieve("mpi-cpu", images=project.images)
+        image_uris.retrieve("mpi-cpu", ledger=project.images)
     with pytest.raises(PublishError, match="`mpi-cpu` cannot be released yet"):
         promote.promote_image(project, image.image, print, PublishOptions())
 
@@ -86,7 +86,7 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     released = promote.promote_image(project, image.image, print, terms)
     assert (released.candidate, released.tested, released.digest) == (False, True, image.digest)
     assert [check.name for check in released.checks] == ["train_success", "gpu"]
-    assert image_uris.retrieve("mpi-cpu", images=project.images) == released.image_uri
+    assert image_uris.retrieve("mpi-cpu", ledger=project.images) == released.image_uri
     assert open_ledger(project).records("mpi-cpu") == (staged, released)
     assert tags(project) == sorted([*staged.tags, *released.tags, "mpi-cpu"])
 

@@ -82,7 +82,7 @@ def test_each_region_has_the_image_and_one_record_tells_its_addresses(
     assert record.regions == (ReleasedRegion(EU, at[EU], tag), ReleasedRegion(US, at[US], tag))
     for region in REGIONS:
         assert ecr_stub.images(repository(project), region) == {image.digest: [tag]}
-        assert image_uris.retrieve("mpi-cpu", region=region, images=project.images) == at[region]
+        assert image_uris.retrieve("mpi-cpu", region=region, ledger=project.images) == at[region]
     require_all(verify_releases(project, [record], print))
 
 
@@ -116,7 +116,7 @@ def test_where_the_first_region_fails_the_other_is_recorded(
         push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
     assert record.registry == ecr_stub.registries[US].host
-    assert image_uris.retrieve("mpi-cpu", region=US, images=project.images) == record.image_uri
+    assert image_uris.retrieve("mpi-cpu", region=US, ledger=project.images) == record.image_uri
 
 
 def test_a_candidate_is_released_in_each_region_and_a_failure_completed(

@@ -60,13 +60,15 @@ def family(tmp_path: Path) -> dict[str, ReleaseRecord]:
 
 def refusal(directory: Path, image: str = "mpi-cpu", **query: Any) -> Diagnostic:
     with pytest.raises(UsageError) as caught:
-        retrieve(image, images=directory, **query)
-    return caught.value.diagnostics[0]
+        retrieve(image, ledger=directory, **query)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.facts == (() if "image_scope" in query else (("looked in", str(directory)),))
+    return replace(diagnostic, facts=())
 
 
 def test_the_address_is_pinned_by_digest(tmp_path: Path) -> None:
     record = release(tmp_path)
-    assert retrieve("mpi-cpu", images=tmp_path) == f"{LOCAL}/bakehouse/mpi-cpu@{record.digest}"
+    assert retrieve("mpi-cpu", ledger=tmp_path) == f"{LOCAL}/bakehouse/mpi-cpu@{record.digest}"
 
 
 def test_the_newest_release_counts(tmp_path: Path) -> None:
@@ -83,7 +85,7 @@ def test_to_release_an_older_one_again_makes_it_no_newer(tmp_path: Path, name: s
     new = release(tmp_path, provides=names(pytorch="2.9.1"))
     again = replace(old, date="2027-01-02", scanned="2027-01-02T12:30:00Z", gpu_architecture=">=5")
     append(tmp_path / "mpi-cpu" / "releases.json", again, tmp_path / "locks")
-    assert retrieve(name, images=tmp_path) == new.image_uri
+    assert retrieve(name, ledger=tmp_path) == new.image_uri
 
 
 @pytest.mark.parametrize("name", ["mpi-cpu", "pytorch"])
@@ -91,7 +93,7 @@ def test_an_older_candidate_that_is_released_last_is_the_newest(tmp_path: Path, 
     staged = release(tmp_path, provides=names(pytorch="2.9.1"), candidate=True)
     release(tmp_path, provides=names(pytorch="2.9.1"))
     append(tmp_path / "mpi-cpu" / "releases.json", replace(staged, candidate=False), tmp_path / "locks")
-    assert retrieve(name, images=tmp_path) == staged.image_uri
+    assert retrieve(name, ledger=tmp_path) == staged.image_uri
 
 
 def test_a_candidate_is_never_given(tmp_path: Path) -> None:
@@ -156,7 +158,7 @@ def test_a_registry_can_be_named(tmp_path: Path, registry: str, which: int) -> N
 def test_a_region_is_that_of_the_registry(tmp_path: Path) -> None:
     record = release(tmp_path, registry=US)
     release(tmp_path, registry=ECR)
-    assert retrieve("mpi-cpu", "us-east-1", images=tmp_path) == record.image_uri
+    assert retrieve("mpi-cpu", "us-east-1", ledger=tmp_path) == record.image_uri
     assert refusal(tmp_path, region="eu-north-1") == Diagnostic(
         "no release of `mpi-cpu` fits", reasons=(Reason("`mpi-cpu` of 2026-11-20 is in eu-west-1"),)
     )
@@ -195,11 +197,11 @@ def test_where_it_was_published_elsewhere(tmp_path: Path) -> None:
 def test_the_variant_that_fits_is_chosen(
     tmp_path: Path, family: dict[str, ReleaseRecord], query: dict[str, str], image: str
 ) -> None:
-    assert retrieve("pytorch", region="eu-west-1", images=tmp_path, **query) == family[image].image_uri
+    assert retrieve("pytorch", region="eu-west-1", ledger=tmp_path, **query) == family[image].image_uri
 
 
 def test_arguments_have_the_order_of_the_sdk(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
-    uri = retrieve("pytorch", "eu-west-1", "2.9", "py311", PLAIN, images=tmp_path)
+    uri = retrieve("pytorch", "eu-west-1", "2.9", "py311", PLAIN, ledger=tmp_path)
     assert uri == family["cpu"].image_uri
 
 
@@ -222,9 +224,10 @@ def test_the_reason_why_none_fits_is_reported_for_each_image(
 
 def test_a_traceback_tells_the_reasons_too(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
     with pytest.raises(UsageError) as caught:
-        retrieve("pytorch", py_version="py38", images=tmp_path)
+        retrieve("pytorch", py_version="py38", ledger=tmp_path)
     assert "".join(traceback.format_exception_only(caught.value)) == (
         "bakehouse.errors.UsageError: no release with `pytorch` fits\n"
+        f"  looked in: {tmp_path}\n"
         "  `pytorch-cpu` of 2026-11-20 has Python 3.11\n"
         "  `pytorch-cu126` of 2026-11-20 has Python 3.11\n"
         "  `pytorch-cu130` of 2026-11-20 has Python 3.12\n"
@@ -251,13 +254,13 @@ def test_an_image_that_is_named_has_to_fit_too(tmp_path: Path, family: dict[str,
 def test_of_like_images_the_one_with_the_fewest_parts_is_chosen(tmp_path: Path) -> None:
     plain = release(tmp_path, "plain", **CPU)
     release(tmp_path, "extended", **CPU, parts=a_record().parts * 2)
-    assert retrieve("pytorch", images=tmp_path) == plain.image_uri
+    assert retrieve("pytorch", ledger=tmp_path) == plain.image_uri
 
 
 def test_an_older_release_counts_where_the_newest_does_not_fit(tmp_path: Path) -> None:
     older = release(tmp_path, "pytorch-gpu", **CUDA_12)
     release(tmp_path, "pytorch-gpu", **CUDA_13)
-    assert retrieve("pytorch", version="2.9", images=tmp_path) == older.image_uri
+    assert retrieve("pytorch", version="2.9", ledger=tmp_path) == older.image_uri
 
 
 @pytest.mark.parametrize(
@@ -288,7 +291,7 @@ def test_an_older_release_that_fits_is_found_whatever_it_differs_in(
     for _ in range(2):
         release(tmp_path, "pytorch-cu126", **{**fields, **otherwise})
     query = {"version": "2.9", "py_version": "py311", "region": "eu-west-1", "instance_type": AMPERE}
-    assert retrieve("pytorch", images=tmp_path, **query) == old.image_uri
+    assert retrieve("pytorch", ledger=tmp_path, **query) == old.image_uri
 
 
 def test_an_older_release_that_is_in_the_region_is_found(tmp_path: Path) -> None:
@@ -298,14 +301,14 @@ def test_an_older_release_that_is_in_the_region_is_found(tmp_path: Path) -> None
     release(tmp_path, "pytorch-cu126", **{**in_us, "regions": (region,)})
     for _ in range(2):
         release(tmp_path, "pytorch-cu126", **in_us)
-    uri = retrieve("pytorch", images=tmp_path, region="eu-west-1", instance_type=AMPERE)
+    uri = retrieve("pytorch", ledger=tmp_path, region="eu-west-1", instance_type=AMPERE)
     assert uri == region.image_uri
 
 
 def test_an_image_with_its_own_code_is_only_selected_by_name(tmp_path: Path) -> None:
     churn = release(tmp_path, "churn", **CPU, entry_point="train.py")
     assert refusal(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
-    assert retrieve("churn", images=tmp_path) == churn.image_uri
+    assert retrieve("churn", ledger=tmp_path) == churn.image_uri
 
 
 def test_images_are_for_training(tmp_path: Path) -> None:
@@ -335,7 +338,7 @@ def test_a_mistyped_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["x", "..", "", "../mpi-cpu"])
 def test_a_name_like_no_other(tmp_path: Path, name: str) -> None:
-    assert refusal(tmp_path / "missing", name) == Diagnostic(
+    assert refusal(tmp_path, name) == Diagnostic(
         f"unknown image `{name}`", hint="run `bake list` to list the images"
     )
 
@@ -357,6 +360,38 @@ def test_looking_up_takes_pythons_own_library_and_the_current_project(tmp_path: 
         command, cwd=tmp_path, env={"PYTHONPATH": str(HOME)}, check=True, capture_output=True, text=True
     )
     assert result.stdout.strip() == record.image_uri
+
+
+@pytest.mark.parametrize("given", ["images", ".", "images/mpi-cpu/releases.json"])
+@pytest.mark.parametrize("is_variable", [False, True])
+def test_a_ledger_is_found_by_its_path_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, is_variable: bool
+) -> None:
+    record = release(tmp_path / "images")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    if is_variable:
+        monkeypatch.setenv("BAKEHOUSE_LEDGER", str(tmp_path / given))
+
+    assert retrieve("mpi-cpu", ledger=None if is_variable else f"../{given}") == record.image_uri
+
+
+def test_an_error_says_where_the_ledger_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    monkeypatch.chdir(tmp_path)
+    hint = (
+        "run it in the project's directory, or set BAKEHOUSE_LEDGER to the path of its `images` "
+        "or an `s3://` URL"
+    )
+    for variable, origin in {"": " (from the current directory)", "nowhere": " (BAKEHOUSE_LEDGER)"}.items():
+        monkeypatch.setenv("BAKEHOUSE_LEDGER", variable)
+        with pytest.raises(UsageError) as caught:
+            retrieve("mpi-cpu")
+        place = tmp_path / (variable or "images")
+        expected = Diagnostic("there is no ledger", facts=(("looked in", f"{place}{origin}"),), hint=hint)
+        assert caught.value.diagnostics == (expected,)
 
 
 def test_promoting_an_older_candidate_does_not_make_it_newer(tmp_path: Path) -> None:

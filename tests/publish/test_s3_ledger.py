@@ -15,8 +15,9 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from botocore.exceptions import ResponseStreamingError  # type: ignore[import-untyped]
 
+from bakehouse import image_uris
 from bakehouse.catalog.project import Project
-from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, RegistryAuthError
+from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, RegistryAuthError, UsageError
 from bakehouse.publish.image_uris import newest
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import ReleaseRecord, load, text_of
@@ -74,6 +75,20 @@ def test_what_is_written_is_read_in_the_order_of_its_days(s3: Any) -> None:
     assert [record.date[-2:] for record in team().records("mpi-cpu")] == ["01", "02", "03"]
     assert set(team().records("mpi-cpu")) == set(records)
     assert team().images() == ("mpi-cpu",)
+
+
+def test_image_uris_are_looked_up_in_s3(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = numbered(1)
+    team().add(record)
+
+    assert image_uris.retrieve("mpi-cpu", ledger=ADDRESS) == record.image_uri
+    monkeypatch.setenv("BAKEHOUSE_LEDGER", ADDRESS)
+    assert image_uris.retrieve("mpi-cpu") == record.image_uri
+    with pytest.raises(UsageError) as caught:
+        image_uris.retrieve("mpi-cup")
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.hint == "did you mean `mpi-cpu`?"
+    assert diagnostic.facts == (("looked in", f"{ADDRESS} (BAKEHOUSE_LEDGER)"),)
 
 
 def test_a_record_is_there_once_and_is_never_written_again(s3: Any) -> None:

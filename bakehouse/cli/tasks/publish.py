@@ -222,14 +222,14 @@ def uri(
     bake uri pytorch-cpu
     bake uri pytorch --version 2.10 --instance-type ml.p4d.24xlarge --region eu-west-1
     """
-    from bakehouse.catalog import project
     from bakehouse.catalog.instance_gpus import find_gpus
     from bakehouse.publish import image_uris
 
     if candidate:
         instance = find_gpus(instance_type) if instance_type else None
         query = image_uris.ImageQuery(region, version, py_version, registry, instance)
-        show(f"{image_uris.candidate(project.images_directory(Path.cwd()), image, query).image_uri}\n")
+        with image_uris.open_images(None, image) as images:
+            show(f"{image_uris.candidate(images, image, query).image_uri}\n")
         return
     image_uri = image_uris.retrieve(
         image,
