@@ -142,7 +142,11 @@ def lock_recipe(
     pins = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
     if pins:
         report(f"{recipe.name}: {base} keeps {', '.join(pins)}")
-    constraints = (*(line.text for line in requirements.constraints), *pins)
+    # A list of a base's packages names them with versions that no index has
+    listed = (
+        line for line in requirements.constraints if not any(fnmatchcase(line.name, each) for each in kept)
+    )
+    constraints = (*(line.text for line in listed), *pins)
     around = _Surroundings(resolution, replace(index, python_version=python), constraints, tuple(kept))
     lock = path.with_name(path.name + ".lock")
     heading = lock_heading(path.name, requirements.content)

@@ -143,6 +143,25 @@ def test_a_lock_is_made_for_the_bases_version_and_without_it(
     assert "torch" not in (vendor.root / "images/requirements.txt.lock").read_text()
 
 
+def test_a_list_of_the_base_s_packages_constrains_a_lock(
+    vendor: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vendor.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
+    vendor.write("images/requirements.txt", "-c base.txt\npeft\n")
+    vendor.write("images/base.txt", "numpy==1.26.4\ntorch==2.5.1+cu124\n")
+    calls = []
+
+    def resolve_beside(requirements: list[str], constraints: list[str], *_: object) -> object:
+        calls.append((requirements, constraints))
+        return (), ()
+
+    monkeypatch.setattr(python, "resolve_beside", resolve_beside)
+
+    locking.run(vendor.root, ["small"], lambda _: None)
+
+    assert calls == [(["peft"], ["numpy==1.26.4", "torch==2.5.1"])]
+
+
 SITE = Path("opt/conda/lib/python3.11/site-packages")
 
 
