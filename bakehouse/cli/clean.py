@@ -3,30 +3,34 @@
 import contextlib
 import shutil
 
+from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect
 from bakehouse.fetch.cache import FileCache
 from bakehouse.plan.model import BootstrappedBase
-from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.plan.workspace import Workspace, plan_recipes, select_own
 from bakehouse.registry import destination
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.terminal import Reporter
 
 
 def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool = False) -> str:
-    """Remove remains of ended runs and images of older recipes, or all images and build/ too.
+    """Remove remains of ended runs and the project's images of older recipes, or all of these and build/ too.
 
+    Images of other projects are kept. In Bakehouse's checkout, all images of Bakehouse belong to the project.
     The file cache serves all projects: its size is reported, and `cache` removes it.
     """
     inspect()
-    kept: set[str] = set()
-    if not everything:
-        plan = plan_images(workspace, ["*"])
-        kept = {name for image in plan.images for name in image.names}
-        kept |= {image.base.reference for image in plan.images if isinstance(image.base, BootstrappedBase)}
+    images = plan_recipes(workspace, select_own(workspace)).images
+    bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
+    kept = set() if everything else {*bases, *(name for image in images for name in image.names)}
+    prefixes = ["bakehouse/"]
+    if workspace.project.root != HOME:
+        prefixes = [f"bakehouse/{kind}{image.name}:" for image in images for kind in ("", "rehearsal/")]
+        prefixes += sorted(bases) if everything else []
     with contextlib.closing(docker.connect()) as engine:
         swept = engine.sweep()
-        removed = engine.remove_images("bakehouse/", kept)
+        removed = [name for prefix in prefixes for name in engine.remove_images(prefix, kept)]
     for reference in removed:
         report(f"removed image {reference}")
     if everything:

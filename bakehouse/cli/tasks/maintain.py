@@ -92,13 +92,15 @@ def registry(context: Context, action: str = "status", json: bool = False) -> No
 
 @bake_task(
     help={
-        "all": "also images, bases and everything below build/",
+        "all": "also all images of the project, their bases and everything below build/",
         "cache": "also the downloaded files of all projects",
     }
 )
 def clean(context: Context, all: bool = False, cache: bool = False) -> None:
     """
     Remove containers and networks of ended runs, and images of older recipes.
+
+    Images of other projects are kept.
 
     bake clean
     bake clean --all

@@ -1,0 +1,54 @@
+"""Which images `bake clean` removes."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import clean
+from bakehouse.plan.workspace import open_workspace
+from tests.conftest import Tree
+from tests.support.fake_engine import FakeEngine, Run
+
+CHURN = 'summary: x\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
+
+
+class Recorder(FakeEngine):
+    """Records the prefixes of the images that are removed, and the images that are kept."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda spec: Run())
+        self.prefixes: list[str] = []
+        self.kept: set[str] = set()
+
+    def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
+        self.prefixes.append(prefix)
+        self.kept |= {*keep}
+        return ()
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
+    recorder = Recorder()
+    monkeypatch.setattr(clean, "inspect", lambda: None)
+    monkeypatch.setattr("bakehouse.engine.docker.connect", lambda: recorder)
+    monkeypatch.setenv("BAKEHOUSE_CACHE", str(tmp_path / "cache"))
+    return recorder
+
+
+def test_images_of_other_projects_are_kept(engine: Recorder, tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "project")
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
+    tree.write("mine/images/churn.yaml", CHURN)
+    clean.run(open_workspace(tree.root), print, everything=False)
+
+    assert engine.prefixes == ["bakehouse/churn:", "bakehouse/rehearsal/churn:"]
+    assert {name.rpartition(":")[0] for name in engine.kept} == {"bakehouse/churn", "bakehouse/debian"}
+
+
+def test_in_bakehouses_checkout_all_older_images_are_removed(engine: Recorder) -> None:
+    clean.run(open_workspace(HOME), print, everything=False)
+
+    assert engine.prefixes == ["bakehouse/"]
+    assert "bakehouse/mpi-cpu:latest" in engine.kept
