@@ -28,6 +28,7 @@ RESULTS = PROJECTS / "results.json"
 IMAGES = {
     "llm-finetune": ("llm-finetune",),
     "tabular": ("tabular",),
+    "vision": ("vision",),
     "monorepo": ("ads-features", "ads-ranking", "mpi-cpu", "search-ranking"),
 }
 ROLE = "arn:aws:iam::123456789012:role/Training"
@@ -111,7 +112,7 @@ def test_images_resolve_and_are_explained(customer: Customer) -> None:
     assert {line.split()[0] for line in listed} == {*customer.images}
 
 
-@each_project("llm-finetune", "tabular")
+@each_project("llm-finetune", "tabular", "vision")
 def test_a_changed_source_is_committed_once(customer: Customer) -> None:
     [image] = customer.images
     customer.bake("render")
