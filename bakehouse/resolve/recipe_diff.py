@@ -1,5 +1,6 @@
 """Differences between two recipes, in everything that they say apart from the resolved versions."""
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -75,8 +76,21 @@ def _values(recipe: Recipe) -> Mapping[str, Mapping[str, str]]:
         "code": _files(content.code),
         "requirements": dict(_requirements(recipe)),
         "budget": {budget.name: budget.written for budget in recipe.budgets},
+        "smoke": dict(_smoke(recipe)),
         **{key: {"": value} if value else {} for key, value in single.items()},
     }
+
+
+def _smoke(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Yield the settings of the user's own test."""
+    smoke = recipe.smoke
+    if smoke is None:
+        return
+    single = ("entry_point", "hosts", "processes", "launcher", "expect", "timeout")
+    yield from ((name, str(value)) for name in single if (value := getattr(smoke, name)))
+    yield from ((f"hyperparameters.{name}", text) for name, text in smoke.hyperparameters)
+    directory = recipe.location.path.parent
+    yield from ((f"channels.{name}", os.path.relpath(path, directory)) for name, path in smoke.channels)
 
 
 def _apt(package: str) -> tuple[str, str]:

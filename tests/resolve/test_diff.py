@@ -170,3 +170,14 @@ def test_another_order_of_steps_is_a_difference(tree: Tree) -> None:
     second = 'components: {torch: "*"}\nrun: [echo b, echo a]\n'
 
     assert compared(tree, first, second) == "  ~ run one order → another order\n"
+
+
+def test_the_user_s_smoke_test_is_compared(tree: Tree) -> None:
+    first = "smoke: {entry_point: train.py, channels: {training: ../data}, hyperparameters: {epochs: 1}}\n"
+    second = "smoke: {entry_point: train.py, hosts: 2, channels: {training: ../more}}\n"
+    components = 'components: {torch: "*"}\n'
+
+    assert compared(tree, components + first, components + second) == (
+        "  ~ smoke hosts 1 → 2\n  - smoke hyperparameters.epochs 1\n"
+        "  ~ smoke channels.training ../data → ../more\n"
+    )
