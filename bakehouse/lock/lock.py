@@ -116,7 +116,10 @@ def check(
     _check_fit(workspace, selection.recipes, drifts)
     if not _has_unlocked(drifts):
         drifts += drift.newer_packages(workspace, selection.recipes, report, on_event)
-    candidates = (*drift.chosen(workspace, selection.recipes), *drift.candidates(selection.components))
+    chosen = drift.chosen(workspace, selection.recipes)
+    # A project cannot lock the components of Bakehouse anew
+    own = (each for each in chosen if is_own(workspace, each.component.location.path))
+    candidates = (*own, *drift.candidates(selection.components))
     drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace.project), report)
     return tuple(drifts)
 

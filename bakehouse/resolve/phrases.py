@@ -1,12 +1,12 @@
 """Phrases for candidates, demands and refusals, shared by all explanations of choices and conflicts."""
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location, Reason
 from bakehouse.resolve.candidate import Candidate, Demand, Refusal
+from bakehouse.util.files import display_path
 
 _MOST_VERSIONS = 3
 _MOST_VARIANTS = 3
@@ -63,10 +63,8 @@ def demand_verb(demand: Demand) -> str:
 
 def location_text(location: Location) -> str:
     """Return file and line, relative to the current directory where possible."""
-    path = location.path
-    if path.is_relative_to(here := Path.cwd()):
-        path = path.relative_to(here)
-    return f"{path}:{location.line}" if location.line else str(path)
+    path = display_path(location.path)
+    return f"{path}:{location.line}" if location.line else path
 
 
 def grouped(refusals: Iterable[Refusal]) -> list[list[Refusal]]:

@@ -432,3 +432,10 @@ def test_projects_of_customers_need_an_engine(capsys: pytest.CaptureFixture[str]
         "error: `--pure` cannot be combined with `--projects`\n\n"
         "hint: the projects of customers need an engine\n",
     )
+
+
+def test_promote_takes_any_number_of_reports(capsys: pytest.CaptureFixture[str]) -> None:
+    message = "error: no candidate of `mpi-cpu` was published\n\nhint: run `bake push --candidate mpi-cpu`\n"
+
+    assert failure(["promote", "mpi-cpu"], capsys) == (64, message)
+    assert failure(["promote", "mpi-cpu", "--report", "a", "--report", "b"], capsys) == (64, message)

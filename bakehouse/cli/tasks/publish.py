@@ -71,7 +71,7 @@ def push(
 
 @bake_task(
     "image",
-    iterable=["report"],
+    iterable=["report_"],
     help={
         "image": "one image",
         "registry": "only candidates in this registry: `local`, `ecr` or a host",
