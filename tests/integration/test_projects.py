@@ -198,17 +198,29 @@ def test_from_a_changed_requirement_to_a_released_image(
 ) -> None:
     if journey is not JOURNEYS[0] and not request.config.getoption("--projects"):
         pytest.skip("run by `./bake test --projects`")
+    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HOME, capture_output=True, text=True, check=True)
     with kept_port() as port:
         customer = Customer(journey.project, tmp_path, programs, port)
         try:
             travel(journey, customer)
         finally:
             customer.bake("registry", "stop")
-            names = docker("image", "ls", "--quiet", "--no-trunc", f"bakehouse/{journey.image}").split()
-            if names:
-                docker("image", "rm", "--force", *dict.fromkeys(names))
+            remove_images(customer, journey.image)
     if request.config.getoption("--projects"):
-        record(customer)
+        record(customer, head.stdout.strip())
+
+
+def remove_images(customer: Customer, image: str) -> None:
+    """Remove what the journey built and pulled; images of that name from elsewhere stay."""
+    [target] = json.loads((customer.root / "images" / image / "docker-bake.json").read_text())[
+        "target"
+    ].values()
+    lines = docker("image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}").splitlines()
+    ids = {line.split()[0] for line in lines if line.split()[1] == target["tags"][0]}
+    for line in lines:
+        number, _, name = line.partition(" ")
+        if number in ids:
+            docker("image", "rm", name)
 
 
 def travel(journey: Journey, customer: Customer) -> None:
@@ -238,12 +250,11 @@ def travel(journey: Journey, customer: Customer) -> None:
     customer.bake("render", "--check", image)
 
 
-def record(customer: Customer) -> None:
-    """Record the seconds of each step in the checkout."""
+def record(customer: Customer, commit: str) -> None:
+    """Record the commit that was tested, and the seconds of each step, in the checkout."""
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HOME, capture_output=True, text=True, check=True)
     results[customer.root.name] = {
-        "commit": head.stdout.strip(),
+        "commit": commit,
         "date": datetime.now(UTC).date().isoformat(),
         "seconds": {task: round(seconds, 1) for task, seconds in customer.seconds.items()},
     }
