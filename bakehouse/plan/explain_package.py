@@ -8,6 +8,7 @@ from typing import Literal
 from bakehouse.catalog.apt_lock import AptLock, Deb
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.python_lock import Package, normal_name
+from bakehouse.catalog.requirements_file import read_requirements
 from bakehouse.errors import Location, Problems, Reason
 from bakehouse.plan.apt_packages import AptSteps, apt_steps
 from bakehouse.resolve.candidate import frozen_package
@@ -104,15 +105,14 @@ def _of_recipe(resolution: Resolution, package: Package) -> Iterator[Reason]:
     path = resolution.recipe.requirements
     if path is None:
         return
-    texts = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        text = re.split(r"(?:^|\s)#", line)[0].strip()
-        if text:
-            texts.append(text)
-        if _name_of(text) == normal_name(package.name):
-            yield Reason(f"`{text}` requests it", Location(path, number, 1, len(text), line))
+    lines = read_requirements(path).packages
+    for line in lines:
+        if line.name == normal_name(package.name):
+            start = line.location.column - 1
+            text = line.location.text[start : start + line.location.length]
+            yield Reason(f"`{text}` requests it", line.location)
             return
-    yield Reason(_requested("", texts), Location(path, 1, 1))
+    yield Reason(_requested("", [line.text for line in lines]), Location(path, 1, 1))
 
 
 def _requested(name: str, requirements: Sequence[str]) -> str:

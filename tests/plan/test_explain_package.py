@@ -155,3 +155,13 @@ def test_all_names_are_known(locked: Tree) -> None:
     names = package_names(locked.resolve(), read_locks([locked.root]))
 
     assert {"fast-numbers", "tables", "jq", "libjq1", "cmake", "dpkg"} <= {*names}
+
+
+def test_a_requirement_of_an_included_file_is_named_at_its_line(locked: Tree) -> None:
+    text = "-r more.txt\n"
+    locked.write("images/more.txt", "\ntables\n")
+    locked.write("images/requirements.txt", text)
+    heading = lock_heading("requirements.txt", f"{text}\ntables\n".encode())
+    locked.write("images/requirements.txt.lock", f"{heading}\n{line('tables')}")
+
+    assert lines(locked, "tables")[2] == "  `tables` requests it @more.txt:2"
