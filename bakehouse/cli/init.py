@@ -177,6 +177,8 @@ def first_recipe(name: str, root: Path, recipe: Path) -> str:
             "",
             "# Your training code, copied to /opt/ml/code. SageMaker starts the entry point.",
             f"# code: {{directory: {to_root}/{script}, entry_point: train.py}}",
+            "# Run it in smoke tests.",
+            "# smoke: {hosts: 1, hyperparameters: {epochs: 1}}",
             "",
             "# Packages of Debian, environment variables, other files, and last build steps.",
             "# apt: [libgomp1]",

@@ -67,7 +67,9 @@ def test_the_commented_examples_are_valid(repository: Path) -> None:
     recipe = repository / RECIPE
     lines = recipe.read_text().splitlines()
     examples = [
-        line.removeprefix("# ") for line in lines if line.startswith(("# apt", "# code", "# env", "# files"))
+        line.removeprefix("# ")
+        for line in lines
+        if line.startswith(("# apt", "# code", "# smoke", "# env", "# files"))
     ]
     examples += [line[1:] for line in lines if line.startswith("#   - ")]
     examples += [line.removeprefix("# ") for line in lines if line.startswith("# run: ")]
