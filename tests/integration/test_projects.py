@@ -211,16 +211,11 @@ def test_from_a_changed_requirement_to_a_released_image(
 
 
 def remove_images(customer: Customer, image: str) -> None:
-    """Remove what the journey built and pulled; images of that name from elsewhere stay."""
-    [target] = json.loads((customer.root / "images" / image / "docker-bake.json").read_text())[
-        "target"
-    ].values()
-    lines = docker("image", "ls", "--no-trunc", "--format", "{{.ID}} {{.Repository}}:{{.Tag}}").splitlines()
-    ids = {line.split()[0] for line in lines if line.split()[1] == target["tags"][0]}
-    for line in lines:
-        number, _, name = line.partition(" ")
-        if number in ids:
-            docker("image", "rm", name)
+    """Remove what the journey built and pulled, under all names; other images of that name stay."""
+    bake_file = json.loads((customer.root / "images" / image / "docker-bake.json").read_text())
+    [target] = bake_file["target"].values()
+    for number in docker("image", "ls", "--quiet", "--no-trunc", target["tags"][0]).split():
+        docker("image", "rm", "--force", number)
 
 
 def travel(journey: Journey, customer: Customer) -> None:
