@@ -203,8 +203,9 @@ def test_a_script_that_is_not_there_fails_with_the_toolkit_s_words(
     engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
 ) -> None:
     check, job = job_of(mpi_cpu[1], "train_success", "")
+    environment = {**job.environment, "SAGEMAKER_PROGRAM": "nowhere.py"}
 
-    result = run(engine, check, replace(job, entry_point="nowhere.py"), tmp_path)
+    result = run(engine, check, replace(job, entry_point="nowhere.py", environment=environment), tmp_path)
 
     assert result.reason == "algo-1 exited with 1"
     assert any("nowhere.py" in line for line in result.tail)
