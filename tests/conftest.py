@@ -24,6 +24,8 @@ pytest_plugins = ["tests.support.plugin"]
 
 # The local registry ends with the last process that uses it. Tests of `push` would leave theirs running.
 os.environ["BAKEHOUSE_KEEP_REGISTRY"] = "0"
+# `./bake test` sets the name of the command that messages show.
+os.environ.pop("BAKEHOUSE_COMMAND", None)
 
 # A shell's background job ignores interrupts, and so would all that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -123,12 +123,16 @@ class Stage:
 
     @property
     def requirements(self) -> str:
-        """Path in `inputs/` of the requirements file of `wheels`."""
+        """Path in `inputs/` of the requirements file of `wheels`. Raises LookupError if there are none."""
+        if not self.wheels:
+            raise LookupError(f"{self.part.title} locks no wheels")
         return f"requirements/{self._label}.txt"
 
     @property
     def sources(self) -> str:
-        """Path in `inputs/` of the requirements file of `sdists`."""
+        """Path in `inputs/` of the requirements file of `sdists`. Raises LookupError if there are none."""
+        if not self.sdists:
+            raise LookupError(f"{self.part.title} locks no source distributions")
         return f"requirements/{self._label}-sources.txt"
 
     def file(self, name: str) -> str:
