@@ -15,6 +15,7 @@ from packaging.version import Version
 from bakehouse.catalog.component import (
     DRIVER,
     Component,
+    Incompatibility,
     Registries,
     Release,
     Requirement,
@@ -149,6 +150,8 @@ def checked(components: dict[str, Component], unread: frozenset[str], problems: 
         components[component.name] = replace(component, registries=registries)
     catalog = Catalog(components, unread)
     _check_names(catalog, problems)
+    for base in [component for component in components.values() if component.is_base]:
+        components[base.name] = _with_content_conflicts(base, components)
     for component in components.values():
         problems.extend(_stage_mistakes(component, catalog))
     return catalog
@@ -169,6 +172,54 @@ def _registries_of(
         message = f"`{own.of}` has no table of `registries`"
         problems.add(Diagnostic(message, own.location, hint=suggestion(own.of, owners)))
     return None
+
+
+def _with_content_conflicts(base: Component, components: Mapping[str, Component]) -> Component:
+    """Return a base with the known conflicts of the component releases that it contains."""
+    releases = [
+        replace(
+            release,
+            variants=tuple(
+                replace(variant, spec=replace(variant.spec, conflicts=(*variant.spec.conflicts, *added)))
+                if (added := tuple(_content_conflicts(variant.spec.provides, components)))
+                else variant
+                for variant in release.variants
+            ),
+        )
+        for release in base.releases
+    ]
+    return replace(base, releases=tuple(releases))
+
+
+def _content_conflicts(
+    provided: Mapping[str, str], components: Mapping[str, Component]
+) -> Iterator[Incompatibility]:
+    """Yield the known conflicts of what a base contains.
+
+    A conflict inside the base is not certain, because no recipe can change it, and its vendor tested it.
+    """
+    contents = {
+        name: release.variants
+        for name, version in provided.items()
+        for release in (components[name].releases if name in components else ())
+        if release.version == version
+    }
+    # A content that another one installs, such as the libfabric of EFA, is not that component's build.
+    installed = {
+        pair for builds in contents.values() for build in builds for pair in build.spec.provides.items()
+    }
+    for name, builds in contents.items():
+        if (name, provided[name]) in installed:
+            continue
+        # A conflict with what a component installs itself, as EFA does Open MPI, is about a second copy.
+        copies = {copy for spec in components[name].specs for copy in spec.provides}
+        for conflict in builds[0].spec.conflicts:
+            parts = conflict.parts
+            is_general = all(conflict in build.spec.conflicts for build in builds)
+            if is_general and not any(part.name in copies for part in parts):
+                is_inside = all(part.name in provided and part.allows(provided[part.name]) for part in parts)
+                is_certain = conflict.is_certain and not is_inside
+                yield replace(conflict, is_certain=is_certain, content=f"{name} {provided[name]}")
 
 
 def read_component(fields: Fields, directory: Path) -> Component:

@@ -78,6 +78,8 @@ class Incompatibility:
     is_certain: bool
     """True if such images are refused; False if Bakehouse only warns, because the evidence is one report."""
     location: Location
+    content: str = ""
+    """The content of a base that has it, such as `efa 1.49.0`; empty if it is the component's own."""
 
 
 @dataclass(frozen=True, slots=True)

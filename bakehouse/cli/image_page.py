@@ -46,6 +46,7 @@ def page(content: ImagePage) -> str:
         markdown_table(("", ""), _facts(content)),
         "## Use it\n\n" + _usage(image),
         "## Components\n\n" + markdown_table(("component", "version", "variant"), _components(image)),
+        *_known_problems(image),
         "The first lines of the [Dockerfile](Dockerfile) say how to build the image.\n"
         "[lock.json](lock.json) lists the files that it is built from, by sha256.",
     ]
@@ -108,6 +109,11 @@ def _usage(image: Image) -> str:
         "```python\nfrom bakehouse import image_uris\n\n"
         f'image_uri = image_uris.retrieve("{image.name}")\n```'
     )
+
+
+def _known_problems(image: Image) -> list[str]:
+    lines = [f"- {text} ([source]({source}))" for text, source in image.known_problems]
+    return ["## Known problems\n\n" + "\n".join(lines)] if lines else []
 
 
 def _components(image: Image) -> list[tuple[str, ...]]:

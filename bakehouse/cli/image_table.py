@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bakehouse.build.run_log import Level, Run
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.cli import json_report
 from bakehouse.cli.image_page import markdown_table
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.resolve.resolver import Resolution
@@ -70,6 +71,7 @@ def as_object(row: ImageRow) -> dict[str, object]:
         "base": row.parts[0] if row.parts else None,
         "components": list(row.parts),
         "versions": row.versions,
+        "warnings": json_report.warnings(row.resolution) if row.resolution else [],
         "committed": row.recipe.is_committed,
         "run": row.level.value if row.resolution else None,
     }

@@ -36,17 +36,23 @@ def resolutions(resolved: Iterable[Resolution]) -> list[Json]:
         {
             "image": resolution.recipe.name,
             "components": [component(choice) for choice in resolution.all_choices],
-            "warnings": [
-                {
-                    "component": str(candidate),
-                    "with": [requirement_text(requirement) for requirement in problem.parts],
-                    "reason": problem.reason,
-                    "source": problem.source,
-                }
-                for candidate, problem in resolution.warnings
-            ],
+            "warnings": warnings(resolution),
         }
         for resolution in resolved
+    ]
+
+
+def warnings(resolution: Resolution) -> list[Json]:
+    """Return the reported problems of an image."""
+    return [
+        {
+            "component": str(candidate),
+            "content": problem.content or None,
+            "with": [requirement_text(requirement) for requirement in problem.parts],
+            "reason": problem.reason,
+            "source": problem.source,
+        }
+        for candidate, problem in resolution.warnings
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from bakehouse.resolve.phrases import location_text, requirement_text
+from bakehouse.resolve.phrases import location_text, warning_text
 from bakehouse.util.format import format_bytes, format_count, format_table
 
 if TYPE_CHECKING:
@@ -73,14 +73,17 @@ def image_fits(fits: Sequence[ImageFit]) -> str:
     return format_table(rows)
 
 
-def warnings(resolutions: Iterable[Resolution]) -> str:
-    """Format combinations with a reported problem that is not confirmed well enough to refuse them."""
+def warnings(resolutions: Iterable[Resolution], name: str = "") -> str:
+    """Format combinations with a reported problem that are not refused; with a name only those of it."""
     lines = []
     for resolution in resolutions:
         for candidate, problem in resolution.warnings:
-            others = " and ".join(requirement_text(requirement) for requirement in problem.parts)
-            lines.append(f"warning: {resolution.recipe.name}: {candidate} with {others}: {problem.reason}\n")
-            lines.append(f"  one report: {problem.source}   {location_text(problem.location)}\n")
+            parts = (requirement.name for requirement in problem.parts)
+            if name and name not in (candidate.name, problem.content.partition(" ")[0], *parts):
+                continue
+            lines.append(f"warning: {resolution.recipe.name}: {warning_text(candidate, problem)}\n")
+            evidence = "source" if problem.content else "one report"
+            lines.append(f"  {evidence}: {problem.source}   {location_text(problem.location)}\n")
     return "".join(lines)
 
 

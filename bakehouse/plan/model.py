@@ -125,14 +125,16 @@ class Stage:
     def requirements(self) -> str:
         """Path in `inputs/` of the requirements file of `wheels`. Raises LookupError if there are none."""
         if not self.wheels:
-            raise LookupError(f"{self.part.title} locks no wheels")
+            message = f"{self.part.title} locks no wheels"
+            raise LookupError(message)
         return f"requirements/{self._label}.txt"
 
     @property
     def sources(self) -> str:
         """Path in `inputs/` of the requirements file of `sdists`. Raises LookupError if there are none."""
         if not self.sdists:
-            raise LookupError(f"{self.part.title} locks no source distributions")
+            message = f"{self.part.title} locks no source distributions"
+            raise LookupError(message)
         return f"requirements/{self._label}-sources.txt"
 
     def file(self, name: str) -> str:
@@ -202,6 +204,8 @@ class Image:
     """Size limits of components; not part of the key."""
     smoke: UserSmoke | None = None
     """The user's own smoke test; not part of the key."""
+    known_problems: tuple[tuple[str, str], ...] = ()
+    """Reported problems of the combination, each with its source; not part of the key."""
     format: str = FORMATS[0]
     """Format of the stored and pushed image."""
     unpinned: tuple[Artifact, ...] = ()

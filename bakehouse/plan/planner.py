@@ -33,6 +33,7 @@ from bakehouse.plan.model import (
     in_layers,
     ships,
 )
+from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.hashing import Json, json_of, key_of, list_of, text_json, text_key, texts_json
 from bakehouse.util.oci import COMPRESSION_LEVEL, Digest
@@ -161,6 +162,9 @@ def _image(
         labels=_labels(recipe, key, (base_part, *parts)),
         content=recipe.content,
         base_part=base_part,
+        known_problems=tuple(
+            (warning_text(candidate, problem), problem.source) for candidate, problem in resolution.warnings
+        ),
         base_facts=resolution.base.spec.facts,
         build_base=build_reference,
         frozen=frozen,

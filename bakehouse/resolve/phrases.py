@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
+from bakehouse.catalog.component import DRIVER, INSTANCE, Incompatibility, Requirement
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location, Reason
 from bakehouse.resolve.candidate import Candidate, Demand, Refusal
@@ -39,6 +39,19 @@ def candidate_text(candidate: Candidate) -> str:
     if candidate.name == INSTANCE:
         return candidate.variant.name
     return f"the host's driver {candidate.release.version}" if candidate.name == DRIVER else str(candidate)
+
+
+def owner_text(candidate: Candidate, incompatibility: Incompatibility) -> str:
+    """Return the component that has an incompatibility; of a base also the content that has it."""
+    content = f" with its {incompatibility.content}" if incompatibility.content else ""
+    return f"{candidate_text(candidate)}{content}"
+
+
+def warning_text(candidate: Candidate, incompatibility: Incompatibility) -> str:
+    """Return an incompatibility of a component in an image that is not refused."""
+    others = " and ".join(requirement_text(requirement) for requirement in incompatibility.parts)
+    joint = "and" if incompatibility.content else "with"
+    return f"{owner_text(candidate, incompatibility)} {joint} {others}: {incompatibility.reason}"
 
 
 def requester_text(demand: Demand) -> str:
@@ -169,7 +182,9 @@ def opposing_reasons(refusal: Refusal) -> Iterator[Reason]:
     elif incompatibility:
         owners = (other for other in refusal.others if incompatibility in other.spec.conflicts)
         owner = next(owners, refusal.candidate)
-        yield Reason(f"{candidate_text(owner)}: {incompatibility.reason}", incompatibility.location)
+        yield Reason(
+            f"{owner_text(owner, incompatibility)}: {incompatibility.reason}", incompatibility.location
+        )
         yield Reason(f"the source is {incompatibility.source}")
     elif demand and demand.required_by != refusal.candidate:
         yield demand_reason(demand)

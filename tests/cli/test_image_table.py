@@ -56,6 +56,7 @@ def test_an_image_is_listed_with_family_versions_and_run_level(workspace: Worksp
         "base": "debian 12",
         "components": ["debian 12", "python 3.11", "pytorch 2.9.1"],
         "versions": {"cuda": "12.8", "debian": "12", "glibc": "2.36", "python": "3.11", "pytorch": "2.9.1"},
+        "warnings": [],
         "committed": True,
         "run": "rendered",
     }

@@ -59,7 +59,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
 @pytest.mark.parametrize(
     ("command", "number"),
     [
-        ("list mpi-cpu", 0),
+        ("list pytorch-2.12-cu130-py312-extended", 0),
         ("resolve pytorch-cpu --assume python=3.11", 1),
         ("resolve --assume cuda=12 --assume pytorch=2.13", 1),
         ("resolve mpi-cpu pytorch-cpu --assume python=3.12", 2),

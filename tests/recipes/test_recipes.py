@@ -330,6 +330,28 @@ def test_smp_brings_what_it_is_linked_with() -> None:
     assert {"smddp", "metis", "librmm", "boost", "efa", "aws-ofi-nccl", "nccl", "mpi4py", "sshd"} <= brought
 
 
+def test_vendor_images_have_the_known_problems_of_what_they_contain() -> None:
+    problems = {
+        name: [f"{problem.content}: {problem.reason}" for _, problem in resolution.warnings]
+        for name, recipe in recipes().items()
+        if re.fullmatch(r"pytorch-2.1[0-3]-cu130-.*-extended", name) and (resolution := resolves(recipe))
+    }
+
+    broadcast = (
+        "efa 1.47.0: the plugin it brings, aws-ofi-nccl 1.18.0, hangs when NCCL broadcasts between hosts"
+    )
+    small = (
+        "efa 1.49.0: the plugin it brings, aws-ofi-nccl 1.20.0, hangs now and then when NCCL receives small "
+        "messages"
+    )
+    assert problems == {
+        "pytorch-2.10-cu130-py313-extended": [broadcast],
+        "pytorch-2.11-cu130-py312-extended": [small],
+        "pytorch-2.12-cu130-py312-extended": [small],
+        "pytorch-2.13-cu130-py312-extended": [small],
+    }
+
+
 @pytest.mark.parametrize(
     ("image_name", "part", "version"),
     [

@@ -114,7 +114,7 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
         show(json_report.explanation(resolution, workspace.catalog, component))
     elif component:
         explained = explanation.explain_name(resolution, workspace.catalog, component)
-        show(explanation.name_report(resolution, explained))
+        show(explanation.name_report(resolution, explained) + tables.warnings([resolution], component))
     else:
         explanations = explanation.explain_all(resolution, workspace.catalog)
         show(explanation.overview(resolution, explanations) + tables.warnings([resolution]))
