@@ -12,7 +12,7 @@ from bakehouse.cluster.job import INSTANCE_TYPE, Group, NetworkPartition
 from bakehouse.errors import Diagnostic, UsageError
 
 _GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
-_KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
+_KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?|/(?P<text>.+)/)")
 _NAME = r"[A-Za-z0-9][A-Za-z0-9-]*"
 _PARTITION = re.compile(rf"(?P<first>{_NAME}),(?P<second>{_NAME})@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
 _LAUNCHER = re.compile("[a-z_]+")
@@ -142,15 +142,16 @@ def channels(words: Sequence[str]) -> dict[str, str]:
     return {name: str(directory.resolve()) for name, directory in directories.items()}
 
 
-def kills(words: Sequence[str]) -> dict[str, float]:
-    """Return the seconds after which each host is killed, from `algo-2@10s`."""
-    times = {}
+def kills(words: Sequence[str]) -> dict[str, float | str]:
+    """Return when each host is killed: seconds from `algo-2@10s`, text of a log from `algo-2@/epoch 3/`."""
+    moments: dict[str, float | str] = {}
     for word in words:
         match = _KILL.fullmatch(word)
         if match is None:
-            _refuse(f"`--kill {word}` does not name a host and a time", "write `--kill algo-2@10s`")
-        times[match["host"]] = float(match["seconds"])
-    return times
+            hint = "write `--kill algo-2@10s`, or `--kill 'algo-2@/epoch 3/'` for a text in the log"
+            _refuse(f"`--kill {word}` does not name a host and a time", hint)
+        moments[match["host"]] = match["text"] or float(match["seconds"])
+    return moments
 
 
 def partitions(words: Sequence[str]) -> tuple[NetworkPartition, ...]:

@@ -94,7 +94,7 @@ def run(
         hosts = {
             host: stack.enter_context(engine.container(_spec(job, host, network))) for host in job.host_names
         }
-        monitor = _Monitor(hosts, job)
+        monitor = _Monitor(hosts, job, logs)
         for host, container in hosts.items():
             container.start(logs / f"{host}.log", partial(on_output, host))
             if job.netem:
@@ -144,9 +144,10 @@ def _spec(job: TrainingJob, host: str, network: str) -> ContainerSpec:
 class _Monitor:
     """Waits for the hosts and injects the job's faults at their times."""
 
-    def __init__(self, hosts: Mapping[str, Container], job: TrainingJob) -> None:
+    def __init__(self, hosts: Mapping[str, Container], job: TrainingJob, logs: Path) -> None:
         self._hosts = hosts
         self._job = job
+        self._logs = logs
         self._started = time.monotonic()
         self._deadline = job.deadline
         self._pending_kills = dict(job.kills)
@@ -186,7 +187,7 @@ class _Monitor:
             # The job is ending already.
             return
         now = self.elapsed()
-        for host in [host for host, at in self._pending_kills.items() if at <= now]:
+        for host in [host for host, moment in self._pending_kills.items() if self._has_come(moment, now)]:
             del self._pending_kills[host]
             if host not in exits:
                 self._hosts[host].signal("SIGKILL")
@@ -201,6 +202,12 @@ class _Monitor:
             self._deadline = min(self._deadline, now + self._job.stop_grace)
             for host in self._hosts.keys() - exits.keys():
                 self._hosts[host].signal("SIGTERM")
+
+    def _has_come(self, moment: float | str, now: float) -> bool:
+        if isinstance(moment, float | int):
+            return moment <= now
+        logs = (self._logs / f"{host}.log" for host in self._hosts)
+        return any(moment in log.read_text(errors="replace") for log in logs if log.exists())
 
     def _cut_off(self, partition: NetworkPartition) -> None:
         sides = [

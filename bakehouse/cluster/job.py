@@ -94,8 +94,8 @@ class TrainingJob:
     stop_after: float | None = None
     """Seconds until the job is stopped like StopTrainingJob: SIGTERM, SIGKILL after `stop_grace`."""
     stop_grace: float = 120.0
-    kills: Mapping[str, float] = field(default_factory=dict)
-    """Hosts to kill, with the seconds after the start."""
+    kills: Mapping[str, float | str] = field(default_factory=dict)
+    """Hosts to kill: seconds after the start, or a text that has to be in the log of any host first."""
     partitions: tuple[NetworkPartition, ...] = ()
     netem: str = ""
     """Delay and packet loss of every host, in the syntax of `tc netem`."""

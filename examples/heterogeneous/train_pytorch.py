@@ -100,6 +100,8 @@ def train():
         if step == arguments.warmup:
             started, used = time.monotonic(), time.process_time()
         loss = (model(next(source)) - 1.0).square().mean()
+        if step == 0:
+            print(f"{env.current_host} trains", flush=True)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

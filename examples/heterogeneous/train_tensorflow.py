@@ -80,6 +80,8 @@ def train():
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((next(batches) @ weights - 1.0) ** 2)
         weights.assign_sub(0.1 * tape.gradient(loss, weights))
+        if step == 0:
+            print(f"{env.current_host} trains", flush=True)
     seconds = time.monotonic() - started
     milliseconds = seconds / arguments.steps * 1000
     print(f"loss {float(loss):.4f}, {milliseconds:.1f} ms a step, {len(data_hosts)} data hosts", flush=True)

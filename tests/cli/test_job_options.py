@@ -89,9 +89,10 @@ def test_channels_are_directories(tmp_path: Path) -> None:
 
 
 def test_what_dies_and_when() -> None:
-    assert job_options.kills(["algo-2@10s", "algo-1@0.5"]) == {
+    assert job_options.kills(["algo-2@10s", "algo-1@0.5", "algo-3@/step 1/2/"]) == {
         "algo-2": 10.0,
         "algo-1": 0.5,
+        "algo-3": "step 1/2",
     }
 
 
@@ -189,7 +190,7 @@ def test_sizes(text: str, size: int | None) -> None:
         (
             lambda: job_options.kills(["algo-2"]),
             "`--kill algo-2` does not name a host and a time",
-            "write `--kill algo-2@10s`",
+            "write `--kill algo-2@10s`, or `--kill 'algo-2@/epoch 3/'` for a text in the log",
         ),
         (
             lambda: job_options.command("torchrun train.py", "train.py"),

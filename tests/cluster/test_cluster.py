@@ -233,6 +233,15 @@ def test_a_host_that_is_killed_gives_the_others_their_time_to_notice(tmp_path: P
     assert end.seconds >= 1.0
 
 
+def test_a_host_is_killed_once_a_text_is_in_the_log_of_any_host(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(None, prints="epoch 2\n"), "algo-2": Run(None)}
+    job = replace(JOB, kills={"algo-1": "epoch 3", "algo-2": "epoch 2"}, deadline=0.5)
+
+    cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+
+    assert [run.signals for run in hosts.values()] == [[], ["SIGKILL"]]
+
+
 def test_what_hosts_print_is_heard_with_their_names(tmp_path: Path) -> None:
     output: list[tuple[str, bytes]] = []
     cluster.run(

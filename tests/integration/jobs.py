@@ -31,8 +31,8 @@ class Case:
     groups: tuple[Group, ...] = homogeneous()
     distribution: Mapping[str, object] = field(default_factory=dict)
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
-    kills: Mapping[str, float] = field(default_factory=dict)
-    """Hosts that die, or groups whose first host does, and when."""
+    kills: Mapping[str, float | str] = field(default_factory=dict)
+    """Hosts that die, or groups whose first host does, and when: seconds, or a text in the log."""
     cuts: tuple[NetworkPartition, ...] = ()
     room: int | None = None
     memory: int | None = None

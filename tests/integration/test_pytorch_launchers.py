@@ -44,7 +44,7 @@ LAUNCHES = {
         "train_pytorch.py",
         DATA_AND_DNN,
         hyperparameters={"steps": 1_000_000},
-        kills={"data": 150.0},
+        kills={"data": " trains\n"},
     ),
     "smddp-two-hosts": Case(
         STUBS,

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.engine
 MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
 TORCHRUN = {"torch_distributed": {"enabled": True}}
 RANK = "from mpi4py import MPI\nranks = MPI.COMM_WORLD\n"
-FOR_EVER = f"{RANK}import time\nwhile True:\n    ranks.allreduce(1)\n    time.sleep(0.1)\n"
+FOR_EVER = f"{RANK}import time\nwhile True:\n    print(ranks.allreduce(1), 'ranks')\n    time.sleep(0.1)\n"
 EAT = "    data.append(bytearray(10**7))\n"
 
 SCRIPTS = {
@@ -36,7 +36,7 @@ SCRIPTS = {
     ),
     "killed-torchrun": (
         "import time, torch, torch.distributed as ranks\nranks.init_process_group('gloo')\n"
-        "while True:\n    ranks.all_reduce(torch.ones(1))\n    time.sleep(0.1)\n"
+        "while True:\n    ranks.all_reduce(torch.ones(1))\n    print('reduced')\n    time.sleep(0.1)\n"
     ),
     "killed-mpi": FOR_EVER,
     "cut-off": (
@@ -77,7 +77,11 @@ SCRIPTS = {
 CASES = {
     "raises-torchrun": Case("pytorch-cpu", groups=homogeneous(2), distribution=TORCHRUN),
     "killed-torchrun": Case(
-        "pytorch-cpu", groups=homogeneous(2), distribution=TORCHRUN, kills={"algo-2": 60.0}, deadline=150.0
+        "pytorch-cpu",
+        groups=homogeneous(2),
+        distribution=TORCHRUN,
+        kills={"algo-2": "reduced"},
+        deadline=150.0,
     ),
     "port-taken-torchrun": Case(
         "pytorch-cpu",
@@ -88,7 +92,7 @@ CASES = {
             "exec torchrun --nnodes 2 --node_rank 0 --master_addr algo-1 --master_port 7777 train.py",
         ),
     ),
-    "killed-mpi": Case(groups=homogeneous(2), distribution=MPI, kills={"algo-2": 40.0}, deadline=150.0),
+    "killed-mpi": Case(groups=homogeneous(2), distribution=MPI, kills={"algo-2": "4 ranks"}, deadline=150.0),
     "raises-mpi": Case(groups=homogeneous(2), distribution=MPI),
     "cut-off": Case(groups=DATA_AND_DNN, cuts=(NetworkPartition("data", "dnn", 0.0),)),
     "exits-3-mpi": Case(distribution=MPI),
@@ -103,7 +107,7 @@ CASES = {
     "full": Case(room=8 * 2**20),
     "no-script": Case(entry_point="trian.py"),
     "hangs": Case(deadline=20.0),
-    "prints": Case(kills={"algo-1": 40.0}, deadline=150.0),
+    "prints": Case(kills={"algo-1": "a line"}, deadline=150.0),
     "ends-well": Case(stop_after=20.0),
 }
 

@@ -21,7 +21,7 @@ LAUNCHES = {
         "train_tensorflow.py",
         DATA_AND_DNN,
         hyperparameters={"steps": 100_000},
-        kills={"data": 150.0},
+        kills={"data": " trains\n"},
     ),
     "tensorflow-groups": Case(
         "tensorflow-cpu",

@@ -85,7 +85,7 @@ def smoke(
         "timeout": "seconds until the job is stopped, like MaxRuntimeInSeconds",
         "stop-after": "seconds until the job is stopped like StopTrainingJob: SIGTERM, then SIGKILL",
         "stop-grace": "seconds between SIGTERM and SIGKILL",
-        "kill": "`algo-2@10s`: kill this host; repeatable",
+        "kill": "`algo-2@10s`, or once a text is in the log `algo-2@/TEXT/`: kill this host; repeatable",
         "partition": "`data,dnn@10s`: drop all packets between these groups or hosts; repeatable",
         "netem": "delay and loss on each host's network, such as 'delay 100ms loss 1%'",
         "volume-size": "size limit of /opt/ml/model, output and checkpoints, such as 1g",
