@@ -47,7 +47,7 @@ def find_gpus(name: str) -> InstanceGpus:
     """Return the GPUs of an instance type or of the SDK's local mode. Raises UsageError if unknown."""
     if name in ("local", "local_gpu"):
         return InstanceGpus(name, gpu=name == "local_gpu")
-    if is_arm(name) or _NEURON.match(name):
+    if is_arm(name) or has_neuron(name):
         why = "it has an Arm processor, not x86" if is_arm(name) else "it has Neuron devices"
         hint = "use an instance type with NVIDIA GPUs or without GPUs"
         raise UsageError(Diagnostic(f"no image runs on `{name}`: {why}", hint=hint))
@@ -60,6 +60,11 @@ def find_gpus(name: str) -> InstanceGpus:
         raise UsageError(Diagnostic(message, hint="name an image; `bake list` lists them"))
     is_cpu = architecture == "none"
     return InstanceGpus(name, gpu=not is_cpu, architecture="" if is_cpu else architecture)
+
+
+def has_neuron(name: str) -> bool:
+    """Return whether an instance type has Trainium or Inferentia devices, which images here do not use."""
+    return _NEURON.match(name) is not None
 
 
 def is_arm(name: str) -> bool:

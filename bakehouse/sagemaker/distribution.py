@@ -8,14 +8,22 @@ Values that the SDK rejects are errors here, and so are values that it silently 
 path of a key, because the source of the mapping is unknown.
 """
 
+import itertools
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bakehouse.sagemaker import rules
-from bakehouse.sagemaker.instance_groups import InstanceGroup, check_groups, check_processes, check_rdma
+from bakehouse.sagemaker import rules, smp_parameters
+from bakehouse.sagemaker.instance_groups import (
+    InstanceGroup,
+    check_groups,
+    check_processes,
+    check_rdma,
+    numbers,
+)
 from bakehouse.sagemaker.rules import Findings
+from bakehouse.sagemaker.smp_parameters import ModelParallelJob
 from bakehouse.util.format import format_names
 from bakehouse.util.suggest import suggestion
 
@@ -24,7 +32,20 @@ Settings = Mapping[str, object]
 
 GROUPS = "instance_groups"
 ENABLED, PROCESSES, OPTIONS, PARAMETERS = "enabled", "processes_per_host", "custom_mpi_options", "parameters"
-SINGLE_COPY = "btl_vader_single_copy_mechanism"
+_MCA_OPTIONS = ("-mca", "--mca", "-gmca", "--gmca")
+TOOLKIT_MCA: Mapping[str, str] = {
+    "pml": "`ob1`",
+    "btl": "`^openib`",
+    "btl_tcp_if_include": "the network interface of the host",
+    "oob_tcp_if_include": "the network interface of the host",
+    "plm_rsh_no_tree_spawn": "`1`",
+    "orte_abort_on_non_zero_status": "`1`",
+    "btl_vader_single_copy_mechanism": "`none`",
+}
+"""MCA parameters that mpirun always gets (sagemaker-training 5.1.4), and their values."""
+SMDDP_MCA = {**TOOLKIT_MCA, "plm_rsh_num_concurrent": "the number of hosts"}
+"""The same with SMDDP, and with the MPI driver of SDK v3 (sagemaker-train 1.27.0)."""
+_COUNT_OPTIONS, _HOST_OPTIONS = ("-np", "--np", "-n", "--n", "-c"), ("--host", "-host", "-H")
 _SCOPE = f"sagemaker_distribution_{GROUPS}"
 _LIBRARIES = "smdistributed"
 _DATA, _MODEL = "smdistributed.dataparallel", "smdistributed.modelparallel"
@@ -47,13 +68,6 @@ _ALTERNATIVES = {
     "pytorchxla": "use `torch_distributed`; only SageMaker Training Compiler supports `pytorchxla`",
 }
 """Hints for names that are not strategies."""
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "pipeline": ("simple", "interleaved", "_only_forward"),
-    "placement_strategy": ("spread", "cluster"),
-    "optimize": ("speed", "memory"),
-}
-_FLAGS = ("auto_partition", "contiguous", "load_partition", "horovod", "ddp", "deterministic_server")
-_COUNTS = ("microbatches", "partitions", "active_microbatches")
 _ORDER: tuple[str, ...] = ("mpi", "torch_distributed", "pytorchddp", _DATA, "parameter_server", _MIRRORED)
 """A toolkit starts the first enabled launcher."""
 _TOGETHER = ({"torch_distributed", _DATA}, {"torch_distributed", "pytorchddp"})
@@ -65,6 +79,8 @@ _FRAMEWORKS: Mapping[str, tuple[Framework, str]] = {
 }
 _OLDEST_WITH_GROUPS: Mapping[str, tuple[int, ...]] = {"pytorch": (1, 10), "tensorflow": (2, 6)}
 _OLDEST_MIRRORED = (2, 9)
+_SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
+"""Instance types of SMDDP (sagemaker 2.257.7). P5 has its own rule."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +92,10 @@ class Training:
     version: str = ""
     """Version of the framework; empty if unknown."""
     entry_point: str = ""
+    smp: str = ""
+    """Version of SMP in the image; empty if unknown."""
+    libfabric: str = ""
+    """Version of libfabric in the image; empty if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +133,7 @@ def distribution_findings(distribution: Mapping[str, object], training: Training
     """
     findings = Findings()
     check_groups(training.groups, findings)
+    check_framework_of_groups(training, findings)
     strategies = _read_strategies(distribution, findings)
     if findings.errors or not distribution:
         return findings
@@ -121,7 +142,9 @@ def distribution_findings(distribution: Mapping[str, object], training: Training
     groups = _launch_groups(distribution.get(GROUPS, []), training.groups, findings)
     if findings.errors:
         return findings
-    _check_types(strategies, groups, training.groups, GROUPS in distribution, findings)
+    _check_types(strategies, groups, training, GROUPS in distribution, findings)
+    if _is_on(strategies, _MODEL):
+        _check_model_parallel(strategies, groups, training, findings)
     if groups and (problem := _problem_with_groups(strategies)):
         hint = "remove the groups, or use `mpi`"
         findings.at(rules.GROUP_OF_DISTRIBUTION, f"distribution.{GROUPS}", problem, hint)
@@ -130,17 +153,32 @@ def distribution_findings(distribution: Mapping[str, object], training: Training
     return findings
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """Return the first two numbers of a version; empty if it is unknown or has no numbers there."""
-    words = version.split(".")[:2]
-    return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
+def check_framework_of_groups(training: Training, findings: Findings) -> None:
+    """Check that the framework is new enough for several instance groups, with or without a launcher."""
+    oldest = _OLDEST_WITH_GROUPS.get(training.framework, ())
+    if len(training.groups) > 1 and _is_below(training.version, oldest):
+        message = f"instance groups need {training.framework} {'.'.join(map(str, oldest))} or newer"
+        findings.add(rules.GROUPS_FRAMEWORK, f"{message}, but the image has {training.version}")
 
 
-def check_options(path: str, words: Iterable[object], findings: Findings) -> None:
-    """Check options of mpirun, given as words."""
-    if SINGLE_COPY in words:
-        message = f"sets `{SINGLE_COPY}`, which the toolkit always sets to `none`"
-        findings.at(rules.SINGLE_COPY, path, message, f"remove `--mca {SINGLE_COPY}` and its value")
+def check_options(
+    path: str, words: Sequence[str], always_set: Mapping[str, str], starter: str, findings: Findings
+) -> None:
+    """Check options of mpirun, given as words. `starter` sets the MCA parameters of `always_set` itself."""
+    names = [name for option, name in itertools.pairwise(words) if option in _MCA_OPTIONS]
+    for name in dict.fromkeys(names):
+        if name in always_set:
+            message = f"sets `{name}`, which {starter} always sets to {always_set[name]}"
+            findings.at(rules.MCA_REPEATED, path, message, f"remove `--mca {name}` and its value")
+        elif names.count(name) > 1:
+            message = f"sets the MCA parameter `{name}` {names.count(name)} times"
+            findings.at(rules.MCA_REPEATED, path, message, "keep one of them")
+    for word in dict.fromkeys(words):
+        if word in (*_COUNT_OPTIONS, *_HOST_OPTIONS):
+            hint = f"remove `{word}` and its value"
+            if word in _COUNT_OPTIONS:
+                hint += "; the ranks of each host are a setting of the launcher"
+            findings.at(rules.MPI_RANKS, path, f"sets `{word}`, which {starter} always sets", hint)
 
 
 def check_count(path: str, value: object, findings: Findings) -> None:
@@ -197,7 +235,7 @@ def _check_settings(path: str, strategy: str, settings: Settings, findings: Find
         elif key == PROCESSES:
             check_count(here, value, findings)
         elif key == OPTIONS:
-            _check_option_text(here, value, findings)
+            _check_option_text(here, strategy, value, findings)
         elif key == PARAMETERS:
             _check_parameters(here, value, findings)
     if ENABLED not in settings:
@@ -205,15 +243,18 @@ def _check_settings(path: str, strategy: str, settings: Settings, findings: Find
         findings.at(rules.ENABLED, path, "has no `enabled`", hint)
 
 
-def _check_option_text(path: str, value: object, findings: Findings) -> None:
+def _check_option_text(path: str, strategy: str, value: object, findings: Findings) -> None:
     if not isinstance(value, str):
         findings.at(rules.OPTIONS, path, "must be one string", 'for example `"-x NCCL_DEBUG=INFO"`')
         return
     try:
-        check_options(path, shlex.split(value), findings)
+        words = shlex.split(value)
     except ValueError as error:
         message = f"can't be split into words: {str(error).lower()}"
         findings.at(rules.OPTIONS, path, message, "close the quote")
+        return
+    always_set = TOOLKIT_MCA if strategy == "mpi" else SMDDP_MCA
+    check_options(path, words, always_set, "the toolkit", findings)
 
 
 def _check_parameters(path: str, value: object, findings: Findings) -> None:
@@ -225,38 +266,23 @@ def _check_parameters(path: str, value: object, findings: Findings) -> None:
     if not isinstance(value, Mapping):
         report("", "must be a mapping", "insert the file's content" if isinstance(value, str) else "")
         return
-    for name in _present(value, _COUNTS):
-        check_count(f"{path}.{name}", value[name], findings)
-    for name in _present(value, _CHOICES):
-        if value[name] not in _CHOICES[name]:
-            report(name, f"must be one of {format_names(_CHOICES[name])}")
-    for name in _present(value, _FLAGS):
-        if not isinstance(value[name], bool):
-            report(name, "must be `true` or `false`")
-    weight = value.get("memory_weight", 0)
-    if not isinstance(weight, int | float) or not 0 <= weight <= 1:
-        report("memory_weight", "must be between 0 and 1")
+    for name, setting in value.items():
+        smp_parameters.check_value(f"{path}.{name}", name, setting, findings)
     default, partitions = value.get("default_partition"), value.get("partitions")
     if "default_partition" not in value:
         if value.get("auto_partition") is False:
             message = "has no `default_partition` although `auto_partition` is off"
             report("", message, "add `default_partition`")
     elif not (isinstance(default, int) and isinstance(partitions, int) and default < partitions):
-        report("default_partition", "must be a number less than `partitions`")
-    if not isinstance(value.get("partition_file", ""), str):
-        report("partition_file", "must be a string")
-    port = value.get("ddp_port", 0)
-    if not isinstance(port, int) or port < 0:
-        report("ddp_port", "must be a number of at least 0")
-    for name in _present(value, ("ddp_port", "ddp_dist_backend")):
-        if "ddp" not in value:
+        hint = ""
+        if "pipeline_parallel_degree" in value and partitions is None:
+            hint = "add `partitions` with the value of `pipeline_parallel_degree`: the SDK reads only that"
+        report("default_partition", "must be a number less than `partitions`", hint)
+    for name in ("ddp_port", "ddp_dist_backend"):
+        if name in value and "ddp" not in value:
             report(name, "needs `ddp`", 'add `"ddp": true`')
     if value.get("ddp") and value.get("horovod"):
         report("", "has both `ddp` and `horovod`", "remove one of them")
-
-
-def _present(value: Settings, names: Iterable[str]) -> list[str]:
-    return [name for name in names if name in value]
 
 
 def _is_on(strategies: Mapping[str, Settings], name: str) -> bool:
@@ -283,10 +309,6 @@ def _check_framework(strategies: Mapping[str, Settings], training: Training, fin
     if _is_on(strategies, _MIRRORED) and _is_below(training.version, _OLDEST_MIRRORED):
         message = f"needs TensorFlow 2.9, but the image has {training.version}"
         findings.at(rules.MIRRORED, f"distribution.{_MIRRORED}", message)
-    oldest = _OLDEST_WITH_GROUPS.get(training.framework, ())
-    if len(training.groups) > 1 and _is_below(training.version, oldest):
-        message = f"instance groups need {training.framework} {'.'.join(map(str, oldest))} or newer"
-        findings.add(rules.GROUPS_FRAMEWORK, f"{message}, but the image has {training.version}")
     script = training.entry_point
     if _is_on(strategies, "torch_distributed") and script and not script.endswith(".py"):
         message = f"starts only Python programs, not `{script}`"
@@ -339,11 +361,11 @@ def _launch_groups(names: object, groups: Sequence[InstanceGroup], findings: Fin
 def _check_types(
     strategies: Mapping[str, Settings],
     launch_groups: Sequence[str],
-    groups: Sequence[InstanceGroup],
+    training: Training,
     has_groups_key: bool,
     findings: Findings,
 ) -> None:
-    for group in [group for group in groups if group.name in launch_groups] or groups:
+    for group in _launching(launch_groups, training):
         instance_type = group.instance_type
         is_only_torch = set(strategies) == {"torch_distributed"} and not has_groups_key
         if instance_type.startswith("ml.trn") and not is_only_torch:
@@ -354,12 +376,59 @@ def _check_types(
         for name in strategies:
             options = strategies[name].get(OPTIONS)
             if isinstance(options, str):
-                check_rdma(f"distribution.{name}.{OPTIONS}", shlex.split(options), group, findings)
+                words = shlex.split(options)
+                check_rdma(f"distribution.{name}.{OPTIONS}", words, group, training.libfabric, findings)
+        is_smddp_type = instance_type in (*_SMDDP_TYPES, "local_gpu") or instance_type.startswith("ml.p5")
+        if _is_on(strategies, _DATA) and not is_smddp_type:
+            message = f"does not support `{instance_type}`"
+            findings.at(
+                rules.SMDDP_INSTANCE,
+                f"distribution.{_DATA}",
+                message,
+                f"use one of {format_names(_SMDDP_TYPES)}",
+            )
     if not _is_on(strategies, "torch_distributed") and {_DATA, _MODEL, "pytorchddp"} & {*strategies}:
-        for group in groups:
+        for group in training.groups:
             if "p5.48xlarge" in group.instance_type:
                 message = f"needs `torch_distributed` on `{group.instance_type}`"
                 findings.at(rules.P5, "distribution", message, 'add `"torch_distributed": {"enabled": true}`')
+
+
+def _launching(launch_groups: Sequence[str], training: Training) -> list[InstanceGroup]:
+    """Return the groups in which the launcher starts."""
+    named = [group for group in training.groups if group.name in launch_groups]
+    return named or list(training.groups)
+
+
+def _check_model_parallel(
+    strategies: Mapping[str, Settings], launch_groups: Sequence[str], training: Training, findings: Findings
+) -> None:
+    """Check the parameters of SMP with its release, which the launcher decides if the image is unknown."""
+    version = numbers(training.smp)
+    is_torch = _is_on(strategies, "torch_distributed")
+    major = 2 if version >= (2,) or (is_torch and not version) else 1
+    groups = _launching(launch_groups, training)
+    processes = strategies.get("mpi", {}).get(PROCESSES)
+    per_host = processes if major == 1 else groups[0].gpus
+    ranks = per_host * sum(group.count for group in groups) if isinstance(per_host, int) else None
+    job = ModelParallelJob(training.smp, major, training.framework, ranks or None)
+    path = f"distribution.{_MODEL}"
+    values = strategies[_MODEL].get(PARAMETERS)
+    values = values if isinstance(values, Mapping) else {}
+    smp_parameters.check_names(f"{path}.{PARAMETERS}", values, job, findings)
+    if major == 1:
+        names = (smp_parameters.PIPELINE, smp_parameters.PARTITIONS)
+        hint = f'add `"{job.degree}": 2`, or how many parts the model is split into'
+        if not values:
+            hint = f'add `"{PARAMETERS}": {{"{job.degree}": 2}}`'
+            findings.at(rules.SMP_REQUIRED, path, f"has no `{PARAMETERS}`", hint)
+        elif not {*names, "sharded_data_parallel_degree"} & values.keys():
+            findings.at(rules.SMP_REQUIRED, f"{path}.{PARAMETERS}", f"has no `{job.degree}`", hint)
+        if _is_on(strategies, "mpi") and processes is None:
+            count = groups[0].gpus or 8
+            hint = f'add `"{PROCESSES}": {count}`, the number of GPUs of each instance'
+            findings.at(rules.SMP_REQUIRED, "distribution.mpi", f"has no `{PROCESSES}`", hint)
+    smp_parameters.check_degrees(f"{path}.{PARAMETERS}", values, job, findings)
 
 
 def _problem_with_groups(strategies: Mapping[str, Settings]) -> str:

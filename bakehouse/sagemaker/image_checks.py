@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bakehouse.catalog.instance_gpus import is_arm, is_within
 from bakehouse.sagemaker import rules
-from bakehouse.sagemaker.distribution import numbers
-from bakehouse.sagemaker.instance_groups import RDMA, InstanceGroup, check_rdma
+from bakehouse.sagemaker.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
 from bakehouse.sagemaker.rules import Findings
 from bakehouse.sagemaker.training_request import LOCAL, LaunchImage, TrainingRequest
 from bakehouse.util.format import format_names
@@ -73,7 +72,8 @@ def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Fin
     variables = {**dict(word.partition("=")[::2] for word in words if "=" in word), **request.environment}
     for group in request.groups:
         environment = [f"{name}={value}" for name, value in request.environment.items()]
-        check_rdma("environment", environment, group, findings)
+        libfabric = image.versions.get("libfabric", "") if image else ""
+        check_rdma("environment", environment, group, libfabric, findings)
         if variables.get(PROVIDER) == "efa" and group.efa_interfaces == 0:
             message = f"`{PROVIDER}=efa` is set, but `{group.instance_type}` has no EFA"
             findings.add(rules.EFA, message, "remove it, or use a type with EFA")
@@ -165,13 +165,6 @@ def _check_smp(request: TrainingRequest, image: LaunchImage, findings: Findings)
     if request.is_on(other) and not request.is_on(launcher):
         message = f"`{other}` can't start SMP {version}, which the image has"
         findings.add(rules.SMP_LAUNCHER, message, f'use `"{launcher}": {{"enabled": true}}` instead')
-    parameters: object = request.distribution
-    for key in (*_SMP.split("."), "parameters"):
-        parameters = parameters.get(key) if isinstance(parameters, Mapping) else None
-    has_partitions = isinstance(parameters, Mapping) and "partitions" in parameters
-    if image.framework == "pytorch" and has_partitions and numbers(version) >= (1, 6):
-        message = f"SMP {version} has no parameter `partitions` with PyTorch"
-        findings.add(rules.PARTITIONS, message, "rename it to `pipeline_parallel_degree`")
 
 
 def _check_open_mpi(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:

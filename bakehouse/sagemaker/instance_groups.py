@@ -11,6 +11,8 @@ from bakehouse.util.format import format_count
 MAX_GROUPS = 5
 _MAX_NAME = 64
 RDMA = "FI_EFA_USE_DEVICE_RDMA"
+_ABORTS = (1, 17)
+"""First libfabric that aborts if RDMA is requested but unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,27 @@ def check_groups(groups: Sequence[InstanceGroup], findings: Findings) -> None:
             report(f"the job has {group.count} instances of `{group.instance_type}`", "use at least one")
 
 
-def check_rdma(path: str, words: Iterable[str], group: InstanceGroup, findings: Findings) -> None:
-    """Check that RDMA is only requested if the instance type has it. Otherwise libfabric aborts."""
+def check_rdma(
+    path: str, words: Iterable[str], group: InstanceGroup, libfabric: str, findings: Findings
+) -> None:
+    """Check that RDMA is only requested if the instance type has it. Otherwise libfabric 1.17 aborts.
+
+    AWS's guide sets it for P3dn too, which works with the libfabric of its time.
+    """
     if group.rdma_read is False and f"{RDMA}=1" in words:
         message = f"sets `{RDMA}`, but EFA on `{group.instance_type}` cannot read the memory of other hosts"
-        findings.at(rules.RDMA, path, message, "remove it for this type")
+        version = numbers(libfabric)
+        if version and version < _ABORTS and group.efa_interfaces != 0:
+            hint = f"remove it: libfabric {libfabric} of the image ignores it, but newer releases abort"
+            findings.at(rules.RDMA_IGNORED, path, message, hint)
+        else:
+            findings.at(rules.RDMA, path, message, "remove it for this type")
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version; empty if it is unknown or has no numbers there."""
+    words = version.split(".")[:2]
+    return tuple(int(word) for word in words) if all(word.isdigit() for word in words) else ()
 
 
 def check_processes(path: str, value: object, group: InstanceGroup, findings: Findings) -> None:

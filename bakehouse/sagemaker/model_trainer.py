@@ -14,8 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse.sagemaker import rules
-from bakehouse.sagemaker.distribution import Settings, Training, check_count, check_options
+from bakehouse.sagemaker import rules, smp_parameters
+from bakehouse.sagemaker.distribution import (
+    SMDDP_MCA,
+    Settings,
+    Training,
+    check_count,
+    check_framework_of_groups,
+    check_options,
+)
 from bakehouse.sagemaker.instance_groups import check_groups, check_processes, check_rdma
 from bakehouse.sagemaker.rules import Findings
 from bakehouse.util.suggest import suggestion
@@ -29,18 +36,6 @@ ARGUMENTS = ("-c", f"chmod +x {_SCRIPT} && {_SCRIPT}")
 _PROCESSES, _OPTIONS, _SMP = "process_count_per_node", "mpi_additional_options", "smp"
 _DRIVERS = {"Torchrun": "torchrun_driver.py", "MPI": "mpi_driver.py"}
 _KEYS = {"Torchrun": (_PROCESSES, _SMP), "MPI": (_PROCESSES, _OPTIONS)}
-_SMP_KEYS = (
-    "hybrid_shard_degree",
-    "sm_activation_offloading",
-    "activation_loading_horizon",
-    "fsdp_cache_flush_warnings",
-    "allow_empty_shards",
-    "tensor_parallel_degree",
-    "context_parallel_degree",
-    "expert_parallel_degree",
-    "random_seed",
-)
-_SMP_FLAGS = ("sm_activation_offloading", "fsdp_cache_flush_warnings", "allow_empty_shards")
 _IGNORED = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpoints")
 
 
@@ -81,8 +76,9 @@ def driver_settings(
     dumped: dict[str, object] = {key: settings.get(key) for key in _KEYS.get(driver, ())}
     sent = {}
     if isinstance(smp, Mapping):
-        dumped[_SMP] = {key: smp.get(key) for key in _SMP_KEYS}
-        sent["mp_parameters"] = json.dumps({key: smp[key] for key in _SMP_KEYS if smp.get(key) is not None})
+        keys = smp_parameters.parameters(2)
+        dumped[_SMP] = {key: smp.get(key) for key in keys}
+        sent["mp_parameters"] = json.dumps({key: smp[key] for key in keys if smp.get(key) is not None})
     code = {
         "source_dir": source_dir,
         "requirements": requirements or None,
@@ -99,6 +95,7 @@ def driver_findings(distributed: Mapping[str, object], training: Training) -> Fi
     """Return the errors in a job's drivers, and warnings about their silent actions."""
     findings = Findings()
     check_groups(training.groups, findings)
+    check_framework_of_groups(training, findings)
     for name, value in distributed.items():
         if name not in _DRIVERS:
             hint = suggestion(name, _DRIVERS)
@@ -189,20 +186,24 @@ def _check(driver: str, settings: Settings, training: Training, findings: Findin
         elif key == _OPTIONS and value is not None:
             _check_options(here, value, training, findings)
         elif key == _SMP and isinstance(value, Mapping):
-            _check_smp(here, value, findings)
+            _check_smp(here, value, training, findings)
         elif key == _SMP and value is not None:
             findings.at(rules.MAPPING, here, "must be a mapping")
 
 
-def _check_smp(path: str, value: Settings, findings: Findings) -> None:
+def _check_smp(path: str, value: Settings, training: Training, findings: Findings) -> None:
+    known = smp_parameters.parameters(2)
     for name, setting in value.items():
-        here = f"{path}.{name}"
-        if name not in _SMP_KEYS:
-            findings.at(rules.UNKNOWN_KEY, here, "is unknown", suggestion(name, _SMP_KEYS))
-        elif name in _SMP_FLAGS and not isinstance(setting, bool | None):
-            findings.at(rules.MP_PARAMETERS, here, "must be `true` or `false`")
-        elif name not in _SMP_FLAGS and (isinstance(setting, bool) or not isinstance(setting, int | None)):
-            findings.at(rules.MP_PARAMETERS, here, "must be a whole number")
+        if name not in known:
+            findings.at(rules.UNKNOWN_KEY, f"{path}.{name}", "is unknown", suggestion(name, known))
+        elif setting is not None:
+            smp_parameters.check_value(f"{path}.{name}", name, setting, findings)
+    gpus = {group.gpus for group in training.groups}
+    hosts = sum(group.count for group in training.groups)
+    ranks = hosts * (next(iter(gpus)) or 0) if len(gpus) == 1 else 0
+    job = smp_parameters.ModelParallelJob(training.smp, 2, training.framework, ranks or None)
+    if not findings.errors:
+        smp_parameters.check_degrees(path, value, job, findings)
 
 
 def _check_options(path: str, value: object, training: Training, findings: Findings) -> None:
@@ -215,9 +216,9 @@ def _check_options(path: str, value: object, training: Training, findings: Findi
         if word.startswith("-") and " " in word:
             words = ", ".join(f'"{part}"' for part in word.split())
             findings.at(rules.OPTIONS, path, f"has `{word}` as one word", f"write {words}")
-    check_options(path, value, findings)
+    check_options(path, value, SMDDP_MCA, "the SDK's driver", findings)
     for group in training.groups:
-        check_rdma(path, value, group, findings)
+        check_rdma(path, value, group, training.libfabric, findings)
 
 
 def _warn(driver: str, settings: Settings, training: Training, findings: Findings) -> None:

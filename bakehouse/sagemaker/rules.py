@@ -91,10 +91,15 @@ NUMBER = Rule(
     "number", f"{_V2}: estimator.py; {_V3}: distributed.py", "mpirun or torchrun fails on every host"
 )
 OPTIONS = Rule("mpi-options", f"{_TOOLKIT}: mpi.py", "mpirun receives other options and fails")
-SINGLE_COPY = Rule(
-    "single-copy-repeated",
-    f"{_TOOLKIT}: mpi.py",
-    "mpirun rejects a parameter that is set twice",
+MCA_REPEATED = Rule(
+    "mca-repeated",
+    f"{_TOOLKIT}: mpi.py, smdataparallel.py; {_V3}: container_drivers; mpirun of Open MPI 4.1.8",
+    "mpirun rejects an MCA parameter that is set twice, even to the same value",
+)
+MPI_RANKS = Rule(
+    "mpi-ranks-repeated",
+    f"{_TOOLKIT}: mpi.py, smdataparallel.py; {_V3}: container_drivers",
+    "mpirun uses the last number of ranks, and adds hosts to those of the job",
 )
 ONE_LIBRARY = Rule(
     "one-library", f"{_V2}: fw_utils.py", "`smdistributed` without a library starts no launcher"
@@ -107,8 +112,22 @@ MP_PARAMETERS = Rule(
 )
 PARTITIONS = Rule(
     "partitions",
-    "sagemaker-python-sdk: doc/api/training/smd_model_parallel_general.rst",
-    "in SMP 1.6 and newer it is `pipeline_parallel_degree` with PyTorch",
+    f"{_GUIDE}/model-parallel-sm-sdk.html",
+    "SMP 1.6 renamed it to `pipeline_parallel_degree` with PyTorch; other pages of the guide use both",
+    is_error=False,
+)
+SMP_REQUIRED = Rule(
+    "smp-required", f"{_GUIDE}/model-parallel-sm-sdk.html", "SMP 1 needs them, but the SDK does not check"
+)
+SMP_DEGREE = Rule(
+    "smp-degree",
+    f"{_GUIDE}/model-parallel-sm-sdk.html, distributed-model-parallel-v2-reference.html",
+    "SMP cannot divide the ranks of the job",
+)
+_SMP_PARAMETERS = "parameters.yaml of recipes/components/smp and recipes/components/aws-smp2"
+SMP_PARAMETER = Rule("smp-parameter", _SMP_PARAMETERS, "SMP rejects parameters that it does not have")
+SMP_UNDOCUMENTED = Rule(
+    "smp-undocumented", _SMP_PARAMETERS, "SMP rejects parameters that it does not have", is_error=False
 )
 
 # Combinations of strategies
@@ -131,6 +150,11 @@ SMP_LAUNCHER = Rule(
 TRAINIUM = Rule("trainium", f"{_V2}: fw_utils.py")
 P5 = Rule("p5-smdistributed", f"{_V2}: estimator.py")
 SMD_IMAGE = Rule("smdistributed-image", f"{_V2}: estimator.py")
+SMDDP_INSTANCE = Rule(
+    "smddp-instance",
+    f"{_V2}: fw_utils.py; {_GUIDE}/distributed-data-parallel-support.html",
+    "the SDK has the list, but does not check it",
+)
 SMDDP_VERSION = Rule("smddp-version", f"{_V2}: fw_utils.py")
 TORCH_VERSION = Rule("torch-distributed-version", f"{_V2}: fw_utils.py")
 PROCESSES = Rule("processes-above-gpus", _INSTANCES, "NCCL does not support ranks that share a GPU")
@@ -187,6 +211,12 @@ INSTANCE = Rule("unknown-instance", _API, _REFUSED_LATER, is_error=False)
 
 # EFA
 RDMA = Rule("rdma-not-there", _INSTANCES, "libfabric aborts if RDMA is requested but unavailable")
+RDMA_IGNORED = Rule(
+    "rdma-ignored",
+    "github.com/ofiwg/libfabric/pull/8186",
+    "libfabric before 1.17 ignores it, and newer releases abort",
+    is_error=False,
+)
 EFA = Rule("efa-not-there", _INSTANCES, "libfabric finds no provider, so NCCL does not start")
 EFA_MISSING = Rule(
     "efa-not-set",

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bakehouse.catalog.instance_gpus import has_neuron
 from bakehouse.catalog.instance_types import Instance, find_instance
 from bakehouse.errors import Diagnostic, Problems, UsageError
 from bakehouse.util.format import format_count, format_table
@@ -113,9 +114,11 @@ def recommend(
     helper_types = [find_instance(types, name) for name in helpers]
     helper_types = helper_types or [types[name] for name in HELPERS if name in types]
     for helper in helper_types:
-        if not helper.vcpus or helper.gpus:
+        if not helper.vcpus or helper.gpus or has_neuron(helper.name):
             message = f"the number of vCPUs of `{helper.name}` is unknown"
-            if helper.gpus:
+            if has_neuron(helper.name):
+                message = f"`{helper.name}` has Neuron devices"
+            elif helper.gpus:
                 message = f"`{helper.name}` has {format_count(helper.gpus, 'GPU')}"
             problems.add(Diagnostic(message, hint=f"use a type without GPUs, such as `{HELPERS[-1]}`"))
     problems.raise_as(UsageError)
@@ -197,7 +200,10 @@ def read_numbers(values: Iterable[str], option: str, *, is_named: bool = True) -
 
 
 def _check(need: Need, trainer: Instance, problems: Problems) -> None:
-    if trainer.gpus == 0:
+    if has_neuron(trainer.name):
+        message = f"`{trainer.name}` has Neuron devices, which no image here uses"
+        problems.add(Diagnostic(message, hint="use a type with NVIDIA GPUs, such as `ml.p4d.24xlarge`"))
+    elif trainer.gpus == 0:
         problems.add(Diagnostic(f"`{trainer.name}` has no GPU", hint="use it with `--helper` instead"))
     elif not trainer.gpus or not trainer.vcpus:
         noun = "vCPUs" if trainer.gpus else "GPUs"

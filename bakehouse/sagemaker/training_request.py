@@ -114,6 +114,12 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
             for requirement in (*spec.requires, *spec.constraints)
             if requirement.name in _HOST_PROPERTIES
         ]
+    if "libfabric" not in versions and "efa" in versions and catalog is not None:
+        releases = catalog.components["efa"].releases
+        variants = (
+            each for release in releases if release.version == versions["efa"] for each in release.variants
+        )
+        versions = {**next((variant.spec.provides for variant in variants), {}), **versions}
     return LaunchImage(
         record.image,
         record.image_uri,

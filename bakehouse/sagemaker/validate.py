@@ -38,8 +38,19 @@ def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tupl
 def training_of(request: TrainingRequest, image: LaunchImage | None) -> Training:
     """Return the job that a distribution is for, as the sending class sees it."""
     framework: Framework = "tensorflow" if request.sender == "TensorFlow" else "pytorch"
-    version = request.framework_version or (image.versions.get(framework, "") if image else "")
-    return Training(request.groups, framework, version, request.entry_point)
+    versions = image.versions if image else {}
+    # The generic Estimator and ModelTrainer start images of any framework.
+    if request.sender in ("Estimator", "ModelTrainer") and "tensorflow" in versions:
+        framework = "tensorflow"
+    version = request.framework_version or versions.get(framework, "")
+    return Training(
+        request.groups,
+        framework,
+        version,
+        request.entry_point,
+        smp=versions.get("smp", ""),
+        libfabric=versions.get("libfabric", ""),
+    )
 
 
 def _launch_findings(request: TrainingRequest, image: LaunchImage | None) -> Findings:

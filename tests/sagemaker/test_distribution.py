@@ -29,8 +29,9 @@ def job(
     framework: Framework = "pytorch",
     version: str = "2.9.1",
     entry_point: str = "train.py",
+    smp: str = "",
 ) -> Training:
-    return Training(groups, framework, version, entry_point)
+    return Training(groups, framework, version, entry_point, smp)
 
 
 def settings(distribution: Mapping[str, object], training: Training | None = None) -> LaunchSettings:
@@ -94,14 +95,29 @@ def test_torchrun_in_a_group_starts_in_all() -> None:
 def test_pytorchddp_is_smddp() -> None:
     smddp = {"smdistributed": {"dataparallel": ON}}
 
-    assert settings({"pytorchddp": ON}).hyperparameters == settings(smddp).hyperparameters
+    assert settings({"pytorchddp": ON}, job(A100)).hyperparameters == (
+        settings(smddp, job(A100)).hyperparameters
+    )
     assert settings({"pytorchddp": ON}).launcher == "pytorchddp"
+
+
+def smp(parameters: Mapping[str, object] | None, **mpi: object) -> Mapping[str, Any]:
+    """Return a distribution for SMP 1."""
+    library = {"enabled": True} if parameters is None else {"enabled": True, "parameters": parameters}
+    return {
+        "smdistributed": {"modelparallel": library},
+        "mpi": {"enabled": True, "processes_per_host": 8, **mpi},
+    }
+
+
+def smp_2(parameters: Mapping[str, object]) -> Mapping[str, Any]:
+    library = {"enabled": True, "parameters": parameters}
+    return {"smdistributed": {"modelparallel": library}, "torch_distributed": ON}
 
 
 def test_model_parallel() -> None:
     parameters = {"partitions": 2, "default_partition": 0, "auto_partition": False}
-    strategies = {"smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}}, "mpi": ON}
-    launch = settings(strategies, job(A100))
+    launch = settings(smp(parameters), job(A100))
 
     assert launch.launcher == "mpi"
     assert launch.hyperparameters["mp_parameters"] == parameters
@@ -241,6 +257,216 @@ which the toolkit always sets to `none`
 
 hint: remove `--mca btl_vader_single_copy_mechanism` and its value""",
     ),
+    "what is always set to something else": (
+        {"mpi": {"enabled": True, "custom_mpi_options": "-mca pml cm --mca btl_tcp_if_include eth1"}},
+        job(),
+        """\
+error: `distribution.mpi.custom_mpi_options` sets `pml`, which the toolkit always sets to `ob1`
+
+hint: remove `--mca pml` and its value
+
+error: `distribution.mpi.custom_mpi_options` sets `btl_tcp_if_include`, which the toolkit always sets to \
+the network interface of the host
+
+hint: remove `--mca btl_tcp_if_include` and its value""",
+    ),
+    "an MCA parameter twice": (
+        {"mpi": {"enabled": True, "custom_mpi_options": "--mca coll ^hcoll -x A=1 -mca coll ^hcoll"}},
+        job(),
+        """\
+error: `distribution.mpi.custom_mpi_options` sets the MCA parameter `coll` 2 times
+
+hint: keep one of them""",
+    ),
+    "ranks and hosts": (
+        {"mpi": {"enabled": True, "custom_mpi_options": "-np 4 --host algo-1:2"}},
+        job(),
+        """\
+error: `distribution.mpi.custom_mpi_options` sets `-np`, which the toolkit always sets
+
+hint: remove `-np` and its value; the ranks of each host are a setting of the launcher
+
+error: `distribution.mpi.custom_mpi_options` sets `--host`, which the toolkit always sets
+
+hint: remove `--host` and its value""",
+    ),
+    "what is always set with SMDDP": (
+        {"smdistributed": {"dataparallel": {**ON, "custom_mpi_options": "--mca plm_rsh_num_concurrent 4"}}},
+        job(A100),
+        """\
+error: `distribution.smdistributed.dataparallel.custom_mpi_options` sets `plm_rsh_num_concurrent`, \
+which the toolkit always sets to the number of hosts
+
+hint: remove `--mca plm_rsh_num_concurrent` and its value""",
+    ),
+    "SMDDP on a type that it rejects": (
+        {"smdistributed": {"dataparallel": ON}},
+        job((InstanceGroup("ml.g4dn.12xlarge", 2, gpus=4),)),
+        """\
+error: `distribution.smdistributed.dataparallel` does not support `ml.g4dn.12xlarge`
+
+hint: use one of `ml.p3.16xlarge`, `ml.p3dn.24xlarge`, `ml.p4d.24xlarge`, `ml.p4de.24xlarge`""",
+    ),
+    "SMDDP on a small P3": (
+        {"smdistributed": {"dataparallel": ON}},
+        job((InstanceGroup("ml.p3.8xlarge", 2, gpus=4),)),
+        """\
+error: `distribution.smdistributed.dataparallel` does not support `ml.p3.8xlarge`
+
+hint: use one of `ml.p3.16xlarge`, `ml.p3dn.24xlarge`, `ml.p4d.24xlarge`, `ml.p4de.24xlarge`""",
+    ),
+    "SMP without anything": (
+        {"smdistributed": {"modelparallel": ON}, "mpi": ON},
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel` has no `parameters`
+
+hint: add `"parameters": {"pipeline_parallel_degree": 2}`
+
+error: `distribution.mpi` has no `processes_per_host`
+
+hint: add `"processes_per_host": 8`, the number of GPUs of each instance""",
+    ),
+    "SMP without a degree": (
+        smp({"microbatches": 4}),
+        job(A100, smp="1.5.0"),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters` has no `partitions`
+
+hint: add `"partitions": 2`, or how many parts the model is split into""",
+    ),
+    "degrees that are not numbers": (
+        smp({"pipeline_parallel_degree": 0, "tensor_parallel_degree": "2"}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree` must be a whole \
+number of at least 1
+
+error: `distribution.smdistributed.modelparallel.parameters.tensor_parallel_degree` must be a whole number \
+of at least 1""",
+    ),
+    "a degree above the ranks": (
+        smp({"pipeline_parallel_degree": 32}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree` is 32, but the job \
+has 16 ranks
+
+hint: use at most 16""",
+    ),
+    "a degree that does not divide the ranks": (
+        smp({"pipeline_parallel_degree": 3}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree` is 3, which does not \
+divide the job's 16 ranks
+
+hint: use a divisor, such as 2""",
+    ),
+    "a product that does not divide the ranks": (
+        smp({"pipeline_parallel_degree": 4, "tensor_parallel_degree": 8, "ddp": True}),
+        job(A100),
+        """\
+error: `pipeline_parallel_degree` times `tensor_parallel_degree` is 32, which does not divide 16 ranks
+
+hint: reduce one of them""",
+    ),
+    "shards that do not divide the replicas": (
+        smp({"pipeline_parallel_degree": 2, "sharded_data_parallel_degree": 3, "ddp": True}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.sharded_data_parallel_degree` is 3, which does \
+not divide the job's 8 replicas
+
+hint: use a divisor, such as 2""",
+    ),
+    "tensor parallelism without ddp": (
+        smp({"pipeline_parallel_degree": 1, "tensor_parallel_degree": 4}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.tensor_parallel_degree` needs `ddp`
+
+hint: add `"ddp": true`""",
+    ),
+    "a misspelt parameter of SMP": (
+        smp({"pipeline_parallel_degre": 2, "partitions": 2}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degre` is unknown
+
+hint: did you mean `pipeline_parallel_degree`?""",
+    ),
+    "the new name before SMP 1.6": (
+        smp({"pipeline_parallel_degree": 2}),
+        job(A100, smp="1.5.0"),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree` needs SMP 1.6.0, but \
+the image has 1.5.0
+
+hint: use `partitions`, the name in older releases""",
+    ),
+    "a parameter that came later": (
+        smp({"pipeline_parallel_degree": 2, "fp16": True}),
+        job(A100, smp="1.9.0"),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.fp16` needs SMP 1.10.0, but the image has 1.9.0
+
+hint: remove it""",
+    ),
+    "a parameter of the other framework": (
+        smp({"pipeline_parallel_degree": 2}),
+        job(A100, "tensorflow", "2.6.0"),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree` is only for PyTorch
+
+hint: use `partitions`""",
+    ),
+    "pipelines with SMP 2": (
+        smp_2({"pipeline_parallel_degree": 2, "microbatches": 4}),
+        job(A100, smp="2.8.0"),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree` is a parameter of SMP \
+1, but the image has 2.8.0
+
+hint: remove it: SMP 2 has no pipeline parallelism
+
+error: `distribution.smdistributed.modelparallel.parameters.microbatches` is a parameter of SMP 1, but the \
+image has 2.8.0
+
+hint: remove it""",
+    ),
+    "a parameter of SMP 2": (
+        smp({"pipeline_parallel_degree": 2, "hybrid_shard_degree": 8}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.hybrid_shard_degree` is a parameter of SMP 2, \
+but the job uses SMP 1
+
+hint: remove it""",
+    ),
+    "degrees of SMP 2": (
+        smp_2({"hybrid_shard_degree": 2, "context_parallel_degree": 4, "expert_parallel_degree": 32}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.expert_parallel_degree` is 32, but the job has \
+16 ranks
+
+hint: use at most 16
+
+error: `distribution.smdistributed.modelparallel.parameters.context_parallel_degree` is 4, but \
+`hybrid_shard_degree` is 2
+
+hint: use at most 2""",
+    ),
+    "the SDK's default partition": (
+        smp({"pipeline_parallel_degree": 2, "auto_partition": False, "default_partition": 0}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.default_partition` must be a number less than \
+`partitions`
+
+hint: add `partitions` with the value of `pipeline_parallel_degree`: the SDK reads only that""",
+    ),
     "RDMA where there is none": (
         {"mpi": {"enabled": True, "custom_mpi_options": "-x FI_PROVIDER=efa -x FI_EFA_USE_DEVICE_RDMA=1"}},
         job((InstanceGroup("ml.p3dn.24xlarge", 2, gpus=8, rdma_read=False),)),
@@ -331,6 +557,12 @@ hint: remove it, because the job uses another framework""",
         job(GROUPS, version="1.9.1"),
         """\
 error: instance groups need pytorch 1.10 or newer, but the image has 1.9.1""",
+    ),
+    "too old for groups, without a launcher": (
+        {},
+        job(GROUPS, "tensorflow", version="2.5.1"),
+        """\
+error: instance groups need tensorflow 2.6 or newer, but the image has 2.5.1""",
     ),
     "a shell script under torchrun": (
         {"torch_distributed": ON},
@@ -581,7 +813,7 @@ hint: did you mean `hybrid_shard_degree`?""",
     "a degree that is not a number": (
         {"Torchrun": {"smp": {"random_seed": "7"}}},
         job(),
-        "error: `distributed.Torchrun.smp.random_seed` must be a whole number",
+        "error: `distributed.Torchrun.smp.random_seed` must be a whole number of at least 0",
     ),
     "a flag that is none": (
         {"Torchrun": {"smp": {"allow_empty_shards": 1}}},
@@ -611,7 +843,7 @@ def test_torchrun_on_trainium_in_its_only_group() -> None:
     ("parameters", "messages"),
     [
         ({"partition_file": 3}, "error: `{}.partition_file` must be a string"),
-        ({"ddp": True, "ddp_port": -1}, "error: `{}.ddp_port` must be a number of at least 0"),
+        ({"ddp": True, "ddp_port": -1}, "error: `{}.ddp_port` must be a whole number of at least 0"),
     ],
 )
 def test_model_parallel_hyperparameters(parameters: Mapping[str, Any], messages: str) -> None:

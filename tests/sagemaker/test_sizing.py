@@ -25,6 +25,7 @@ INSTANCES = {
         Instance("ml.g7.2xlarge"),
         Instance("ml.c5.9xlarge", 36, 0),
         Instance("ml.c5.18xlarge", 72, 0),
+        Instance("ml.trn1.32xlarge", 128, 0),
     )
 }
 PRICES = {"ml.p4d.24xlarge": 37.688, "ml.c5.18xlarge": 3.672, "ml.p3.2xlarge": 3.825, "ml.c5.9xlarge": 1.836}
@@ -213,6 +214,16 @@ def test_empty_columns_are_omitted() -> None:
         (
             {"instance": "ml.c5.9xlarge"},
             "error: `ml.c5.9xlarge` has no GPU\n\nhint: use it with `--helper` instead",
+        ),
+        (
+            {"instance": "ml.trn1.32xlarge"},
+            "error: `ml.trn1.32xlarge` has Neuron devices, which no image here uses\n"
+            "\nhint: use a type with NVIDIA GPUs, such as `ml.p4d.24xlarge`",
+        ),
+        (
+            {"instance": "ml.p4d.24xlarge", "helpers": ["ml.trn1.32xlarge"]},
+            "error: `ml.trn1.32xlarge` has Neuron devices\n"
+            "\nhint: use a type without GPUs, such as `ml.c5.18xlarge`",
         ),
         (
             {"instance": "ml.g7.2xlarge"},

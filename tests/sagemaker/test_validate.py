@@ -22,12 +22,21 @@ from tests.support.launch_cases import BAKED, BARE, IMAGES, PYTORCH, TENSORFLOW
 ON: Mapping[str, object] = {"enabled": True}
 C5 = InstanceGroup("ml.c5.xlarge", 2, gpus=0, rdma_read=False, efa_interfaces=0)
 A100 = InstanceGroup("ml.p4d.24xlarge", 2, gpus=8, rdma_read=True, efa_interfaces=4, gpu_architecture="8.0")
+P3DN = replace(A100, instance_type="ml.p3dn.24xlarge", rdma_read=False, gpu_architecture="7.0")
+AWS_FLAGS = "-x FI_EFA_USE_DEVICE_RDMA=1 -x FI_PROVIDER=efa -x RDMAV_FORK_SAFE=1"
 H200 = replace(A100, instance_type="ml.p5en.48xlarge", gpu_architecture="9.0")
 G4 = replace(A100, instance_type="ml.g4dn.12xlarge", gpus=4, rdma_read=False, gpu_architecture="7.5")
 GB200 = replace(A100, instance_type="ml.p6e-gb200.36xlarge", gpus=4, gpu_architecture="10.0")
 TWO = (replace(C5, name="data"), replace(A100, name="train"))
 TENSORFLOW_2_9 = replace(TENSORFLOW, versions={**TENSORFLOW.versions, "tensorflow": "2.9.1"})
-SMP: Mapping[str, object] = {"smdistributed": {"modelparallel": ON}}
+MPI: Mapping[str, object] = {"enabled": True, "processes_per_host": 8}
+
+
+def smp(**parameters: object) -> Mapping[str, object]:
+    return {"smdistributed": {"modelparallel": {**ON, "parameters": parameters}}}
+
+
+SMP = smp(pipeline_parallel_degree=2)
 
 
 def request(*groups: InstanceGroup, **changes: Any) -> TrainingRequest:
@@ -92,7 +101,7 @@ CASES: dict[str, Case] = {
     ),
     "an image without SMDDP": (
         rules.SMD_IMAGE,
-        request(distribution={**SMP, "mpi": ON}),
+        request(distribution={**SMP, "mpi": MPI}),
         IMAGES["smd"],
         "the SDK rejects the image `2.0.1-gpu-py310-cu121` with `smdistributed`",
         "",
@@ -138,6 +147,27 @@ CASES: dict[str, Case] = {
         PYTORCH,
         "channel `training` has instance groups, but `other` has none",
         "set groups for all channels, or for none",
+    ),
+    "channels of unknown groups": (
+        rules.GROUPS_CHANNELS,
+        request(*TWO[1:], channels={"training": ("trian",)}),
+        PYTORCH,
+        "channel `training` names `trian`, which is not a group of this job",
+        "did you mean `train`?",
+    ),
+    "channels of groups without groups": (
+        rules.GROUPS_CHANNELS,
+        request(channels={"training": ("train",)}),
+        PYTORCH,
+        "channel `training` names `train`, which is not a group of this job",
+        "remove it: the job has no instance groups",
+    ),
+    "groups too old for a generic Estimator": (
+        rules.GROUPS_FRAMEWORK,
+        request(*TWO, sender="Estimator", distribution={}),
+        replace(TENSORFLOW, versions={"tensorflow": "2.5.1"}),
+        "instance groups need tensorflow 2.6 or newer, but the image has 2.5.1",
+        "",
     ),
     "no script": (
         rules.NO_SCRIPT,
@@ -347,7 +377,7 @@ CASES: dict[str, Case] = {
     ),
     "no SMP": (
         rules.LAUNCHER,
-        request(distribution={**SMP, "mpi": ON}),
+        request(distribution={**SMP, "mpi": MPI}),
         replace(PYTORCH, versions={}),
         "`smdistributed.modelparallel` needs SMP, but `image` has none",
         "use an image with `smp`, or one based on `aws-smp2`",
@@ -361,22 +391,49 @@ CASES: dict[str, Case] = {
     ),
     "SMP 2 with mpirun": (
         rules.SMP_LAUNCHER,
-        request(distribution={**SMP, "mpi": ON}),
+        request(distribution={**smp(hybrid_shard_degree=8), "mpi": MPI}),
         replace(PYTORCH, versions={**PYTORCH.versions, "smp": "2.7.0"}),
         "`mpi` can't start SMP 2.7.0, which the image has",
         'use `"torch_distributed": {"enabled": true}` instead',
     ),
     "partitions": (
         rules.PARTITIONS,
-        request(
-            distribution={
-                "smdistributed": {"modelparallel": {**ON, "parameters": {"partitions": 2}}},
-                "mpi": ON,
-            }
-        ),
+        request(distribution={**smp(partitions=2), "mpi": MPI}),
         PYTORCH,
-        "SMP 1.15.0 has no parameter `partitions` with PyTorch",
+        "SMP 1.15.0 calls `partitions` `pipeline_parallel_degree`",
         "rename it to `pipeline_parallel_degree`",
+    ),
+    "an undocumented parameter of SMP": (
+        rules.SMP_UNDOCUMENTED,
+        request(distribution={**smp(pipeline_parallel_degree=2, fast_mode=True), "mpi": MPI}),
+        PYTORCH,
+        "`distribution.smdistributed.modelparallel.parameters.fast_mode` is not a documented parameter of "
+        "SMP 1",
+        "remove it, unless you know that this release has it",
+    ),
+    "the new name in an old image": (
+        rules.SMP_PARAMETER,
+        request(distribution={**SMP, "mpi": MPI}),
+        replace(PYTORCH, versions={**PYTORCH.versions, "smp": "1.4.0"}),
+        "`distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree` needs SMP 1.6.0, but "
+        "the image has 1.4.0",
+        "use `partitions`, the name in older releases",
+    ),
+    "AWS's flags on P3dn with an old libfabric": (
+        rules.RDMA_IGNORED,
+        request(P3DN, distribution={**SMP, "mpi": {**MPI, "custom_mpi_options": AWS_FLAGS}}),
+        replace(PYTORCH, versions={**PYTORCH.versions, "libfabric": "1.13.2"}),
+        "`distribution.mpi.custom_mpi_options` sets `FI_EFA_USE_DEVICE_RDMA`, but EFA on "
+        "`ml.p3dn.24xlarge` cannot read the memory of other hosts",
+        "remove it: libfabric 1.13.2 of the image ignores it, but newer releases abort",
+    ),
+    "AWS's flags on P3dn with a newer libfabric": (
+        rules.RDMA,
+        request(P3DN, distribution={**SMP, "mpi": {**MPI, "custom_mpi_options": AWS_FLAGS}}),
+        replace(PYTORCH, versions={**PYTORCH.versions, "libfabric": "1.17.0"}),
+        "`distribution.mpi.custom_mpi_options` sets `FI_EFA_USE_DEVICE_RDMA`, but EFA on "
+        "`ml.p3dn.24xlarge` cannot read the memory of other hosts",
+        "remove it for this type",
     ),
     "Open MPI 5 of others": (
         rules.OPEN_MPI_5,

@@ -161,6 +161,28 @@ RARE = (
         _ONE,
         {"smdistributed": {"modelparallel": {**_ON, "parameters": {"partitions": 2}}}, "mpi": _ON},
     ),
+    Case(
+        "PyTorch",
+        "pytorch",
+        _ONE,
+        {
+            "smdistributed": {"modelparallel": {**_ON, "parameters": {"pipeline_parallel_degree": 3}}},
+            "mpi": {**_ON, "processes_per_host": 8},
+        },
+    ),
+    Case(
+        "PyTorch",
+        "pytorch",
+        _ONE,
+        {
+            "smdistributed": {
+                "modelparallel": {**_ON, "parameters": {"pipeline_degree": 2, "partitions": 2}}
+            },
+            "mpi": {**_ON, "processes_per_host": 8},
+        },
+    ),
+    Case("PyTorch", "pytorch", (("", "ml.g4dn.12xlarge", 2),), {"smdistributed": {"dataparallel": _ON}}),
+    Case("PyTorch", "pytorch", _ONE, {"mpi": {**_ON, "custom_mpi_options": "-np 4"}}),
     Case("TensorFlow", "tensorflow", _ONE, {"mpi": _ON, "torch_distributed": True}),
     Case("PyTorch", "", _ONE, {"mpi": _ON}, framework_version="1.6.0", py_version="py2"),
 )
