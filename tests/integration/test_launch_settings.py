@@ -72,7 +72,11 @@ ESTIMATORS: dict[str, Case] = {
         "pytorch",
     ),
     "smp-1-in-a-group": (
-        {"smdistributed": {"modelparallel": ON}, "mpi": MPI, "instance_groups": ["dnn"]},
+        {
+            "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"partitions": 2}}},
+            "mpi": MPI,
+            "instance_groups": ["dnn"],
+        },
         TWO_GROUPS,
         "pytorch",
     ),
