@@ -196,7 +196,7 @@ def _content_conflicts(
 ) -> Iterator[Incompatibility]:
     """Yield the known conflicts of what a base contains.
 
-    A conflict inside the base is not certain, because no recipe can change it, and its vendor tested it.
+    A conflict inside the base is a warning, because no recipe can change it, and its vendor tested it.
     """
     contents = {
         name: release.variants
@@ -218,8 +218,8 @@ def _content_conflicts(
             is_general = all(conflict in build.spec.conflicts for build in builds)
             if is_general and not any(part.name in copies for part in parts):
                 is_inside = all(part.name in provided and part.allows(provided[part.name]) for part in parts)
-                is_certain = conflict.is_certain and not is_inside
-                yield replace(conflict, is_certain=is_certain, content=f"{name} {provided[name]}")
+                is_error = conflict.is_error and not is_inside
+                yield replace(conflict, is_error=is_error, content=f"{name} {provided[name]}")
 
 
 def read_component(fields: Fields, directory: Path) -> Component:

@@ -75,8 +75,8 @@ class Incompatibility:
     """The incompatibility applies to images that contain all of them."""
     reason: str
     source: str
-    is_certain: bool
-    """True if such images are refused; False if Bakehouse only warns, because the evidence is one report."""
+    is_error: bool
+    """True if such images are refused; False if Bakehouse only warns."""
     location: Location
     content: str = ""
     """The content of a base that has it, such as `efa 1.49.0`; empty if it is the component's own."""

@@ -43,6 +43,7 @@ _LONGEST_VERSION = 500
 """Python refuses to parse numbers with thousands of digits."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONFIDENCES = ("high", "medium", "low")
+_SEVERITIES = ("error", "warning")
 _ANY = "any"
 _PACKAGES = re.compile("[a-z0-9*]+(-[a-z0-9*]+)*")
 _REGION = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
@@ -199,9 +200,11 @@ def _conflicts(fields: Fields) -> tuple[Incompatibility, ...]:
         if not parts and child.require("with"):
             child.report("`with` is empty", child.place("with"))
         reason, source = child.text("reason", required=True), child.text("source", required=True)
-        certain = child.choice("confidence", _CONFIDENCES, "high") != "low"
+        confidence = child.choice("confidence", _CONFIDENCES, "high")
+        severity = child.choice("severity", _SEVERITIES, "warning" if confidence == "low" else "error")
         child.finish()
-        conflicts.append(Incompatibility(parts, reason, source, certain, child.place("reason")))
+        is_error = severity == "error"
+        conflicts.append(Incompatibility(parts, reason, source, is_error, child.place("reason")))
     return tuple(conflicts)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.resolve.phrases import location_text, predicate, requester_text, requirement_text
+from bakehouse.resolve.phrases import location_text, part_text, predicate, requester_text, requirement_text
 
 if TYPE_CHECKING:
     # A task imports this module at its start: most of these would make it wait.
@@ -34,7 +34,7 @@ def resolutions(resolved: Iterable[Resolution]) -> list[Json]:
     """Return the components of each image and the warnings about their combination."""
     return [
         {
-            "image": resolution.recipe.name,
+            "image": resolution.recipe.name or None,
             "components": [component(choice) for choice in resolution.all_choices],
             "warnings": warnings(resolution),
         }
@@ -48,7 +48,7 @@ def warnings(resolution: Resolution) -> list[Json]:
         {
             "component": str(candidate),
             "content": problem.content or None,
-            "with": [requirement_text(requirement) for requirement in problem.parts],
+            "with": [part_text(part, resolution.targets) for part in problem.parts],
             "reason": problem.reason,
             "source": problem.source,
         }
@@ -68,21 +68,20 @@ def component(choice: Choice) -> Json:
 
 def fit(assumptions: Assumptions, resolved: Sequence[Resolution]) -> Json:
     """Return the combinations that satisfy assumptions: in one image, or on each base that fits."""
-    return {
-        "assumptions": str(assumptions),
-        "fits": [
-            {
-                "image": resolution.recipe.name or None,
-                "components": [component(choice) for choice in resolution.all_choices],
-            }
-            for resolution in resolved
-        ],
-    }
+    return {"assumptions": str(assumptions), "fits": resolutions(resolved)}
 
 
 def image_fits(assumptions: Assumptions, fits: Sequence[ImageFit]) -> Json:
     """Return for each image whether assumptions fit."""
-    images = [{"image": fit.image, "fits": fit.fits, "changes": fit.changes or None} for fit in fits]
+    images = [
+        {
+            "image": fit.image,
+            "fits": fit.resolution is not None,
+            "changes": fit.changes or None,
+            "warnings": warnings(fit.resolution) if fit.resolution else [],
+        }
+        for fit in fits
+    ]
     return {"assumptions": str(assumptions), "images": images}
 
 
@@ -103,6 +102,7 @@ def explanation(resolution: Resolution, catalog: Catalog, name: str = "") -> Jso
             }
             for choice in choices
         ],
+        "warnings": warnings(resolution),
     }
 
 

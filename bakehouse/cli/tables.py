@@ -61,7 +61,7 @@ def fit(assumptions: Assumptions, resolutions: Sequence[Resolution]) -> str:
     heading = f"{first.recipe.name} fits with {assumptions}" if first.recipe.name else f"{assumptions} fit"
     bases = ", ".join(str(resolution.base.candidate) for resolution in others)
     also = f"\nalso on {bases}\n" if others else ""
-    return f"{heading}\n{_components(first)}{_note(first)}{also}"
+    return f"{heading}\n{_components(first)}{_note(first)}{also}{warnings(resolutions)}"
 
 
 def image_fits(fits: Sequence[ImageFit]) -> str:
@@ -69,22 +69,32 @@ def image_fits(fits: Sequence[ImageFit]) -> str:
     rows = []
     for fit in fits:
         changes = f"; it would with {fit.changes}" if fit.changes else ""
-        rows.append((fit.image, "fits" if fit.fits else f"does not fit{changes}"))
-    return format_table(rows)
+        rows.append((fit.image, "fits" if fit.resolution else f"does not fit{changes}"))
+    return format_table(rows) + warnings(fit.resolution for fit in fits if fit.resolution)
 
 
 def warnings(resolutions: Iterable[Resolution], name: str = "") -> str:
-    """Format combinations with a reported problem that are not refused; with a name only those of it."""
-    lines = []
+    """Format combinations with a known problem for which they are not refused: each once, with its images.
+
+    With a name, only those that involve this component.
+    """
+    images: dict[str, list[str]] = {}
     for resolution in resolutions:
         for candidate, problem in resolution.warnings:
-            parts = (requirement.name for requirement in problem.parts)
-            if name and name not in (candidate.name, problem.content.partition(" ")[0], *parts):
+            parts = (part.name for part in problem.parts)
+            if name not in ("", candidate.name, problem.content.partition(" ")[0], *parts):
                 continue
-            lines.append(f"warning: {resolution.recipe.name}: {warning_text(candidate, problem)}\n")
-            evidence = "source" if problem.content else "one report"
-            lines.append(f"  {evidence}: {problem.source}   {location_text(problem.location)}\n")
-    return "".join(lines)
+            text = warning_text(candidate, problem, resolution.targets)
+            source = f"  source: {problem.source}   {location_text(problem.location)}\n"
+            images.setdefault(f"{text}\n{source}", []).append(resolution.recipe.name)
+    return "".join(f"warning: {_image_list(names)}{text}" for text, names in images.items())
+
+
+def _image_list(names: Sequence[str]) -> str:
+    """Return the first images of a warning; a combination without an image has no name."""
+    named = [name for name in names if name]
+    rest = f" and {len(named) - FEW} more" if len(named) > FEW else ""
+    return f"{', '.join(named[:FEW])}{rest}: " if named else ""
 
 
 def comparison(before: Resolution, after: Resolution) -> str:

@@ -163,7 +163,8 @@ def _image(
         content=recipe.content,
         base_part=base_part,
         known_problems=tuple(
-            (warning_text(candidate, problem), problem.source) for candidate, problem in resolution.warnings
+            (warning_text(candidate, problem, resolution.targets), problem.source)
+            for candidate, problem in resolution.warnings
         ),
         base_facts=resolution.base.spec.facts,
         build_base=build_reference,

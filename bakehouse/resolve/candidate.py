@@ -142,7 +142,7 @@ class Selection:
     missing: frozenset[str]
     """The required names that are not provided yet."""
     incompatibilities: tuple[tuple[Candidate, Incompatibility], ...] = ()
-    """The certain incompatibilities that the chosen components declare."""
+    """The incompatibilities of the chosen components that exclude candidates."""
 
     @classmethod
     def first(
@@ -168,7 +168,7 @@ class Selection:
             provided,
             self.missing.union(demand.requirement.name for demand in demands if demand.is_required)
             - provided,
-            (*self.incompatibilities, *_certain_incompatibilities(candidate)),
+            (*self.incompatibilities, *_excluding_incompatibilities(candidate)),
         )
 
     def unmet(self, candidate: Candidate) -> Demand | None:
@@ -210,7 +210,7 @@ def find_conflict(candidate: Candidate, own: tuple[Demand, ...], selection: Sele
 def find_joint_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
     """Return the first reason that involves several chosen components, or locked Python packages."""
     pool = (candidate, *selection.chosen, *selection.targets)
-    for owner, incompatibility in (*_certain_incompatibilities(candidate), *selection.incompatibilities):
+    for owner, incompatibility in (*_excluding_incompatibilities(candidate), *selection.incompatibilities):
         # Incompatibilities among chosen components alone were checked when these were chosen
         is_new = owner is candidate or any(part.name in candidate.provided for part in incompatibility.parts)
         if is_new and (involved := incompatible_candidates(incompatibility, pool)):
@@ -221,11 +221,11 @@ def find_joint_conflict(candidate: Candidate, selection: Selection) -> Refusal |
     return _base_conflict(candidate, selection) or _lock_conflict(candidate, selection)
 
 
-def _certain_incompatibilities(candidate: Candidate) -> list[tuple[Candidate, Incompatibility]]:
+def _excluding_incompatibilities(candidate: Candidate) -> list[tuple[Candidate, Incompatibility]]:
     return [
         (candidate, incompatibility)
         for incompatibility in candidate.spec.conflicts
-        if incompatibility.is_certain
+        if incompatibility.is_error
     ]
 
 
@@ -238,7 +238,7 @@ def fits_targets(candidate: Candidate, own: tuple[Demand, ...], targets: tuple[C
             if version is not None and not demand.requirement.allows(version):
                 return False
     return not any(
-        incompatibility.is_certain and incompatible_candidates(incompatibility, pool)
+        incompatibility.is_error and incompatible_candidates(incompatibility, pool)
         for incompatibility in candidate.spec.conflicts
     )
 
@@ -259,7 +259,7 @@ def are_compatible(
             if version is not None and not demand.requirement.allows(version):
                 return False
     return not any(
-        incompatibility.is_certain and incompatible_candidates(incompatibility, (first, second))
+        incompatibility.is_error and incompatible_candidates(incompatibility, (first, second))
         for incompatibility in (*first.spec.conflicts, *second.spec.conflicts)
     )
 

@@ -41,15 +41,26 @@ def candidate_text(candidate: Candidate) -> str:
     return f"the host's driver {candidate.release.version}" if candidate.name == DRIVER else str(candidate)
 
 
+def part_text(part: Requirement, targets: Iterable[Candidate]) -> str:
+    """Return a part of an incompatibility: the instance types with it, or a name with its range."""
+    instances = (target for target in targets if target.name == INSTANCE)
+    names = [
+        candidate_text(instance)
+        for instance in instances
+        if part.name in instance.provided and part.allows(instance.provided[part.name])
+    ]
+    return ", ".join(names) or requirement_text(part)
+
+
 def owner_text(candidate: Candidate, incompatibility: Incompatibility) -> str:
     """Return the component that has an incompatibility; of a base also the content that has it."""
     content = f" with its {incompatibility.content}" if incompatibility.content else ""
     return f"{candidate_text(candidate)}{content}"
 
 
-def warning_text(candidate: Candidate, incompatibility: Incompatibility) -> str:
+def warning_text(candidate: Candidate, incompatibility: Incompatibility, targets: Iterable[Candidate]) -> str:
     """Return an incompatibility of a component in an image that is not refused."""
-    others = " and ".join(requirement_text(requirement) for requirement in incompatibility.parts)
+    others = " and ".join(part_text(part, targets) for part in incompatibility.parts)
     joint = "and" if incompatibility.content else "with"
     return f"{owner_text(candidate, incompatibility)} {joint} {others}: {incompatibility.reason}"
 

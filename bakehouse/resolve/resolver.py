@@ -85,7 +85,7 @@ class Resolution:
     targets: tuple[Candidate, ...] = ()
     """The instance types and the driver that the image targets."""
     warnings: tuple[tuple[Candidate, Incompatibility], ...] = ()
-    """Reported incompatibilities with too little evidence to exclude a candidate."""
+    """Incompatibilities that exclude no candidate."""
 
     @property
     def all_choices(self) -> tuple[Choice, ...]:
@@ -337,7 +337,7 @@ class _Search:
             (candidate, incompatibility)
             for candidate in selection.chosen
             for incompatibility in candidate.spec.conflicts
-            if not incompatibility.is_certain and incompatible_candidates(incompatibility, pool)
+            if not incompatibility.is_error and incompatible_candidates(incompatibility, pool)
         ]
         return Resolution(
             recipe=self._recipe,

@@ -161,7 +161,8 @@ class ImageFit:
     """Result of a check whether assumptions fit an image."""
 
     image: str
-    fits: bool
+    resolution: Resolution | None
+    """None if they do not fit."""
     changes: str = ""
     """The fewest changes with which they would fit; empty if none is known."""
 
@@ -173,12 +174,13 @@ def summarize_images(
     fits = []
     for number, recipe in enumerate(recipes):
         search = AlternativeSearch(with_assumptions(recipe, assumptions, catalog), catalog, CALLS_FOR_EACH)
-        if isinstance(search.attempt({}), Resolution):
-            fits.append(ImageFit(recipe.name, fits=True))
+        outcome = search.attempt({})
+        if isinstance(outcome, Resolution):
+            fits.append(ImageFit(recipe.name, outcome))
             continue
         nearest = search.nearest(1).alternatives if number < _MOST_SEARCHED else ()
         changes = describe_changes(nearest[0]) if nearest else ""
-        fits.append(ImageFit(recipe.name, fits=False, changes=changes))
+        fits.append(ImageFit(recipe.name, None, changes))
     return tuple(fits)
 
 

@@ -82,6 +82,9 @@ def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Fin
     if has_launcher and request.hosts > 1 and (image is None or image.gpu):
         for group in request.groups:
             _check_unused_efa(request, group, variables, findings)
+            if image and "efa" in image.versions and group.gpus and group.efa_interfaces == 0:
+                message = f"`{group.instance_type}` has no EFA, so its hosts communicate over TCP"
+                findings.add(rules.EFA_UNUSED, message)
 
 
 def check_compiler(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:

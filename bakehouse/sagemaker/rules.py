@@ -218,6 +218,7 @@ RDMA_IGNORED = Rule(
     is_error=False,
 )
 EFA = Rule("efa-not-there", _INSTANCES, "libfabric finds no provider, so NCCL does not start")
+EFA_UNUSED = Rule("efa-unused", _INSTANCES, "the hosts communicate over TCP, which is slower", is_error=False)
 EFA_MISSING = Rule(
     "efa-not-set",
     f"{_TOOLKIT}: __init__.py; {_V3}: container_drivers",

@@ -318,7 +318,7 @@ def test_a_conflict_that_has_to_do_with_few_parts_is_found_among_many(tree: Tree
 @pytest.mark.parametrize("owner", ["one", "three", "two"])
 def test_a_conflict_of_three_components_holds_whichever_of_them_declares_it(tree: Tree, owner: str) -> None:
     together = tuple(need(name, "==2.*") for name in ("one", "three", "two"))
-    incompatibility = Incompatibility(together, "they hang", "", is_certain=True, location=NOWHERE)
+    incompatibility = Incompatibility(together, "they hang", "", is_error=True, location=NOWHERE)
     names = ("one", "three", "two")
     three = [
         part(name, dict.fromkeys("21", VariantSpec(conflicts=(incompatibility,) if name == owner else ())))

@@ -131,6 +131,16 @@ def test_the_other_component_may_come_later(target_tree: Tree) -> None:
     assert target_tree.chosen()["torch"] == "2.8.0"
 
 
+def test_a_severity_overrides_the_confidence(target_tree: Tree) -> None:
+    known = CONFLICT % "high" + "        severity: warning\n"
+    target_tree.component("torch", TORCH.replace('  - version: "2.8.0"', known + '  - version: "2.8.0"'))
+    target_tree.image(image("", python="3.12"))
+    resolution = target_tree.resolve()
+
+    assert resolution.version_of("torch") == "2.9.0"
+    assert [conflict.reason for _, conflict in resolution.warnings] == ["it hangs there"]
+
+
 def test_one_report_alone_is_a_warning(target_tree: Tree) -> None:
     target_tree.component(
         "torch", TORCH.replace('  - version: "2.8.0"', CONFLICT % "low" + '  - version: "2.8.0"')

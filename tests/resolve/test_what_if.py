@@ -202,10 +202,11 @@ def test_several_images_get_a_line_each(cuda_tree: Tree) -> None:
     other = replace(recipe, name="other", base=replace(recipe.base, specifier="==12.6"))
 
     assumptions = what_if.parse_assumptions(["torch=2.9"], catalog)
-    assert what_if.summarize_images([recipe, other], assumptions, catalog) == (
-        what_if.ImageFit("small", True),
-        what_if.ImageFit("other", False, "cuda-image 12.6 → 12.8"),
-    )
+    small, second = what_if.summarize_images([recipe, other], assumptions, catalog)
+    assert (small.image, small.changes) == ("small", "")
+    assert small.resolution
+    assert small.resolution.version_of("torch") == "2.9"
+    assert second == what_if.ImageFit("other", None, "cuda-image 12.6 → 12.8")
 
 
 def test_a_variant_can_be_asked_for(tree: Tree) -> None:

@@ -333,6 +333,16 @@ CASES: dict[str, Case] = {
         "`ml.p5en.48xlarge` has EFA, but the toolkit does not set `FI_EFA_USE_DEVICE_RDMA=1` there",
         'add it to the environment: `{"FI_EFA_USE_DEVICE_RDMA": "1"}`',
     ),
+    "EFA in the image but not on the instances": (
+        rules.EFA_UNUSED,
+        request(
+            replace(A100, instance_type="ml.p3.16xlarge", efa_interfaces=0, rdma_read=False),
+            InstanceGroup("ml.c5.18xlarge", 2, "data", gpus=0, rdma_read=False, efa_interfaces=0),
+        ),
+        replace(PYTORCH, versions={**PYTORCH.versions, "efa": "1.36.0"}),
+        "`ml.p3.16xlarge` has no EFA, so its hosts communicate over TCP",
+        "",
+    ),
     "no mpirun": (
         rules.LAUNCHER,
         request(),

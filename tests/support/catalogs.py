@@ -93,7 +93,7 @@ class Dice:
 
     def _conflicts(self) -> tuple[Incompatibility, ...]:
         parts = self._requirements(3, least=2)
-        incompatibility = Incompatibility(parts, "", "", is_certain=self._is_even(), location=NOWHERE)
+        incompatibility = Incompatibility(parts, "", "", is_error=self._is_even(), location=NOWHERE)
         return (incompatibility,) if self._is_rare() else ()
 
     def _requirements(self, most: int, least: int = 0) -> tuple[Requirement, ...]:
@@ -164,7 +164,7 @@ def holds(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
     for several in versions.values():
         if not all(agree(first, second) for first in several for second in several):
             return False
-    certain = [other for candidate in chosen for other in candidate.spec.conflicts if other.is_certain]
+    certain = [other for candidate in chosen for other in candidate.spec.conflicts if other.is_error]
     if any(
         all(any(map(requirement.allows, versions.get(requirement.name, ()))) for requirement in other.parts)
         for other in certain

@@ -1,0 +1,43 @@
+"""Answers of `bake resolve` and `bake explain`, with the warnings of the catalogue."""
+
+import json
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import main
+
+SMP = "pytorch-1.10-cu113-py38-smp"
+TCP = "such instances have no EFA, so their hosts communicate over TCP\n"
+UNUSED = f"{SMP}: efa 1.14.1 with ml.p3.16xlarge: {TCP}"
+
+
+@pytest.fixture(autouse=True)
+def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HOME)
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main.run(words) == 0
+    return capsys.readouterr().out
+
+
+def test_an_image_with_efa_runs_on_instances_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    output = answer(
+        capsys, "resolve", SMP, "--assume", "instance=ml.p3.16xlarge", "--assume", "instance=ml.c5.18xlarge"
+    )
+
+    assert output.startswith(f"{SMP} fits with ml.p3.16xlarge and ml.c5.18xlarge\n")
+    assert f"warning: {SMP}: efa 1.14.1 with ml.p3.16xlarge, ml.c5.18xlarge: {TCP}  source: " in output
+
+
+def test_answers_for_several_images_and_json_contain_the_warnings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ("resolve", SMP, "pytorch-2.5-cu124-py311-smddp", "--assume", "instance=ml.p3.16xlarge")
+    output = answer(capsys, *words)
+    assert f"warning: {UNUSED}" in output
+
+    images = json.loads(answer(capsys, *words, "--json"))["images"]
+    assert [image["warnings"][0]["with"] for image in images] == [["ml.p3.16xlarge"], ["ml.p3.16xlarge"]]
