@@ -12,12 +12,15 @@ import pytest
 
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.catalog.project import HOME
+from bakehouse.util.oci import EPOCH
 from tests.integration.projects import base
 from tests.support.file_server import FileServer, serving
 from tests.support.programs import BAKE, docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
+NEWER_BYTES = 200_000_000
+"""Size of a file of the vendor base that is newer than the times that steps set."""
 COMPONENTS = {
     "house": """\
 summary: The house's own base, out of its registry
@@ -46,6 +49,16 @@ summary: On the house's base
 base: {house: "1"}
 components: {speech: "*"}
 apt: [house-editor]
+"""
+VENDOR = """\
+FROM {base}
+COPY house.list /etc/apt/sources.list.d/
+RUN mkdir -p /etc/ssh /opt/vendor /usr/share/doc/vendor && echo vendor > /etc/ssh/ssh_host_rsa_key && \\
+    echo vendor > /usr/share/doc/vendor/README && head -c {size} /dev/zero > /opt/vendor/newer
+""".replace("{size}", str(NEWER_BYTES))
+POSTINST = """\
+#!/bin/sh
+mkdir -p /var/log/house && date > /var/log/house/install.log && date > /etc/ssh/ssh_host_ed25519_key
 """
 NEEDS = {"house-editor": "house-common (= {version})", "house-maker": "house-tools"}
 NAMES = ("house-common", "house-editor", "house-maker", "house-tools")
@@ -81,6 +94,8 @@ class Mirror:
         program.parent.mkdir(parents=True, exist_ok=True)
         program.write_text(f"#!/bin/sh\necho {name} {version}\n")
         program.chmod(0o755)
+        (tree / "DEBIAN/postinst").write_text(POSTINST)
+        (tree / "DEBIAN/postinst").chmod(0o755)
         file = self._directory / f"{name}_{version}_all.deb"
         subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, file], check=True)
         content = file.read_bytes()
@@ -104,7 +119,7 @@ def vendor_base(
     """The base in a registry: its reference and its digest."""
     directory = tmp_path_factory.mktemp("base")
     (directory / "house.list").write_text(f"deb [trusted=yes] {mirror.url}/ /\n")
-    (directory / "Dockerfile").write_text(f"FROM {base()}\nCOPY house.list /etc/apt/sources.list.d/\n")
+    (directory / "Dockerfile").write_text(VENDOR.format(base=base()))
     reference = f"127.0.0.1:{registry_port}/house-{uuid4().hex[:8]}:1"
     docker("build", "--provenance=false", "--tag", reference, str(directory))
     docker("push", reference)
@@ -180,7 +195,23 @@ def test_what_steps_add_to_a_pulled_base_is_locked_and_built_when_the_mirror_has
     assert container_output(image, "house-editor") == "house-editor 1.0"
     assert container_output(image, "dpkg-query", "-W", "-f", "${Version}", "house-common") == "1.0"
     assert container_output(image, "cat", "/usr/share/made-with") == "house-maker 1.0"
-    assert container_output(image, "ls", "-A", "/var/lib/apt/lists") == ""
+    assert container_output(image, "find", "/var/lib/apt/lists", "-size", "+0", "-type", "f") == ""
+    check_that_steps_change_nothing_else_of_the_base(image)
+
+
+def check_that_steps_change_nothing_else_of_the_base(image: str) -> None:
+    assert container_output(image, "ls", "/etc/ssh") == "ssh_host_rsa_key"
+    assert container_output(image, "cat", "/etc/ssh/ssh_host_rsa_key", "/usr/share/doc/vendor/README") == (
+        "vendor\nvendor"
+    )
+    assert container_output(image, "find", "/var/log", "/tmp", "-mindepth", "1") == ""
+    assert container_output(image, "stat", "-c", "%Y", "/usr/bin/house-editor") == str(EPOCH)
+    assert int(container_output(image, "stat", "-c", "%Y", "/opt/vendor/newer")) > EPOCH
+    history = docker("image", "history", "--human=false", "--format", "{{.Size}}", f"bakehouse/{image}")
+    sizes = [int(size) for size in history.split()]
+    above_base = sizes[: sizes.index(max(sizes))]
+    assert max(sizes) > NEWER_BYTES
+    assert sum(above_base) < 1_000_000
 
 
 def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirror, tmp_path: Path) -> None:
