@@ -1,9 +1,13 @@
 """The `test` task: linters, types, and tests with and without an engine."""
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator, Sequence
 
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.engine import provision
@@ -21,22 +25,22 @@ class SelfTestError(BakehouseError):
 _SIDE_BY_SIDE = ("-n", "auto", "--maxprocesses", "8", "--dist", "worksteal")
 _FILE_BY_FILE = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Engine tests mostly wait, and the tests of a file share fixtures."""
+_IN_IDLE_TIME = ("nice", "-n", "19")
 _ENVIRONMENT = {"BAKEHOUSE_KEEP_REGISTRY": "0"}
 """Registries of tests end with the last process that uses them."""
-_CHECKS = {
-    "ruff check": ("ruff", "check", "."),
-    "ruff format": ("ruff", "format", "--check", "."),
-    "mypy --strict": ("mypy",),
-    "tests without an engine": ("pytest", "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration"),
+_PYTHON = (sys.executable, "-m")
+_LINTERS = {
+    "ruff check": (*_PYTHON, "ruff", "check", "."),
+    "ruff format": (*_PYTHON, "ruff", "format", "--check", "."),
+    "mypy --strict": (*_PYTHON, "mypy"),
 }
-_ENGINE_TESTS = {
-    "tests with an engine": ("pytest", "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration")
-}
-_PROJECT_TESTS = {
-    "projects of customers": (
-        *("pytest", "-v", "--projects", "--durations=15", "tests/integration/test_projects.py"),
-    )
-}
+_PURE = "tests without an engine"
+_PURE_TESTS = (*_PYTHON, "pytest", "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration")
+_ENGINE = "tests with an engine"
+_ENGINE_TESTS = (*_PYTHON, "pytest", "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration")
+_PROJECT_TESTS = (
+    *(*_PYTHON, "pytest", "-v", "--projects", "--durations=15", "tests/integration/test_projects.py"),
+)
 
 
 def run(report: Reporter, *, pure: bool, projects: bool) -> None:
@@ -47,18 +51,66 @@ def run(report: Reporter, *, pure: bool, projects: bool) -> None:
     if pure and projects:
         message = "`--pure` cannot be combined with `--projects`"
         raise UsageError(Diagnostic(message, hint="the projects of customers need an engine"))
-    failed = []
-    checks = _PROJECT_TESTS if projects else _CHECKS if pure else _CHECKS | _ENGINE_TESTS
-    for name, (tool, *words) in checks.items():
-        if name not in _CHECKS:
-            provision.ensure(provision.ask_at_terminal, report)
-            provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap", "docker-registry")
-        report(f"--- {name}")
+    checks = _Checks(report)
+    if projects:
+        _provide_engine(report)
+        checks.run("projects of customers", _PROJECT_TESTS)
+    else:
+        for name, command in _LINTERS.items():
+            checks.run(name, command)
+        if pure:
+            checks.run(_PURE, _PURE_TESTS)
+        else:
+            _provide_engine(report)
+            # Engine tests leave much of the processors idle.
+            with checks.running_beside(_PURE, (*_IN_IDLE_TIME, *_PURE_TESTS)):
+                checks.run(_ENGINE, _ENGINE_TESTS)
+    if checks.failed:
+        raise SelfTestError(Diagnostic("failed: " + ", ".join(checks.failed)))
+
+
+def _provide_engine(report: Reporter) -> None:
+    provision.ensure(provision.ask_at_terminal, report)
+    provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap", "docker-registry")
+
+
+class _Checks:
+    """Runs checks and remembers the failed ones."""
+
+    def __init__(self, report: Reporter) -> None:
+        self._report = report
+        self.failed: list[str] = []
+
+    def run(self, name: str, command: Sequence[str]) -> None:
+        self._report(f"--- {name}")
         began = time.monotonic()
-        command = [sys.executable, "-m", tool, *words]
-        if subprocess.run(command, cwd=HOME, env=os.environ | _ENVIRONMENT, check=False).returncode:
-            failed.append(name)
-        result = "failed" if name in failed else "passed"
-        report(f"--- {name}: {result} in {format_seconds(time.monotonic() - began)}")
-    if failed:
-        raise SelfTestError(Diagnostic("failed: " + ", ".join(failed)))
+        code = subprocess.run(command, cwd=HOME, env=os.environ | _ENVIRONMENT, check=False).returncode
+        self._finish(name, code, began)
+
+    @contextlib.contextmanager
+    def running_beside(self, name: str, command: Sequence[str]) -> Iterator[None]:
+        """Run a check in the meantime; its output follows at the end."""
+        self._report(f"--- {name}: started, the output follows")
+        began = time.monotonic()
+        with tempfile.TemporaryFile("w+", errors="replace") as output:
+            environment = os.environ | _ENVIRONMENT
+            process = subprocess.Popen(
+                command, cwd=HOME, env=environment, stdout=output, stderr=subprocess.STDOUT
+            )
+            try:
+                yield
+                code = process.wait()
+            finally:
+                process.terminate()
+                process.wait()
+            self._report(f"--- {name}")
+            output.seek(0)
+            shutil.copyfileobj(output, sys.stdout)
+            sys.stdout.flush()
+        self._finish(name, code, began)
+
+    def _finish(self, name: str, code: int, began: float) -> None:
+        if code:
+            self.failed.append(name)
+        result = "failed" if code else "passed"
+        self._report(f"--- {name}: {result} in {format_seconds(time.monotonic() - began)}")

@@ -25,7 +25,7 @@ ESTIMATORS = tuple(estimators(500)) + RARE
 TRAINERS = tuple(trainers(120)) + RARE_TRAINERS
 
 WITHOUT_AWS = """
-import io
+import functools, io
 import boto3
 from botocore.awsrequest import AWSResponse
 
@@ -43,11 +43,22 @@ def answer(request, event_name, **told):
 boto3.setup_default_session()
 for service in ("s3", "sagemaker"):
     boto3.DEFAULT_SESSION.events.register(f"before-send.{service}", answer)
+
+# The SDKs make new clients for each job, which would take half of the time.
+make_client, clients = boto3.Session.client, {}
+
+def client(session, service_name, region_name=None, **settings):
+    key = (service_name, region_name, settings.get("endpoint_url"))
+    if key not in clients:
+        clients[key] = make_client(session, service_name, region_name, **settings)
+    return clients[key]
+
+boto3.Session.client = client
 """
 ASK_V2 = (
     WITHOUT_AWS
     + """
-import functools, json, logging
+import json, logging
 import sagemaker
 from sagemaker.estimator import Estimator
 from sagemaker.instance_group import InstanceGroup
@@ -122,12 +133,14 @@ ASK_V3 = (
     WITHOUT_AWS
     + """
 import json, logging
+from sagemaker.core.helper import session_helper
 from sagemaker.core.shapes import InstanceGroup
 from sagemaker.core.training.configs import Compute, SourceCode
 from sagemaker.train.distributed import MPI, SMP, Torchrun
 from sagemaker.train.model_trainer import ModelTrainer
 
 logging.disable(logging.CRITICAL)
+session_helper.botocore_resolver = functools.cache(session_helper.botocore_resolver)
 told = json.load(open("cases.json"))
 answers = []
 for case in told["cases"]:
