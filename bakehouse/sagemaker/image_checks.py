@@ -47,7 +47,8 @@ COMPILER_EFA = (
     *("ml.p3dn.24xlarge", "ml.p4d.24xlarge"),
 )
 _COMPILER_PYTORCH = ("1.12.0", "1.13.1")
-_COMPILER_TENSORFLOW = ((2, 9), (2, 11))
+COMPILER_TENSORFLOW = ((2, 9), (2, 11))
+"""Oldest and newest TensorFlow with which the SDK accepts a `compiler_config`."""
 
 
 def check_image(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
@@ -114,7 +115,7 @@ def check_compiler(request: TrainingRequest, image: LaunchImage | None, findings
         _check_pytorch_compiler(request, image, findings)
         return
     version = numbers(request.framework_version)
-    oldest, newest = _COMPILER_TENSORFLOW
+    oldest, newest = COMPILER_TENSORFLOW
     if version and not oldest <= version <= newest:
         message = f"Training Compiler does not support TensorFlow {request.framework_version}"
         report(message, "use TensorFlow 2.9 to 2.11")

@@ -11,8 +11,10 @@ from bakehouse.cluster.job import Group
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.sagemaker.distribution import launch_settings
-from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group
+from bakehouse.sagemaker.image_checks import COMPILER_TENSORFLOW
+from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group, numbers
 from bakehouse.sagemaker.rules import Finding
+from bakehouse.sagemaker.smp_parameters import ModelParallelJob
 from bakehouse.sagemaker.training_request import LaunchImage, Sender, TrainingRequest, launch_image
 from bakehouse.sagemaker.validate import training_of, validate
 from bakehouse.util.format import format_names
@@ -24,6 +26,8 @@ SDKS = {
 }
 S3 = "s3://"
 _INSTANCE_COUNT = 2
+_GPUS = 8
+"""GPUs of a host whose type is unknown: that of all types for SMP."""
 _LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
 _STRATEGIES = {
     "mpirun": "mpi",
@@ -31,6 +35,13 @@ _STRATEGIES = {
     "tensorflow": "multi_worker_mirrored_strategy",
 }
 _DRIVERS = {"mpirun": "MPI", "torchrun": "Torchrun"}
+_LIBRARIES = frozenset({"smp", "aws-smp2", "smddp"})
+"""Components that are the purpose of an image: jobs use these libraries unless a launcher is set."""
+COMPILER = "sagemaker_training_compiler_enabled"
+_COMPILER_DEBUG = "sagemaker_training_compiler_debug_mode"
+_XLA_LAUNCHER = "sagemaker_pytorch_xla_multi_worker_enabled"
+_OLDEST_XLA = (1, 11)
+"""PyTorch with which the toolkit of AWS's compiler images starts XLA's launcher."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +139,9 @@ def _request(
     """Return the request to check. It contains an entry point even if the image has its own."""
     instance_types = instances(catalog) if catalog else {}
     default_type = "ml.g5.12xlarge" if image.gpu else "ml.c5.2xlarge"
+    if image.components & _LIBRARIES:
+        # SMP and SMDDP do not support G5.
+        default_type = "ml.p4d.24xlarge"
     single_group = Group("", job.instance_type or default_type, job.instance_count or _INSTANCE_COUNT)
     groups = tuple(
         instance_group(instance_types, group.instance_type, group.count, group.name)
@@ -140,15 +154,24 @@ def _request(
     script = PurePosixPath(entry_point)
     if sender == "ModelTrainer" and not source_dir:
         source_dir, entry_point = str(script.parent), script.name
+    framework_version = image.versions["tensorflow"] if sender == "TensorFlow" else ""
+    is_off = job.hyperparameters.get(COMPILER) is False
+    compiler = {} if is_off else _compiler_parameters(image, sender)
+    oldest, newest = COMPILER_TENSORFLOW
+    # The SDK does not accept an image_uri with the compiler_config of the other classes.
+    has_config = sender == "TensorFlow" and job.sdk == "v2" and not image.entry_point
+    has_config = has_config and oldest <= numbers(framework_version) <= newest
+    is_compiled = bool(compiler) and has_config and COMPILER not in job.hyperparameters
     return TrainingRequest(
         sender=sender,
         groups=groups,
         distribution=job.distribution or _distribution(image, job, sender, groups),
         entry_point=entry_point,
         source_dir=source_dir,
-        hyperparameters=job.hyperparameters,
+        hyperparameters=job.hyperparameters if is_compiled else {**compiler, **job.hyperparameters},
         environment=job.environment,
-        framework_version=image.versions["tensorflow"] if sender == "TensorFlow" else "",
+        framework_version=framework_version,
+        compiler=True if is_compiled else None,
         keep_alive=job.keep_alive or None,
         code_root=None if image.entry_point else code_root,
     )
@@ -158,6 +181,10 @@ def _distribution(
     image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]
 ) -> Mapping[str, object]:
     """Return the distribution that makes the toolkit or the SDK's drivers use the launcher."""
+    if not job.launcher and image.has_compiler:
+        return {}
+    if not job.launcher and image.components & _LIBRARIES and (sender != "ModelTrainer" or image.smp):
+        return _library(image, job, sender, groups)
     launcher = _launcher(image, job, sender)
     if not launcher:
         return {}
@@ -171,11 +198,54 @@ def _distribution(
     settings: dict[str, object] = {"enabled": True}
     if job.processes_per_host:
         settings["processes_per_host"] = job.processes_per_host
-    distribution: dict[str, object] = {_STRATEGIES[launcher]: settings}
+    return {_STRATEGIES[launcher]: settings, **_launch_group(groups)}
+
+
+def _launch_group(groups: tuple[InstanceGroup, ...]) -> dict[str, object]:
+    """Return the only group with GPUs of a heterogeneous job as the group of its launcher."""
     with_gpus = [group.name for group in groups if group.gpus]
-    if len(groups) > 1 and len(with_gpus) == 1:
-        distribution["instance_groups"] = with_gpus
-    return distribution
+    return {"instance_groups": with_gpus} if len(groups) > 1 and len(with_gpus) == 1 else {}
+
+
+def _library(
+    image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]
+) -> Mapping[str, object]:
+    """Return the distribution that starts SMP or SMDDP, the library that the image was made for."""
+    on = {"enabled": True}
+    if not image.smp:
+        if job.processes_per_host:
+            _refuse("SMDDP starts one process for each GPU", "use `--processes-per-host` with `mpirun` only")
+        return {"smdistributed": {"dataparallel": on}, **_launch_group(groups)}
+    hosts = [group for group in groups if group.gpus] or list(groups)
+    processes = job.processes_per_host or hosts[0].gpus or _GPUS
+    ranks = processes * sum(group.count for group in hosts)
+    if numbers(image.smp) >= (2,):
+        shards = {"hybrid_shard_degree": ranks}
+        if sender == "ModelTrainer":
+            return {"Torchrun": {"smp": shards}}
+        library = {"modelparallel": {**on, "parameters": shards}}
+        return {"smdistributed": library, "torch_distributed": on}
+    if sender == "ModelTrainer":
+        _refuse("SDK v3 does not support SMP 1", "use `--sdk v2` or `--sdk boto3`")
+    degree = ModelParallelJob(image.smp, 1, image.framework, ranks).degree
+    parameters = {degree: 1 if ranks % 2 else 2, **({"ddp": True} if image.framework == "pytorch" else {})}
+    return {
+        "smdistributed": {"modelparallel": {**on, "parameters": parameters}},
+        "mpi": {**on, "processes_per_host": processes},
+        **_launch_group(groups),
+    }
+
+
+def _compiler_parameters(image: LaunchImage, sender: Sender) -> Mapping[str, object]:
+    """Return the hyperparameters with which a compiler_config enables SageMaker Training Compiler."""
+    if not image.has_compiler:
+        return {}
+    if sender == "ModelTrainer":
+        message = "SDK v3 does not support SageMaker Training Compiler"
+        _refuse(message, "use `--sdk v2` or `--sdk boto3`")
+    has_launcher = image.framework == "pytorch" and numbers(image.versions["pytorch"]) >= _OLDEST_XLA
+    launcher = {_XLA_LAUNCHER: True} if has_launcher else {}
+    return {COMPILER: True, _COMPILER_DEBUG: False, **launcher}
 
 
 def _launcher(image: LaunchImage, job: JobSpec, sender: Sender) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.sagemaker.create_training_job import api_request, script_path, toolkit_parameters
-from bakehouse.sagemaker.job_spec import SDKS, JobSpec, check_job
+from bakehouse.sagemaker.job_spec import COMPILER, SDKS, JobSpec, check_job
 from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest
 from bakehouse.util.oci import is_loopback, region_of
@@ -68,13 +68,18 @@ def _comments(record: ReleaseRecord, image: LaunchImage, request: TrainingReques
     name = request.sender
     if job.sdk == "v2" and not image.entry_point and name.lower() not in image.versions:
         comments.append(f"# The class {name} passes `distribution` on; the image needs no {name}.")
+    if job.sdk == "v2" and COMPILER in request.hyperparameters and not image.entry_point:
+        reason = "the SDK has no `compiler_config` for this image"
+        comments.append(f"# Hyperparameters enable the compiler: {reason}.")
+    if image.smp and not job.distribution and not job.launcher:
+        comments.append("# The degrees of parallelism are examples: set those of your model.")
     # Line breaks in a ledger's values must not end the comment.
     return [" ".join(comment.split()) for comment in comments]
 
 
 def _estimator_code(request: TrainingRequest, image: LaunchImage, role: str, base_name: str) -> list[str]:
     """Return an estimator of SDK v2."""
-    name = "Estimator" if image.entry_point else request.sender
+    name = "Estimator" if image.entry_point else _class(request, image)
     arguments: dict[str, object] = {"image_uri": image.uri}
     if not image.entry_point:
         arguments["entry_point"] = request.entry_point
@@ -108,17 +113,27 @@ def _estimator_code(request: TrainingRequest, image: LaunchImage, role: str, bas
             "hyperparameters", request.hyperparameters
         )
     arguments |= _unless_empty("environment", request.environment)
+    if request.compiler:
+        arguments["compiler_config"] = Code("TrainingCompilerConfig()")
     if request.keep_alive is not None:
         arguments["keep_alive_period_in_seconds"] = request.keep_alive
+    if name == "HuggingFace":
+        arguments["py_version"] = f"py{image.versions['python'].replace('.', '')}"
     if name == "TensorFlow":
         # Without the version, the SDK rejects its own strategy. Without model_dir=False, the script gets an
         # argument that it may not support.
         arguments["framework_version"] = request.framework_version
         arguments["model_dir"] = False
     arguments["base_job_name"] = base_name
-    imports.append(f"from sagemaker.{name.lower()} import {name}")
+    config = ", TrainingCompilerConfig" if request.compiler else ""
+    imports.append(f"from sagemaker.{name.lower()} import {name}{config}")
     lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
     return [*imports, "", *before, f"estimator = {name}(", *lines, ")", "estimator.fit()"]
+
+
+def _class(request: TrainingRequest, image: LaunchImage) -> str:
+    """Return the class of SDK v2 that sends a script: HuggingFace for AWS's images with its library."""
+    return "HuggingFace" if "transformers" in image.versions else request.sender
 
 
 def _trainer_code(request: TrainingRequest, image: LaunchImage, role: str, base_name: str) -> list[str]:

@@ -52,6 +52,16 @@ class LaunchImage:
             return "pytorch"
         return "tensorflow" if "tensorflow" in self.versions else ""
 
+    @property
+    def smp(self) -> str:
+        """Version of SMP; empty if the image has none."""
+        return self.versions.get("smp", "")
+
+    @property
+    def has_compiler(self) -> bool:
+        """Return whether the image extends one of AWS's with SageMaker Training Compiler."""
+        return any(name.startswith("aws-training-compiler-") for name in self.components)
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingRequest:

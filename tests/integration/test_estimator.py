@@ -59,6 +59,14 @@ TENSORFLOW = {
     "parts": (ReleasedComponent("tensorflow", "2.21.0", "cpu"),),
     "training_module": "sagemaker_tensorflow_container.training:main",
 }
+
+
+def parts(**versions: str) -> dict[str, Any]:
+    """Return the fields of a record of an image with components and the toolkit for PyTorch."""
+    names = (ReleasedComponent(name.replace("_", "-"), version, "") for name, version in versions.items())
+    return {**PYTORCH, "parts": tuple(names), "gpu": True}
+
+
 GROUPS = (Group("data", "ml.c5.18xlarge", 2), Group("train", "ml.c5.2xlarge"))
 DEFAULTS = JobSpec()
 IN_A_GROUP = {"mpi": {"enabled": True, "processes_per_host": 2}, "instance_groups": ["train"]}
@@ -77,6 +85,25 @@ ESTIMATORS = {
     "more": snippet(
         record("more"), JobSpec(hyperparameters={"epochs": 3}, environment={"A": "b"}, keep_alive=600)
     ),
+    "smp": snippet(record("smp", **parts(pytorch="1.10.2", smp="1.7.0"))),
+    "smp2": snippet(record("smp2", **parts(pytorch="2.5.1", smp="2.8.0"))),
+    "smddp": snippet(record("smddp", **parts(pytorch="2.5.1", smddp="2.6.0"))),
+    "xla": snippet(record("xla", **parts(aws_training_compiler_pytorch="1.13.1", pytorch="1.13.1"))),
+    "transformers": snippet(
+        record(
+            "transformers",
+            **parts(
+                aws_training_compiler_pytorch="1.10.2", pytorch="1.10.2", transformers="4.17.0", python="3.8"
+            ),
+        )
+    ),
+    "compiled": snippet(
+        record(
+            "compiled",
+            **parts(aws_training_compiler_tensorflow="2.11.0", tensorflow="2.11.0")
+            | {"training_module": TENSORFLOW["training_module"]},
+        )
+    ),
     # Not one of ours: it shows why ours name a framework's class.
     "generic": snippet(record("generic"))
     .replace("sagemaker.pytorch", "sagemaker.estimator")
@@ -84,6 +111,7 @@ ESTIMATORS = {
 }
 TRAINERS = {
     "v3-torchrun": snippet(record("v3-torchrun", **PYTORCH), JobSpec(sdk="v3", processes_per_host=2)),
+    "v3-smp2": snippet(record("v3-smp2", **parts(pytorch="2.5.1", smp="2.8.0")), JobSpec(sdk="v3")),
     "v3-mpi": snippet(record("v3-mpi"), JobSpec(sdk="v3", groups=GROUPS, hyperparameters={"epochs": 3})),
     "v3-baked": snippet(record("v3-baked", entry_point="train.py"), JobSpec(sdk="v3", role=ROLE)),
 }
@@ -162,6 +190,40 @@ def test_mirrored_workers_of_tensorflow(jobs: dict[str, Any]) -> None:
     parameters = hyperparameters(jobs["mirrored"])
     assert parameters["sagemaker_multi_worker_mirrored_strategy_enabled"] is True
     assert "model_dir" not in parameters
+
+
+DDP_TOLD = {
+    "sagemaker_distributed_dataparallel_enabled": True,
+    "sagemaker_distributed_dataparallel_custom_mpi_options": "",
+    "sagemaker_instance_type": "ml.p4d.24xlarge",
+}
+COMPILER_TOLD = {
+    "sagemaker_training_compiler_enabled": True,
+    "sagemaker_training_compiler_debug_mode": False,
+}
+LIBRARIES: dict[str, dict[str, Any]] = {
+    "smp": {
+        "mp_parameters": {"pipeline_parallel_degree": 2, "ddp": True},
+        "sagemaker_mpi_enabled": True,
+        "sagemaker_mpi_num_of_processes_per_host": 8,
+        "sagemaker_instance_type": "ml.p4d.24xlarge",
+    },
+    "smp2": {"mp_parameters": {"hybrid_shard_degree": 16}, "sagemaker_torch_distributed_enabled": True},
+    "smddp": DDP_TOLD,
+    "xla": {**COMPILER_TOLD, "sagemaker_pytorch_xla_multi_worker_enabled": True},
+    "transformers": COMPILER_TOLD,
+    "compiled": COMPILER_TOLD,
+}
+
+
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_job_uses_the_library_that_its_image_is_for(jobs: dict[str, Any], name: str) -> None:
+    parameters = hyperparameters(jobs[name])
+    assert {key: parameters[key] for key in LIBRARIES[name]} == LIBRARIES[name]
+
+
+def test_a_trainer_sends_the_parameters_of_smp_2(jobs: dict[str, Any]) -> None:
+    assert hyperparameters(jobs["v3-smp2"])["mp_parameters"] == {"hybrid_shard_degree": 16}
 
 
 MPI_TOLD = {

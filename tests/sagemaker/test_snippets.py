@@ -96,6 +96,97 @@ def test_an_image_with_tensorflow() -> None:
     assert '    framework_version="2.21.0",\n    model_dir=False,\n' in code
 
 
+def with_parts(record: ReleaseRecord, **versions: str) -> ReleaseRecord:
+    names = {name.replace("_", "-"): version for name, version in versions.items()}
+    parts = tuple(ReleasedComponent(name, version, "") for name, version in names.items())
+    return replace(record, parts=parts, gpu=True)
+
+
+SMP = with_parts(PYTORCH, pytorch="1.10.2", smp="1.7.0", smddp="1.4.0")
+SMP2 = with_parts(PYTORCH, pytorch="2.5.1", smp="2.8.0")
+SMDDP = with_parts(PYTORCH, pytorch="2.5.1", smddp="2.6.0")
+XLA = with_parts(PYTORCH, aws_training_compiler_pytorch="1.13.1", pytorch="1.13.1")
+TRANSFORMERS = with_parts(
+    PYTORCH, aws_training_compiler_pytorch="1.10.2", pytorch="1.10.2", transformers="4.17.0", python="3.8"
+)
+COMPILED = with_parts(TENSORFLOW, aws_training_compiler_tensorflow="2.11.0", tensorflow="2.11.0")
+EXAMPLE = "# The degrees of parallelism are examples: set those of your model.\n"
+
+
+def test_an_image_with_smp_1_uses_it() -> None:
+    code = snippet(SMP)
+    assert EXAMPLE in code
+    assert '    instance_type="ml.p4d.24xlarge",\n' in code
+    assert (
+        '    distribution={"smdistributed": {"modelparallel": {"enabled": True, "parameters": '
+        '{"pipeline_parallel_degree": 2, "ddp": True}}}, '
+        '"mpi": {"enabled": True, "processes_per_host": 8}},\n'
+    ) in code
+    old = snippet(with_parts(PYTORCH, pytorch="1.8.1", smp="1.3.0"), JobSpec(processes_per_host=4))
+    assert '"parameters": {"partitions": 2, "ddp": True}' in old
+    assert '"processes_per_host": 4' in old
+    with pytest.raises(UsageError) as caught:
+        snippet(SMP, JobSpec(sdk="v3"))
+    assert caught.value.diagnostics == (
+        Diagnostic("SDK v3 does not support SMP 1", hint="use `--sdk v2` or `--sdk boto3`"),
+    )
+
+
+def test_an_image_with_smp_2_uses_it() -> None:
+    assert (
+        '    distribution={"smdistributed": {"modelparallel": {"enabled": True, "parameters": '
+        '{"hybrid_shard_degree": 16}}}, "torch_distributed": {"enabled": True}},\n'
+    ) in snippet(SMP2)
+    trainer = snippet(SMP2, JobSpec(sdk="v3"))
+    assert EXAMPLE in trainer
+    assert "    distributed=Torchrun(smp=SMP(hybrid_shard_degree=16)),\n" in trainer
+
+
+def test_an_image_with_smddp_uses_it() -> None:
+    assert '    distribution={"smdistributed": {"dataparallel": {"enabled": True}}},\n' in snippet(SMDDP)
+    assert "    distributed=Torchrun(),\n" in snippet(SMDDP, JobSpec(sdk="v3"))
+    assert '"torch_distributed"' in snippet(SMDDP, JobSpec(launcher="torchrun"))
+    with pytest.raises(UsageError) as caught:
+        snippet(SMDDP, JobSpec(processes_per_host=4))
+    assert caught.value.diagnostics[0].message == "SMDDP starts one process for each GPU"
+
+
+def test_an_image_with_training_compiler_enables_it() -> None:
+    code = snippet(COMPILED)
+    assert "from sagemaker.tensorflow import TensorFlow, TrainingCompilerConfig\n" in code
+    assert "    compiler_config=TrainingCompilerConfig(),\n" in code
+    assert "hyperparameters" not in code
+    parameters = (
+        '{"sagemaker_training_compiler_enabled": True, "sagemaker_training_compiler_debug_mode": False'
+    )
+    code = snippet(XLA)
+    comment = "# Hyperparameters enable the compiler: the SDK has no `compiler_config` for this image.\n"
+    launcher = '"sagemaker_pytorch_xla_multi_worker_enabled": True'
+    assert comment in code
+    assert f"    hyperparameters={parameters}, {launcher}}},\n" in code
+    assert "distribution" not in code
+    code = snippet(TRANSFORMERS)
+    assert "estimator = HuggingFace(\n" in code
+    assert f'    hyperparameters={parameters}}},\n    py_version="py38",\n' in code
+    with pytest.raises(UsageError) as caught:
+        snippet(XLA, JobSpec(sdk="v3"))
+    assert caught.value.diagnostics[0].message == "SDK v3 does not support SageMaker Training Compiler"
+
+
+@pytest.mark.parametrize(
+    "job", [JobSpec(sdk="boto3", role="arn:aws:iam::1:role/x"), JobSpec(hyperparameters={"a": 1})]
+)
+def test_training_compiler_in_other_jobs(job: JobSpec) -> None:
+    assert ("compiler_config=" in snippet(COMPILED, job)) == (job.sdk == "v2")
+    assert ('"sagemaker_training_compiler_enabled": True' in snippet(COMPILED, job)) == (job.sdk == "boto3")
+
+
+def test_training_compiler_can_be_off() -> None:
+    off = JobSpec(hyperparameters={"sagemaker_training_compiler_enabled": False})
+    assert "compiler_config=" not in snippet(COMPILED, off)
+    assert "sagemaker_pytorch_xla_multi_worker_enabled" not in snippet(XLA, off)
+
+
 def test_an_image_with_its_own_training_code() -> None:
     code = snippet(replace(PYTORCH, entry_point="train.py"))
     assert "estimator = Estimator(\n" in code
