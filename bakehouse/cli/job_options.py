@@ -1,15 +1,16 @@
-"""Parses the options of `run`, `estimator` and `launch`."""
+"""Parses the options of `run`, `estimator`, `launch` and `validate`."""
 
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 from bakehouse.cluster.job import INSTANCE_TYPE, Group, NetworkPartition
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.util.suggest import suggestion
 
 _GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
 _KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?|/(?P<text>.+)/)")
@@ -140,6 +141,17 @@ def channels(words: Sequence[str]) -> dict[str, str]:
             hint = "`--channel training=data` mounts the directory `data`"
             _refuse(f"directory `{directory}` of channel `{name}` does not exist", hint)
     return {name: str(directory.resolve()) for name, directory in directories.items()}
+
+
+def job_channels(inputs: Iterable[str], words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Return the instance groups of each channel from `--input-group name=group,group`; empty means all."""
+    groups = pairs(words, "--input-group")
+    names = list(inputs)
+    for name in groups:
+        if name not in names:
+            hint = suggestion(name, names) or f"add `--input {name}=s3://bucket/data`"
+            _refuse(f"`--input-group` names the channel `{name}`, which has no `--input`", hint)
+    return {name: tuple(filter(None, groups.get(name, "").split(","))) for name in names}
 
 
 def kills(words: Sequence[str]) -> dict[str, float | str]:

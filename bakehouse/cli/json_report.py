@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from bakehouse.resolve.outdated import OutdatedComponent
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
+    from bakehouse.sagemaker.rules import Finding as JobFinding
     from bakehouse.sagemaker.sizing import Recommendation
+    from bakehouse.sagemaker.training_request import LaunchImage
 
 Json = dict[str, Any]
 
@@ -278,6 +280,25 @@ def reproductions(results: Iterable[Reproduction]) -> list[Json]:
         }
         for result in results
     ]
+
+
+def job_check(image: LaunchImage | None, findings: Sequence[JobFinding]) -> Json:
+    """Return whether a job is valid, with all findings."""
+    return {
+        "image": image.name if image else None,
+        "image_uri": (image.uri or None) if image else None,
+        "valid": not any(finding.is_error for finding in findings),
+        "findings": [
+            {
+                "severity": "error" if finding.is_error else "warning",
+                "rule": finding.rule.name,
+                "message": finding.message,
+                "hint": finding.hint or None,
+                "source": finding.rule.source,
+            }
+            for finding in findings
+        ],
+    }
 
 
 def sizing(result: Recommendation) -> Json:

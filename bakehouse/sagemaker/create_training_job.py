@@ -3,7 +3,7 @@
 Its strings are values of a job to send, or Python expressions for generated code.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
 from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest
@@ -55,14 +55,22 @@ def api_request(
         "StoppingCondition": {"MaxRuntimeInSeconds": max_run},
     }
     if inputs:
-        arguments["InputDataConfig"] = [_channel(channel, uri) for channel, uri in inputs.items()]
+        arguments["InputDataConfig"] = [
+            _channel(channel, uri, request.channels.get(channel, ())) for channel, uri in inputs.items()
+        ]
     if request.environment:
         arguments["Environment"] = dict(request.environment)
     return arguments
 
 
-def _channel(name: str, uri: str) -> dict[str, object]:
-    source = {"S3DataType": "S3Prefix", "S3Uri": uri, "S3DataDistributionType": "FullyReplicated"}
+def _channel(name: str, uri: str, groups: Sequence[str]) -> dict[str, object]:
+    source: dict[str, object] = {
+        "S3DataType": "S3Prefix",
+        "S3Uri": uri,
+        "S3DataDistributionType": "FullyReplicated",
+    }
+    if groups:
+        source["InstanceGroupNames"] = list(groups)
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
 
 

@@ -235,7 +235,7 @@ def _check_settings(path: str, strategy: str, settings: Settings, findings: Find
         elif key == PROCESSES:
             check_count(here, value, findings)
         elif key == OPTIONS:
-            _check_option_text(here, strategy, value, findings)
+            _check_option_text(here, value, findings)
         elif key == PARAMETERS:
             _check_parameters(here, value, findings)
     if ENABLED not in settings:
@@ -243,18 +243,15 @@ def _check_settings(path: str, strategy: str, settings: Settings, findings: Find
         findings.at(rules.ENABLED, path, "has no `enabled`", hint)
 
 
-def _check_option_text(path: str, strategy: str, value: object, findings: Findings) -> None:
+def _check_option_text(path: str, value: object, findings: Findings) -> None:
     if not isinstance(value, str):
         findings.at(rules.OPTIONS, path, "must be one string", 'for example `"-x NCCL_DEBUG=INFO"`')
         return
     try:
-        words = shlex.split(value)
+        shlex.split(value)
     except ValueError as error:
         message = f"can't be split into words: {str(error).lower()}"
         findings.at(rules.OPTIONS, path, message, "close the quote")
-        return
-    always_set = TOOLKIT_MCA if strategy == "mpi" else SMDDP_MCA
-    check_options(path, words, always_set, "the toolkit", findings)
 
 
 def _check_parameters(path: str, value: object, findings: Findings) -> None:
@@ -376,8 +373,10 @@ def _check_types(
         for name in strategies:
             options = strategies[name].get(OPTIONS)
             if isinstance(options, str):
-                words = shlex.split(options)
-                check_rdma(f"distribution.{name}.{OPTIONS}", words, group, training.libfabric, findings)
+                path, words = f"distribution.{name}.{OPTIONS}", shlex.split(options)
+                always_set = TOOLKIT_MCA if name == "mpi" else SMDDP_MCA
+                check_options(path, words, always_set, "the toolkit", findings)
+                check_rdma(path, words, group, training.libfabric, findings)
         is_smddp_type = instance_type in (*_SMDDP_TYPES, "local_gpu") or instance_type.startswith("ml.p5")
         if _is_on(strategies, _DATA) and not is_smddp_type:
             message = f"does not support `{instance_type}`"

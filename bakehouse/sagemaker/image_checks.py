@@ -80,7 +80,7 @@ def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Fin
             findings.add(rules.EFA, message, "remove it, or use a type with EFA")
     has_launcher = bool(request.distribution.keys() & {"Torchrun", "MPI"})
     has_launcher |= any(request.is_on(name) for name in _EFA_LAUNCHERS)
-    if has_launcher and request.hosts > 1 and (image is None or image.gpu):
+    if has_launcher and request.hosts > 1 and (image is None or image.gpu or not image.is_known):
         for group in request.groups:
             _check_unused_efa(request, group, variables, findings)
             if image and "efa" in image.versions and group.gpus and group.efa_interfaces == 0:

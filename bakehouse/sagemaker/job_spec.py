@@ -71,6 +71,8 @@ class JobSpec:
     environment: Mapping[str, str] = field(default_factory=dict)
     keep_alive: int = 0
     """Seconds to keep the instances for the next job."""
+    channels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Instance groups of each channel; empty means all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +94,7 @@ def check_job(
     Raises UsageError with all errors in the job.
     """
     image = launch_image(record, catalog)
-    _check_options(image, job)
-    request = _request(image, job, catalog, code_root)
-    if job.sdk == "boto3" and request.is_local:
-        _refuse("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
-    findings = validate(request, replace(image, entry_point=""))
+    request, findings = job_findings(image, job, catalog, code_root=code_root)
     if errors := [finding for finding in findings if finding.is_error]:
         raise UsageError(*(error.diagnostic for error in errors))
     hyperparameters = request.hyperparameters
@@ -106,6 +104,20 @@ def check_job(
         hyperparameters = {**hyperparameters, **settings.hyperparameters}
     script = "" if image.entry_point else request.entry_point
     return CheckedJob(image, replace(request, hyperparameters=hyperparameters, entry_point=script), findings)
+
+
+def job_findings(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
+) -> tuple[TrainingRequest, tuple[Finding, ...]]:
+    """Return the request of a job with an image, and all findings about it.
+
+    Raises UsageError if its settings are incomplete or contradict each other.
+    """
+    _check_options(image, job)
+    request = _request(image, job, catalog, code_root)
+    if job.sdk == "boto3" and request.is_local:
+        _refuse("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
+    return request, validate(request, replace(image, entry_point=""))
 
 
 def _check_options(image: LaunchImage, job: JobSpec) -> None:
@@ -173,6 +185,7 @@ def _request(
         framework_version=framework_version,
         compiler=True if is_compiled else None,
         keep_alive=job.keep_alive or None,
+        channels=job.channels,
         code_root=None if image.entry_point else code_root,
     )
 
@@ -250,6 +263,10 @@ def _compiler_parameters(image: LaunchImage, sender: Sender) -> Mapping[str, obj
 
 def _launcher(image: LaunchImage, job: JobSpec, sender: Sender) -> str:
     """Return the requested launcher, or else the framework's own before MPI."""
+    if not image.is_known:
+        if job.launcher not in ("", *_LAUNCHERS):
+            _refuse(f"unknown launcher `{job.launcher}`", f"use {format_names(_LAUNCHERS)}")
+        return job.launcher
     module = image.training_module
     launchers = [name for name in _LAUNCHERS if name in image.launchers]
     if sender != "ModelTrainer" and "pytorch" not in module and "torchrun" in launchers:

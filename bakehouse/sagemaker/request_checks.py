@@ -149,7 +149,7 @@ def _check_code(request: TrainingRequest, image: LaunchImage | None, findings: F
     script, sender = request.entry_point, request.sender
     if sender == "ModelTrainer":
         _check_source(request, findings)
-    elif not script and sender != "Estimator":
+    elif not script and sender not in ("Estimator", "API"):
         message, hint = f"the class {sender} needs an `entry_point`", "set it, or use the generic Estimator"
         findings.add(rules.NO_SCRIPT, message, hint)
     elif (
@@ -231,7 +231,7 @@ def _check_limits(request: TrainingRequest, image: LaunchImage | None, findings:
     if request.keep_alive is not None and not 0 <= request.keep_alive <= _MAX_KEEP_ALIVE:
         message = f"invalid keep-alive period of {request.keep_alive} seconds"
         findings.add(rules.KEEP_ALIVE, message, f"use 0 to {_MAX_KEEP_ALIVE}")
-    if request.sends_code and request.sender != "ModelTrainer":
+    if request.sends_code and request.sender not in ("ModelTrainer", "API"):
         for name in sorted(request.hyperparameters.keys() & {*_SDK_PARAMETERS}):
             message = f"the SDK overwrites the hyperparameter `{name}`"
             findings.add(rules.OVERWRITTEN, message, "remove it")

@@ -255,6 +255,17 @@ VERSION = Rule(
     is_error=False,
 )
 
+IMAGE_UNKNOWN = Rule(
+    "image-unknown",
+    "the releases of the project, the bases in recipes/components",
+    "its launchers and versions are unknown, so only the settings are checked",
+    is_error=False,
+)
+
+# Arguments in a file
+UNKNOWN_ARGUMENT = Rule("unknown-argument", f"{_V2}: estimator.py; {_V3}: model_trainer.py")
+REQUEST = Rule("request", _API)
+
 # Code
 NO_SCRIPT = Rule(
     "no-script",

@@ -1,7 +1,7 @@
 """A training job as the SDK's classes describe it, and the properties of its image."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,8 +11,8 @@ from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.instance_groups import InstanceGroup
 
-Sender = Literal["PyTorch", "TensorFlow", "Estimator", "ModelTrainer"]
-"""Classes of the SDK: the first three of v2, the last of v3."""
+Sender = Literal["PyTorch", "TensorFlow", "Estimator", "ModelTrainer", "API"]
+"""Classes of the SDK: the first three of v2, then that of v3. `API` means a CreateTrainingJob request."""
 LOCAL = ("local", "local_gpu")
 _HOST_PROPERTIES = ("gpu-architecture",)
 """Requirements of components that an instance type can answer."""
@@ -45,6 +45,8 @@ class LaunchImage:
     components: frozenset[str] = frozenset()
     gpu_architecture: str = ""
     """GPU architectures that the image has code for, according to its release."""
+    is_known: bool = True
+    """False if its content is unknown, so that only its URI counts."""
 
     @property
     def framework(self) -> Framework:
@@ -114,9 +116,25 @@ class TrainingRequest:
 
 def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> LaunchImage:
     """Return the properties of a release. The catalogue adds the names and requirements of its components."""
-    versions = {part.component: part.version for part in record.parts}
+    image = LaunchImage(
+        record.image,
+        record.image_uri,
+        launchers=record.launchers,
+        training_module=record.training_module,
+        entry_point=record.entry_point,
+        gpu=record.gpu,
+        gpu_architecture=record.gpu_architecture,
+    )
+    return with_parts(image, record.parts, catalog)
+
+
+def with_parts(
+    image: LaunchImage, parts: Sequence[ReleasedComponent], catalog: Catalog | None
+) -> LaunchImage:
+    """Return an image with the versions and the requirements of its components."""
+    versions = {part.component: part.version for part in parts}
     host_requirements: list[HostRequirement] = []
-    for part, spec in _specs(record, catalog):
+    for part, spec in _specs(parts, catalog):
         versions = {**spec.provides, **versions}
         component = f"{part.component} {part.version}" + (f" ({part.variant})" if part.variant else "")
         host_requirements += [
@@ -130,24 +148,20 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
             each for release in releases if release.version == versions["efa"] for each in release.variants
         )
         versions = {**next((variant.spec.provides for variant in variants), {}), **versions}
-    return LaunchImage(
-        record.image,
-        record.image_uri,
-        versions,
-        record.launchers,
-        record.training_module,
-        record.entry_point,
-        record.gpu,
-        tuple(host_requirements),
-        frozenset(part.component for part in record.parts),
-        record.gpu_architecture,
+    return replace(
+        image,
+        versions=versions,
+        host_requirements=tuple(host_requirements),
+        components=frozenset(part.component for part in parts),
     )
 
 
-def _specs(record: ReleaseRecord, catalog: Catalog | None) -> Iterator[tuple[ReleasedComponent, VariantSpec]]:
-    """Yield the components of a release that the catalogue still has, with their specifications."""
+def _specs(
+    parts: Sequence[ReleasedComponent], catalog: Catalog | None
+) -> Iterator[tuple[ReleasedComponent, VariantSpec]]:
+    """Yield the components that the catalogue still has, with their specifications."""
     components = catalog.components if catalog else {}
-    for part in record.parts:
+    for part in parts:
         component = components.get(part.component)
         for release in component.releases if component else ():
             for variant in release.variants:

@@ -25,13 +25,16 @@ def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tupl
     check_request(request, image, findings)
     check_compiler(request, image, findings)
     check_efa(request, image, findings)
-    if image is not None:
+    if image is not None and image.is_known:
         check_image(request, image, findings)
-    if request.sender != "ModelTrainer" and not launch_findings.errors:
+    if request.sender not in ("ModelTrainer", "API") and not launch_findings.errors:
         _check_overwritten(request, image, findings)
+    # Only the SDK drops the groups.
+    ignored = (rules.GROUPS_DROPPED,) if request.sender == "API" else ()
+    warnings = (warning for warning in launch_findings.warnings if warning.rule not in ignored)
     return (
         *dict.fromkeys((*launch_findings.errors, *findings.errors)),
-        *dict.fromkeys((*launch_findings.warnings, *findings.warnings)),
+        *dict.fromkeys((*warnings, *findings.warnings)),
     )
 
 
@@ -39,8 +42,8 @@ def training_of(request: TrainingRequest, image: LaunchImage | None) -> Training
     """Return the job that a distribution is for, as the sending class sees it."""
     framework: Framework = "tensorflow" if request.sender == "TensorFlow" else "pytorch"
     versions = image.versions if image else {}
-    # The generic Estimator and ModelTrainer start images of any framework.
-    if request.sender in ("Estimator", "ModelTrainer") and "tensorflow" in versions:
+    # The others start images of any framework.
+    if request.sender not in ("PyTorch", "TensorFlow") and "tensorflow" in versions:
         framework = "tensorflow"
     version = request.framework_version or versions.get(framework, "")
     return Training(

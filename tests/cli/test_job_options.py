@@ -37,6 +37,21 @@ def test_hyperparameters_are_json_where_they_can_be() -> None:
     }
 
 
+def test_channels_of_instance_groups() -> None:
+    assert job_options.job_channels(["training", "test"], ["training=train,data"]) == {
+        "training": ("train", "data"),
+        "test": (),
+    }
+    with pytest.raises(UsageError) as caught:
+        job_options.job_channels(["training"], ["trainig=train"])
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`--input-group` names the channel `trainig`, which has no `--input`",
+            hint="did you mean `training`?",
+        ),
+    )
+
+
 def test_a_name_is_given_once() -> None:
     channels = ["train=s3://a/b", "train=s3://a/c"]
     readers: dict[str, Callable[[Sequence[str]], object]] = {

@@ -68,6 +68,7 @@ def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
         ("diff mpi-cpu pytorch-2.13-cpu-py312-extended", 0),
         ("outdated pytorch-cpu", 0),
         ("plan mpi-cpu", 0),
+        ("validate mpi-cpu --instance-type ml.g5.xlarge", 0),
         ("recommend-instances ml.p4d.24xlarge --gpus 8 --vcpu-per-gpu 20", 0),
     ],
 )

@@ -352,6 +352,23 @@ def test_an_estimator_in_a_region_without_the_image(in_two_regions: Path) -> Non
     assert result.stderr == f"error: no release of `mpi-cpu` fits\n{reason}"
 
 
+def test_a_job_is_validated_without_a_release(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["validate", "mpi-cpu", "--instance-type", "ml.g5.xlarge", "--launcher", "mpirun"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "mpi-cpu: the job is valid, 1 warning\n"
+    assert printed.err.startswith("warning: the instances have GPUs, but `mpi-cpu` is for CPUs\n")
+
+    mistaken = [
+        "validate",
+        "mpi-cpu",
+        "--instance-type",
+        "ml.c5.xlarge",
+        "--distribution",
+        "torch_distributed",
+    ]
+    assert main.run(mistaken) == main.run([*mistaken, "--json"]) == 64
+
+
 def test_a_candidate_is_printed_as_it_was_asked_for(in_two_regions: Path) -> None:
     result = bake("uri", "mpi-cpu", "--candidate", "--region", "us-east-1", cwd=in_two_regions)
     assert result.stdout.startswith(f"{US}/bakehouse/mpi-cpu@sha256:"), result.stderr

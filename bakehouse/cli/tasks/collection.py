@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
     "Test": (test.smoke, test.run_training_job),
     "Publish": (publish.release, publish.push, publish.promote, publish.releases, publish.uri),
     "Run on SageMaker": (
+        sagemaker.validate,
         sagemaker.estimator,
         sagemaker.launch,
         sagemaker.follow,

@@ -8,7 +8,9 @@ from invoke.exceptions import Exit
 
 from bakehouse.cli import diagnostics
 from bakehouse.cli.tasks.declare import JSON, bake_task, open_project, report, show
+from bakehouse.errors import UsageError
 from bakehouse.util import terminal
+from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
     from bakehouse.sagemaker.launch import JobCallbacks
@@ -28,6 +30,8 @@ _JOB_HELP = {
     "environment": "`NAME=value`; repeatable",
     "keep-alive": "seconds to keep the instances for the next job",
 }
+_INPUT = "channel `name=s3://bucket/data`; repeatable"
+_INPUT_GROUP = "instance groups of a channel, `name=group,group`; default: all; repeatable"
 _JOB_LISTS = ["group", "hyperparameter", "environment"]
 _FOLLOW_HELP = {
     "stop-on-interrupt": "Ctrl-C also stops the job",
@@ -124,12 +128,90 @@ def estimator(
 
 @bake_task(
     "image",
-    iterable=[*_JOB_LISTS, "input"],
+    iterable=[*_JOB_LISTS, "input", "input_group"],
+    help={
+        **_JOB_HELP,
+        "image": "one image, as its recipe resolves now; or the URI of a release or of an image of AWS",
+        "sdk": "v2 (default) or v3: the version of the SageMaker SDK that sends the job",
+        "input": _INPUT,
+        "input_group": _INPUT_GROUP,
+        "file": "JSON: the arguments of an estimator or ModelTrainer, or a CreateTrainingJob request",
+        "json": JSON,
+    },
+)
+def validate(
+    context: Context,
+    group: list[str],
+    hyperparameter: list[str],
+    environment: list[str],
+    input: list[str],
+    input_group: list[str],
+    image: str = "",
+    file: str = "",
+    sdk: str = "v2",
+    instance_type: str = "",
+    instance_count: int = 0,
+    launcher: str = "",
+    distribution: str = "",
+    entry_point: str = "train.py",
+    source_dir: str = "",
+    processes_per_host: int = 0,
+    keep_alive: int = 0,
+    json: bool = False,
+) -> None:
+    """
+    Validate a job's settings for an image, released or not.
+
+    With --file, it checks the job in the file, with the image in it unless you name another.
+
+    bake validate pytorch-cpu --instance-type ml.c5.2xlarge --distribution mpi
+    bake validate pytorch-cu130 --group train=ml.p4d.24xlarge:2 --input training=s3://our-data/flowers \\
+        --input-group training=train
+    bake validate --file request.json --json
+    """
+    from bakehouse.cli import job_options, json_report
+    from bakehouse.sagemaker import job_check
+    from bakehouse.sagemaker.job_spec import JobSpec
+
+    job = JobSpec(
+        groups=job_options.named_groups(group),
+        hyperparameters=job_options.hyperparameters(hyperparameter),
+        environment=job_options.pairs(environment, "--environment"),
+        distribution=job_options.distribution(distribution),
+        sdk=sdk,
+        entry_point=entry_point,
+        source_dir=source_dir,
+        instance_type=instance_type,
+        instance_count=instance_count,
+        launcher=launcher,
+        processes_per_host=processes_per_host,
+        keep_alive=keep_alive,
+        channels=job_options.job_channels(job_options.pairs(input, "--input"), input_group),
+    )
+    result = job_check.check(open_project(), image, job, file)
+    errors = [finding for finding in result.findings if finding.is_error]
+    warnings = [finding.diagnostic for finding in result.findings if not finding.is_error]
+    if json:
+        show(json_report.job_check(result.image, result.findings))
+        if errors:
+            raise Exit(code=UsageError.exit_code)
+        return
+    diagnostics.write_warnings(warnings, sys.stderr)
+    if errors:
+        raise UsageError(*(error.diagnostic for error in errors))
+    counts = f", {format_count(len(warnings), 'warning')}" if warnings else ""
+    show(f"{result.title}: the job is valid{counts}\n")
+
+
+@bake_task(
+    "image",
+    iterable=[*_JOB_LISTS, "input", "input_group"],
     help={
         **_JOB_HELP,
         **_FOLLOW_HELP,
         "role": "ARN of the execution role of the job",
-        "input": "channel `name=s3://bucket/data`; repeatable",
+        "input": _INPUT,
+        "input_group": _INPUT_GROUP,
         "output": "S3 location of the model and the code; default: the bucket of SageMaker's SDK",
         "job-name": "default: made of the image name and the time",
         "max-run": "seconds until SageMaker stops the job",
@@ -145,6 +227,7 @@ def launch(
     hyperparameter: list[str],
     environment: list[str],
     input: list[str],
+    input_group: list[str],
     role: str = "",
     instance_type: str = "",
     instance_count: int = 0,
@@ -176,6 +259,7 @@ def launch(
     from bakehouse.sagemaker import launch as launching
     from bakehouse.sagemaker.job_spec import JobSpec
 
+    inputs = job_options.pairs(input, "--input")
     job = JobSpec(
         groups=job_options.named_groups(group),
         hyperparameters=job_options.hyperparameters(hyperparameter),
@@ -190,13 +274,14 @@ def launch(
         launcher=launcher,
         processes_per_host=processes_per_host,
         keep_alive=keep_alive,
+        channels=job_options.job_channels(inputs, input_group),
     )
     request = launching.LaunchRequest(
         image,
         job,
         name=job_name,
         region=region,
-        inputs=job_options.pairs(input, "--input"),
+        inputs=inputs,
         output=output,
         max_run=max_run,
         volume_gib=-(-(job_options.size(volume_size, "--volume-size") or 0) // 2**30),
