@@ -143,14 +143,19 @@ def channels(words: Sequence[str]) -> dict[str, str]:
     return {name: str(directory.resolve()) for name, directory in directories.items()}
 
 
-def job_channels(inputs: Iterable[str], words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the instance groups of each channel from `--input-group name=group,group`; empty means all."""
-    groups = pairs(words, "--input-group")
-    names = list(inputs)
+def channel_groups(
+    channels: Iterable[str], words: Sequence[str], option: str = "--input"
+) -> dict[str, tuple[str, ...]]:
+    """Return the instance groups of each channel of `option`; empty means all.
+
+    `words` are the values `name=group,group` of `--input-group` or `--channel-group`.
+    """
+    groups = pairs(words, f"{option}-group")
+    names = list(channels)
     for name in groups:
         if name not in names:
-            hint = suggestion(name, names) or f"add `--input {name}=s3://bucket/data`"
-            _refuse(f"`--input-group` names the channel `{name}`, which has no `--input`", hint)
+            hint = suggestion(name, names) or f"add `{option} {name}=…`"
+            _refuse(f"`{option}-group` names the channel `{name}`, which has no `{option}`", hint)
     return {name: tuple(filter(None, groups.get(name, "").split(","))) for name in names}
 
 

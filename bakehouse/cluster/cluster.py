@@ -133,7 +133,7 @@ def _spec(job: TrainingJob, host: str, network: str) -> ContainerSpec:
         files=input_files(job, host),
         mounts=MOUNTS,
         room=dict.fromkeys(LIMITED, job.volume_bytes) if job.volume_bytes else {},
-        folders={f"{ML}/input/data/{name}": path for name, path in job.channel_directories.items()},
+        folders={f"{ML}/input/data/{name}": path for name, path in job.directories_of(host).items()},
         gpus=job.gpus_of(host),
         cpus=group.cpus,
         memory=job.memory,

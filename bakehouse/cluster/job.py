@@ -84,6 +84,8 @@ class TrainingJob:
     channels: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     channel_directories: Mapping[str, str] = field(default_factory=dict)
     """More channels: directories of this machine, mounted read-only."""
+    channel_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Groups whose hosts get a channel; a channel that is missing here is for all."""
     environment: Mapping[str, str] = field(default_factory=dict)
     memory: int | None = None
     """Bytes of memory of each host; None means no limit."""
@@ -143,6 +145,15 @@ class TrainingJob:
         """Return the hosts of a group, or the host of that name."""
         return self.hosts_by_group.get(name) or tuple(host for host in self.host_names if host == name)
 
+    def directories_of(self, host: str) -> dict[str, str]:
+        """Return the directories that a host gets as channels."""
+        group = self.group_of(host).name
+        return {
+            name: path
+            for name, path in self.channel_directories.items()
+            if group in self.channel_groups.get(name, (group,))
+        }
+
     def group_of(self, host: str) -> Group:
         hosts = self.hosts_by_group
         return next(group for group in self.groups if host in hosts[group.name])
@@ -186,7 +197,7 @@ def input_files(job: TrainingJob, host: str) -> dict[str, bytes]:
     config = {
         "resourceconfig": resources,
         "hyperparameters": _hyperparameters(job),
-        "inputdataconfig": dict.fromkeys((*channels, *job.channel_directories), _CHANNEL),
+        "inputdataconfig": dict.fromkeys((*channels, *job.directories_of(host)), _CHANNEL),
     }
     files = {
         f"{ML}/input/config/{name}.json": json.dumps(content, indent=2, sort_keys=True).encode()

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.rules import Findings
-from bakehouse.util.format import format_count
+from bakehouse.util.format import format_count, format_names
+from bakehouse.util.suggest import suggestion
 
 MAX_GROUPS = 5
 _MAX_NAME = 64
@@ -70,6 +71,24 @@ def check_groups(groups: Sequence[InstanceGroup], findings: Findings) -> None:
             report(message, f"use at most {_MAX_NAME}")
         if group.count < 1:
             report(f"the job has {group.count} instances of `{group.instance_type}`", "use at least one")
+
+
+def check_channels(
+    channels: Mapping[str, Sequence[str]], groups: Sequence[InstanceGroup], findings: Findings
+) -> None:
+    """Check the groups of each channel: they exist, and all channels have some, or none has."""
+    group_names = [group.name for group in groups if group.name]
+    for channel, names in channels.items():
+        for name in names:
+            if name not in group_names:
+                hint = suggestion(name, group_names) or "remove it: the job has no instance groups"
+                message = f"channel `{channel}` names `{name}`, which is not a group of this job"
+                findings.add(rules.GROUPS_CHANNELS, message, hint)
+    with_groups = [name for name, names in channels.items() if names]
+    if with_groups and len(with_groups) < len(channels):
+        others = format_names(name for name in channels if name not in with_groups)
+        message = f"channel `{with_groups[0]}` has instance groups, but {others} has none"
+        findings.add(rules.GROUPS_CHANNELS, message, "set groups for all channels, or for none")
 
 
 def check_rdma(

@@ -7,8 +7,9 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import find_gpus
+from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.plan.workspace import Workspace, plan_recipes, select
 from bakehouse.publish import image_uris
 from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord, load
 from bakehouse.sagemaker.training_request import LaunchImage, launch_image, with_parts
@@ -25,7 +26,11 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
     if name in image_uris.FRAMEWORKS and name not in workspace.recipes:
         query = image_uris.ImageQuery(instance=find_gpus(instance_type) if instance_type else None)
         return launch_image(image_uris.find(workspace.project.images, name, query), workspace.catalog)
-    [image, *_] = plan_images(workspace, [name]).images
+    recipes = select(workspace, [name])
+    if len(recipes) > 1:
+        hint = f"name one of them, such as `{recipes[-1].name}`"
+        raise UsageError(Diagnostic(f"`{name}` names {len(recipes)} images", hint=hint))
+    [image] = plan_recipes(workspace, recipes).images
     return planned_image(image, workspace.catalog)
 
 

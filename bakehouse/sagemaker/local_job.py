@@ -18,7 +18,8 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.sagemaker import code_upload, model_trainer
 from bakehouse.sagemaker.distribution import Framework, Training, launch_settings
-from bakehouse.sagemaker.instance_groups import instance_group
+from bakehouse.sagemaker.instance_groups import check_channels, instance_group
+from bakehouse.sagemaker.rules import Findings
 from bakehouse.util.files import write_whole
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
@@ -86,6 +87,10 @@ def prepare(
         )
         for group in job.groups
     )
+    findings = Findings()
+    channels = {name: job.channel_groups.get(name, ()) for name in job.channel_directories}
+    check_channels(channels, groups, findings)
+    findings.raise_errors()
     job, warnings = _with_launcher(job, request, Training(groups, framework, version, job.entry_point))
     source_dir = request.source_dir if job.has_toolkit else None
     efa_types = frozenset(name for name, instance in instance_types.items() if instance.efa_interfaces)

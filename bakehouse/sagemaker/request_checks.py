@@ -7,11 +7,9 @@ from pathlib import Path
 
 from bakehouse.catalog.instance_gpus import instance_type_hint
 from bakehouse.sagemaker import rules
-from bakehouse.sagemaker.instance_groups import numbers
+from bakehouse.sagemaker.instance_groups import check_channels, numbers
 from bakehouse.sagemaker.rules import Findings
 from bakehouse.sagemaker.training_request import LOCAL, LaunchImage, TrainingRequest
-from bakehouse.util.format import format_names
-from bakehouse.util.suggest import suggestion
 
 MAX_URI = 255
 _MAX_PARAMETERS, _MAX_NAME, _MAX_VALUE = 100, 256, 2500
@@ -131,18 +129,7 @@ def _check_groups(request: TrainingRequest, findings: Findings) -> None:
             findings.add(rules.INSTANCE, f"unknown instance type `{group.instance_type}`", hint)
         if group.instance_type == "local_gpu" and group.count > 1 and not group.name:
             findings.add(rules.LOCAL_GPU, f"the job has {group.count} instances of `local_gpu`", "use one")
-    group_names = [group.name for group in request.groups if group.name]
-    for channel, names in request.channels.items():
-        for name in names:
-            if name not in group_names:
-                hint = suggestion(name, group_names) or "remove it: the job has no instance groups"
-                message = f"channel `{channel}` names `{name}`, which is not a group of this job"
-                findings.add(rules.GROUPS_CHANNELS, message, hint)
-    with_groups = [name for name, groups in request.channels.items() if groups]
-    if with_groups and len(with_groups) < len(request.channels):
-        others = format_names(name for name in request.channels if name not in with_groups)
-        message = f"channel `{with_groups[0]}` has instance groups, but {others} has none"
-        findings.add(rules.GROUPS_CHANNELS, message, "set groups for all channels, or for none")
+    check_channels(request.channels, request.groups, findings)
 
 
 def _check_code(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:

@@ -38,12 +38,12 @@ def test_hyperparameters_are_json_where_they_can_be() -> None:
 
 
 def test_channels_of_instance_groups() -> None:
-    assert job_options.job_channels(["training", "test"], ["training=train,data"]) == {
+    assert job_options.channel_groups(["training", "test"], ["training=train,data"]) == {
         "training": ("train", "data"),
         "test": (),
     }
     with pytest.raises(UsageError) as caught:
-        job_options.job_channels(["training"], ["trainig=train"])
+        job_options.channel_groups(["training"], ["trainig=train"])
     assert caught.value.diagnostics == (
         Diagnostic(
             "`--input-group` names the channel `trainig`, which has no `--input`",

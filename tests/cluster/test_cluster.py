@@ -202,6 +202,28 @@ def test_a_directory_is_mounted_as_a_channel(tmp_path: Path) -> None:
     assert "more" in str(config("inputdataconfig", replace(JOB, channel_directories={"more": "/data"})))
 
 
+def test_a_channel_of_a_group_is_on_its_hosts_alone(tmp_path: Path) -> None:
+    channels = {"images": "/images", "labels": "/labels"}
+    job = replace(
+        JOB,
+        groups=(Group("data"), Group("dnn")),
+        channel_directories=channels,
+        channel_groups={"images": ("data",)},
+    )
+    engine = FakeEngine(lambda spec: Run())
+    cluster.run(engine, job, tmp_path)
+
+    assert {spec.hostname: {*spec.folders.values()} for spec in engine.specs} == {
+        "algo-1": {"/images", "/labels"},
+        "algo-2": {"/labels"},
+    }
+    names = [
+        json.loads(input_files(job, host)["/opt/ml/input/config/inputdataconfig.json"])
+        for host in ("algo-1", "algo-2")
+    ]
+    assert [("images" in content, "labels" in content) for content in names] == [(True, True), (False, True)]
+
+
 def test_a_job_that_is_stopped_gets_sigterm_first(tmp_path: Path) -> None:
     runs = [Run(None), Run(None)]
     engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])

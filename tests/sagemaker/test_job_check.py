@@ -148,6 +148,14 @@ def test_what_cannot_be_checked_is_refused(
     assert refused(workspace, image, job, file) == message
 
 
+def test_one_image_is_checked(workspace: Workspace) -> None:
+    images = sorted(name for name in workspace.recipes if name.startswith("pytorch-1."))
+
+    assert refused(workspace, "pytorch-1.*") == (
+        f"error: `pytorch-1.*` names {len(images)} images\n\nhint: name one of them, such as `{images[-1]}`"
+    )
+
+
 ESTIMATOR: dict[str, Any] = {
     "entry_point": "train.py",
     "role": "arn:aws:iam::123456789012:role/SageMakerRole",

@@ -163,6 +163,31 @@ def test_what_can_not_be_cut_off(instance_tree: Tree, cut: NetworkPartition, mes
     assert failure_text(caught.value.diagnostics[0]) == message
 
 
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (
+            {"images": ("dat",), "labels": ("dnn",)},
+            "error: channel `images` names `dat`, which is not a group of this job\n"
+            "\nhint: did you mean `data`?\n",
+        ),
+        (
+            {"images": ("data",)},
+            "error: channel `images` has instance groups, but `labels` has none\n"
+            "\nhint: set groups for all channels, or for none\n",
+        ),
+    ],
+)
+def test_channels_of_groups_are_checked(
+    instance_tree: Tree, groups: dict[str, tuple[str, ...]], message: str
+) -> None:
+    channels = {"images": "/images", "labels": "/labels"}
+    with pytest.raises(UsageError) as caught:
+        prepared(instance_tree, groups=GROUPS, channel_directories=channels, channel_groups=groups)
+
+    assert failure_text(caught.value.diagnostics[0]) == message
+
+
 def test_a_command_takes_the_place_of_the_toolkit(instance_tree: Tree, tmp_path: Path) -> None:
     source = tmp_path / "code"
     source.mkdir()

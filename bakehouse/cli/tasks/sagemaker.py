@@ -186,7 +186,7 @@ def validate(
         launcher=launcher,
         processes_per_host=processes_per_host,
         keep_alive=keep_alive,
-        channels=job_options.job_channels(job_options.pairs(input, "--input"), input_group),
+        channels=job_options.channel_groups(job_options.pairs(input, "--input"), input_group),
     )
     result = job_check.check(open_project(), image, job, file)
     errors = [finding for finding in result.findings if finding.is_error]
@@ -274,7 +274,7 @@ def launch(
         launcher=launcher,
         processes_per_host=processes_per_host,
         keep_alive=keep_alive,
-        channels=job_options.job_channels(inputs, input_group),
+        channels=job_options.channel_groups(inputs, input_group),
     )
     request = launching.LaunchRequest(
         image,

@@ -64,7 +64,16 @@ def smoke(
 @bake_task(
     "image",
     name="run",
-    iterable=["group", "cpus", "hyperparameter", "channel", "environment", "kill", "partition"],
+    iterable=[
+        "group",
+        "cpus",
+        "hyperparameter",
+        "channel",
+        "channel_group",
+        "environment",
+        "kill",
+        "partition",
+    ],
     help={
         "image": "an image of a recipe, or any image that the engine has",
         "source-dir": "directory of the training code; default: the code in the image",
@@ -77,6 +86,7 @@ def smoke(
         "sdk": "directory with version 3 of the SageMaker SDK, for the `Torchrun` and `MPI` of ModelTrainer",
         "hyperparameter": "`name=value`; repeatable",
         "channel": "`name=directory`, mounted at /opt/ml/input/data/<name>; repeatable",
+        "channel_group": "instance groups of a channel, `name=group,group`; default: all; repeatable",
         "processes-per-host": "ranks on each host; default: as in --distribution, else one per GPU, else one",
         "environment": "`NAME=value`; repeatable",
         "gpus": "GPUs of this machine for each host; no GPU is shared",
@@ -101,6 +111,7 @@ def run_training_job(
     cpus: list[str],
     hyperparameter: list[str],
     channel: list[str],
+    channel_group: list[str],
     environment: list[str],
     kill: list[str],
     partition: list[str],
@@ -139,13 +150,16 @@ def run_training_job(
     from bakehouse.sagemaker.local_job import RunRequest
 
     workspace = open_project(image)
+    channels = job_options.channels(channel)
+    channel_groups = job_options.channel_groups(channels, channel_group, "--channel")
     job = TrainingJob(
         groups=job_options.cluster(group, hosts, instance_type, cpus, gpus),
         entry_point=entry_point,
         command=job_options.command(command, entry_point),
         hyperparameters=job_options.hyperparameters(hyperparameter),
         environment=job_options.pairs(environment, "--environment"),
-        channel_directories=job_options.channels(channel),
+        channel_directories=channels,
+        channel_groups={name: groups for name, groups in channel_groups.items() if groups},
         memory=job_options.size(memory, "--memory"),
         deadline=float(timeout),
         stop_after=float(stop_after) if stop_after else None,
