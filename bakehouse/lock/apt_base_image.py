@@ -4,31 +4,25 @@ apt runs in a step of a build, so the base's sources, keys and installed package
 installs nothing, and the build makes no image.
 """
 
-import contextlib
-import json
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from urllib.parse import unquote
 
-from bakehouse.build import registry_auth
-from bakehouse.build.build_inputs import BuildInputs, apt_inputs
 from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
 from bakehouse.catalog.base_image_lock import ADDS, BASE, DIRECTORY, STEP, BaseLock, Step, file_of, step_of
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.engine import buildx, daemon_info, provision
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Problems, Reason, RecipeError
 from bakehouse.lock import apt
 from bakehouse.lock.apt import PackageChange
+from bakehouse.lock.base_step import BuildSettings, build_settings, run_step
 from bakehouse.plan.apt_packages import pulled_lists
 from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import registry_host
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.files import write_whole
-from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
 _DOCKERFILE = """\
@@ -96,17 +90,6 @@ class LockedSteps:
     changes: tuple[PackageChange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class BuildSettings:
-    """Settings of the builds that run apt."""
-
-    state: Path
-    inputs: BuildInputs
-    on_event: Callable[[Event], None]
-    environment: Mapping[str, str] = field(default_factory=dict)
-    """Environment of docker's programs, such as their credentials."""
-
-
 def lock(
     workspace: Workspace,
     recipes: Sequence[Recipe],
@@ -137,7 +120,7 @@ def lock(
     components = workspace.catalog.components.values()
     # A lock covers all images of the project on that base
     complete = {base.pinned: base for base in _bases(workspace, workspace.recipes.values())}
-    with _build_settings(workspace, [base.reference for base in outdated], report, on_event) as settings:
+    with build_settings(workspace, [base.reference for base in outdated], report, on_event) as settings:
         for base, locked in outdated.items():
             report(f"resolving packages with the apt of {base.name}")
             with apt.locate_unknown_packages(f"`{base.name}`", (*recipes, *named), components):
@@ -156,7 +139,7 @@ def drift(
         return {}
     changes = {}
     components = workspace.catalog.components.values()
-    with _build_settings(workspace, [base.reference for base in locked], report, on_event) as settings:
+    with build_settings(workspace, [base.reference for base in locked], report, on_event) as settings:
         for base, base_lock in locked.items():
             report(f"resolving packages with the apt of {base.name}")
             with apt.locate_unknown_packages(f"`{base.name}`", recipes, components):
@@ -191,18 +174,6 @@ def _without_digest(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[st
     """Return the bases without a digest on which images install packages."""
     all_lists = (lists for recipe in recipes for lists in pulled_lists(resolve(recipe, workspace.catalog)))
     return tuple(dict.fromkeys(lists.reference for lists in all_lists if lists.lists and not lists.pinned))
-
-
-@contextlib.contextmanager
-def _build_settings(
-    workspace: Workspace, references: Sequence[str], report: Reporter, on_event: Callable[[Event], None]
-) -> Iterator[BuildSettings]:
-    project = workspace.project
-    with contextlib.ExitStack() as stack:
-        daemon_info.require(provision.ensure(provision.ask_at_terminal, report))
-        inputs = stack.enter_context(apt_inputs(state=project.state, ca=project.ca, report=report))
-        environment = stack.enter_context(registry_auth.base_logins(references, project, report))
-        yield BuildSettings(project.state, inputs, on_event, environment)
 
 
 def _write(workspace: Workspace, base: VendorBase, locked: LockedSteps) -> Iterator[str]:
@@ -240,28 +211,15 @@ def resolve_steps(
     """
     before = {deb.name: deb for deb in locked.debs} if locked else {}
     kept = list(apt.kept_packages(before, upgrade))
-    with private_directory(settings.state) as directory:
-        context, output = directory / "context", directory / "output"
-        _write_context(context, base, locked, kept)
-        try:
-            buildx.export_files(
-                buildx.Target(base.name, "packages", context / "docker-bake.json"),
-                output,
-                cwd=context,
-                state=settings.state,
-                secrets=settings.inputs.secrets,
-                arguments=settings.inputs.arguments,
-                on_event=settings.on_event,
-                environment=settings.environment,
-            )
-        except BuildError as error:
-            # The output of a build has other text before each line
-            lines = (line[max(line.find("E: "), 0) :] for line in error.diagnostics[0].tail)
-            if unknown := apt.unknown_packages("\n".join(lines)):
-                raise apt.UnknownPackages(unknown) from error
-            raise BuildError(_apt_failed(base, error.diagnostics[0], is_kept=bool(kept))) from error
-        # Names of maintainers may have any encoding
-        texts = {path.name: path.read_text("utf-8", "replace") for path in output.iterdir()}
+    dockerfile = filled(_DOCKERFILE, base=base.reference, stale_sources=base.stale_sources)
+    try:
+        texts = run_step(base.name, dockerfile, settings, _context_files(base, locked, kept))
+    except BuildError as error:
+        # The output of a build has other text before each line
+        lines = (line[max(line.find("E: "), 0) :] for line in error.diagnostics[0].tail)
+        if unknown := apt.unknown_packages("\n".join(lines)):
+            raise apt.UnknownPackages(unknown) from error
+        raise BuildError(_apt_failed(base, error.diagnostics[0], is_kept=bool(kept))) from error
     return read_output(base, before, texts)
 
 
@@ -283,16 +241,12 @@ def _apt_failed(base: VendorBase, cause: Diagnostic, *, is_kept: bool) -> Diagno
     return Diagnostic(message, reasons=(Reason(cause.message),), tail=cause.tail, hint=hint)
 
 
-def _write_context(directory: Path, base: VendorBase, locked: BaseLock | None, kept: Iterable[Deb]) -> None:
-    lock = directory / "lock"
-    lock.mkdir(parents=True)
-    (lock / "Packages").write_text(written(apt.locked_fields(kept, [locked.path] if locked else ())))
-    (lock / "preferences").write_text(apt.preferences(kept, base.steps))
-    (lock / "lists").write_text("".join(f"{' '.join(step)}\n" for step in base.steps))
-    dockerfile = filled(_DOCKERFILE, base=base.reference, stale_sources=base.stale_sources)
-    (directory / "Dockerfile").write_text(dockerfile)
-    target = {"context": str(directory), "platforms": ["linux/amd64"], "no-cache": True, "attest": []}
-    (directory / "docker-bake.json").write_text(json.dumps({"target": {"packages": target}}))
+def _context_files(base: VendorBase, locked: BaseLock | None, kept: Sequence[Deb]) -> dict[str, str]:
+    return {
+        "lock/Packages": written(apt.locked_fields(kept, [locked.path] if locked else ())),
+        "lock/preferences": apt.preferences(kept, base.steps),
+        "lock/lists": "".join(f"{' '.join(step)}\n" for step in base.steps),
+    }
 
 
 def read_output(base: VendorBase, before: Mapping[str, Deb], texts: Mapping[str, str]) -> LockedSteps:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.catalog import project
+from bakehouse.catalog.base_packages import read_packages
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.project import HOME, Project
@@ -23,7 +24,7 @@ from bakehouse.errors import (
 )
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
-from bakehouse.lock import apt_base_image, apt_suite, checksums, drift
+from bakehouse.lock import apt_base_image, apt_suite, base_packages, checksums, drift
 from bakehouse.lock import python as pylock
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.lock.recipe_lock import lock_recipe
@@ -78,16 +79,20 @@ def _run(
     for component in selection.components:
         changes += _lock_component(component, settings, report, upgrade=upgrade)
     workspace = _satisfiable(workspace, selection)
+    named = selection.recipes if patterns else ()
+    changes += base_packages.record(workspace, selection.recipes, named, report, on_event)
     for recipe in selection.recipes:
         if recipe.requirements and is_own(workspace, recipe.requirements):
             resolution = resolve(recipe, workspace.catalog)
-            changes += lock_recipe(resolution, _index(settings, "3.11"), report, upgrade=upgrade)
+            base = base_packages.pinned_base(resolution)
+            contained = read_packages(settings.recipe_roots, base) if base else ()
+            index = _index(settings, "3.11")
+            changes += lock_recipe(resolution, index, report, upgrade=upgrade, contained=contained or ())
     upgraded = selection.packages if upgrade else ()
     recipes = selection.recipes
     if upgraded is None or upgraded:
         recipes = tuple(workspace.recipes.values())
     changes += apt_suite.lock(workspace, recipes, report, upgrade=upgraded)
-    named = selection.recipes if patterns else ()
     changes += apt_base_image.lock(workspace, recipes, report, on_event, named=named, upgrade=upgraded)
     pinned = checksums.pin(
         list(_open_artifacts(selection.recipes, workspace)),

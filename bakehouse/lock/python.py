@@ -215,13 +215,14 @@ def _empty_wheels(packages: Iterable[Package], directory: Path) -> Path:
     """Write wheels without files or requirements, by which uv knows packages that no index has."""
     directory.mkdir()
     for package in packages:
-        info = f"{package.name}-{package.version}.dist-info"
+        stem = f"{canonicalize_name(package.name).replace('-', '_')}-{package.version}"
+        info = f"{stem}.dist-info"
         contents = {
             "METADATA": f"Metadata-Version: 2.1\nName: {package.name}\nVersion: {package.version}\n",
             "WHEEL": "Wheel-Version: 1.0\nGenerator: bakehouse\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
             "RECORD": "",
         }
-        path = directory / f"{package.name}-{package.version}-py3-none-any.whl"
+        path = directory / f"{stem}-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as archive:
             for name, text in contents.items():
                 archive.writestr(f"{info}/{name}", text)

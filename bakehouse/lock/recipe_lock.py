@@ -74,6 +74,10 @@ class _Surroundings:
     """The user's constraints, and the packages that the base keeps."""
     without: tuple[str, ...] = ()
     """Packages that the base keeps, in whatever version."""
+    frozen: tuple[Package, ...] = ()
+    """Packages that the base contains and keeps."""
+    contained: tuple[Package, ...] = ()
+    """Packages that the base contains, which a lock replaces only if they do not fit."""
 
     @cached_property
     def locked(self) -> Mapping[str, Package]:
@@ -115,6 +119,7 @@ class _Surroundings:
         needs = [*needs]
         packages = [need.package for need in needs if need.package]
         installed = [package for package in packages if package in self.wheels.values()]
+        installed += self.frozen
         fixed = map(_pin, [*packages, *pins])
         texts = [*(each.text for each in requirements), *(need.text for need in needs if not need.package)]
         return pylock.versions(
@@ -123,11 +128,17 @@ class _Surroundings:
 
 
 def lock_recipe(
-    resolution: Resolution, index: pylock.Index, report: Reporter, *, upgrade: bool
+    resolution: Resolution,
+    index: pylock.Index,
+    report: Reporter,
+    *,
+    upgrade: bool,
+    contained: Iterable[Package] = (),
 ) -> Iterator[str]:
-    """Lock a recipe's requirements to versions that fit the packages of its components.
+    """Lock a recipe's requirements to versions that fit the packages of its components and its base.
 
-    Versions locked for the same requirements are kept if they still fit.
+    Versions locked for the same requirements are kept if they still fit. `contained` are the packages of the
+    base, which the lock leaves out if they fit.
     """
     recipe, path = resolution.recipe, resolution.recipe.requirements
     assert path
@@ -148,6 +159,7 @@ def lock_recipe(
     )
     constraints = (*(line.text for line in listed), *pins)
     around = _Surroundings(resolution, replace(index, python_version=python), constraints, tuple(kept))
+    around = _with_packages_of_base(around, contained, requirements)
     lock = path.with_name(path.name + ".lock")
     heading = lock_heading(path.name, requirements.content)
     before = () if upgrade else _locked_before(lock, heading, recipe)
@@ -165,7 +177,27 @@ def lock_recipe(
         for file in files:
             if file.replaces:
                 yield f"{lock.name}: {file.name} {file.version} replaces {file.replaces} of a component"
+        versions = {normal_name(package.name): package.version for package in around.contained}
+        for file in files:
+            if file.name in versions:
+                yield f"{lock.name}: {file.name} {file.version} replaces {versions[file.name]} of the base"
         yield from _doubts(files, around)
+
+
+def _with_packages_of_base(
+    around: _Surroundings, contained: Iterable[Package], requirements: Requirements
+) -> _Surroundings:
+    """Add the packages of the base, apart from those that components install or that need extras."""
+    with_extras = {line.name for line in requirements.packages if Parsed(line.text).extras}
+    left = {*around.locked, *around.wheels, *with_extras}
+    packages = [package for package in contained if normal_name(package.name) not in left]
+    frozen = [
+        package
+        for package in packages
+        if any(fnmatchcase(normal_name(package.name), glob) for glob in around.without)
+    ]
+    others = tuple(package for package in packages if package not in frozen)
+    return replace(around, frozen=tuple(frozen), contained=others)
 
 
 def _doubts(files: Sequence[pylock.LockedFile], around: _Surroundings) -> Iterator[str]:
@@ -209,6 +241,8 @@ def _resolved(
 ) -> tuple[tuple[pylock.LockedFile, ...], tuple[Package, ...]]:
     """Return the files to lock, and the wheels of components that requirements need."""
     locked = [f"{package.name}=={package.version}" for package in around.locked.values()]
+    contained = {normal_name(package.name) for package in around.contained}
+    before = [package for package in before if normal_name(package.name) not in contained]
     own = [
         f"{package.name}=={package.version}"
         for package in before
@@ -222,6 +256,8 @@ def _resolved(
     joint = _joint(requirements.packages, before, around, report)
     replaced = {name: package.version for name, package in around.locked.items() if _differs(package, joint)}
     pins = [f"{name}=={version}" for name, version in joint.items() if name not in around.wheels]
+    fitting = tuple(package for package in around.contained if not _differs(package, joint))
+    around = replace(around, contained=fitting)
     files, expected = _closure(requirements, pins, around)
     names = {file.name for file in files}
     if others := [f"{name}=={joint[name]}" for name in sorted(replaced) if name not in names]:
@@ -233,7 +269,7 @@ def _joint(
     lines: Sequence[RequiredPackage], before: Sequence[Package], around: _Surroundings, report: Reporter
 ) -> Mapping[str, str]:
     """Return versions for requirements and components together, with as few changes of locks as possible."""
-    locked = [*around.locked.values()]
+    locked = [*around.locked.values(), *around.contained]
     try:
         joint = around.versions(lines, around.needs, preferred=[*before, *locked])
     except ConflictError as error:
@@ -259,14 +295,14 @@ def _closure(
 ) -> tuple[tuple[pylock.LockedFile, ...], tuple[Package, ...]]:
     """Return the files of requirements and what they depend on, and the wheels of components among these."""
     texts = [line.text for line in requirements.packages]
-    wheels = tuple(around.wheels.values())
+    installed = (*around.wheels.values(), *around.frozen, *around.contained)
     constraints = [*around.constraints, *pins]
-    files, used = pylock.resolve_beside(texts, constraints, around.index, wheels)
+    files, used = pylock.resolve_beside(texts, constraints, around.index, installed)
     kept = [file.name for file in files if any(fnmatchcase(file.name, glob) for glob in around.without)]
     if kept:
         free = [text for text in constraints if normal_name(Parsed(text).name) not in kept]
-        files, used = pylock.resolve_beside(texts, free, around.index, wheels, without=kept)
-    return files, used
+        files, used = pylock.resolve_beside(texts, free, around.index, installed, without=kept)
+    return files, tuple(package for package in used if normal_name(package.name) in around.wheels)
 
 
 def _check_hashes(requirements: Requirements, files: Iterable[pylock.LockedFile]) -> None:

@@ -1,0 +1,65 @@
+"""Steps that run in a vendor base to find out what it contains; the build makes no image."""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bakehouse.build import registry_auth
+from bakehouse.build.build_inputs import BuildInputs, apt_inputs
+from bakehouse.engine import buildx, daemon_info, provision
+from bakehouse.engine.buildkit_events import Event
+from bakehouse.plan.workspace import Workspace
+from bakehouse.util.tempdir import private_directory
+from bakehouse.util.terminal import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class BuildSettings:
+    """Settings of the builds that run such steps."""
+
+    state: Path
+    inputs: BuildInputs
+    on_event: Callable[[Event], None]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment of docker's programs, such as their credentials."""
+
+
+@contextlib.contextmanager
+def build_settings(
+    workspace: Workspace, references: Sequence[str], report: Reporter, on_event: Callable[[Event], None]
+) -> Iterator[BuildSettings]:
+    """Yield the settings of builds from bases; start an engine and log in to registries if necessary."""
+    project = workspace.project
+    with contextlib.ExitStack() as stack:
+        daemon_info.require(provision.ensure(provision.ask_at_terminal, report))
+        inputs = stack.enter_context(apt_inputs(state=project.state, ca=project.ca, report=report))
+        environment = stack.enter_context(registry_auth.base_logins(references, project, report))
+        yield BuildSettings(project.state, inputs, on_event, environment)
+
+
+def run_step(
+    name: str, dockerfile: str, settings: BuildSettings, files: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Build a Dockerfile whose context contains `files`; return the files of its last stage by name."""
+    with private_directory(settings.state) as directory:
+        context, output = directory / "context", directory / "output"
+        target = {"context": str(context), "platforms": ["linux/amd64"], "no-cache": True, "attest": []}
+        bake_file = json.dumps({"target": {"packages": target}})
+        texts = {"Dockerfile": dockerfile, "docker-bake.json": bake_file, **(files or {})}
+        for path, text in texts.items():
+            (context / path).parent.mkdir(parents=True, exist_ok=True)
+            (context / path).write_text(text)
+        buildx.export_files(
+            buildx.Target(name, "packages", context / "docker-bake.json"),
+            output,
+            cwd=context,
+            state=settings.state,
+            secrets=settings.inputs.secrets,
+            arguments=settings.inputs.arguments,
+            on_event=settings.on_event,
+            environment=settings.environment,
+        )
+        # Names of maintainers may have any encoding
+        return {path.name: path.read_text("utf-8", "replace") for path in output.iterdir()}
