@@ -408,7 +408,7 @@ def _check_model_parallel(
     major = 2 if version >= (2,) or (is_torch and not version) else 1
     groups = _launching(launch_groups, training)
     processes = strategies.get("mpi", {}).get(PROCESSES)
-    per_host = processes if major == 1 else groups[0].gpus
+    per_host = processes if major == 1 and processes is not None else groups[0].gpus
     ranks = per_host * sum(group.count for group in groups) if isinstance(per_host, int) else None
     job = ModelParallelJob(training.smp, major, training.framework, ranks or None)
     path = f"distribution.{_MODEL}"

@@ -1,6 +1,6 @@
 """Images that jobs can be checked with: of the project, of its releases, and of AWS.
 
-No image has to be published, built or locked.
+No image has to be published or built.
 """
 
 from pathlib import Path

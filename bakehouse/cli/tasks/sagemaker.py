@@ -188,7 +188,7 @@ def validate(
         keep_alive=keep_alive,
         channels=job_options.channel_groups(job_options.pairs(input, "--input"), input_group),
     )
-    result = job_check.check(open_project(), image, job, file)
+    result = job_check.check(open_project(image or None), image, job, file)
     errors = [finding for finding in result.findings if finding.is_error]
     warnings = [finding.diagnostic for finding in result.findings if not finding.is_error]
     if json:
