@@ -1,8 +1,8 @@
 """Cache of a loaded catalogue for the next process, valid while no file of it changes.
 
-The cache key covers all files in the component directories, the code that reads them and the version of
-Python, so the cache cannot go stale. It is in the cache directory of the user, and is used only if no other
-user can write there. Unpickling calls no classes except those of a catalogue.
+The cache key covers all files in the component directories, the pins, the code that reads them and the
+version of Python, so the cache cannot go stale. It is in the cache directory of the user, and is used only if
+no other user can write there. Unpickling calls no classes except those of a catalogue.
 """
 
 import dataclasses
@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from bakehouse.catalog import pins
 from bakehouse.catalog.catalog import Catalog, Links, load_catalog
 from bakehouse.errors import Problems
 from bakehouse.util.files import write_whole
@@ -47,9 +48,12 @@ def _key(roots: Iterable[Path]) -> bytes | None:
     """Return the cache key of a catalogue; None if its files cannot be read."""
     key = sha256(f"{sys.version} {sys.flags.optimize}".encode())
     try:
-        for directory in (*_CODE, *(root / "components" for root in roots)):
-            key.update(f"\0{directory}\0".encode(errors="surrogateescape"))
-            for path in sorted(_files(directory)):
+        directories = (*_CODE, *(root / "components" for root in roots))
+        groups = [(str(directory), sorted(_files(directory))) for directory in directories]
+        groups.append((pins.FILE, [str(root / pins.FILE) for root in roots]))
+        for name, paths in groups:
+            key.update(f"\0{name}\0".encode(errors="surrogateescape"))
+            for path in paths:
                 data = _bytes(path)
                 key.update(f"{path}\0{len(data)}\0".encode(errors="surrogateescape"))
                 key.update(data)

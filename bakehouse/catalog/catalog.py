@@ -23,6 +23,7 @@ from bakehouse.catalog.component import (
     VariantSpec,
 )
 from bakehouse.catalog.matrix import variants
+from bakehouse.catalog.pins import Pins, pinned, read_pins
 from bakehouse.catalog.spec_reader import evidence, is_version, read_frozen, read_registries, read_spec
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.suggest import suggestion
@@ -121,8 +122,8 @@ class Catalog:
         return frozenset({*self.components, *self.unread, DRIVER}.union(*provided))
 
 
-def load_catalog(roots: Iterable[Path], problems: Problems | None = None) -> Catalog:
-    """Read the components of all recipe directories; those of later directories replace earlier ones.
+def load_catalog(roots: Sequence[Path], problems: Problems | None = None) -> Catalog:
+    """Read the components and pins of all recipe directories; those of later ones replace earlier ones.
 
     Mistakes are added to `problems`, or raised together as RecipeError without it.
     """
@@ -137,17 +138,21 @@ def load_catalog(roots: Iterable[Path], problems: Problems | None = None) -> Cat
             except RecipeError as error:
                 mistakes.extend(error.diagnostics)
                 unread.add(directory.name)
-    catalog = checked(components, frozenset(unread), mistakes)
+    catalog = checked(components, frozenset(unread), mistakes, read_pins(roots, mistakes))
     if problems is None:
         mistakes.raise_as(RecipeError)
     return catalog
 
 
-def checked(components: dict[str, Component], unread: frozenset[str], problems: Problems) -> Catalog:
-    """Return a catalogue of components, after checking their references to each other."""
-    for component in components.values():
+def checked(
+    components: dict[str, Component], unread: frozenset[str], problems: Problems, pins: Pins | None = None
+) -> Catalog:
+    """Return a catalogue of components with pins, after checking their references to each other."""
+    for name, component in components.items():
         registries = _registries_of(component, components, unread, problems)
-        components[component.name] = replace(component, registries=registries)
+        components[name] = replace(component, registries=registries)
+        if pins:
+            components[name] = pinned(components[name], pins)
     catalog = Catalog(components, unread)
     _check_names(catalog, problems)
     for base in [component for component in components.values() if component.is_base]:

@@ -66,6 +66,11 @@ class Artifact:
         """Argument of the build's `download`: a URL, or `debian:package=version`."""
         return self.source if self.kind == "url" else f"{self.kind}:{self.source}"
 
+    @property
+    def pin_name(self) -> str:
+        """Name of the artifact in `pins.yaml`: a URL, or `debian:package=version/file`."""
+        return self.source if self.kind == "url" else f"{self.address}/{self.file}"
+
 
 @dataclass(frozen=True, slots=True)
 class Incompatibility:
@@ -91,8 +96,11 @@ class BaseSource:
     packages: tuple[str, ...] = ()
     reference: str = ""
     digest: str | None = None
+    digest_location: Location | None = None
     build_reference: str = ""
-    """Base of build stages, if it differs (devel images of CUDA)."""
+    """Base of build stages with its digest, if it differs (devel images of CUDA)."""
+    build_location: Location | None = None
+    """Location of the digest of `build_reference`."""
 
 
 @dataclass(frozen=True, slots=True)

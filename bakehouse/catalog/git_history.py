@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
+from bakehouse.catalog import pins
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Recipe, read_recipes
@@ -115,7 +116,8 @@ class _Tree:
     def lay_out(self, roots: Iterable[Path]) -> None:
         """Write the recipes and components of directories, and other paths that these or links refer to."""
         roots = tuple(roots)
-        paths = set(self._inside(root / name for root in roots for name in ("components", "images")))
+        names = ("components", "images", pins.FILE)
+        paths = set(self._inside(root / name for root in roots for name in names))
         while new := paths - self._requested:
             self._write(self._beneath(new))
             self._requested |= new

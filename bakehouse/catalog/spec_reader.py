@@ -282,7 +282,9 @@ def _base(fields: Fields) -> BaseSource | None:
         packages=child.matching("packages", APT_PACKAGE, "apt package name"),
         reference=reference,
         digest=None if digest == UNKNOWN else digest,
+        digest_location=child.place("digest"),
         build_reference=child.text("build_image"),
+        build_location=child.place("build_image"),
     )
     if suite and not _SUITE.fullmatch(suite):
         child.report(f"`{suite}` is not the name of a suite", child.place("bootstrap"))

@@ -105,7 +105,7 @@ def lock(
     take from the mirrors anew; None means all.
     """
     for reference in _without_digest(workspace, named):
-        yield f"packages on {reference} cannot be locked: its component has no digest"
+        yield f"packages on {reference} cannot be locked: its digest is unknown"
     requested = {base.pinned for base in _bases(workspace, named)}
     locks = workspace.apt_locks
     outdated: dict[VendorBase, BaseLock | None] = {}

@@ -3,9 +3,10 @@
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.spec_reader import UNKNOWN
@@ -41,6 +42,10 @@ class Pinned:
         return f"{self.artifact.file}: {sha256}{self.bytes:,} bytes, from {self.origin}"
 
 
+Writer = Callable[[Pinned, int], bool]
+"""Writes a pin, given the number of lines added above; returns whether it adds a line to a component."""
+
+
 def pin(
     artifacts: Sequence[Artifact],
     *,
@@ -49,13 +54,16 @@ def pin(
     state: Path,
     index: Index,
     report: Callable[[str], None],
+    shared_names: Collection[str] = (),
+    write: Writer | None = None,
 ) -> tuple[Pinned, ...]:
     """Download artifacts without a sha256, and write their sha256 and size in place of `unknown`.
 
-    Directories of `mirrors` are searched first, by file name. If only the size of an artifact is missing, it
-    is written if the file is on this machine; nothing is downloaded for it. Each artifact is written before
-    the next is processed. At the end it raises BuildError with all files that are unavailable or have another
-    size. Raises StaleError if a line has changed.
+    Directories of `mirrors` are searched first, by file name; a file of `shared_names`, which different
+    artifacts have, must be below the host and path of its URL. `write` replaces `write_pin`. If only the size
+    of an artifact is missing, it is written if the file is on this machine; nothing is downloaded for it.
+    Each artifact is written before the next is processed. At the end it raises BuildError with all files that
+    are unavailable or have another size. Raises StaleError if a line has changed.
     """
     # Mirrors that find files by sha256 cannot help
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
@@ -71,7 +79,8 @@ def pin(
             if artifact.sha256:
                 pinned = _with_size(artifact, all_local, file_cache)
             else:
-                pinned = _pinned(artifact, local, index, downloads, down, report)
+                paths = _named(artifact, local, shared_names)
+                pinned = _pinned(artifact, paths, local, index, downloads, down, report)
         except _Unavailable as error:
             unavailable.append(error)
             continue
@@ -81,11 +90,11 @@ def pin(
         if pinned:
             location = artifact.location
             shift = sum(line.path == location.path and line.line < location.line for line in added_lines)
-            if write_pin(pinned, shift):
+            if (write or write_pin)(pinned, shift):
                 added_lines.append(location)
             report(pinned.line)
             results.append(pinned)
-    problems.extend(_unavailable_errors(unavailable))
+    problems.extend(_unavailable_errors(unavailable, shared_names))
     problems.raise_as(BuildError)
     return tuple(results)
 
@@ -149,15 +158,25 @@ def _with_size(artifact: Artifact, local: LocalMirrors, file_cache: FileCache) -
     return Pinned(artifact, sha256, path.stat().st_size, str(path)) if path else None
 
 
+def _named(artifact: Artifact, local: LocalMirrors, shared_names: Collection[str]) -> list[Path]:
+    """Return the files of mirrors that are an artifact, those below the host and path of its URL first."""
+    url = urlsplit(artifact.source)
+    end = unquote(f"/{url.hostname}{url.path}")
+    paths = local.named(artifact.file)
+    exact = [path for path in paths if unquote(str(path)).endswith(end)]
+    return exact if artifact.file in shared_names else [*exact, *paths]
+
+
 def _pinned(
     artifact: Artifact,
+    paths: Sequence[Path],
     local: LocalMirrors,
     index: Index,
     downloads: DownloadConfig,
     down: dict[str, str],
     report: Callable[[str], None],
 ) -> Pinned:
-    if path := next(iter(local.named(artifact.file)), None):
+    if path := next(iter(paths), None):
         pinned = Pinned(artifact, local.sha256(path), path.stat().st_size, str(path))
     elif artifact.kind == "pypi":
         pinned = _from_index(artifact, index)
@@ -218,7 +237,9 @@ class _Unavailable(Exception):
         return tuple((offer.place, reason) for offer, reason in self.failures)
 
 
-def _unavailable_errors(unavailable: Iterable[_Unavailable]) -> Iterator[Diagnostic]:
+def _unavailable_errors(
+    unavailable: Iterable[_Unavailable], shared_names: Collection[str]
+) -> Iterator[Diagnostic]:
     """Yield one error for each cause, because a failing server may have dozens of files."""
     causes: dict[tuple[tuple[str, str], ...], list[_Unavailable]] = {}
     for error in unavailable:
@@ -226,13 +247,14 @@ def _unavailable_errors(unavailable: Iterable[_Unavailable]) -> Iterator[Diagnos
     for first, *others in causes.values():
         more = f" and {format_count(len(others), 'other')} are" if others else " is"
         files = "the files" if others else "the file"
+        path = " with the host and path of its URL" if first.artifact.file in shared_names else ""
         yield Diagnostic(
             f"`{first.artifact.file}`{more} unavailable",
             first.artifact.location,
             reasons=tuple(Reason(f"{offer.name} {reason}") for offer, reason in first.failures)
             or (Reason("this machine's apt has no mirror"),),
             facts=tuple(("and", error.artifact.file) for error in others),
-            hint=f"copy {files} into a directory and add it to `mirrors` in [tool.bakehouse]",
+            hint=f"copy {files}{path} into a directory and add it to `mirrors` in [tool.bakehouse]",
         )
 
 

@@ -12,6 +12,7 @@ from bakehouse.catalog.python_lock import Lock, is_edited
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import lock_heading, read_requirements
 from bakehouse.engine.buildkit_events import Event
+from bakehouse.errors import Diagnostic
 from bakehouse.lock import apt_base_image, apt_suite
 from bakehouse.lock.python import LockedFile
 from bakehouse.plan.apt_packages import are_locked, pulled_lists, suite_lists
@@ -32,6 +33,8 @@ class DriftKind(Enum):
     EDITED = "changed after `bake lock` wrote it"
     UNKNOWN = "checksum unknown"
     NO_DIGEST = "base without a digest"
+    MOVED = "tag has moved"
+    UNREAD = "tag not compared"
     MIRRORS = "not locked: installed from the mirrors at build time"
     NEWER_SYSTEM = "newer on the mirrors"
     NEWER_PYTHON = "newer in the package index"
@@ -39,7 +42,7 @@ class DriftKind(Enum):
     @property
     def is_open(self) -> bool:
         """Return whether this difference blocks a release."""
-        return self not in (DriftKind.MIRRORS, DriftKind.NEWER_SYSTEM, DriftKind.NEWER_PYTHON)
+        return self in (self.NOT_LOCKED, self.OLDER, self.EDITED, self.UNKNOWN, self.NO_DIGEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Drift:
     where: str
     """The suite, the component or the image."""
     text: str
+    error: Diagnostic | None = None
+    """The failure of `lock --check`, if it has a location."""
 
 
 Resolve = Callable[[Lock, VariantSpec], tuple[LockedFile, ...]]
@@ -120,6 +125,8 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
     base = resolution.base.candidate
     if source and not source.suite and source.digest is None:
         yield Drift(DriftKind.NO_DIGEST, str(base), source.reference)
+    if source and source.build_reference and "@" not in source.build_reference:
+        yield Drift(DriftKind.NO_DIGEST, str(base), source.build_reference)
     yield from _open_on_pulled(resolution, workspace)
     if source and source.suite:
         yield from _open_packages(resolution, source.suite, workspace)

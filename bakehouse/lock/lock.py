@@ -1,21 +1,23 @@
 """The tasks `lock` and `lock --check`: checksums, Python packages and Debian packages of images."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from bakehouse.catalog import project
 from bakehouse.catalog.base_packages import read_packages
-from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.catalog.python_lock import Lock, load_lock
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import (
+    BuildError,
     Diagnostic,
     Problems,
     RecipeError,
@@ -24,9 +26,11 @@ from bakehouse.errors import (
 )
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
-from bakehouse.lock import apt_base_image, apt_suite, base_packages, checksums, drift
+from bakehouse.lock import apt_base_image, apt_suite, base_packages, checksums, drift, vendor_images
 from bakehouse.lock import python as pylock
+from bakehouse.lock.checksums import Pinned
 from bakehouse.lock.drift import Drift, DriftKind
+from bakehouse.lock.pins_file import PinsFile
 from bakehouse.lock.recipe_lock import lock_recipe
 from bakehouse.plan.workspace import (
     Workspace,
@@ -43,6 +47,7 @@ from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
 OnEvent = Callable[[Event], None]
+T = TypeVar("T")
 
 
 def _ignore(event: Event) -> None:
@@ -59,9 +64,10 @@ def run(
 ) -> tuple[str, ...]:
     """Lock the images and components that names or globs select; return a line for each change.
 
-    It makes missing locks and locks of changed requirements, and records missing checksums and sizes of
-    files. `upgrade` locks everything selected anew, at the newest versions that fit; names may then be Debian
-    packages too. `on_event` receives the build events of vendor bases.
+    It makes missing locks and locks of changed requirements, and records missing digests of vendor bases,
+    checksums and sizes of files. `upgrade` locks everything selected anew, at the newest versions that fit;
+    names may then be Debian packages too. `on_event` receives the build events of vendor bases. Raises
+    BuildError at the end for what vendors do not give.
     """
     state = project.find(start).state
     # Two concurrent runs would overwrite each other's results
@@ -79,6 +85,10 @@ def _run(
     for component in selection.components:
         changes += _lock_component(component, settings, report, upgrade=upgrade)
     workspace = _satisfiable(workspace, selection)
+    problems = Problems()
+    changes += pin(workspace, selection.recipes, report, problems, upgrade=upgrade)
+    # Packages on a base are recorded for one digest of it
+    workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots))
     named = selection.recipes if patterns else ()
     changes += base_packages.record(workspace, selection.recipes, named, report, on_event)
     for recipe in selection.recipes:
@@ -94,16 +104,60 @@ def _run(
         recipes = tuple(workspace.recipes.values())
     changes += apt_suite.lock(workspace, recipes, report, upgrade=upgraded)
     changes += apt_base_image.lock(workspace, recipes, report, on_event, named=named, upgrade=upgraded)
-    pinned = checksums.pin(
-        list(_open_artifacts(selection.recipes, workspace)),
-        mirrors=[Path(mirror) for mirror in settings.mirrors if Path(mirror).is_dir()],
-        cache=settings.cache,
-        state=settings.state,
-        index=_index(settings, "3.11"),
-        report=report,
-    )
-    changes += [artifact.line for artifact in pinned]
+    problems.raise_as(BuildError)
     return tuple(changes) or ("everything is locked",)
+
+
+def pin(
+    workspace: Workspace,
+    recipes: Sequence[Recipe],
+    report: Reporter,
+    problems: Problems,
+    *,
+    upgrade: bool = False,
+) -> Iterator[str]:
+    """Record unknown digests of vendor bases and checksums of files; yield a line for each.
+
+    Those of Bakehouse's components are written to the pins of the project. `upgrade` also records the digests
+    of tags that have moved. What a vendor does not give is added to `problems`.
+    """
+    settings = workspace.project
+    pins = PinsFile(settings.recipe_roots[-1])
+    images = vendor_images.vendor_images(workspace, recipes)
+    yield from vendor_images.pin(images, settings, pins, problems, report, upgrade=upgrade)
+
+    shared_locations = _shared(workspace.catalog, lambda artifact: artifact.location)
+
+    def write(pinned: Pinned, shift: int) -> bool:
+        location = pinned.artifact.location
+        if is_own(workspace, location.path) and location not in shared_locations:
+            return checksums.write_pin(pinned, shift)
+        pins.record_file(pinned.artifact, pinned.sha256, pinned.bytes)
+        return False
+
+    try:
+        pinned = checksums.pin(
+            list(_open_artifacts(recipes, workspace)),
+            mirrors=[Path(mirror) for mirror in settings.mirrors if Path(mirror).is_dir()],
+            cache=settings.cache,
+            state=settings.state,
+            index=_index(settings, "3.11"),
+            report=report,
+            shared_names=_shared(workspace.catalog, lambda artifact: artifact.file),
+            write=write,
+        )
+        yield from (artifact.line for artifact in pinned)
+    except BuildError as error:
+        problems.extend(error.diagnostics)
+
+
+def _shared(catalog: Catalog, key: Callable[[Artifact], T]) -> frozenset[T]:
+    """Return the keys that several artifacts have, such as a file name, or `unknown` in a matrix."""
+    names: dict[T, set[str]] = {}
+    for component in catalog.components.values():
+        for artifact in (artifact for spec in component.specs for artifact in spec.artifacts):
+            names.setdefault(key(artifact), set()).add(artifact.pin_name)
+    return frozenset(each for each, sources in names.items() if len(sources) > 1)
 
 
 def check(
@@ -119,6 +173,8 @@ def check(
     workspace = _satisfiable(workspace, selection)
     drifts += (point for point in drift.open_points(workspace, selection.recipes) if point not in drifts)
     _check_fit(workspace, selection.recipes, drifts)
+    images = vendor_images.vendor_images(workspace, selection.recipes)
+    drifts += vendor_images.drift(images, workspace.project, report)
     if not _has_unlocked(drifts):
         drifts += drift.newer_packages(workspace, selection.recipes, report, on_event)
     chosen = drift.chosen(workspace, selection.recipes)
@@ -148,13 +204,17 @@ def _has_unlocked(drifts: Iterable[Drift]) -> bool:
 
 
 def require_locked(drifts: Sequence[Drift]) -> None:
-    """Raise StaleError if there is a difference that a release must not have."""
+    """Raise StaleError for differences that a release must not have, and for tags that have moved.
+
+    Raises BuildError if all that is known is which tags cannot be read.
+    """
+    errors = [item.error for item in drifts if item.error]
     if count := sum(item.kind.is_open for item in drifts):
         message = f"{count} {'item is' if count == 1 else 'items are'} not locked"
-        hint = "run `bake lock` and commit the result"
-        if any(item.kind is DriftKind.NO_DIGEST for item in drifts):
-            hint += "; write the digest of a base into its component"
-        raise StaleError(Diagnostic(message, hint=hint))
+        errors.append(Diagnostic(message, hint="run `bake lock` and commit the result"))
+    if errors:
+        is_stale = count or any(item.kind is DriftKind.MOVED for item in drifts)
+        raise (StaleError if is_stale else BuildError)(*errors)
 
 
 def _satisfiable(workspace: Workspace, selection: "_Selection") -> Workspace:
@@ -281,10 +341,12 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
         resolution = resolve(recipe, workspace.catalog)
         for choice in resolution.all_choices:
             for artifact in choice.spec.artifacts:
-                is_open = artifact.sha256 is None or artifact.bytes is None
-                is_open = is_open and is_own(workspace, artifact.location.path)
-                if is_open and artifact.location not in seen:
-                    seen.add(artifact.location)
+                is_owned = is_own(workspace, artifact.location.path)
+                # Only a component of the project gets a missing size, in each place that describes the file
+                is_open = artifact.sha256 is None or (is_owned and artifact.bytes is None)
+                key = artifact.pin_name, artifact.location if is_owned else None
+                if is_open and key not in seen:
+                    seen.add(key)
                     yield artifact
 
 

@@ -1,6 +1,7 @@
 """Release gate: a release must have passed its smoke test and be reproducible from its pins."""
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.catalog.pins import FILE
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, NotReleasableError, Problems, Reason
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
@@ -31,14 +32,16 @@ def check_pinned(image: Image) -> None:
     problems = Problems()
     if isinstance(image.base, RegistryBase) and image.base.digest is None:
         message = f"the base of `{image.name}`, `{image.base.reference}`, is not pinned to a digest"
-        problems.add(Diagnostic(message, hint="add the digest to the recipe, then build and test again"))
+        hint = f"run `bake lock {image.name}`, commit `{FILE}`, then build and test again"
+        problems.add(Diagnostic(message, hint=hint))
     if isinstance(image.base, BootstrappedBase) and not image.locks_apt:
         message = f"the packages of Debian `{image.base.suite}` in `{image.name}` are not locked"
         hint = f"run `bake lock {image.name}` and commit the lock, then build and test again"
         problems.add(Diagnostic(message, hint=hint))
     for artifact in image.unpinned:
         message = f"the sha256 of `{artifact.name}` in `{image.name}` is unknown"
-        hint = "run `bake lock`, compare the sha256 with the publisher's, then build and test again"
+        command = f"bake lock {image.name}"
+        hint = f"run `{command}`, compare the sha256 with the publisher's, then build and test again"
         problems.add(Diagnostic(message, artifact.location, hint=hint))
     problems.raise_as(NotReleasableError)
 

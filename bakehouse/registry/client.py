@@ -13,7 +13,7 @@ from bakehouse.registry.http_errors import RegistryError, document, error_in, un
 from bakehouse.registry.manifest import KINDS, Manifest, UnreadableManifestError, digest_of, parse
 from bakehouse.registry.registry import Credentials, Registry
 from bakehouse.util.deadline import NEVER, bounded
-from bakehouse.util.oci import Digest, is_loopback
+from bakehouse.util.oci import DOCKER_HUB, Digest, is_loopback
 
 if TYPE_CHECKING:
     from requests import PreparedRequest, Response
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 _MANIFEST_LIMIT = 4 * 1024**2
 _PORTS = {"http": 80, "https": 443}
+_API_HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
+"""Hosts of the registry API that differ from those in references."""
 _Login = Credentials | str | None
 """Name and password, or a complete header. Empty sends no login, None uses ~/.netrc."""
 
@@ -183,7 +185,8 @@ class Repository:
                     attempt += 1
 
     def _send(self, method: str, path: str, headers: dict[str, str], content: bytes | None) -> "Response":
-        root = f"{self._scheme}://{self.registry.host}/v2/{self.name}/"
+        host = _API_HOSTS.get(self.registry.host, self.registry.host)
+        root = f"{self._scheme}://{host}/v2/{self.name}/"
         url = urljoin(root, path)
         if _origin(url) != _origin(root):
             # A registry may redirect uploads to another host, which must not get the login.

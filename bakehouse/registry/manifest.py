@@ -51,6 +51,8 @@ class Descriptor:
     bytes: int
     attests: bool = False
     """The manifest is an attestation about an image, not an image."""
+    platform: str = ""
+    """Platform of a manifest of an index, such as `linux/amd64`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,13 @@ class Manifest:
     @property
     def digest(self) -> Digest:
         return digest_of(self.content)
+
+    @property
+    def image(self) -> Digest | None:
+        """Return the digest of the image for SageMaker's platform; None if an index has none."""
+        if self.media_type not in (OCI_INDEX, DOCKER_INDEX):
+            return self.digest
+        return next((member.digest for member in self.members if member.platform == PLATFORM), None)
 
     @property
     def bytes(self) -> int:
@@ -170,4 +179,11 @@ def origin_of(config: bytes) -> Origin:
 def _descriptor(entry: dict[str, object]) -> Descriptor:
     notes = entry.get("annotations")
     attests = isinstance(notes, dict) and "vnd.docker.reference.type" in notes
-    return Descriptor(str(entry["mediaType"]), Digest(str(entry["digest"])), int(str(entry["size"])), attests)
+    platform = entry.get("platform")
+    return Descriptor(
+        str(entry["mediaType"]),
+        Digest(str(entry["digest"])),
+        int(str(entry["size"])),
+        attests,
+        f"{platform.get('os')}/{platform.get('architecture')}" if isinstance(platform, dict) else "",
+    )

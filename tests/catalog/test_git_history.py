@@ -102,6 +102,21 @@ def test_directories_outside_the_repository_are_taken_as_they_are(
         assert sorted(then.recipes) == ["large", "small"]
 
 
+def test_the_pins_are_those_of_the_commit(repository: Tree) -> None:
+    base = "  - version: '1'\n    base: {image: x.example/y:1}\n"
+    repository.write("mine/components/theirs/component.yaml", f"summary: Theirs\nreleases:\n{base}")
+    for digest in ("a", "b"):
+        repository.write("mine/pins.yaml", f"images: {{x.example/y:1: sha256:{digest * 64}}}\n")
+        if digest == "a":
+            commit(repository)
+
+    with git_history.past(project(repository), "HEAD") as then:
+        [spec] = then.catalog.components["theirs"].specs
+
+    assert spec.base
+    assert spec.base.digest == f"sha256:{'a' * 64}"
+
+
 @pytest.mark.parametrize("revision", ["nope", "--all"])
 def test_a_commit_that_does_not_exist_is_reported(repository: Tree, revision: str) -> None:
     assert message_of(repository, revision) == f"commit `{revision}` does not exist"

@@ -54,7 +54,7 @@ class Pinning:
     """A machine with one mirror directory, and an index without a network."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory, self.messages = directory, list[str]()
+        self.directory, self.messages, self.shared_names = directory, list[str](), set[str]()
         (directory / "mirror").mkdir()
 
     def __call__(self, *artifacts: Artifact) -> tuple[Pinned, ...]:
@@ -67,6 +67,7 @@ class Pinning:
             state=self.directory,
             index=Index(pip, None),
             report=self.messages.append,
+            shared_names=self.shared_names,
         )
 
 
@@ -179,6 +180,28 @@ def test_a_pinned_place_is_not_pinned_again(component: Path) -> None:
     write_pin(a_pin(component, location, location))
     with pytest.raises(StaleError):
         write_pin(a_pin(component, location, location))
+
+
+def test_of_files_with_one_name_the_path_of_the_url_decides(
+    pinning: Pinning, component: Path, tmp_path: Path, publisher: str
+) -> None:
+    for path in ("other/part-1.0.tar.gz", "127.0.0.1/x%2Bcu113/part-1.0.tar.gz"):
+        (tmp_path / "mirror" / path).parent.mkdir(parents=True)
+        (tmp_path / "mirror" / path).write_text(path)
+    url = f"{publisher}/x%2Bcu113/part-1.0.tar.gz"
+    (pinned,) = pinning(artifact(component, url, "part-1.0.tar.gz"))
+    assert pinned.origin.endswith("/mirror/127.0.0.1/x%2Bcu113/part-1.0.tar.gz")
+
+    component.write_text(YAML)
+    pinning.shared_names.add("part-1.0.tar.gz")
+    url = f"{publisher}/part-1.0.tar.gz"
+    (pinned,) = pinning(artifact(component, url, "part-1.0.tar.gz"))
+    assert pinned.sha256 == hashlib.sha256(b"part").hexdigest()
+    component.write_text(YAML)
+    with pytest.raises(BuildError) as raised:
+        pinning(artifact(component, f"{publisher}/gone/part-1.0.tar.gz", "part-1.0.tar.gz"))
+    hint = "copy the file with the host and path of its URL into a directory and add it to `mirrors`"
+    assert raised.value.diagnostics[0].hint == f"{hint} in [tool.bakehouse]"
 
 
 def test_a_file_in_a_mirror_is_taken_first(pinning: Pinning, component: Path, tmp_path: Path) -> None:

@@ -134,6 +134,8 @@ def test_a_lock_is_made_for_the_bases_version_and_without_it(
 
     monkeypatch.setattr(python, "resolve_beside", resolve_beside)
 
+    # The vendor's registry does not exist
+    monkeypatch.setattr(locking, "pin", lambda *_, **__: ())
     locking.run(vendor.root, ["small"], lambda _: None)
 
     assert calls == [
@@ -157,6 +159,8 @@ def test_a_list_of_the_base_s_packages_constrains_a_lock(
 
     monkeypatch.setattr(python, "resolve_beside", resolve_beside)
 
+    # The vendor's registry does not exist
+    monkeypatch.setattr(locking, "pin", lambda *_, **__: ())
     locking.run(vendor.root, ["small"], lambda _: None)
 
     assert calls == [(["peft"], ["numpy==1.26.4", "torch==2.5.1"])]

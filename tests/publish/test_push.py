@@ -118,7 +118,7 @@ def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
     assert refusal(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the base of `mpi-cpu`, `docker.io/nvidia/cuda:13.0`, is not pinned to a digest",
-            hint="add the digest to the recipe, then build and test again",
+            hint="run `bake lock mpi-cpu`, commit `pins.yaml`, then build and test again",
         ),
     )
 
@@ -141,7 +141,8 @@ def test_unpinned_artifacts_are_refused_with_their_location(tmp_path: Path) -> N
         Diagnostic(
             "the sha256 of `smp` in `mpi-cpu` is unknown",
             location,
-            hint="run `bake lock`, compare the sha256 with the publisher's, then build and test again",
+            hint="run `bake lock mpi-cpu`, compare the sha256 with the publisher's, then build and test "
+            "again",
         ),
     )
 

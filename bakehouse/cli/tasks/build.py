@@ -198,7 +198,7 @@ def lock(
     context: Context, images: str, upgrade: bool = False, check: bool = False, json: bool = False
 ) -> None:
     """
-    Record the files of a build: Python and Debian packages, unknown checksums.
+    Record the files of a build: packages, unknown checksums and digests.
 
     bake lock
     bake lock pytorch-cu130

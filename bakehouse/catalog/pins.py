@@ -1,0 +1,132 @@
+"""Reader of pins: what `bake lock` found out about files and images of vendors that components do not pin.
+
+`pins.yaml` in a recipe directory belongs to the project, so that the catalogue need not change. The digest of
+an image replaces that of its component, because a project may follow a tag that has moved. The checksum of a
+file only replaces an unknown one.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bakehouse.catalog.component import Artifact, BaseSource, Component, Registries, VariantSpec
+from bakehouse.errors import Location, Problems, RecipeError
+from bakehouse.util.files import is_file
+from bakehouse.util.yaml_fields import Fields
+from bakehouse.util.yaml_reader import load
+
+FILE = "pins.yaml"
+IMAGES, FILES = "images", "files"
+"""Sections of the file."""
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
+_SHA256 = re.compile("[0-9a-f]{64}")
+_HINT = "restore the file from version control, or delete the entry and run `bake lock`"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The digest of an image, or the sha256 of a file."""
+
+    value: str
+    location: Location
+    bytes: int | None = None
+    """Size of a file."""
+    size_location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """The pins of recipe directories."""
+
+    images: Mapping[str, Pin]
+    """By reference with host; images of Docker Hub have none."""
+    files: Mapping[str, Pin]
+    """By `Artifact.pin_name`."""
+
+    def __bool__(self) -> bool:
+        return bool(self.images or self.files)
+
+
+def read_pins(roots: Iterable[Path], problems: Problems) -> Pins:
+    """Read the pins of recipe directories; those of later ones replace earlier ones."""
+    images: dict[str, Pin] = {}
+    files: dict[str, Pin] = {}
+    for path in (root / FILE for root in roots):
+        if not is_file(path):
+            continue
+        try:
+            fields = Fields(load(path), f"`{FILE}`", problems)
+        except RecipeError as error:
+            problems.extend(error.diagnostics)
+            continue
+        for name, digest in fields.text_pairs(IMAGES):
+            if not _DIGEST.fullmatch(digest.text):
+                fields.report(f"`{digest.text}` is not a digest", digest.location, hint=_HINT)
+            images[name.text] = Pin(digest.text, digest.location)
+        for name, node in fields.pairs(FILES):
+            entry = fields.inner(node, f"`{name.text}`")
+            sha256 = entry.text("sha256", required=True)
+            if sha256 and not _SHA256.fullmatch(sha256):
+                entry.report(f"`{sha256}` is not a sha256", entry.place("sha256"), hint=_HINT)
+            entry.require("bytes")
+            size = entry.size("bytes", "unknown")
+            entry.finish()
+            files[name.text] = Pin(sha256, entry.place("sha256"), size, entry.place("bytes"))
+        fields.finish()
+    return Pins(images, files)
+
+
+def pinned(component: Component, pins: Pins) -> Component:
+    """Return a component with the digests and checksums of pins."""
+    releases = tuple(
+        replace(
+            release,
+            variants=tuple(
+                replace(variant, spec=spec)
+                if (spec := _pinned_spec(variant.spec, component.registries, pins)) is not variant.spec
+                else variant
+                for variant in release.variants
+            ),
+        )
+        for release in component.releases
+    )
+    return component if releases == component.releases else replace(component, releases=releases)
+
+
+def _pinned_spec(spec: VariantSpec, registries: Registries | None, pins: Pins) -> VariantSpec:
+    artifacts = tuple(_pinned_artifact(artifact, pins) for artifact in spec.artifacts)
+    base = _pinned_base(spec.base, registries, pins) if spec.base else None
+    if artifacts == spec.artifacts and base == spec.base:
+        return spec
+    return replace(spec, artifacts=artifacts, base=base)
+
+
+def _pinned_artifact(artifact: Artifact, pins: Pins) -> Artifact:
+    pin = None if artifact.sha256 else pins.files.get(artifact.pin_name)
+    if pin is None:
+        return artifact
+    size = artifact.bytes or pin.bytes
+    return replace(
+        artifact, sha256=pin.value, location=pin.location, bytes=size, size_location=pin.size_location
+    )
+
+
+def _pinned_base(source: BaseSource, registries: Registries | None, pins: Pins) -> BaseSource:
+    if pin := _image_pin(source.reference, registries, pins):
+        source = replace(source, digest=pin.value, digest_location=pin.location)
+    reference = source.build_reference.partition("@")[0]
+    if pin := _image_pin(reference, registries, pins):
+        source = replace(source, build_reference=f"{reference}@{pin.value}", build_location=pin.location)
+    return source
+
+
+def _image_pin(reference: str, registries: Registries | None, pins: Pins) -> Pin | None:
+    """Return the pin of an image. The registries of all regions have the same images."""
+    references = with_hosts(reference, registries) if reference else ()
+    return next((pins.images[each] for each in references if each in pins.images), None)
+
+
+def with_hosts(reference: str, registries: Registries | None) -> tuple[str, ...]:
+    """Return an image with the registry of each region; as it is if its reference contains the registry."""
+    return tuple(f"{host}/{reference}" for host in registries.hosts.values()) if registries else (reference,)

@@ -1,0 +1,107 @@
+"""Pins of a project: what they replace, and mistakes in their file."""
+
+import pytest
+
+from bakehouse.catalog.cache import cached_catalog
+from bakehouse.catalog.component import Artifact, BaseSource
+from bakehouse.errors import Problems, RecipeError
+from tests.conftest import Tree, error_text
+
+OLD, NEW = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
+VENDOR = """\
+summary: A vendor's
+registries: {{us-east-1: one.example, eu-west-1: two.example}}
+releases:
+  - version: "1"
+    base: {{image: "train:1", build_image: "devel:1", digest: {digest}}}
+    artifacts:
+      known: {{url: "https://x.example/known", sha256: {sha}}}
+      unknown: {{url: "https://x.example/a,b/unknown", sha256: unknown}}
+      source: {{debian: part=1, file: part_1.tar.xz, sha256: unknown}}
+"""
+
+
+@pytest.fixture
+def vendor(tree: Tree) -> Tree:
+    tree.component("vendor", VENDOR.format(digest="unknown", sha="c" * 64))
+    return tree
+
+
+def spec(tree: Tree) -> tuple[BaseSource, tuple[Artifact, ...]]:
+    [found] = tree.catalog().components["vendor"].specs
+    assert found.base
+    return found.base, found.artifacts
+
+
+def test_pins_replace_what_is_unknown(vendor: Tree) -> None:
+    path = vendor.write(
+        "pins.yaml",
+        f"images:\n  two.example/train:1: {NEW}\n  one.example/devel:1: {OLD}\nfiles:\n"
+        f"  https://x.example/known: {{sha256: {'d' * 64}, bytes: 4}}\n"
+        f"  https://x.example/a,b/unknown: {{sha256: {'d' * 64}, bytes: 4}}\n"
+        f"  debian:part=1/part_1.tar.xz: {{sha256: {'e' * 64}, bytes: 5}}\n",
+    )
+    base, artifacts = spec(vendor)
+
+    assert (base.digest, base.build_reference) == (NEW, f"devel:1@{OLD}")
+    assert base.digest_location
+    assert (base.digest_location.path, base.digest_location.line) == (path, 2)
+    assert [artifact.sha256 for artifact in artifacts] == ["c" * 64, "d" * 64, "e" * 64]
+    assert [artifact.bytes for artifact in artifacts] == [None, 4, 5]
+
+
+def test_a_pin_replaces_the_digest_of_a_component(vendor: Tree) -> None:
+    vendor.component("vendor", VENDOR.format(digest=OLD, sha="c" * 64))
+    assert spec(vendor)[0].digest == OLD
+    vendor.write("pins.yaml", f"images: {{one.example/train:1: {NEW}, three.example/train:1: {OLD}}}\n")
+    assert spec(vendor)[0].digest == NEW
+
+
+def test_mistakes_in_pins(vendor: Tree) -> None:
+    vendor.write("pins.yaml", "image: {}\nimages: {a: latest}\nfiles: {b: {sha256: x}}\n")
+    with pytest.raises(RecipeError) as caught:
+        vendor.catalog()
+    assert (
+        error_text(caught.value)
+        == """\
+error: unknown key `image` in `pins.yaml`
+  --> pins.yaml:1:1
+   |
+ 1 | image: {}
+   | ^^^^^
+
+hint: did you mean `images`?
+
+error: `latest` is not a digest
+  --> pins.yaml:2:13
+   |
+ 2 | images: {a: latest}
+   |             ^^^^^^
+
+hint: restore the file from version control, or delete the entry and run `bake lock`
+
+error: `b` has no `bytes`
+  --> pins.yaml:3:12
+   |
+ 3 | files: {b: {sha256: x}}
+   |            ^
+
+error: `x` is not a sha256
+  --> pins.yaml:3:21
+   |
+ 3 | files: {b: {sha256: x}}
+   |                     ^
+
+hint: restore the file from version control, or delete the entry and run `bake lock`
+"""
+    )
+
+
+def test_a_changed_pin_is_read_anew(vendor: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(vendor.root / "cache"))
+    for digest in (OLD, NEW):
+        vendor.write("pins.yaml", f"images: {{one.example/train:1: {digest}}}\n")
+        for _ in range(2):
+            [found] = cached_catalog([vendor.root], Problems()).components["vendor"].specs
+            assert found.base
+            assert found.base.digest == digest
