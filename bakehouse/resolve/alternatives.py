@@ -28,6 +28,7 @@ BUDGET_OF_A_CALL = 40_000
 BUDGET = 120_000
 """Candidates that a whole search may try."""
 _MOST_BASES = 6
+_MOST_WARNED = 8
 _MOST_CHANGES = 3
 _STEPS = 8
 """Calls reserved for each alternative, to move it closer to the pins."""
@@ -258,7 +259,20 @@ class AlternativeSearch:
                 most = min(middle, self._distance(pin, version))
             else:
                 least = middle + 1
+        if _is_warned_of(pin.name, resolution):
+            recipe, resolution, version = self._without_warning(pin, recipe, resolution, version)
         return _with_range(recipe, pin, f"=={version}"), resolution
+
+    def _without_warning(
+        self, pin: Pin, recipe: Recipe, resolution: Resolution, version: str
+    ) -> tuple[Recipe, Resolution, str]:
+        """Return the nearest version that fits and that the catalogue does not warn of; else the nearest."""
+        near = sorted(self._versions(pin.name), key=lambda other: self._distance(pin, other))
+        for other in near[:_MOST_WARNED]:
+            outcome = self._resolve(_with_range(recipe, pin, f"=={other}")) if other != version else None
+            if isinstance(outcome, Resolution) and not _is_warned_of(pin.name, outcome):
+                return recipe, outcome, other
+        return recipe, resolution, version
 
     def _resolve(self, recipe: Recipe) -> Resolution | Conflict | None:
         if self.is_spent:
@@ -310,6 +324,14 @@ class AlternativeSearch:
             name: tuple(sorted(unsorted, key=lambda version: (Version(version), version)))
             for name, unsorted in versions.items()
         }
+
+
+def _is_warned_of(name: str, resolution: Resolution) -> bool:
+    """Return whether a warning of the catalogue involves a component, or the content of a base."""
+    return any(
+        name in (candidate.name, problem.content.partition(" ")[0])
+        for candidate, problem in resolution.warnings
+    )
 
 
 def _is_within(first: Relaxations, second: Relaxations) -> bool:

@@ -6,12 +6,15 @@ Compatibility of a pair holds for every recipe of a catalogue, so each pair is c
 import re
 from collections.abc import Iterator
 from fnmatch import translate
+from itertools import groupby
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Candidate, Demand, are_compatible, fits_targets
 
+FRAMEWORKS = frozenset({"pytorch", "tensorflow"})
+"""Components that no image contains only because another component could be built for them."""
 Option = tuple[Candidate, tuple[Demand, ...]]
 """A candidate and its demands."""
 
@@ -102,8 +105,11 @@ class Compatibility:
         shared: CompatibilityCache,
         demands: tuple[Demand, ...],
         targets: tuple[Candidate, ...],
+        base: Component | None,
     ) -> None:
         """`demands` are those of the recipe itself."""
+        provided = {name for spec in (base.specs if base else ()) for name in spec.provides}
+        self._present = provided.union(demand.requirement.name for demand in demands)
         self._recipe, self._shared, self._recipe_demands, self._targets = recipe, shared, demands, targets
         self.options: dict[str, Options] = {}
         """By name: the same ones at every step."""
@@ -160,6 +166,8 @@ class Compatibility:
     def _listed(self, component: Component) -> Options:
         pattern, excluded = self._recipe.variants.get(component.name), self._recipe.exclude
         options = self._shared.options(component, pattern.text if pattern else "*")
+        listed = self._least_additions_first(options.listed)
+        options = options if listed == options.listed else Options(listed)
         if not excluded:
             return options
         altered = {
@@ -176,6 +184,18 @@ class Compatibility:
                 for candidate, own in options.listed
             )
         )
+
+    def _least_additions_first(self, listed: tuple[Option, ...]) -> tuple[Option, ...]:
+        """Sort the variants of each release by the number of frameworks that they would add to the image."""
+
+        def additions(option: Option) -> int:
+            required = {requirement.name for requirement in option[0].spec.requires}
+            return len(required & FRAMEWORKS - self._present)
+
+        if not any(additions(option) for option in listed):
+            return listed
+        releases = [list(group) for _, group in groupby(listed, lambda option: option[0].release)]
+        return tuple(option for release in releases for option in sorted(release, key=additions))
 
 
 def _demands(candidate: Candidate, excluded: frozenset[str]) -> tuple[Demand, ...]:

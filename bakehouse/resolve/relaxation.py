@@ -61,13 +61,14 @@ Relaxations = Mapping[Pin, Relaxation]
 def pins_of(recipe: Recipe) -> tuple[Pin, ...]:
     """Return all pins of a recipe, the ones more likely to stay last.
 
+    Components of the command line stay, because an image without them does not answer the question.
     A variant that follows from another choice on the command line is not a pin.
     """
     components = [
         Pin("component", requirement.name, version_range(requirement), requirement.location)
         for requirement in recipe.components
     ]
-    pins = [pin for pin in components if not pin.value]
+    pins = [pin for pin in components if not pin.value and not pin.is_given_by_command]
     if recipe.content.packages:
         pins.append(Pin("lock", "requirements", "requirements", recipe.location))
     pins += [

@@ -184,7 +184,9 @@ class _Search:
         self._named = {requirement.name for requirement in recipe.components}
         self._demands = tuple(Demand(requirement, None) for requirement in requirements)
         shared = CompatibilityCache.of(catalog)
-        self._compatibility = Compatibility(recipe, shared, self._demands, self._targets)
+        self._compatibility = Compatibility(
+            recipe, shared, self._demands, self._targets, self._components.get(recipe.base.name)
+        )
         self._skipped: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
 
     def run(self) -> Resolution:

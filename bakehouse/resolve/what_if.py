@@ -10,12 +10,12 @@ from bakehouse.catalog import spec_reader
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Component, Requirement
 from bakehouse.catalog.recipe import Content, Recipe, Targets, check_instance, is_driver
-from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Table, UsageError
+from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Reason, Table, UsageError
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.alternatives import BUDGET, Alternative, Alternatives, AlternativeSearch
-from bakehouse.resolve.candidate import Conflict
+from bakehouse.resolve.candidate import Candidate, Conflict, Demand
 from bakehouse.resolve.explain import describe_changes
-from bakehouse.resolve.phrases import requirement_text
+from bakehouse.resolve.phrases import demand_reason, owner_text, requirement_text
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_count
@@ -111,11 +111,18 @@ def with_assumptions(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
     base = recipe.base
     names = {requirement.name for requirement in assumptions.components}
     variants = {name: glob for name, glob in recipe.variants.items() if name not in names}
-    for assumed in assumptions.components:
+    present = {base.name, *(requirement.name for requirement in recipe.components)}
+    added = [
+        Requirement(name, "", glob.location)
+        for name, glob in assumptions.variants
+        if name not in {*names, *present}
+    ]
+    assumed_components = [*assumptions.components, *added]
+    for assumed in assumed_components:
         if (component := catalog.components.get(assumed.name)) and component.is_base:
             base = assumed
     kept = (requirement for requirement in recipe.components if requirement.name not in names)
-    added = (requirement for requirement in assumptions.components if requirement is not base)
+    added = [requirement for requirement in assumed_components if requirement is not base]
     targets = assumptions.targets
     for name, glob in _gpu_variants(assumptions, catalog):
         variants.setdefault(name, glob)
@@ -191,6 +198,7 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> tuple[Resolu
     """
     bases = sorted((component for component in catalog.components.values() if component.is_base), key=_weight)
     named = {requirement.name for requirement in assumptions.components}
+    named |= {name for name, _ in assumptions.variants}
     bases = [base for base in bases if base.name in named] or bases
     recipes = [with_assumptions(_only_base(base, assumptions), assumptions, catalog) for base in bases]
     calls, budget = CALLS // len(bases), BUDGET // len(bases)
@@ -271,6 +279,8 @@ def _error(
 ) -> ConflictError:
     minimal = conflict_report.minimal_conflict(conflict, search)
     diagnostic = conflict_report.diagnostic_with_candidates(message, minimal, catalog)
+    direct = _direct_reasons(minimal, conflict.recipe, assumptions, catalog)
+    diagnostic = replace(diagnostic, reasons=tuple(dict.fromkeys((*direct, *diagnostic.reasons))))
     cut = f" (the search stopped after {nearest.calls} tries)" if nearest.is_cut else ""
     rows = tuple(_row(alternative, assumptions) for alternative in nearest.alternatives)
     title = f"closest combinations that fit{cut}" if rows else f"no close combination fits{cut}"
@@ -278,6 +288,65 @@ def _error(
     if nearest.alternatives and (options := _options(nearest.alternatives[0], assumptions)):
         hint = f"run `bake resolve {image}{options}` to see the first one in full"
     return ConflictError(replace(diagnostic, tables=(*diagnostic.tables, Table(title, rows)), hint=hint))
+
+
+def _direct_reasons(
+    conflict: Conflict, recipe: Recipe, assumptions: Assumptions, catalog: Catalog
+) -> list[Reason]:
+    """Return why components of a recipe fit no assumed version, whatever else the image contains.
+
+    The search may end at another conflict first, such as the CUDA of a base.
+    """
+    reasons = []
+    reported = {(refusal.candidate.name, refusal.name) for refusal in conflict.refusals}
+    for assumed in assumptions.components:
+        versions = _provided_versions(assumed, catalog)
+        for requirement in (recipe.base, *recipe.components):
+            component = catalog.components.get(requirement.name)
+            if not versions or component is None or requirement.name == assumed.name:
+                continue
+            if (component.name, assumed.name) in reported:
+                continue
+            glob = recipe.variants.get(component.name)
+            candidates = [
+                Candidate(component, release, variant)
+                for release in component.releases
+                if requirement.allows(release.version)
+                for variant in release.variants
+                if glob is None or fnmatchcase(variant.name, glob.text)
+            ]
+            each = [(candidate, _direct_reason(candidate, assumed, versions)) for candidate in candidates]
+            # Reasons that differ from one candidate to the next are in the table.
+            texts = {reason and reason.text.removeprefix(str(candidate)) for candidate, reason in each}
+            if len(texts) == 1:
+                reasons += [reason for _, reason in each[:1] if reason]
+    return reasons
+
+
+def _provided_versions(assumed: Requirement, catalog: Catalog) -> set[str]:
+    """Return the versions in the catalogue that an assumption allows."""
+    versions: set[str | None] = set()
+    for component in catalog.components.values():
+        for release in component.releases:
+            provided = {variant.spec.provides.get(assumed.name) for variant in release.variants}
+            versions |= {release.version} if component.name == assumed.name else provided - {None}
+    return {version for version in versions if version and assumed.allows(version)}
+
+
+def _direct_reason(candidate: Candidate, assumed: Requirement, versions: set[str]) -> Reason | None:
+    """Return why a candidate fits none of some versions; None if it may fit one."""
+    name, spec = assumed.name, candidate.spec
+    if name in candidate.provided and not assumed.allows(candidate.provided[name]):
+        return Reason(f"{candidate} provides {name} {candidate.provided[name]}", candidate.variant.location)
+    for requirement in (*spec.constraints, *spec.requires):
+        if requirement.name == name and not any(map(requirement.allows, versions)):
+            demand = Demand(requirement, candidate, is_required=requirement in spec.requires)
+            return demand_reason(demand)
+    for conflict in spec.conflicts:
+        [part, *others] = conflict.parts
+        if conflict.is_error and not others and part.name == name and all(map(part.allows, versions)):
+            return Reason(f"{owner_text(candidate, conflict)}: {conflict.reason}", conflict.location)
+    return None
 
 
 def _row(alternative: Alternative, assumptions: Assumptions) -> tuple[str, str, str]:

@@ -32,6 +32,26 @@ def test_an_image_with_efa_runs_on_instances_without_it(capsys: pytest.CaptureFi
     assert f"warning: {SMP}: efa 1.14.1 with ml.p3.16xlarge, ml.c5.18xlarge: {TCP}  source: " in output
 
 
+@pytest.mark.parametrize(
+    ("image", "assumption", "reason"),
+    [
+        ("pytorch-1.13-cu117-py39-smddp", "nccl=2.19", "efa 1.19.0: its libfabric can't register memory"),
+        (SMP, "pytorch=2.1", "smp 1.7.0 (pt1.10.0-cu113-py38-2022-02-21) works with pytorch <2.1 "),
+    ],
+)
+def test_the_component_with_the_bound_is_a_reason(
+    capsys: pytest.CaptureFixture[str], image: str, assumption: str, reason: str
+) -> None:
+    assert main.run(("resolve", image, "--assume", assumption)) == 3
+    assert reason in capsys.readouterr().err
+
+
+def test_horovod_is_built_for_the_framework_of_the_image(capsys: pytest.CaptureFixture[str]) -> None:
+    output = answer(capsys, "resolve", "pytorch-cpu", "--assume", "horovod=*")
+    assert "  horovod 0.28.1 (pytorch-py311)\n" in output
+    assert "tensorflow" not in output
+
+
 def test_answers_for_several_images_and_json_contain_the_warnings(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -36,6 +36,32 @@ releases:
       - {name: ml.p3.2xlarge, provides: {gpu-architecture: "7.0", gpus: "1"}}
       - {name: ml.p4d.24xlarge, provides: {gpu-architecture: "8.0", gpus: "8"}}
 """
+POOL = """\
+summary: A pool
+stage_order: 50
+releases:
+  - version: "1"
+    variants:
+      - {name: cu13, requires: {cuda: ">=13"}}
+      - {name: cu12, requires: {cuda: "<13"}}
+"""
+FABRIC = """\
+summary: A fabric
+stage_order: 50
+releases:
+  - {version: "1.4"}
+  - {version: "1.3", conflicts: [{with: {cuda: "*"}, reason: it hangs, source: "https://a", confidence: low}]}
+  - {version: "1.2", conflicts: [{with: {cuda: "*"}, reason: it hangs, source: "https://a"}]}
+"""
+RINGS = """\
+summary: Rings
+stage_order: 60
+releases:
+  - version: "1"
+    variants:
+      - {name: tensorflow, requires: {tensorflow: "*"}}
+      - {name: pytorch, requires: {pytorch: "*"}}
+"""
 
 
 @pytest.fixture
@@ -211,6 +237,54 @@ def test_several_images_get_a_line_each(cuda_tree: Tree) -> None:
 
 def test_a_variant_can_be_asked_for(tree: Tree) -> None:
     assert resolved(tree, "torch=2.9", "torch=cu128-*") == "debian 12, python 3.11, torch 2.9.0 (cu128-py311)"
+
+
+def test_a_variant_of_a_component_that_the_image_lacks_is_added_and_checked(cuda_tree: Tree) -> None:
+    cuda_tree.component("pool", POOL)
+
+    assert resolved_image(cuda_tree, "pool=cu12").endswith("torch 2.9, pool 1 (cu12)")
+    assert (
+        resolved_image(cuda_tree, "pool=cu13")
+        == """\
+error: image `small` does not fit with variant cu13 of pool
+  --> --assume pool=cu13
+  because the image requests cuda-image 12.8   images/small.yaml:2:20
+  and cuda-image 12.8 provides cuda 12.8       components/cuda-image/component.yaml:4:14
+
+candidates for pool:
+  pool 1 (cu13)  needs cuda >=13, not 12.8  components/pool/component.yaml:6
+
+closest combinations that fit:
+  1 change  variant cu13 of pool → cu12  cuda-image 12.8, python 3.12
+"""
+    )
+
+
+def test_a_hint_recommends_a_version_without_a_known_problem(cuda_tree: Tree) -> None:
+    cuda_tree.component("pool", FABRIC)
+    report = resolved_image(cuda_tree, "pool=1.2")
+
+    assert "hint: run `bake resolve small --assume pool=1.4` to see the first one in full" in report
+
+
+def test_a_component_for_a_framework_does_not_bring_another_one(cuda_tree: Tree) -> None:
+    for name in ("pytorch", "tensorflow"):
+        cuda_tree.component(name, f'summary: {name}\nreleases: [{{version: "2"}}]\n')
+    cuda_tree.component("rings", RINGS)
+
+    for name in ("pytorch", "tensorflow"):
+        report = resolved_image(cuda_tree, f"{name}=*", "rings=*")
+        assert report.endswith(f"{name} 2, rings 1 ({name})"), report
+
+
+def test_a_component_that_fits_no_assumed_version_is_a_reason(cuda_tree: Tree) -> None:
+    cuda_tree.component("pool", 'summary: x\nreleases: [{version: "1", constraints: {torch: "<2.8"}}]\n')
+    text = 'summary: x\nbase: {cuda-image: "12.6"}\ncomponents: {python: "3.12", pool: "1", torch: "2.7"}\n'
+    cuda_tree.image(text)
+    report = resolved_image(cuda_tree, "torch=2.9")
+
+    assert "because pool 1 works with torch <2.8 " in report
+    assert "torch 2.9         needs cuda 12.8, not 12.6" in report
 
 
 def test_a_search_that_ends_early_says_so(cuda_tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
