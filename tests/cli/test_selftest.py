@@ -1,4 +1,4 @@
-"""The `test` task runs tests without an engine beside those with one."""
+"""The `test` task runs tests without an engine next to those with one."""
 
 import sys
 
