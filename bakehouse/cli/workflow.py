@@ -14,6 +14,7 @@ from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
+from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cli import image_docs, tables
 from bakehouse.cluster import junit, smoke, smoke_report
@@ -26,7 +27,7 @@ from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, SmokeError, UsageError
 from bakehouse.fetch.required_files import RequiredFiles, debs
-from bakehouse.plan.model import BootstrappedBase, Image, Plan
+from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase
 from bakehouse.plan.planner import bootstrapped
 from bakehouse.plan.workspace import (
     Workspace,
@@ -238,6 +239,13 @@ def _record(workspace: Workspace, runs: Mapping[str, run_log.Run]) -> None:
         run_log.record_runs(project.state, own, project.state / "locks")
 
 
+def _keys_of_base(workspace: Workspace, image: Image) -> frozenset[str]:
+    """Return the sha256 of the private keys that are recorded for the vendor base of an image."""
+    digest = image.base.digest if isinstance(image.base, RegistryBase) else None
+    contents = digest and read_contents(workspace.project.recipe_roots, digest)
+    return contents.private_keys if contents else frozenset()
+
+
 def smoke_images(
     workspace: Workspace, built: Sequence[BuiltImage], report: Reporter, options: RunOptions
 ) -> tuple[SmokeReport, ...]:
@@ -255,6 +263,7 @@ def smoke_images(
                 only=options.only,
                 gpus=options.gpus,
                 deadline=options.deadline,
+                base_keys=_keys_of_base(workspace, item.image),
                 report=report,
             )
             write_whole(state / "smoke" / item.image.name / "junit.xml", junit.text(result))

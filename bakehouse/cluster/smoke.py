@@ -1,11 +1,12 @@
 """Smoke tests of a built image: jobs on a local cluster, started as SageMaker starts them."""
 
+import hashlib
 import os
 import platform
 import shutil
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from pathlib import Path
 from bakehouse.build import verify
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.verify import Outcome
+from bakehouse.catalog.base_contents import KEY_DIRECTORIES, KEY_MARK
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.job import CODE_DIRECTORY
 from bakehouse.cluster.smoke_checks import Check, Startup, job_checks
@@ -34,7 +36,6 @@ from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
-KEY_DIRECTORIES = ("/etc/ssh", "/root/.ssh")
 COMPONENT_SECONDS = 300.0
 _STARTUP_SECONDS = 60.0
 
@@ -56,13 +57,14 @@ def smoke(
     only: Sequence[str] = (),
     gpus: int = 0,
     deadline: float | None = None,
+    base_keys: Collection[str] = (),
     report: Reporter = lambda line: None,
 ) -> SmokeReport:
     """Run the checks of an image, in parallel where cores allow, and save the results by digest.
 
     `only` selects checks: their results replace those of a complete report and are not saved without one.
-    `deadline` replaces the deadline of each check. A failed check raises nothing; see
-    `smoke_report.require_passed`.
+    `deadline` replaces the deadline of each check. `base_keys` are the sha256 of private keys of the base.
+    A failed check raises nothing; see `smoke_report.require_passed`.
     """
     if built.is_rehearsed:
         message = f"`{built.image.name}` was rehearsed, not built: a test of stubs proves nothing"
@@ -70,7 +72,7 @@ def smoke(
     require_checks(built.image, only)
     engine.sweep()
     report = _thread_safe(report)
-    checks = _Checks(engine, built, state / "smoke" / built.image.name, gpus, deadline, report)
+    checks = _Checks(engine, built, state / "smoke" / built.image.name, gpus, deadline, base_keys, report)
     selected = {name: check for name, check in checks.by_name().items() if not only or name in only}
     results = _run_all(engine, selected, report)
     transport = smoke_report.transport_of(results)
@@ -93,6 +95,7 @@ class _Checks:
     directory: Path
     gpus: int
     deadline: float | None
+    base_keys: Collection[str]
     report: Reporter
 
     def by_name(self) -> dict[str, RunCheck]:
@@ -140,7 +143,7 @@ class _Checks:
         return (evaluate(check, job, cluster.run(self.engine, job, logs), logs),)
 
     def _private_keys(self) -> tuple[CheckResult, ...]:
-        """Search the image for private keys without starting it."""
+        """Search the image for private keys that its base does not have, without starting it."""
         self.report(f"{PRIVATE_KEYS} started")
         started = time.monotonic()
         spec = ContainerSpec(self.built.digest, ("true",), image_name=self.built.image.name)
@@ -149,7 +152,7 @@ class _Checks:
                 f"{directory}/{name}"
                 for directory in KEY_DIRECTORIES
                 for name, content in sorted(container.read(directory).items())
-                if b"PRIVATE KEY" in content
+                if KEY_MARK.encode() in content and hashlib.sha256(content).hexdigest() not in self.base_keys
             ]
         return (key_result(keys, time.monotonic() - started),)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bakehouse.catalog import project
-from bakehouse.catalog.base_packages import read_packages
+from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.project import HOME, Project
@@ -26,7 +26,7 @@ from bakehouse.errors import (
 )
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
-from bakehouse.lock import apt_base_image, apt_suite, base_packages, checksums, drift, vendor_images
+from bakehouse.lock import apt_base_image, apt_suite, base_contents, checksums, drift, vendor_images
 from bakehouse.lock import python as pylock
 from bakehouse.lock.checksums import Pinned
 from bakehouse.lock.drift import Drift, DriftKind
@@ -90,14 +90,15 @@ def _run(
     # Packages on a base are recorded for one digest of it
     workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots))
     named = selection.recipes if patterns else ()
-    changes += base_packages.record(workspace, selection.recipes, named, report, on_event)
+    changes += base_contents.record(workspace, selection.recipes, named, report, on_event)
     for recipe in selection.recipes:
         if recipe.requirements and is_own(workspace, recipe.requirements):
             resolution = resolve(recipe, workspace.catalog)
-            base = base_packages.pinned_base(resolution)
-            contained = read_packages(settings.recipe_roots, base) if base else ()
+            digest = base_contents.pinned_base(resolution).partition("@")[2]
+            contents = digest and read_contents(settings.recipe_roots, digest)
+            contained = contents.packages if contents else ()
             index = _index(settings, "3.11")
-            changes += lock_recipe(resolution, index, report, upgrade=upgrade, contained=contained or ())
+            changes += lock_recipe(resolution, index, report, upgrade=upgrade, contained=contained)
     upgraded = selection.packages if upgrade else ()
     recipes = selection.recipes
     if upgraded is None or upgraded:

@@ -1,5 +1,6 @@
 """Smoke tests: selection of checks and saved results."""
 
+import hashlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -100,6 +101,16 @@ def test_a_private_key_fails_the_image(tmp_path: Path) -> None:
 
     assert report.checks[0].reason == "the image contains private keys: `/root/.ssh/id_rsa`"
     assert not report.passed
+
+
+def test_private_keys_of_the_base_are_no_failure(tmp_path: Path) -> None:
+    key = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
+    engine = FakeEngine(lambda spec: Run(files={"/etc/ssh/ssh_host_rsa_key": key}))
+    base_keys = [hashlib.sha256(key).hexdigest()]
+
+    report = smoke(engine, built(image()), tmp_path, only=["no_private_keys"], base_keys=base_keys)
+
+    assert report.passed
 
 
 def test_a_single_check_is_not_saved_as_a_report(tmp_path: Path) -> None:

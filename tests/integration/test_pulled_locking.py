@@ -1,6 +1,5 @@
 """A base out of a registry, whose apt has a mirror of its own: what steps add is locked, and built again."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -13,8 +12,8 @@ import pytest
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.catalog.project import HOME
 from bakehouse.util.oci import EPOCH
+from tests.integration.apt_mirror import NAMES, Mirror, serving_mirror
 from tests.integration.projects import base
-from tests.support.file_server import FileServer, serving
 from tests.support.programs import BAKE, docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -56,60 +55,13 @@ COPY house.list /etc/apt/sources.list.d/
 RUN mkdir -p /etc/ssh /opt/vendor /usr/share/doc/vendor && echo vendor > /etc/ssh/ssh_host_rsa_key && \\
     echo vendor > /usr/share/doc/vendor/README && head -c {size} /dev/zero > /opt/vendor/newer
 """.replace("{size}", str(NEWER_BYTES))
-POSTINST = """\
-#!/bin/sh
-mkdir -p /var/log/house && date > /var/log/house/install.log && date > /etc/ssh/ssh_host_ed25519_key
-"""
-NEEDS = {"house-editor": "house-common (= {version})", "house-maker": "house-tools"}
-NAMES = ("house-common", "house-editor", "house-maker", "house-tools")
-
 Bake = Callable[..., str]
-
-
-class Mirror:
-    """A mirror of a distribution with four packages, each a program that says its version."""
-
-    def __init__(self, server: FileServer, directory: Path) -> None:
-        self._server, self._directory = server, directory
-
-    @property
-    def url(self) -> str:
-        return f"{self._server.url}/house"
-
-    def has(self, version: str) -> None:
-        """Have all packages in one version, and no other one."""
-        for path in [path for path in self._server.files if path.startswith("/house/")]:
-            del self._server.files[path]
-        index = [self._added(name, version) for name in NAMES]
-        self._server.files["/house/Packages"] = "\n".join(index).encode()
-
-    def _added(self, name: str, version: str) -> str:
-        tree = self._directory / f"{name}-{version}"
-        (tree / "DEBIAN").mkdir(parents=True, exist_ok=True)
-        needs = NEEDS.get(name, "").format(version=version)
-        control = f"Package: {name}\nVersion: {version}\nArchitecture: all\nMaintainer: a test <t@e.st>\n"
-        control += f"Depends: {needs}\n" if needs else ""
-        (tree / "DEBIAN/control").write_text(f"{control}Description: made for a test\n")
-        program = tree / "usr/bin" / name
-        program.parent.mkdir(parents=True, exist_ok=True)
-        program.write_text(f"#!/bin/sh\necho {name} {version}\n")
-        program.chmod(0o755)
-        (tree / "DEBIAN/postinst").write_text(POSTINST)
-        (tree / "DEBIAN/postinst").chmod(0o755)
-        file = self._directory / f"{name}_{version}_all.deb"
-        subprocess.run(["dpkg-deb", "--root-owner-group", "--build", tree, file], check=True)
-        content = file.read_bytes()
-        self._server.files[f"/house/pool/{file.name}"] = content
-        digest = hashlib.sha256(content).hexdigest()
-        return f"{control}Filename: pool/{file.name}\nSize: {len(content)}\nSHA256: {digest}\n"
 
 
 @pytest.fixture(scope="module")
 def mirror(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mirror]:
-    """At an address of this machine that steps of a build reach."""
-    gateway = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}").strip()
-    with serving(address=gateway) as server:
-        yield Mirror(server, tmp_path_factory.mktemp("mirror"))
+    with serving_mirror(tmp_path_factory.mktemp("mirror")) as mirror:
+        yield mirror
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
-"""Records of the Python packages of vendor bases, as the base's own Python lists them.
+"""Records of the Python packages and private keys of vendor bases, as the base's own Python lists them.
 
-Requirements are locked against them, also on machines without an engine.
+Requirements are locked against the packages, also on machines without an engine. Smoke tests accept the keys,
+because everybody who pulls the base has them.
 """
 
 import contextlib
@@ -8,7 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from packaging.version import InvalidVersion, Version
 
-from bakehouse.catalog.base_packages import DIRECTORY, file_of, read_packages, text_of
+from bakehouse.catalog.base_contents import (
+    DIRECTORY,
+    KEY_DIRECTORIES,
+    KEY_MARK,
+    file_of,
+    read_contents,
+    text_of,
+)
 from bakehouse.catalog.python_lock import normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.engine import daemon_info
@@ -25,7 +33,9 @@ from bakehouse.util.terminal import Reporter
 
 _DOCKERFILE = """\
 FROM {{ base }} AS base
-RUN --network=none mkdir /output && python3 - > /output/packages <<"END"
+RUN --network=none mkdir /output && python3 - <<"END"
+import hashlib
+import os
 try:
     from importlib.metadata import distributions
 except ImportError:
@@ -33,9 +43,17 @@ except ImportError:
     packages = [(each.project_name, each.version) for each in working_set]
 else:
     packages = [(each.metadata["Name"], each.version) for each in distributions()]
-# Python imports the first of several. Damaged metadata has no name.
-for name, version in reversed([each for each in packages if all(each)]):
-    print(name, version)
+with open("/output/packages", "w") as file:
+    # Python imports the first of several. Damaged metadata has no name.
+    for name, version in reversed([each for each in packages if all(each)]):
+        file.write(name + " " + version + "\\n")
+with open("/output/keys", "w") as file:
+    for directory in {{ directories }}:
+        for parent, _, names in os.walk(directory):
+            for path in sorted(os.path.join(parent, name) for name in names):
+                content = open(path, "rb").read() if os.path.isfile(path) else b""
+                if b"{{ mark }}" in content:
+                    file.write(path + " " + hashlib.sha256(content).hexdigest() + "\\n")
 END
 
 FROM scratch
@@ -58,19 +76,20 @@ def record(
     report: Reporter,
     on_event: Callable[[Event], None],
 ) -> Iterator[str]:
-    """Record the packages of bases on which images have requirements; yield a line for each base.
+    """Record what the bases of `named` images contain; yield a line for each base.
 
-    Only bases of `named` images get a record, because that pulls the base. The lines of other bases, and of
-    bases that cannot be pulled, say that their packages are unknown.
+    Other bases get no record, because that pulls the base. If images have requirements on them, their lines
+    say that the packages are unknown.
     """
     problems = Problems()
     unknown: dict[str, tuple[str, Recipe]] = {}
     for recipe in recipes:
         resolution = resolve(recipe, workspace.catalog)
         pinned = pinned_base(resolution)
-        if not (pinned and recipe.requirements and is_own(workspace, recipe.requirements)):
+        has_requirements = recipe.requirements and is_own(workspace, recipe.requirements)
+        if not pinned or not (has_requirements or recipe in named):
             continue
-        if read_packages(workspace.project.recipe_roots, pinned) is None:
+        if read_contents(workspace.project.recipe_roots, pinned.partition("@")[2]) is None:
             host = registry_host(resolution, workspace.project.region, problems)
             unknown.setdefault(pinned, (f"{host}{pinned}", recipe))
     problems.raise_as(RecipeError)
@@ -84,13 +103,17 @@ def record(
         report(f"listing {subject}")
         try:
             with build_settings(workspace, [reference], report, on_event) as settings:
-                texts = run_step(reference, filled(_DOCKERFILE, base=reference), settings)
+                search = {"directories": KEY_DIRECTORIES, "mark": KEY_MARK}
+                dockerfile = filled(_DOCKERFILE, base=reference, **search)
+                texts = run_step(reference, dockerfile, settings)
         except BuildError as error:
             yield f"{subject} are unknown: {error.diagnostics[0].message}"
             continue
         packages = _read_packages(texts["packages"])
         path = workspace.project.recipe_roots[-1] / DIRECTORY / file_of(pinned)
-        write_whole(path, text_of(pinned, packages))
+        rows = (line.rpartition(" ") for line in texts["keys"].splitlines())
+        keys = {key_path: sha256 for key_path, _, sha256 in rows}
+        write_whole(path, text_of(pinned, packages, keys))
         yield f"{path.name}: {format_count(len(packages), 'package')}"
 
 

@@ -5,17 +5,18 @@ from collections.abc import Mapping
 
 import pytest
 
-from bakehouse.catalog.base_packages import DIRECTORY, file_of, text_of
+from bakehouse.catalog.base_contents import DIRECTORY, file_of, read_contents, text_of
 from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
 from bakehouse.errors import BuildError, Diagnostic, RecipeError
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.lock import base_packages
+from bakehouse.lock import base_contents
 from bakehouse.lock import lock as locking
 from tests.conftest import Tree, error_text
 from tests.support.wheels import wheel
 
+HOST_KEY = "/etc/ssh/ssh_host_rsa_key"
 PINNED = f"vendor/training@sha256:{'ab' * 32}"
 BASE = f"""\
 summary: A vendor's images
@@ -55,7 +56,7 @@ def vendor(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
 
 
 def record(tree: Tree, packages: Mapping[str, str] = CONTAINED) -> None:
-    tree.write(f"{DIRECTORY}/{file_of(PINNED)}", text_of(PINNED, packages))
+    tree.write(f"{DIRECTORY}/{file_of(PINNED)}", text_of(PINNED, packages, {}))
 
 
 def lock(tree: Tree, *names: str, upgrade: bool = False) -> tuple[str, ...]:
@@ -111,7 +112,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine that runs steps in bases, as far as a test says."""
     daemon = object.__new__(daemon_info.Daemon)
     monkeypatch.setattr(daemon_info, "probe", lambda: daemon)
-    monkeypatch.setattr(base_packages, "build_settings", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(base_contents, "build_settings", lambda *_: contextlib.nullcontext())
 
 
 def test_a_base_is_pulled_only_for_a_named_image(vendor: Tree, engine: None) -> None:
@@ -126,16 +127,20 @@ def test_packages_are_recorded_once(vendor: Tree, engine: None, monkeypatch: pyt
     def run_step(name: str, dockerfile: str, *_: object) -> dict[str, str]:
         steps.append((name, dockerfile.partition("\n")[0]))
         rows = [f"{each.title()} {version}\n" for each, version in CONTAINED.items()]
-        return {"packages": "".join([*rows, "tz 2021-a-b\n"])}
+        return {"packages": "".join([*rows, "tz 2021-a-b\n"]), "keys": f"{HOST_KEY} {'cd' * 32}\n"}
 
-    monkeypatch.setattr(base_packages, "run_step", run_step)
+    monkeypatch.setattr(base_contents, "run_step", run_step)
 
     first, second = lock(vendor, "small"), lock(vendor, "small")
 
     assert steps == [(PINNED, f"FROM {PINNED} AS base")]
     assert first[0] == f"{file_of(PINNED)}: 4 packages"
     assert second == ("everything is locked",)
-    assert (vendor.root / DIRECTORY / file_of(PINNED)).read_text() == text_of(PINNED, CONTAINED)
+    text = text_of(PINNED, CONTAINED, {HOST_KEY: "cd" * 32})
+    assert (vendor.root / DIRECTORY / file_of(PINNED)).read_text() == text
+    contents = read_contents([vendor.root], PINNED.partition("@")[2])
+    assert contents is not None
+    assert contents.private_keys == {"cd" * 32}
     assert locked(vendor) == ["peft==0.14.0", "regex==1.0"]
 
 
@@ -145,7 +150,7 @@ def test_a_base_that_cannot_be_pulled_is_reported(
     def run_step(*_: object) -> dict[str, str]:
         raise BuildError(Diagnostic("cannot pull `vendor/training`"))
 
-    monkeypatch.setattr(base_packages, "run_step", run_step)
+    monkeypatch.setattr(base_contents, "run_step", run_step)
     vendor.write("images/requirements.txt", "regex\n")
 
     assert lock(vendor, "small")[0] == (
@@ -154,14 +159,13 @@ def test_a_base_that_cannot_be_pulled_is_reported(
 
 
 def test_an_invalid_record_is_a_mistake(vendor: Tree) -> None:
-    vendor.write(f"{DIRECTORY}/{file_of(PINNED)}", "# Python packages of other\nnumpy 1.26.4\n")
+    vendor.write(f"{DIRECTORY}/{file_of(PINNED)}", "# Contents of other\nnumpy 1.26.4\n")
 
     with pytest.raises(RecipeError) as caught:
         lock(vendor, "small")
 
     text = error_text(caught.value)
-    assert (
-        f"invalid record of a base: `{file_of(PINNED)}` begins with `# Python packages of {PINNED}`" in text
-    )
+    heading = f"# Contents of <base>@{PINNED.partition('@')[2]}"
+    assert f"invalid record of a base: `{file_of(PINNED)}` begins with `{heading}`" in text
     assert "invalid record of a base: a line is `name==version`" in text
     assert "hint: restore the file from version control, or delete it and run `bake lock IMAGE`" in text
