@@ -4,6 +4,7 @@
 checkout anew, after a change of templates or components.
 """
 
+import ast
 import json
 import os
 import re
@@ -19,8 +20,13 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
+from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.publish.release_gate import check_pinned
+from bakehouse.publish.releases import ReleasedComponent
 from tests.integration.ports import kept_port
+from tests.publish.test_image_uris import ECR, release
 from tests.support.programs import docker
+from tests.support.vendors import vendors
 
 PROJECTS = HOME / "tests/projects"
 RESULTS = PROJECTS / "results.json"
@@ -38,7 +44,7 @@ class Customer:
     """A copy of a project in a repository of its own, and the installed `bake`."""
 
     def __init__(self, name: str, to: Path, programs: Path, port: int) -> None:
-        self.images = IMAGES[name]
+        self.images = IMAGES.get(name, (name,))
         self.root = to / name
         self.seconds: dict[str, float] = defaultdict(float)
         """Time that each task took, in total."""
@@ -46,7 +52,7 @@ class Customer:
         # The environment of the tests must not help.
         hidden = ("PYTHONPATH", "BAKEHOUSE_KEEP_REGISTRY")
         inherited = {name: value for name, value in os.environ.items() if name not in hidden}
-        self._environment = {**inherited, "BAKEHOUSE_REGISTRY_PORT": str(port)}
+        self.environment = {**inherited, "BAKEHOUSE_REGISTRY_PORT": str(port)}
         shutil.copytree(PROJECTS / name, self.root, ignore=shutil.ignore_patterns("build", "__pycache__"))
         self.git("init", "--quiet")
         self.commit("Begin")
@@ -65,7 +71,7 @@ class Customer:
         command = [str(self._bake), *words]
         began = time.monotonic()
         result = subprocess.run(
-            command, cwd=self.root, env=self._environment, capture_output=True, text=True, check=False
+            command, cwd=self.root, env=self.environment, capture_output=True, text=True, check=False
         )
         self.seconds[words[0]] += time.monotonic() - began
         assert result.returncode == code, f"{command}\n{result.stdout}\n{result.stderr}"
@@ -154,6 +160,67 @@ def test_components_and_images_of_a_project_replace_those_of_bakehouse(
     assert "platform/components/mpi4py/component.yaml" in customer_of_monorepo.bake(
         "explain", "ads-features", "mpi4py"
     )
+
+
+SMP_JOB = {
+    "smdistributed": {
+        "modelparallel": {
+            "enabled": True,
+            "parameters": {"pipeline_parallel_degree": 2, "partitions": 2, "ddp": True},
+        }
+    },
+    "mpi": {"enabled": True, "processes_per_host": 8},
+}
+CUDA = "nvidia/cuda:11.3.1-cudnn8-runtime-ubuntu20.04"
+BINARIES = (
+    "aws-pytorch-unified-cicd-binaries.s3.us-west-2.amazonaws.com",
+    "sagemaker-distributed-model-parallel.s3.us-west-2.amazonaws.com",
+    "smdataparallel.s3.amazonaws.com",
+)
+"""Hosts of the wheels whose checksums the catalogue does not know."""
+
+
+@pytest.mark.parametrize("customer", ["smp-legacy"], indirect=True)
+def test_an_image_with_unknown_files_may_be_pushed_once_it_is_locked(
+    customer: Customer, tmp_path: Path
+) -> None:
+    assert "5 items are not locked" in customer.bake("lock", "--check", code=4)
+    with vendors(tmp_path, BINARIES) as stubs:
+        customer.environment |= stubs.environment
+        assert len(customer.bake("lock").splitlines()) == 5
+        customer.commit("Lock")
+        assert "unknown" not in customer.bake("lock", "--check")
+        stubs.moved[CUDA] = 1
+        moved = customer.bake("lock", "--check", code=4)
+        assert f"error: the tag of `{CUDA}` has moved\n  --> recipes/pins.yaml:4:50\n" in moved
+        assert f"now      {stubs.digest(CUDA)}\n" in moved
+
+    assert "  smp 1.7.0 " in customer.bake("resolve", "smp-legacy")
+    assert customer.bake("explain", "smp-legacy", "smp").startswith("smp 1.7.0 ")
+    customer.bake("render")
+    customer.bake("render", "--check")
+    lock = json.loads((customer.root / "images/smp-legacy/lock.json").read_text())
+    assert lock["base"]["digest"]
+    assert "@sha256:" in lock["base"]["build"]
+    assert [archive["file"] for archive in lock["archives"] if not archive["sha256"]] == []
+    [image] = plan_images(open_workspace(customer.root), customer.images).images
+    check_pinned(image)
+
+
+@pytest.mark.parametrize("customer", ["smp-legacy"], indirect=True)
+def test_the_estimator_of_an_image_with_smp_switches_it_on(customer: Customer) -> None:
+    job = ("--instance-type", "ml.p3.16xlarge", "--distribution", json.dumps(SMP_JOB))
+    assert customer.bake("validate", "smp-legacy", *job) == "smp-legacy: the job is valid, 1 warning\n"
+    versions = {"pytorch": "1.10.2", "smp": "1.7.0", "smddp": "1.4.0", "nvidia-cuda": "11.3.1"}
+    components = tuple(ReleasedComponent(name, version, "") for name, version in versions.items())
+    # As `bake push` would record it
+    release(customer.root / "images", "smp-legacy", ECR, parts=components, gpu=True)
+
+    printed = customer.bake("estimator", "smp-legacy", *job, "--role", ROLE)
+
+    call = next(node for node in ast.walk(ast.parse(printed)) if isinstance(node, ast.Call))
+    arguments = {each.arg: each.value for each in call.keywords}
+    assert ast.literal_eval(arguments["distribution"]) == SMP_JOB
 
 
 @dataclass(frozen=True)
