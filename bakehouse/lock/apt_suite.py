@@ -23,14 +23,18 @@ def lock(
     `upgrade` names packages to take from the mirrors anew; None means all. An upgrade needs the recipes of
     all images, because packages that depend on each other change together.
     """
-    for suite, lists in _package_lists(workspace, recipes).items():
+    all_lists: dict[str, list[tuple[str, ...]]] = {}
+    for suite, lists in (recipe_lists := _package_lists(workspace, recipes)).items():
         locked = workspace.apt_locks.suites.get(suite)
         if locked and not apt.affects(upgrade, locked.debs) and _has_all(locked, lists):
             continue
         report(f"resolving the packages of {suite} with apt")
         with _located(suite, workspace, recipes):
             resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=upgrade)
-        is_complete = {*lists} == {*_package_lists(workspace, workspace.recipes.values())[suite]}
+        if not all_lists:
+            has_all = {recipe.name for recipe in recipes} >= workspace.recipes.keys()
+            all_lists = recipe_lists if has_all else _package_lists(workspace, workspace.recipes.values())
+        is_complete = {*lists} == {*all_lists[suite]}
         path = workspace.project.recipe_roots[-1] / DIRECTORY / f"{suite}{SUFFIX}"
         earlier = apt_locks(workspace.project.recipe_roots[:-1]).get(suite)
         kept = {} if is_complete else _own_packages(path)
