@@ -81,7 +81,6 @@ CASES = {
         groups=homogeneous(2),
         distribution=TORCHRUN,
         kills={"algo-2": "reduced"},
-        deadline=150.0,
     ),
     "port-taken-torchrun": Case(
         "pytorch-cpu",
@@ -92,7 +91,7 @@ CASES = {
             "exec torchrun --nnodes 2 --node_rank 0 --master_addr algo-1 --master_port 7777 train.py",
         ),
     ),
-    "killed-mpi": Case(groups=homogeneous(2), distribution=MPI, kills={"algo-2": "4 ranks"}, deadline=150.0),
+    "killed-mpi": Case(groups=homogeneous(2), distribution=MPI, kills={"algo-2": "4 ranks"}),
     "raises-mpi": Case(groups=homogeneous(2), distribution=MPI),
     "cut-off": Case(groups=DATA_AND_DNN, cuts=(NetworkPartition("data", "dnn", 0.0),)),
     "exits-3-mpi": Case(distribution=MPI),
@@ -107,7 +106,7 @@ CASES = {
     "full": Case(room=8 * 2**20),
     "no-script": Case(entry_point="trian.py"),
     "hangs": Case(deadline=20.0),
-    "prints": Case(kills={"algo-1": "a line"}, deadline=150.0),
+    "prints": Case(kills={"algo-1": "a line"}),
     "ends-well": Case(stop_after=20.0),
 }
 
