@@ -118,6 +118,15 @@ def test_images_resolve_and_are_explained(customer: Customer) -> None:
     assert {line.split()[0] for line in listed} == {*customer.images}
 
 
+@each_project()
+def test_everything_is_locked(customer: Customer, request: pytest.FixtureRequest) -> None:
+    """apt reads its package lists anew for each project, so one of them has to do in CI."""
+    if len(customer.images) == 1 and not request.config.getoption("--projects"):
+        pytest.skip("run by `./bake test --projects`")
+
+    customer.bake("lock", "--check", *customer.images)
+
+
 @each_project("llm-finetune", "tabular", "vision")
 def test_a_changed_source_is_committed_once(customer: Customer) -> None:
     [image] = customer.images
@@ -233,6 +242,8 @@ class Journey:
     run: tuple[str, ...]
     output: str
     """Text that the job prints."""
+    moves_base: bool = False
+    """The project locks the packages of Debian itself, and begins with an older one."""
 
     def __str__(self) -> str:
         return self.project
@@ -253,6 +264,7 @@ JOURNEYS = (
         ("--distribution", "mpi", "--hosts", "2"),
         "trained on 2 ranks",
     ),
+    Journey("vision", "vision", "requirements.txt", (), "brightness ", moves_base=True),
     Journey("monorepo", "ads-ranking", "teams/ads/requirements.txt", (), "loss "),
 )
 
@@ -285,8 +297,29 @@ def remove_images(customer: Customer, image: str) -> None:
         docker("image", "rm", "--force", number)
 
 
+def move_base(customer: Customer, image: str) -> None:
+    """Move from an older package of Debian to the present one."""
+    recipes = HOME / "recipes"
+    shutil.copytree(recipes / "components/debian", customer.root / "recipes/components/debian")
+    header, *packages = (recipes / "apt/bookworm.packages").read_text().split("\n\n")
+    [package] = [package for package in packages if package.startswith("Package: base-files\n")]
+    older = re.sub(r"^Version: .*$", "Version: 1", package, flags=re.M)
+    lock = customer.root / "recipes/apt/bookworm.packages"
+    lock.parent.mkdir()
+    lock.write_text(f"{header}\n\n{older}\n")
+    customer.bake("render", image)
+    customer.commit("Lock the packages of Debian")
+
+    assert "bookworm: base-files 1 -> " in customer.bake("lock", "--upgrade", "debian")
+    assert f"`images/{image}/lock.json` is out of date" in customer.bake("render", "--check", image, code=4)
+    customer.bake("render", image)
+    customer.commit("Move the base")
+
+
 def travel(journey: Journey, customer: Customer) -> None:
     image = journey.image
+    if journey.moves_base:
+        move_base(customer, image)
     customer.append(journey.requirements, "emoji\n")
     assert "requirements.txt.lock` is older than" in customer.bake("render", "--check", image, code=2)
     customer.bake("lock", image)
