@@ -16,6 +16,8 @@ INSTANCE = "instance"
 """The component whose variants are instance types. Images target it but do not contain it."""
 DRIVER = "driver"
 """Name of the host's driver in requirements; no image provides it."""
+CUDA_COMPAT = "cuda-compat"
+"""The component that makes newer CUDA run on the driver branches of its fact `branches`."""
 
 ArtifactKind = Literal["url", "pypi", "debian"]
 

@@ -52,6 +52,9 @@ def _components(resolution: Resolution) -> str:
     for choice in resolution.all_choices:
         provided = ", ".join(f"{name} {version}" for name, version in choice.spec.provides.items())
         lines.append(f"  {choice.candidate}" + (f"  provides {provided}" if provided else ""))
+    if (compat := resolution.compatibility_libraries) and (driver := resolution.recipe.targets.driver):
+        support = "which supports only data center GPUs"
+        lines.append(f"  driver {driver.text} needs {compat.name} {compat.version}, {support}")
     return "\n".join(lines) + "\n"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import (
+    CUDA_COMPAT,
     DRIVER,
     INSTANCE,
     Component,
@@ -93,6 +94,17 @@ class Resolution:
         return (self.base, *self.choices)
 
     @property
+    def compatibility_libraries(self) -> Choice | None:
+        """The cuda-compat that stands for a driver that is too old; None if no component needs it."""
+        drivers = [target.release.version for target in self.targets if target.name == DRIVER]
+        specs = [choice.spec for choice in self.all_choices]
+        requirements = [requirement for spec in specs for requirement in (*spec.requires, *spec.constraints)]
+        ranges = [requirement for requirement in requirements if requirement.name == DRIVER]
+        if all(requirement.allows(driver) for driver in drivers for requirement in ranges):
+            return None
+        return next((choice for choice in self.choices if choice.name == CUDA_COMPAT), None)
+
+    @property
     def missing_packages(self) -> tuple[Package, ...]:
         """Packages that the recipe's lock expects of a component, but no component installs."""
         installed = {name for choice in self.all_choices for name in choice.candidate.packages}
@@ -134,7 +146,34 @@ def resolve(recipe: Recipe, catalog: Catalog, budget: SearchBudget | None = None
 
     Raises Unsatisfiable with the causes, and BudgetExceeded once `budget` is used up.
     """
-    return _Search(recipe, catalog, budget).run()
+    try:
+        return _Search(recipe, catalog, budget).run()
+    except Unsatisfiable:
+        if resolution := _with_compatibility_libraries(recipe, catalog, budget):
+            return resolution
+        raise
+
+
+def _with_compatibility_libraries(
+    recipe: Recipe, catalog: Catalog, budget: SearchBudget | None
+) -> Resolution | None:
+    """Return the versions for a host with an old driver, if the image's cuda-compat supports it."""
+    driver = recipe.targets.driver
+    if driver is None or all(requirement.name != CUDA_COMPAT for requirement in recipe.components):
+        return None
+    without_driver = replace(recipe, targets=replace(recipe.targets, driver=None))
+    try:
+        resolution = _Search(without_driver, catalog, budget).run()
+    except Unsatisfiable:
+        return None
+    branches = {
+        branch
+        for choice in resolution.choices
+        if choice.name == CUDA_COMPAT
+        for branch in str(choice.spec.facts.get("branches", "")).split()
+    }
+    is_supported = driver.text.partition(".")[0] in branches
+    return replace(resolution, recipe=recipe, targets=_targets(recipe, catalog)) if is_supported else None
 
 
 _Left = Mapping[str, int]

@@ -46,6 +46,16 @@ def test_the_component_with_the_bound_is_a_reason(
     assert reason in capsys.readouterr().err
 
 
+def test_a_driver_fits_that_the_compatibility_libraries_support(capsys: pytest.CaptureFixture[str]) -> None:
+    image = ("resolve", "pytorch-2.13-cu130-py312-efa", "--assume")
+    output = answer(capsys, *image, "driver=570.86.15")
+    assert "  driver 570.86.15 needs cuda-compat 13.0, which supports only data center GPUs\n" in output
+    assert "supports only" not in answer(capsys, *image, "driver=580.65.06")
+
+    assert main.run((*image, "driver=470.256.02")) == 3
+    assert "needs driver >=580, not 470.256.02" in capsys.readouterr().err
+
+
 def test_horovod_is_built_for_the_framework_of_the_image(capsys: pytest.CaptureFixture[str]) -> None:
     output = answer(capsys, "resolve", "pytorch-cpu", "--assume", "horovod=*")
     assert "  horovod 0.28.1 (pytorch-py311)\n" in output
