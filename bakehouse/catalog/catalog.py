@@ -87,24 +87,37 @@ class Links:
         return self._can_provide[key]
 
     def _search(self, component: str, providers: frozenset[str]) -> bool:
-        seen, left = set(), [component] if providers else []
+        return bool(providers) and not providers.isdisjoint(self.needed([component]))
+
+    def needed(self, components: Iterable[str]) -> set[str]:
+        """Return components and all names that they, or what they need, require in some version."""
+        seen, left = set(), [*components]
         while left:
             name = left.pop()
-            if name in providers:
-                return True
             if name not in seen:
                 seen.add(name)
                 left += self._required.get(name, ())
-        return False
+        return seen
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenComponent:
+    """A component with mistakes, which is left out."""
+
+    name: str
+    directory: Path
+    names: frozenset[str]
+    """Its own name and those that it alone provides, as far as they are readable."""
+    mistakes: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True)
 class Catalog:
-    """All components, by name."""
+    """All components without mistakes, by name."""
 
     components: Mapping[str, Component]
-    unread: frozenset[str] = frozenset()
-    """Unreadable components. They are reported already, so recipes may refer to them."""
+    broken: tuple[BrokenComponent, ...] = ()
+    """Recipes may refer to them, but their images fail."""
 
     @cached_property
     def cache(self) -> dict[str, Any]:
@@ -119,46 +132,81 @@ class Catalog:
     def provided_names(self) -> frozenset[str]:
         """All names that requirements can refer to: components, names that they provide, and the driver."""
         provided = (spec.provides for component in self.components.values() for spec in component.specs)
-        return frozenset({*self.components, *self.unread, DRIVER}.union(*provided))
+        broken = (component.names for component in self.broken)
+        return frozenset({*self.components, DRIVER}.union(*provided, *broken))
+
+    def broken_among(self, components: Iterable[str]) -> tuple[BrokenComponent, ...]:
+        """Return the components with mistakes that some components are, or need in some version."""
+        needed = self.links.needed(components) if self.broken else frozenset()
+        return tuple(each for each in self.broken if not each.names.isdisjoint(needed))
 
 
 def load_catalog(roots: Sequence[Path], problems: Problems | None = None) -> Catalog:
     """Read the components and pins of all recipe directories; those of later ones replace earlier ones.
 
-    Mistakes are added to `problems`, or raised together as RecipeError without it.
+    A component with mistakes is left out. Its mistakes are added to `problems`, or those of all components
+    are raised together as RecipeError without it.
     """
-    mistakes = Problems() if problems is None else problems
     components: dict[str, Component] = {}
-    unread = set()
+    directories: dict[str, Path] = {}
+    mistakes: dict[str, Problems] = {}
+    names: dict[str, set[str]] = {}
     for root in roots:
         for directory in sorted(path for path in (root / "components").glob("[!._]*") if path.is_dir()):
+            name = directory.name
+            directories[name], mistakes[name] = directory, Problems()
             try:
-                fields = Fields(load(directory / "component.yaml"), f"component `{directory.name}`", mistakes)
-                components[directory.name] = read_component(fields, directory)
+                fields = Fields(load(directory / "component.yaml"), f"component `{name}`", mistakes[name])
+                components[name] = read_component(fields, directory)
             except RecipeError as error:
-                mistakes.extend(error.diagnostics)
-                unread.add(directory.name)
-    catalog = checked(components, frozenset(unread), mistakes, read_pins(roots, mistakes))
+                mistakes[name].extend(error.diagnostics)
+                components.pop(name, None)
+            # Also those of a component that it replaces
+            provided = (spec.provides for spec in components[name].specs) if name in components else ()
+            names.setdefault(name, {name}).update(*provided)
+    unread = {each for name, own in mistakes.items() if own for each in names[name]} - components.keys()
+    every = Problems() if problems is None else problems
+    pins = Problems()
+    known = checked(components, unread, mistakes, read_pins(roots, pins))
+    # Pins concern any image
+    pins.raise_as(RecipeError)
+    sound = {name: component for name, component in known.components.items() if not mistakes[name]}
+    others = Catalog(sound).provided_names
+    broken = []
+    for name in sorted(name for name, own in mistakes.items() if own):
+        every.extend(mistakes[name].all)
+        own_names = frozenset(names[name] - others)
+        broken.append(BrokenComponent(name, directories[name], own_names, mistakes[name].all))
     if problems is None:
-        mistakes.raise_as(RecipeError)
-    return catalog
+        every.raise_as(RecipeError)
+    return Catalog(sound, tuple(broken)) if broken else known
 
 
 def checked(
-    components: dict[str, Component], unread: frozenset[str], problems: Problems, pins: Pins | None = None
+    components: dict[str, Component],
+    unread: Collection[str],
+    problems: Mapping[str, Problems],
+    pins: Pins | None = None,
 ) -> Catalog:
-    """Return a catalogue of components with pins, after checking their references to each other."""
+    """Return a catalogue of components with pins, after checking their references to each other.
+
+    Components may refer to those in `unread`. Mistakes are added to the `problems` of each component.
+    """
     for name, component in components.items():
-        registries = _registries_of(component, components, unread, problems)
+        registries = _registries_of(component, components, unread, problems[name])
         components[name] = replace(component, registries=registries)
         if pins:
             components[name] = pinned(components[name], pins)
-    catalog = Catalog(components, unread)
-    _check_names(catalog, problems)
+    catalog = Catalog(components)
+    names = catalog.provided_names.union(unread)
+    # The values of one with mistakes may be defaults, about which others cannot be wrong
+    sound = {name: component for name, component in components.items() if not problems[name]}
+    faulty = {*unread, *components} - sound.keys()
+    for component in components.values():
+        _check_names(component, names, problems[component.name])
+        problems[component.name].extend(_stage_mistakes(component, sound, faulty))
     for base in [component for component in components.values() if component.is_base]:
         components[base.name] = _with_content_conflicts(base, components)
-    for component in components.values():
-        problems.extend(_stage_mistakes(component, catalog))
     return catalog
 
 
@@ -355,32 +403,30 @@ def _version(fields: Fields, key: str) -> str:
     return text
 
 
-def _check_names(catalog: Catalog, problems: Problems) -> None:
+def _check_names(component: Component, names: Collection[str], problems: Problems) -> None:
     """Report requirements on unknown names, which can never be satisfied or have no effect."""
-    names = catalog.provided_names
     seen = set()
-    for component in catalog.components.values():
-        for spec in component.specs:
-            conflicts = [part for conflict in spec.conflicts for part in conflict.parts]
-            for requirement in (*spec.requires, *spec.recommends, *spec.constraints, *conflicts):
-                if requirement.name not in names and requirement.location not in seen:
-                    seen.add(requirement.location)
-                    hint = suggestion(requirement.name, names)
-                    verb = "conflicts with" if requirement in conflicts else "requires"
-                    message = f"`{component.name}` {verb} unknown component `{requirement.name}`"
-                    problems.add(Diagnostic(message, requirement.location, hint=hint))
+    for spec in component.specs:
+        conflicts = [part for conflict in spec.conflicts for part in conflict.parts]
+        for requirement in (*spec.requires, *spec.recommends, *spec.constraints, *conflicts):
+            if requirement.name not in names and requirement.location not in seen:
+                seen.add(requirement.location)
+                hint = suggestion(requirement.name, names)
+                verb = "conflicts with" if requirement in conflicts else "requires"
+                message = f"`{component.name}` {verb} unknown component `{requirement.name}`"
+                problems.add(Diagnostic(message, requirement.location, hint=hint))
 
 
-def _stage_mistakes(component: Component, catalog: Catalog) -> Iterator[Diagnostic]:
+def _stage_mistakes(
+    component: Component, components: Mapping[str, Component], unread: Collection[str]
+) -> Iterator[Diagnostic]:
     """Yield mistakes in `builds_on`: such a stage must be in the same Dockerfile and come first."""
     for name in component.builds_on:
-        below = catalog.components.get(name)
+        below = components.get(name)
         message = hint = ""
         if below is None:
-            message = (
-                "" if name in catalog.unread else f"`{component.name}` builds on unknown component `{name}`"
-            )
-            hint = suggestion(name, catalog.components)
+            message = "" if name in unread else f"`{component.name}` builds on unknown component `{name}`"
+            hint = suggestion(name, components)
         elif not all(name in {each.name for each in spec.requires} for spec in component.specs):
             message = f"`{component.name}` builds on `{name}` but does not require it"
         elif (below.stage_order, name) >= (component.stage_order, component.name):

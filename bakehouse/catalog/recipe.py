@@ -106,7 +106,7 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class BrokenRecipe:
-    """A recipe file with mistakes, which is left out."""
+    """A recipe that is left out, because its file or a component that it may use has mistakes."""
 
     family: str
     """Name of the recipe file."""
@@ -114,6 +114,8 @@ class BrokenRecipe:
     names: frozenset[str]
     """Names of its images, as far as they are readable."""
     mistakes: tuple[Diagnostic, ...]
+    components: tuple[str, ...] = ()
+    """The components with the mistakes; empty if the file has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ def read_recipe(
         targets=_targets(fields, catalog),
         required=_required(fields),
         format=fields.choice("format", FORMATS, FORMATS[0]),
-        budgets=read_budgets(fields, {*catalog.components, *catalog.unread}),
+        budgets=read_budgets(fields, {*catalog.components, *(each.name for each in catalog.broken)}),
         trim=read_kinds(fields),
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
         apt_lines={package.text: package.location for package in fields.scalars("apt")},
@@ -318,7 +320,7 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
     base = Requirement(name.text, "", name.location)
     if value is not None:
         base = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
-    bases = set(filter(catalog.links.is_base, catalog.components)) | catalog.unread
+    bases = {*filter(catalog.links.is_base, catalog.components), *(each.name for each in catalog.broken)}
     if name.text not in bases:
         fields.report(f"unknown base `{name.text}`", name.location, hint=suggestion(name.text, bases))
     return base

@@ -8,7 +8,7 @@ from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect
 from bakehouse.fetch.cache import FileCache
 from bakehouse.plan.model import BootstrappedBase
-from bakehouse.plan.workspace import Workspace, plan_recipes, select_own
+from bakehouse.plan.workspace import Workspace, plan_recipes, raise_failures, select_own
 from bakehouse.registry import destination
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.terminal import Reporter
@@ -22,6 +22,8 @@ def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool
     """
     inspect()
     images = plan_recipes(workspace, select_own(workspace)).images
+    # The images of those left out are unknown, so they could be neither kept nor removed
+    raise_failures(workspace)
     bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
     kept = set() if everything else {*bases, *(name for image in images for name in image.names)}
     prefixes = ["bakehouse/"]

@@ -17,6 +17,7 @@ from bakehouse.catalog.python_lock import Lock, load_lock
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import (
+    BakehouseError,
     BuildError,
     Diagnostic,
     Problems,
@@ -31,14 +32,17 @@ from bakehouse.lock import python as pylock
 from bakehouse.lock.checksums import Pinned
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.lock.pins_file import PinsFile
-from bakehouse.lock.recipe_lock import lock_recipe
+from bakehouse.lock.recipe_lock import doubts, lock_recipe
 from bakehouse.plan.workspace import (
     Workspace,
     is_own,
+    leave_out,
+    leave_out_broken,
     nearest_name,
     require_valid,
     resolve_all,
     selected_broken,
+    without_affected,
 )
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive
@@ -59,6 +63,7 @@ def run(
     patterns: Sequence[str],
     report: Reporter,
     on_event: OnEvent = _ignore,
+    failures: list[BakehouseError] | None = None,
     *,
     upgrade: bool = False,
 ) -> tuple[str, ...]:
@@ -66,29 +71,28 @@ def run(
 
     It makes missing locks and locks of changed requirements, and records missing digests of vendor bases,
     checksums and sizes of files. `upgrade` locks everything selected anew, at the newest versions that fit;
-    names may then be Debian packages too. `on_event` receives the build events of vendor bases. Raises
-    BuildError at the end for what vendors do not give.
+    names may then be Debian packages too. `on_event` receives the build events of vendor bases, `failures`
+    the errors of images that are left out. Raises BuildError at the end for what vendors do not give.
     """
     state = project.find(start).state
     # Two concurrent runs would overwrite each other's results
     with exclusive(state / "locks" / "lock", lambda: report("waiting for another `bake lock` to end")):
-        return _run(start, patterns, report, on_event, upgrade=upgrade)
+        return _run(unlocked_workspace(start, failures), patterns, report, on_event, upgrade=upgrade)
 
 
 def _run(
-    start: Path, patterns: Sequence[str], report: Reporter, on_event: OnEvent, *, upgrade: bool
+    workspace: Workspace, patterns: Sequence[str], report: Reporter, on_event: OnEvent, *, upgrade: bool
 ) -> tuple[str, ...]:
-    workspace = unlocked_workspace(start)
     settings = workspace.project
     selection = _select(workspace, patterns, upgrade=upgrade)
     changes: list[str] = []
     for component in selection.components:
         changes += _lock_component(component, settings, report, upgrade=upgrade)
-    workspace = _satisfiable(workspace, selection)
+    workspace, selection = _satisfiable(workspace, selection)
     problems = Problems()
     changes += pin(workspace, selection.recipes, report, problems, upgrade=upgrade)
     # Packages on a base are recorded for one digest of it
-    workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots))
+    workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots, Problems()))
     named = selection.recipes if patterns else ()
     changes += base_contents.record(workspace, selection.recipes, named, report, on_event)
     for recipe in selection.recipes:
@@ -162,18 +166,25 @@ def _shared(catalog: Catalog, key: Callable[[Artifact], T]) -> frozenset[T]:
 
 
 def check(
-    start: Path, patterns: Sequence[str], report: Reporter, on_event: OnEvent = _ignore
+    start: Path,
+    patterns: Sequence[str],
+    report: Reporter,
+    on_event: OnEvent = _ignore,
+    failures: list[BakehouseError] | None = None,
 ) -> tuple[Drift, ...]:
-    """Compare locks of images and components with their requirements, the mirrors and the package index."""
-    workspace = unlocked_workspace(start)
+    """Compare locks of images and components with their requirements, the mirrors and the package index.
+
+    `failures` receives the errors of images that are left out.
+    """
+    workspace = unlocked_workspace(start, failures)
     selection = _select(workspace, patterns)
     drifts = [*drift.open_locks(drift.candidates(selection.components))]
     if _has_unlocked(drifts):
         # Images cannot be resolved without these locks
         return tuple(drifts)
-    workspace = _satisfiable(workspace, selection)
+    workspace, selection = _satisfiable(workspace, selection)
     drifts += (point for point in drift.open_points(workspace, selection.recipes) if point not in drifts)
-    _check_fit(workspace, selection.recipes, drifts)
+    drifts += _doubts(workspace, selection.recipes, drifts)
     images = vendor_images.vendor_images(workspace, selection.recipes)
     drifts += vendor_images.drift(images, workspace.project, report)
     if not _has_unlocked(drifts):
@@ -186,8 +197,11 @@ def check(
     return tuple(drifts)
 
 
-def _check_fit(workspace: Workspace, recipes: Iterable[Recipe], drifts: Iterable[Drift]) -> None:
-    """Raise ConflictError if the lock of a recipe contradicts what its components install."""
+def _doubts(workspace: Workspace, recipes: Iterable[Recipe], drifts: Iterable[Drift]) -> list[Drift]:
+    """Return locked packages that an image hardly wants.
+
+    A lock that contradicts what the components of its recipe install is a failure.
+    """
     open_names = {item.where for item in drifts if item.kind.is_open}
     problems = Problems()
     locked = []
@@ -197,7 +211,11 @@ def _check_fit(workspace: Workspace, recipes: Iterable[Recipe], drifts: Iterable
             content = replace(recipe.content, packages=load_lock(lock, recipe.location, problems))
             locked.append(replace(recipe, content=content))
     problems.raise_as(RecipeError)
-    resolve_all(workspace, locked)
+    return [
+        Drift(DriftKind.DOUBTFUL, resolution.recipe.name, doubt)
+        for resolution in resolve_all(workspace, locked)
+        for doubt in doubts(resolution, [each for each in resolution.recipe.content.packages if each.file])
+    ]
 
 
 def _has_unlocked(drifts: Iterable[Drift]) -> bool:
@@ -218,15 +236,16 @@ def require_locked(drifts: Sequence[Drift]) -> None:
         raise (StaleError if is_stale else BuildError)(*errors)
 
 
-def _satisfiable(workspace: Workspace, selection: "_Selection") -> Workspace:
-    """Return the workspace without unsatisfiable images; raises ConflictError if one of these is selected."""
+def _satisfiable(workspace: Workspace, selection: "_Selection") -> "tuple[Workspace, _Selection]":
+    """Return the workspace and the selection without unsatisfiable images; selected ones are failures."""
     resolve_all(workspace, selection.recipes)
     fitting = {}
     for name, recipe in workspace.recipes.items():
         with contextlib.suppress(Unsatisfiable):
             resolve(recipe, workspace.catalog)
             fitting[name] = recipe
-    return replace(workspace, recipes=fitting)
+    selected = tuple(recipe for recipe in selection.recipes if recipe.name in fitting)
+    return replace(workspace, recipes=fitting), replace(selection, recipes=selected)
 
 
 def _resolve_now(settings: Project, lock: Lock, spec: VariantSpec) -> tuple[pylock.LockedFile, ...]:
@@ -236,12 +255,14 @@ def _resolve_now(settings: Project, lock: Lock, spec: VariantSpec) -> tuple[pylo
     return pylock.resolve(lock.requirements, (), index, without=own)
 
 
-def unlocked_workspace(start: Path) -> Workspace:
+def unlocked_workspace(start: Path, failures: list[BakehouseError] | None = None) -> Workspace:
     """Return a project whose requirements may have a missing or outdated lock."""
     settings = project.find(start)
-    catalog = load_catalog(settings.recipe_roots)
+    catalog = load_catalog(settings.recipe_roots, Problems())
     recipes = read_recipes(settings.recipe_roots, catalog, locked=False, project=settings.root)
-    return Workspace(settings, catalog, recipes.by_name, {}, recipes.broken)
+    recipes = without_affected(recipes, catalog)
+    left_out = [] if failures is None else failures
+    return Workspace(settings, catalog, recipes.by_name, {}, recipes.broken, left_out)
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +282,7 @@ def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fa
     recipes, components = workspace.recipes.values(), workspace.catalog.components
     own = {name for name, each in components.items() if is_own(workspace, each.location.path)}
     families = {recipe.family for recipe in recipes}
-    names = {*workspace.recipes, *families, *own}
+    names = {*workspace.recipes, *families, *own, *(each.name for each in workspace.catalog.broken)}
     problems = Problems()
     for pattern in patterns:
         if any(fnmatchcase(name, pattern) for name in names) or selected_broken(workspace, [pattern]):
@@ -281,7 +302,18 @@ def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fa
         hint = "write recipes of your own, and name their directory in `recipes` of [tool.bakehouse]"
         problems.add(Diagnostic("this project has no recipe directory for locks", hint=hint))
     problems.raise_as(UsageError)
-    require_valid(workspace, patterns)
+    broken = [
+        component
+        for component in workspace.catalog.broken
+        if (_matches(component.name, patterns) if patterns else is_own(workspace, component.directory))
+    ]
+    if broken:
+        error = RecipeError(*(mistake for each in broken for mistake in each.mistakes))
+        if {each.name for each in broken} & {*patterns}:
+            raise error
+        leave_out(workspace, error)
+    require_valid(workspace, patterns, only_named=True)
+    leave_out_broken(workspace, patterns)
     selected_recipes = tuple(
         recipe
         for recipe in recipes

@@ -181,7 +181,7 @@ def lock_recipe(
         for file in files:
             if file.name in versions:
                 yield f"{lock.name}: {file.name} {file.version} replaces {versions[file.name]} of the base"
-        yield from _doubts(files, around)
+        yield from doubts(resolution, files)
 
 
 def _with_packages_of_base(
@@ -200,10 +200,12 @@ def _with_packages_of_base(
     return replace(around, frozen=tuple(frozen), contained=others)
 
 
-def _doubts(files: Sequence[pylock.LockedFile], around: _Surroundings) -> Iterator[str]:
+def doubts(resolution: Resolution, files: Iterable[pylock.LockedFile] | Iterable[Package]) -> Iterator[str]:
     """Yield packages that an image hardly wants: for GPUs that it does not use, or a library twice."""
-    choices, image = around.resolution.all_choices, around.resolution.recipe.name
-    added = [file for file in files if file.name not in around.locked]
+    choices, image = resolution.all_choices, resolution.recipe.name
+    locked = {normal_name(package.name) for packages in resolution.owners.values() for package in packages}
+    wheels = {name for choice in choices for name in choice.candidate.wheels}
+    added = [file for file in files if file.name not in locked]
     names = {file.name for file in added}
     if not any(choice.spec.gpu for choice in choices):
         for_gpus = [file for file in added if _FOR_GPUS.fullmatch(file.name)]
@@ -213,7 +215,7 @@ def _doubts(files: Sequence[pylock.LockedFile], around: _Surroundings) -> Iterat
             hint = f"; {' and '.join(hints)}" if hints else ""
             yield f"{image} is an image without CUDA, but has packages for GPUs: {listed}{hint}"
     libraries: dict[str, list[str]] = {}
-    for name in sorted({*names, *around.locked, *around.wheels}):
+    for name in sorted({*names, *locked, *wheels}):
         libraries.setdefault(_FLAVOR.sub("", name), []).append(name)
     for same in libraries.values():
         if len(same) > 1 and names.intersection(same):

@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
@@ -10,15 +10,24 @@ from pathlib import Path
 from bakehouse.catalog import project
 from bakehouse.catalog.base_image_lock import AptLocks, read_locks
 from bakehouse.catalog.cache import cached_catalog
-from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.catalog import BrokenComponent, Catalog
+from bakehouse.catalog.component import INSTANCE
 from bakehouse.catalog.project import HOME, Project
-from bakehouse.catalog.recipe import BrokenRecipe, Recipe, read_recipes
-from bakehouse.errors import ConflictError, Diagnostic, Problems, RecipeError, UsageError
+from bakehouse.catalog.recipe import BrokenRecipe, Recipe, Recipes, read_recipes
+from bakehouse.errors import (
+    BakehouseError,
+    ConflictError,
+    Diagnostic,
+    Problems,
+    RecipeError,
+    UsageError,
+)
 from bakehouse.plan import dockerfile
 from bakehouse.plan.dockerfile import RenderedFile
 from bakehouse.plan.model import Plan
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
+from bakehouse.resolve.candidate import Refusal
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.suggest import nearest_glob, suggestion
@@ -39,7 +48,9 @@ class Workspace:
     recipes: dict[str, Recipe]
     templates: dict[str, str]
     broken: tuple[BrokenRecipe, ...] = ()
-    """Recipe files with mistakes. Their images are not in `recipes`."""
+    """Recipes with mistakes. Their images are not in `recipes`."""
+    failures: list[BakehouseError] = field(default_factory=list)
+    """The errors of selected images that were left out, so that the others go on; reported at the end."""
 
     @cached_property
     def apt_locks(self) -> AptLocks:
@@ -48,18 +59,53 @@ class Workspace:
 
 
 def open_workspace(start: Path | None = None) -> Workspace:
-    """Read the project of the current directory. A recipe with mistakes does not affect the others."""
+    """Read the project of the current directory. A mistake affects only images that use its file."""
     location = project.find((start or Path.cwd()).resolve())
-    problems = Problems()
-    catalog = cached_catalog(location.recipe_roots, problems)
-    recipes = read_recipes(location.recipe_roots, catalog, project=location.root)
-    if problems:
-        problems.extend(mistake for broken in recipes.broken for mistake in broken.mistakes)
-        problems.raise_as(RecipeError)
+    catalog = cached_catalog(location.recipe_roots, Problems())
+    recipes = without_affected(read_recipes(location.recipe_roots, catalog, project=location.root), catalog)
     # The workspace lives as long as the process, so the garbage collector can skip it
     gc.freeze()
     templates = dockerfile.read_templates(HOME / "templates")
     return Workspace(location, catalog, recipes.by_name, templates, recipes.broken)
+
+
+def without_affected(recipes: Recipes, catalog: Catalog) -> Recipes:
+    """Leave out the recipes that a component with mistakes affects."""
+    by_name, affected = dict(recipes.by_name), []
+    for name, recipe in recipes.by_name.items():
+        named = {recipe.base.name, *(requirement.name for requirement in recipe.components)}
+        if recipe.targets.instances:
+            named.add(INSTANCE)
+        components = catalog.broken_among(named)
+        if components and _is_affected(recipe, named, components, catalog):
+            mistakes = tuple(mistake for component in components for mistake in component.mistakes)
+            names = tuple(component.name for component in components)
+            affected.append(
+                BrokenRecipe(recipe.family, recipe.location.path, frozenset({name}), mistakes, names)
+            )
+            del by_name[name]
+    return Recipes(by_name, (*recipes.broken, *affected))
+
+
+def _is_affected(
+    recipe: Recipe, named: set[str], components: Iterable[BrokenComponent], catalog: Catalog
+) -> bool:
+    """Return whether a recipe names components with mistakes, or resolves otherwise without them."""
+    names = frozenset().union(*(component.names for component in components))
+    if named & names:
+        return True
+    try:
+        choices = resolve(recipe, catalog).all_choices
+    except Unsatisfiable:
+        return True
+    return any(_concerns(refusal, names) for choice in choices for refusal in choice.skipped)
+
+
+def _concerns(refusal: Refusal, names: frozenset[str]) -> bool:
+    """Return whether a candidate was refused because nothing provides one of these names."""
+    if refusal.then is None:
+        return False
+    return refusal.name in names or any(_concerns(each, names) for each in refusal.then.refusals)
 
 
 def is_own(workspace: Workspace, path: Path) -> bool:
@@ -70,8 +116,8 @@ def is_own(workspace: Workspace, path: Path) -> bool:
 def select(workspace: Workspace, patterns: Iterable[str], *, skip_broken: bool = False) -> tuple[Recipe, ...]:
     """Return the recipes that match names, families or globs, sorted by name; without a pattern the own ones.
 
-    Raises UsageError if a pattern matches nothing, and RecipeError if a selected recipe has mistakes. With
-    `skip_broken`, only recipes with mistakes that are named raise it.
+    Raises UsageError if a pattern matches nothing, and RecipeError if a named recipe has mistakes or all
+    selected ones have. Other recipes with mistakes are left out, as failures unless `skip_broken`.
     """
     patterns = tuple(patterns)
     problems = Problems()
@@ -86,8 +132,30 @@ def select(workspace: Workspace, patterns: Iterable[str], *, skip_broken: bool =
             problems.add(_no_match(workspace, pattern))
         selected |= matches
     problems.raise_as(UsageError)
-    require_valid(workspace, patterns, only_named=skip_broken)
+    require_valid(workspace, patterns, only_named=bool(selected) or skip_broken)
+    if not skip_broken:
+        leave_out_broken(workspace, patterns)
     return tuple(workspace.recipes[name] for name in sorted(selected))
+
+
+def leave_out_broken(workspace: Workspace, patterns: Sequence[str]) -> None:
+    """Add the mistakes of the selected recipes that have some to the failures."""
+    mistakes = [mistake for broken in selected_broken(workspace, patterns) for mistake in broken.mistakes]
+    if mistakes:
+        leave_out(workspace, RecipeError(*dict.fromkeys(mistakes)))
+
+
+def leave_out(workspace: Workspace, error: BakehouseError) -> None:
+    """Add the error of images that are left out, once."""
+    if error.diagnostics not in [failure.diagnostics for failure in workspace.failures]:
+        workspace.failures.append(error)
+
+
+def raise_failures(workspace: Workspace) -> None:
+    """Raise the errors of selected images that were left out, as one error. Do nothing if there are none."""
+    if errors := [*workspace.failures]:
+        workspace.failures.clear()
+        raise type(errors[0])(*dict.fromkeys(each for error in errors for each in error.diagnostics))
 
 
 def require_valid(workspace: Workspace, patterns: Sequence[str], *, only_named: bool = False) -> None:
@@ -162,13 +230,17 @@ def select_own(workspace: Workspace) -> tuple[Recipe, ...]:
 
 def select_kept(workspace: Workspace, patterns: Sequence[str]) -> tuple[Recipe, ...]:
     """As `select`, but without a pattern return own images whose rendered files are committed or exist."""
-    if patterns or selected_broken(workspace, ()):
+    if patterns:
         return select(workspace, patterns)
-    return tuple(
+    kept = tuple(
         recipe
         for recipe in select_own(workspace)
         if recipe.is_committed or _is_rendered(workspace, recipe.name)
     )
+    if not kept:
+        require_valid(workspace, patterns)
+    leave_out_broken(workspace, patterns)
+    return kept
 
 
 def _is_rendered(workspace: Workspace, name: str) -> bool:
@@ -181,14 +253,15 @@ def _is_rendered(workspace: Workspace, name: str) -> bool:
 
 
 def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolution, ...]:
-    """Return the resolution of each recipe. Raises an error that reports all conflicts."""
+    """Return the resolution of each recipe. Conflicts are failures; they are raised if nothing resolves."""
     problems = Problems()
     resolutions = []
     conflict, conflicts = None, 0
     for recipe in recipes:
         try:
             resolution = resolve(recipe, workspace.catalog)
-            resolutions.append(resolution)
+            if not resolution.missing_packages:
+                resolutions.append(resolution)
             for package in resolution.missing_packages:
                 message = f"image `{recipe.name}` expects {package.name} {package.version} of a component"
                 hint = f"run `bake lock {recipe.name}` to update the lock of the requirements"
@@ -198,7 +271,11 @@ def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolu
             conflict = conflict_report.conflict_error(error.conflict, workspace.catalog, calls)
             conflicts += 1
             problems.extend(conflict.diagnostics)
-    problems.raise_as(type(conflict) if conflict else ConflictError)
+    if problems:
+        failure = (type(conflict) if conflict else ConflictError)(*problems.all)
+        if not resolutions:
+            raise failure
+        leave_out(workspace, failure)
     return tuple(resolutions)
 
 
@@ -213,8 +290,31 @@ def plan_recipes(workspace: Workspace, recipes: Iterable[Recipe]) -> Plan:
 
 
 def plan_resolutions(workspace: Workspace, resolutions: Iterable[Resolution]) -> Plan:
-    """Return the stages and build keys of resolved images."""
+    """Return the stages and build keys of resolved images.
+
+    Images that cannot be planned are failures; their errors are raised if no image is left.
+    """
+    resolutions = tuple(resolutions)
+    try:
+        return _plan(workspace, resolutions)
+    except RecipeError as error:
+        sound = tuple(resolution for resolution in resolutions if _is_plannable(workspace, resolution))
+        if not sound:
+            raise
+        leave_out(workspace, error)
+        return _plan(workspace, sound)
+
+
+def _plan(workspace: Workspace, resolutions: Sequence[Resolution]) -> Plan:
     return make_plan(resolutions, workspace.templates, workspace.project.region, workspace.apt_locks)
+
+
+def _is_plannable(workspace: Workspace, resolution: Resolution) -> bool:
+    try:
+        _plan(workspace, [resolution])
+    except RecipeError:
+        return False
+    return True
 
 
 def orphans(workspace: Workspace) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A user's project: which images a task means, and how a recipe with mistakes is reported."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -94,9 +95,78 @@ def test_a_recipe_with_several_mistakes_gets_one_warning(
         "  --> mine/images/typo.yaml:1:1\n\n"
         "hint: run `bake resolve typo` for all mistakes\n\n",
     )
-    for words in (("resolve", "typo"), ("build",), ("run", "typo"), ("list", "typo")):
+    for words in (("resolve", "typo"), ("build", "typo", "churn"), ("run", "typo"), ("list", "typo")):
         code, _, errors = answer(capsys, *words)
         assert (code, errors.splitlines()[0]) == (2, "error: image `typo` has no `summary`")
+
+
+@pytest.mark.parametrize("words", [("resolve",), ("render",), ("plan", "*"), ("outdated",), ("lock",)])
+def test_mistakes_and_conflicts_do_not_stop_other_images(
+    project: Tree, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    project.write("mine/images/typo.yaml", CHURN.replace("summary", "sumary"))
+    project.write("mine/images/clash.yaml", CHURN.replace('"3.11"', '"3.11", glibc: ">3"'))
+    project.write("mine/images/locked.yaml", CHURN + "requirements: missing.txt\n")
+    code, output, errors = answer(capsys, *words)
+
+    assert code == 2
+    assert {"lock": "everything is locked", "render": "files of 1 image"}.get(words[0], "churn") in output
+    assert [line for line in errors.splitlines() if line.startswith("error: ")] == [
+        "error: file `missing.txt` does not exist next to the recipe",
+        "error: image `typo` has no `summary`",
+        "error: unknown key `sumary` in image `typo`",
+        "error: no versions satisfy image `clash` on linux/amd64",
+    ]
+    assert errors.endswith("\n4 errors\n")
+
+
+COMPONENT = """\
+summary: Our kernels
+releases:
+  - version: "1"
+    requries: {python: "*"}
+"""
+
+
+def test_a_component_with_a_mistake_stops_only_images_that_may_use_it(
+    project: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("mine/components/kernels/component.yaml", COMPONENT)
+    project.write(
+        "mine/components/model/component.yaml",
+        'summary: x\nreleases: [{version: "1", requires: {kernels: "*"}}]\n',
+    )
+    project.write("mine/images/direct.yaml", CHURN.replace('"3.11"', '"3.11", kernels: "*"'))
+    project.write("mine/images/indirect.yaml", CHURN.replace('"3.11"', '"3.11", model: "*"'))
+
+    assert answer(capsys, "resolve", "churn") == (
+        0,
+        "churn\n  debian 12  provides glibc 2.36\n  python 3.11 (distribution)\n",
+        "warning: component `kernels` and 2 images that may use it are left out: "
+        "unknown key `requries` in release 1 of `kernels`\n"
+        "  --> mine/components/kernels/component.yaml:4:5\n\n"
+        "hint: did you mean `requires`?\n\n",
+    )
+    for words in (("resolve", "direct"), ("build", "indirect"), ("lock", "kernels"), ("render",)):
+        code, output, errors = answer(capsys, *words)
+        assert (code, errors.count("error: "), output) == (
+            2,
+            1,
+            "7 files of 1 image\n" * (words == ("render",)),
+        )
+        assert "error: unknown key `requries` in release 1 of `kernels`\n" in errors
+
+
+def test_a_mistake_in_a_replaced_component_stops_the_images_of_bakehouse_that_may_use_it(
+    project: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.write("mine/components/nccl/component.yaml", COMPONENT)
+
+    assert answer(capsys, "resolve", "pytorch-cpu")[0] == 0
+    assert answer(capsys, "resolve", "nccl-tests-openmpi4")[0] == 2
+    code, _, errors = answer(capsys, "list")
+    assert code == 0
+    assert re.match(r"warning: component `nccl` and \d+ images that may use it are left out: unknown", errors)
 
 
 def test_a_check_is_looked_up_before_anything_is_built(

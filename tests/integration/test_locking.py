@@ -256,12 +256,17 @@ def test_packages_that_an_image_hardly_wants_are_pointed_out(pin: Pin, tmp_path:
         wheel(tmp_path / "wheels", name, "2.0")
     (image.parent / "requirements.txt").write_text("xgboost\nopencv-python\nopencv-python-headless\n")
 
-    assert pin("own") == (
+    locked = pin("own")
+
+    assert locked == (
         "requirements.txt.lock: 4 packages, 4 not in components",
         "own is an image without CUDA, but has packages for GPUs: nvidia-nccl-cu12 (1 kB); "
         "use xgboost-cpu instead of xgboost",
         "own has one library in several packages: opencv-python, opencv-python-headless; keep one of them",
     )
+    drifts = [drift for drift in _check(tmp_path, "own") if drift.kind is DriftKind.DOUBTFUL]
+    assert drifts == [Drift(DriftKind.DOUBTFUL, "own", text) for text in locked[1:]]
+    locking.require_locked(drifts)
 
 
 def test_a_lock_is_checked_against_the_components(pin: Pin, tmp_path: Path, image: Path) -> None:

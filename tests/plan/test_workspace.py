@@ -205,11 +205,16 @@ def test_a_recipe_with_mistakes_matters_only_where_it_is_selected(own: Workspace
 
     assert [broken.family for broken in project.broken] == ["broken"]
     assert names(project, "churn", "small-*") == ["churn", "small-toolkit", "small-torch"]
-    for patterns in ((), ("broken",), ("b*",)):
+    for patterns in (("broken",), ("b*",), ("broken", "churn")):
         with pytest.raises(RecipeError, match="unknown key `sumary`"):
             select(project, patterns)
-    with pytest.raises(RecipeError, match="unknown key `sumary`"):
-        select_kept(project, ())
+    assert project.failures == []
+    assert names(project) == names(project, "*r*n") == ["churn"]
+    assert [recipe.name for recipe in select_kept(project, ())] == ["churn"]
+    assert [str(failure) for failure in project.failures] == [
+        "image `broken` has no `summary`; image `broken` has no `base`; "
+        "unknown key `sumary` in image `broken`"
+    ]
     assert [recipe.name for recipe in select(project, ("*r*",), skip_broken=True)] == ["churn", "small-torch"]
     with pytest.raises(RecipeError, match="unknown key `sumary`"):
         select(project, ("broken",), skip_broken=True)

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,7 +191,8 @@ class Mutations:
         component = read_component(Fields(root, f"component `{name}`", problems), directory)
         user, parts = self._users.get(name, (USER.replace("mutated", name), self._users["mutated"][1]))
         others = {part: self._catalog.components[part] for part in parts}
-        catalog = checked({**others, name: component}, self._catalog.provided_names - {name}, problems)
+        unread = self._catalog.provided_names - {name}
+        catalog = checked({**others, name: component}, unread, defaultdict(lambda: problems))
         problems.raise_as(RecipeError)
         self._image(self._load(user, catalog)[0], catalog)
 

@@ -4,7 +4,17 @@ import sys
 
 from invoke.context import Context
 
-from bakehouse.cli.tasks.declare import IMAGES, JSON, JSON_BUILD, bake_task, open_project, report, show, split
+from bakehouse.cli.tasks.declare import (
+    IMAGES,
+    JSON,
+    JSON_BUILD,
+    bake_task,
+    failures,
+    open_project,
+    report,
+    show,
+    split,
+)
 
 
 @bake_task(
@@ -41,6 +51,8 @@ def render(context: Context, images: str, check: bool = False) -> None:
     resolutions = resolve_all(workspace, select_kept(workspace, patterns))
     planned = plan_resolutions(workspace, resolutions)
     gone = () if patterns else orphans(workspace)
+    # Without the images that are left out, the table would be incomplete
+    is_whole = not (patterns or workspace.broken or workspace.failures)
     if not check:
         image_docs.record_runs(workspace)
     pages = image_docs.pages(workspace, planned.images)
@@ -49,12 +61,12 @@ def render(context: Context, images: str, check: bool = False) -> None:
         report("no images are rendered here: `bake render IMAGE` renders one of Bakehouse's images")
     if check:
         files = check_rendered(workspace, planned, gone, pages)
-        if not patterns:
+        if is_whole:
             image_docs.check_table(workspace, resolutions, planned.images)
         show(f"{files} files of {count} are up to date\n")
     else:
         rendered = render_images(workspace, planned, report, gone, pages)
-        if not patterns and image_docs.write_table(workspace, resolutions, planned.images):
+        if is_whole and image_docs.write_table(workspace, resolutions, planned.images):
             report("wrote images/README.md")
         show(f"{len(rendered)} files of {count}\n")
 
@@ -215,9 +227,11 @@ def lock(
 
     with Progress.on(sys.stderr) as progress:
         if check:
-            differences = locking.check(Path.cwd(), split(images), progress.report, progress)
+            differences = locking.check(Path.cwd(), split(images), progress.report, progress, failures)
         else:
-            lines = locking.run(Path.cwd(), split(images), progress.report, progress, upgrade=upgrade)
+            lines = locking.run(
+                Path.cwd(), split(images), progress.report, progress, failures, upgrade=upgrade
+            )
     if check:
         show(json_report.drift(differences) if json else drift.table(differences))
         locking.require_locked(differences)

@@ -16,7 +16,6 @@ from bakehouse.errors import BakehouseError, Diagnostic
 from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
-    from bakehouse.catalog.recipe import BrokenRecipe
     from bakehouse.plan.workspace import Workspace
 
 IMAGES = "names, families or globs of images; default: the project's own; `'*'` means all"
@@ -25,6 +24,10 @@ JSON = "print the report as JSON"
 JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
 SCAN = "wait for the scan of Amazon ECR; findings at the level of --fail-on block the release"
 FAIL_ON = "CRITICAL, HIGH (default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; implies --scan"
+
+
+failures: list[BakehouseError] = []
+"""The errors of images that the present task left out, so that the others go on."""
 
 
 class BakeTask(Task[Any]):
@@ -47,11 +50,17 @@ def bake_task(
     def declare(function: Callable[..., None]) -> BakeTask:
         @functools.wraps(function)
         def run(*values: Any, **options: Any) -> None:
+            failures.clear()
             try:
                 function(*values, **options)
             except BakehouseError as error:
-                diagnostics.write_failure(error, sys.stderr)
-                raise Exit(code=error.exit_code) from error
+                failures.append(error)
+            finally:
+                # Also if the task ends with an exit code of its own
+                if mistakes := dict.fromkeys(each for error in failures for each in error.diagnostics):
+                    diagnostics.write_failure(BakehouseError(*mistakes), sys.stderr)
+            if failures:
+                raise Exit(code=failures[0].exit_code) from failures[0]
 
         declared = task(
             run,
@@ -90,23 +99,35 @@ def split(images: str) -> list[str]:
 
 
 def open_project(images: str | None = None) -> "Workspace":
-    """Open the project, and warn of recipes with mistakes unless `images` selects them.
+    """Open the project, and warn of recipes and components with mistakes unless `images` selects them.
 
     An empty text selects the own ones, as in `select`; None selects none.
     """
     from bakehouse.plan import workspace
 
-    opened = workspace.open_workspace()
+    opened = replace(workspace.open_workspace(), failures=failures)
     needed = () if images is None else workspace.selected_broken(opened, split(images))
-    left_out = [broken for broken in opened.broken if broken not in needed]
-    diagnostics.write_warnings(map(_left_out, left_out), sys.stderr)
+    reported = {name for broken in needed for name in broken.components}
+    warnings = [
+        _left_out(f"recipe `{broken.family}` is", broken.mistakes, f"bake resolve {broken.family}")
+        for broken in opened.broken
+        if broken not in needed and not broken.components
+    ]
+    for component in opened.catalog.broken:
+        count = sum(component.name in broken.components for broken in opened.broken)
+        images_too = f" and {format_count(count, 'image')} that may use it are" if count else " is"
+        if component.name not in reported:
+            command = f"bake lock {component.name}"
+            warnings.append(
+                _left_out(f"component `{component.name}`{images_too}", component.mistakes, command)
+            )
+    diagnostics.write_warnings(warnings, sys.stderr)
     return opened
 
 
-def _left_out(broken: "BrokenRecipe") -> Diagnostic:
-    first, *others = broken.mistakes
+def _left_out(subject: str, mistakes: Sequence[Diagnostic], command: str) -> Diagnostic:
+    first, *others = mistakes
     more = f", and {format_count(len(others), 'more mistake')}" if others else ""
     location = replace(first.location, text="") if first.location else None
-    message = f"recipe `{broken.family}` is left out: {first.message}{more}"
-    hint = f"run `bake resolve {broken.family}` for all mistakes" if others else first.hint
-    return Diagnostic(message, location, hint=hint)
+    hint = f"run `{command}` for all mistakes" if others else first.hint
+    return Diagnostic(f"{subject} left out: {first.message}{more}", location, hint=hint)
