@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
 from bakehouse.catalog.base_image_lock import ADDS, BASE, DIRECTORY, STEP, BaseLock, Step, file_of, step_of
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Problems, Reason, RecipeError
 from bakehouse.lock import apt
@@ -101,8 +102,8 @@ def lock(
 ) -> Iterator[str]:
     """Lock the packages that images add to vendor bases; yield a line for each change or base without digest.
 
-    Only bases of `named` images get a first lock, because that pulls the base. `upgrade` names packages to
-    take from the mirrors anew; None means all.
+    Only bases of `named` images get a first lock, because that pulls the base, and only with an engine.
+    `upgrade` names packages to take from the mirrors anew; None means all.
     """
     for reference in _without_digest(workspace, named):
         yield f"packages on {reference} cannot be locked: its digest is unknown"
@@ -115,6 +116,11 @@ def lock(
             continue
         if base.pinned in requested or locks.of_reference(base.pinned.partition("@")[0]):
             outdated[base] = locked
+    first = [base for base in outdated if not locks.of_reference(base.pinned.partition("@")[0])]
+    if first and not isinstance(daemon_info.probe(), daemon_info.Daemon):
+        for base in first:
+            del outdated[base]
+            yield f"packages on {base.name} are not locked; run `bake lock` where a container engine runs"
     if not outdated:
         return
     components = workspace.catalog.components.values()

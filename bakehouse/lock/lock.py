@@ -94,21 +94,24 @@ def _run(
     # Packages on a base are recorded for one digest of it
     workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots, Problems()))
     named = selection.recipes if patterns else ()
-    changes += base_contents.record(workspace, selection.recipes, named, report, on_event)
-    for recipe in selection.recipes:
-        if recipe.requirements and is_own(workspace, recipe.requirements):
-            resolution = resolve(recipe, workspace.catalog)
-            digest = base_contents.pinned_base(resolution).partition("@")[2]
-            contents = digest and read_contents(settings.recipe_roots, digest)
-            contained = contents.packages if contents else ()
-            index = _index(settings, "3.11")
-            changes += lock_recipe(resolution, index, report, upgrade=upgrade, contained=contained)
-    upgraded = selection.packages if upgrade else ()
-    recipes = selection.recipes
-    if upgraded is None or upgraded:
-        recipes = tuple(workspace.recipes.values())
-    changes += apt_suite.lock(workspace, recipes, report, upgrade=upgraded)
-    changes += apt_base_image.lock(workspace, recipes, report, on_event, named=named, upgrade=upgraded)
+    try:
+        changes += base_contents.record(workspace, selection.recipes, named, report, on_event)
+        for recipe in selection.recipes:
+            if recipe.requirements and is_own(workspace, recipe.requirements):
+                resolution = resolve(recipe, workspace.catalog)
+                digest = base_contents.pinned_base(resolution).partition("@")[2]
+                contents = digest and read_contents(settings.recipe_roots, digest)
+                contained = contents.packages if contents else ()
+                index = _index(settings, "3.11")
+                changes += lock_recipe(resolution, index, report, upgrade=upgrade, contained=contained)
+        upgraded = selection.packages if upgrade else ()
+        recipes = selection.recipes
+        if upgraded is None or upgraded:
+            recipes = tuple(workspace.recipes.values())
+        changes += apt_suite.lock(workspace, recipes, report, upgrade=upgraded)
+        changes += apt_base_image.lock(workspace, recipes, report, on_event, named=named, upgrade=upgraded)
+    except BakehouseError as error:
+        raise type(error)(*problems.all, *error.diagnostics) from error
     problems.raise_as(BuildError)
     return tuple(changes) or ("everything is locked",)
 

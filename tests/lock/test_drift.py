@@ -1,10 +1,14 @@
 """Differences between locks and their sources, by kind."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from bakehouse.catalog.requirements_file import lock_heading
-from bakehouse.errors import ConflictError, StaleError
-from bakehouse.lock import apt_base_image, drift
+from bakehouse.engine import daemon_info
+from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
+from bakehouse.errors import ConflictError, Diagnostic, EngineError, Problems, StaleError
+from bakehouse.lock import apt_base_image, apt_suite, drift
 from bakehouse.lock import lock as locking
 from bakehouse.lock.drift import Drift, DriftKind
 from tests.conftest import COMPONENTS, IMAGE, Tree, error_text
@@ -88,6 +92,37 @@ def test_a_vendor_base_without_a_digest_is_not_locked(project: Tree) -> None:
     assert [*apt_base_image.lock(workspace, named, print, print, named=named)] == [
         "packages on x.example/y:1 cannot be locked: its digest is unknown"
     ]
+
+
+def test_without_an_engine_a_vendor_base_gets_no_first_lock(
+    project: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent = UnavailableDaemon(UnavailableReason.NOT_RUNNING, "unix:///none", "")
+    monkeypatch.setattr(daemon_info, "probe", lambda: silent)
+    workspace = locking.unlocked_workspace(pulled(project, PINNED.partition("@")[2]).root)
+    named = [workspace.recipes["small"]]
+    assert [*apt_base_image.lock(workspace, named, print, print, named=named)] == [
+        "packages on x.example/y:1 are not locked; run `bake lock` where a container engine runs"
+    ]
+
+
+def test_another_failure_does_not_hide_a_vendor_that_does_not_answer(
+    project: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> Iterator[str]:
+        raise EngineError(Diagnostic("no engine"))
+
+    def pin(*arguments: object, upgrade: bool) -> Iterator[str]:
+        problems = arguments[3]
+        assert isinstance(problems, Problems)
+        problems.add(Diagnostic("no answer"))
+        yield "pinned"
+
+    monkeypatch.setattr(locking, "pin", pin)
+    monkeypatch.setattr(apt_suite, "lock", fail)
+    with pytest.raises(EngineError) as caught:
+        locking.run(project.root, ["small"], print)
+    assert [each.message for each in caught.value.diagnostics] == ["no answer", "no engine"]
 
 
 def test_only_named_bases_are_pulled_for_locking(project: Tree) -> None:
