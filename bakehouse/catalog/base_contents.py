@@ -68,7 +68,12 @@ def text_of(pinned: str, packages: Mapping[str, str], keys: Mapping[str, str]) -
     """Return the text of a record: versions of packages by name, and sha256 of private keys by path."""
     rows = [f"{_KEY}{path} sha256:{keys[path]}\n" for path in sorted(keys)]
     rows += [f"{name}=={packages[name]}\n" for name in sorted(packages)]
-    return "".join([f"{_HEADING}{pinned}\n", *rows])
+    return "".join([f"{heading_of(pinned)}\n", *rows])
+
+
+def heading_of(pinned: str) -> str:
+    """Return the first line of the record of a base."""
+    return f"{_HEADING}{pinned}"
 
 
 def _invalid(message: str, location: Location) -> Diagnostic:

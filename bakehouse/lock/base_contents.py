@@ -6,6 +6,7 @@ because everybody who pulls the base has them.
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
@@ -14,6 +15,7 @@ from bakehouse.catalog.base_contents import (
     KEY_DIRECTORIES,
     KEY_MARK,
     file_of,
+    heading_of,
     read_contents,
     text_of,
 )
@@ -113,8 +115,17 @@ def record(
         path = workspace.project.recipe_roots[-1] / DIRECTORY / file_of(pinned)
         rows = (line.rpartition(" ") for line in texts["keys"].splitlines())
         keys = {key_path: sha256 for key_path, _, sha256 in rows}
+        _remove_former(path.parent, pinned)
         write_whole(path, text_of(pinned, packages, keys))
         yield f"{path.name}: {format_count(len(packages), 'package')}"
+
+
+def _remove_former(directory: Path, pinned: str) -> None:
+    """Remove the records of other digests of a base, which its tag no longer points to."""
+    heading = heading_of(pinned.partition("@")[0])
+    for path in directory.glob("*.txt"):
+        if path.read_text(encoding="utf-8", errors="replace").startswith(f"{heading}@"):
+            path.unlink(missing_ok=True)
 
 
 def _read_packages(output: str) -> dict[str, str]:

@@ -130,12 +130,15 @@ def test_packages_are_recorded_once(vendor: Tree, engine: None, monkeypatch: pyt
         return {"packages": "".join([*rows, "tz 2021-a-b\n"]), "keys": f"{HOST_KEY} {'cd' * 32}\n"}
 
     monkeypatch.setattr(base_contents, "run_step", run_step)
+    former = PINNED.replace("ab", "ef")
+    vendor.write(f"{DIRECTORY}/{file_of(former)}", text_of(former, {}, {}))
 
     first, second = lock(vendor, "small"), lock(vendor, "small")
 
     assert steps == [(PINNED, f"FROM {PINNED} AS base")]
     assert first[0] == f"{file_of(PINNED)}: 4 packages"
     assert second == ("everything is locked",)
+    assert [path.name for path in (vendor.root / DIRECTORY).iterdir()] == [file_of(PINNED)]
     text = text_of(PINNED, CONTAINED, {HOST_KEY: "cd" * 32})
     assert (vendor.root / DIRECTORY / file_of(PINNED)).read_text() == text
     contents = read_contents([vendor.root], PINNED.partition("@")[2])
