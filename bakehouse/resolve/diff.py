@@ -1,6 +1,6 @@
 """Comparison of two resolutions: components, Python packages and everything else that the recipes say."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -15,6 +15,8 @@ from bakehouse.util.suggest import suggestion
 
 _MOST_PACKAGES = 12
 _MOST_IMAGES = 10
+_SHORT = len("sha256:") + 12
+"""Length of a digest in texts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,37 @@ def differences(before: Resolution, after: Resolution) -> tuple[ComponentDiffere
 
 
 def recipe_changes(before: Resolution, after: Resolution) -> tuple[RecipeDifference, ...]:
-    """Return the differences of the recipes; those that explain a differing component are left out."""
+    """Return the differences of the recipes and of the pins of components that both have.
+
+    Those that explain a differing component are left out.
+    """
     names = {difference.name for difference in differences(before, after)}
-    return tuple(
+    changes = (
         change
         for change in recipe_differences(before.recipe, after.recipe)
         if change.key not in ("base", "components", "variants") or change.name not in names
     )
+    first, second = _pins(before, names), _pins(after, names)
+    moved = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+    pins = (
+        RecipeDifference("pin", name, _short(first.get(name)), _short(second.get(name))) for name in moved
+    )
+    return (*changes, *pins)
+
+
+def _short(digest: str | None) -> str | None:
+    return digest and digest[:_SHORT]
+
+
+def _pins(resolution: Resolution, without: Collection[str]) -> dict[str, str]:
+    """Return the digests of vendor bases and the checksums of files, but for some components."""
+    pins: dict[str, str] = {}
+    for choice in (choice for choice in resolution.all_choices if choice.name not in without):
+        if (source := choice.spec.base) and source.reference:
+            name, _, digest = source.build_reference.partition("@")
+            pins |= {source.reference: source.digest or "", name: digest}
+        pins |= {file.file: f"sha256:{file.sha256}" for file in choice.spec.artifacts if file.sha256}
+    return {name: value for name, value in pins.items() if value}
 
 
 def compare(before: Resolution, after: Resolution) -> str:

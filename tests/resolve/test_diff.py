@@ -67,6 +67,20 @@ def test_what_a_component_provides_is_reported_where_its_version_is_the_same(tre
     )
 
 
+def test_pins_that_differ_are_reported(tree: Tree) -> None:
+    base = "base: {image: cuda:1, build_image: devel:1}\n"
+    tree.component(
+        "debian", f"summary: x\nreleases:\n  - version: '1'\n    provides: {{glibc: '2'}}\n    {base}"
+    )
+    tree.image(HEAD + "components: {python: '*'}\n")
+    tree.write("pins.yaml", f"images: {{cuda:1: sha256:{'a' * 64}}}\n")
+    before = tree.resolve()
+    tree.write("pins.yaml", f"images: {{cuda:1: sha256:{'b' * 64}, devel:1: sha256:{'c' * 64}}}\n")
+    assert diff.compare(before, tree.resolve()) == (
+        f"  ~ pin cuda:1 sha256:{'a' * 12} → sha256:{'b' * 12}\n  + pin devel:1 sha256:{'c' * 12}\n"
+    )
+
+
 def test_images_that_are_the_same_have_no_differences(tree: Tree) -> None:
     same = 'components: {torch: "*"}\n'
 
