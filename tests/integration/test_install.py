@@ -2,10 +2,12 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from uv import find_uv_bin
 
 from bakehouse.catalog.project import HOME
 from tests.support.programs import BAKE, install
@@ -93,3 +95,32 @@ def test_image_uris_needs_the_standard_library_only(wheel: Path, tmp_path: Path)
     )
 
     assert (result.returncode, result.stdout) == (0, "retrieve\n"), result.stderr
+
+
+def test_uv_installs_the_command(wheel: Path, tmp_path: Path) -> None:
+    outside(tmp_path, find_uv_bin(), "tool", "install", "--quiet", wheel)
+
+    assert outside(tmp_path, tmp_path / "bin/bake", "list", "mpi-cpu").startswith("mpi-cpu ")
+
+
+def test_pipx_installs_the_command(wheel: Path, tmp_path: Path) -> None:
+    outside(tmp_path, find_uv_bin(), "tool", "run", "--quiet", "pipx", "install", wheel)
+
+    assert outside(tmp_path, tmp_path / "bin/bake", "list", "mpi-cpu").startswith("mpi-cpu ")
+
+
+def outside(directory: Path, *command: str | Path) -> str:
+    """Run a program outside the checkout, with tools of Python in a directory; return its output."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {
+        "UV_PYTHON": sys.executable,
+        "UV_TOOL_BIN_DIR": f"{directory}/bin",
+        "UV_TOOL_DIR": f"{directory}/tools",
+        "PIPX_BIN_DIR": f"{directory}/bin",
+        "PIPX_HOME": f"{directory}/pipx",
+    }
+    result = subprocess.run(
+        command, cwd=directory, env=environment, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
