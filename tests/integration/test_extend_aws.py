@@ -155,6 +155,8 @@ def test_from_the_first_lock_to_a_moved_base(
             )
             assert sum(map(int, history.split()[:8])) < 10_000_000
 
+            # The next build has another name
+            remove_images(customer, "extend-aws")
             vendor.release("second", login)
             moved = customer.bake("lock", "--check", "extend-aws", code=4)
             assert f"error: the tag of `{vendor.image}:1.0` has moved\n" in moved
