@@ -16,6 +16,8 @@ _LAST_WORD = re.compile(r"^ERROR: (?:failed to solve: )?(?P<text>.*)", re.MULTIL
 _COMMENT = re.compile(r"# .*?(?P<path>[\w./-]+\.(?:j2|yaml|yml|sh|py))(?::(?P<line>\d+))?$")
 _GONE = re.compile(r"Cannot connect to the Docker daemon|error reading from server: EOF|code = Unavailable")
 _CONSEQUENCE = re.compile(r"context canceled|code = Canceled")
+_CUT = re.compile(r"error reading from server: EOF")
+"""Error of a step that was starting when another step failed, or whose engine has stopped."""
 
 _LOST_LAYER = "the engine lost a layer"
 """BuildKit can drop a layer too early when a parallel build is interrupted; only a restart helps."""
@@ -151,9 +153,9 @@ def explain(
 
 def _causes(failure: Failure, dockerfiles: Mapping[str, Path]) -> list[_Cause]:
     by_digest: dict[str, list[Step]] = {}
-    for step in failure.steps:
-        if not _CONSEQUENCE.search(step.error):
-            by_digest.setdefault(step.digest, []).append(step)
+    failed = [step for step in failure.steps if not _CONSEQUENCE.search(step.error)]
+    for step in [step for step in failed if not _CUT.search(step.error)] or failed:
+        by_digest.setdefault(step.digest, []).append(step)
     causes = []
     for digest, steps in by_digest.items():
         images = tuple(dict.fromkeys(step.target for step in steps if step.target))

@@ -120,8 +120,9 @@ def test_an_image_that_was_finished_before_is_not_called_stopped() -> None:
     assert "not built" not in failure_message(step(full), exported=("b",))
 
 
-def test_the_images_that_failed_are_reported_apart_from_those_that_were_stopped() -> None:
-    failure = Failure(("a", "b"), (step(EXIT_2), step("context canceled", "b", "e")), {}, "", frozenset())
+@pytest.mark.parametrize("stopped", ["context canceled", "Unavailable: error reading from server: EOF"])
+def test_the_images_that_failed_are_reported_apart_from_those_that_were_stopped(stopped: str) -> None:
+    failure = Failure(("a", "b"), (step(EXIT_2), step(stopped, "b", "e")), {}, "", frozenset())
     error = explain(failure, {name: Path("images", name, "Dockerfile") for name in ("a", "b")}, {})
     assert isinstance(error, ImagesFailed)
     assert error.images == {"a"}
