@@ -98,6 +98,9 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
     """
     variable = os.environ.get(LEDGER_VARIABLE, "")
     given = os.fspath(ledger or variable)
+    if name.startswith(REHEARSAL):
+        message = f"`{name}` was rehearsed, not built, so it has no image URI"
+        raise UsageError(Diagnostic(message, hint=f"run `bake release {name.removeprefix(REHEARSAL)}`"))
     origin = "" if ledger else f" ({LEDGER_VARIABLE})" if variable else " (from the current directory)"
     with contextlib.ExitStack() as stack:
         if given.startswith("s3://"):
@@ -325,9 +328,6 @@ def _is_file_name(name: str) -> bool:
 
 
 def _not_released(images: Path, image: str) -> UsageError:
-    if image.startswith(REHEARSAL):
-        message = f"`{image}` was rehearsed, not built, so it has no image URI"
-        return UsageError(Diagnostic(message, hint=f"run `bake release {image.removeprefix(REHEARSAL)}`"))
     names = [path.name for path in images.iterdir() if path.is_dir()] if images.is_dir() else []
     if image in names:
         message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"

@@ -343,10 +343,16 @@ def test_a_name_like_no_other(tmp_path: Path, name: str) -> None:
     )
 
 
-def test_a_rehearsal_has_no_address(tmp_path: Path) -> None:
-    assert refusal(tmp_path, "rehearsal/mpi-cpu") == Diagnostic(
-        "`rehearsal/mpi-cpu` was rehearsed, not built, so it has no image URI",
-        hint="run `bake release mpi-cpu`",
+@pytest.mark.parametrize("ledger", ["", "missing"])
+def test_a_rehearsal_has_no_address(tmp_path: Path, ledger: str) -> None:
+    """Whether there is a ledger or not."""
+    with pytest.raises(UsageError) as caught:
+        retrieve("rehearsal/mpi-cpu", ledger=tmp_path / ledger)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`rehearsal/mpi-cpu` was rehearsed, not built, so it has no image URI",
+            hint="run `bake release mpi-cpu`",
+        ),
     )
 
 
