@@ -193,13 +193,13 @@ def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirro
     }
 
 
-def test_a_failure_of_apt_is_reported_with_its_output(
+def test_a_package_that_the_base_cannot_install_is_reported_at_its_line(
     image: str, bake: Bake, vendor_base: Mapping[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / f"own/images/{image}.yaml").write_text(RECIPE.replace("house-editor", "house-nowhere"))
-    output = bake("lock", image, code=5)
-    assert f"error: packages on `{vendor_base['reference']}` cannot be locked\n" in output
-    assert "Unable to locate package house-nowhere" in output
+    output = bake("lock", image, code=2)
+    assert f"error: `{vendor_base['reference']}` has no package `house-nowhere`\n" in output
+    assert f"  --> own/images/{image}.yaml:4:" in output
     assert not (tmp_path / "own/apt").exists()
 
 
