@@ -1,5 +1,6 @@
 """Locks of components are made from what the components say, and left alone where they still are that."""
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -209,20 +210,18 @@ def test_a_requirement_that_contradicts_a_component_is_reported_at_its_line(
     with pytest.raises(ConflictError) as caught:
         pin("own")
 
-    assert error_text(caught.value) == (
+    head, cause, end = re.split(r"(?s)(    \| cause: .*?\n)(?=\n)", error_text(caught.value))
+    assert head == (
         "error: `other<2` does not fit the components of image `own`\n"
         "  --> mine/images/requirements.txt:2:1\n"
         "   |\n"
         " 2 | other<2\n"
         "   | ^^^^^^^\n"
         "  because top 2.0 (py311) needs top==2.0   mine/components/top/component.yaml:9:15\n"
-        "    | cause: Because other<=1.0 depends on top<2 and you require other<2, we can conclude that you "
-        "require top<2.\n"
-        "    |        And because you require top==2.0, we can conclude that your requirements are "
-        "unsatisfiable.\n"
-        "\n"
-        "hint: ask for `other==2.0`, which fits, or for another version of the component\n"
     )
+    # uv explains it in one order or another
+    assert {"top<2", "other<2", "top==2.0"} <= {word.strip(",.") for word in cause.split()}
+    assert end == "\nhint: ask for `other==2.0`, which fits, or for another version of the component\n"
 
 
 def test_a_requirement_without_any_version_is_reported_at_its_line(
