@@ -345,7 +345,7 @@ def test_a_name_like_no_other(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("ledger", ["", "missing"])
 def test_a_rehearsal_has_no_address(tmp_path: Path, ledger: str) -> None:
-    """Whether there is a ledger or not."""
+    """No ledger is looked for."""
     with pytest.raises(UsageError) as caught:
         retrieve("rehearsal/mpi-cpu", ledger=tmp_path / ledger)
     assert caught.value.diagnostics == (
