@@ -71,11 +71,12 @@ class Cell:
 
 
 def ours(work: Work) -> list[str]:
-    return PushCommand(work.location, work.digest, work.directory / "state").command()
+    image = work.layout.image
+    return PushCommand(work.location, image.digest, image.stored, work.directory / "state").command()
 
 
 def docker_cli(work: Work) -> list[str]:
-    tag = f"docker tag {work.digest} {work.reference}"
+    tag = f"docker tag {work.layout.image.stored} {work.reference}"
     untag = f"docker rmi {work.reference} >/dev/null"
     return ["sh", "-c", f"{tag} && docker push {work.reference}; code=$?; {untag}; exit $code"]
 
@@ -95,7 +96,7 @@ finally:
 
 
 def docker_sdk(work: Work) -> list[str]:
-    return [sys.executable, "-c", _SDK, work.digest, *work.reference.rsplit(":", 1)]
+    return [sys.executable, "-c", _SDK, work.layout.image.stored, *work.reference.rsplit(":", 1)]
 
 
 def buildkit(work: Work) -> list[str]:
@@ -269,7 +270,7 @@ def main() -> None:
             context = directory / name
             context.mkdir()
             image = stack.enter_context(built(context, "mpi-cpu"))
-            layouts[name] = layout(directory / f"{name}-layout", image.digest)
+            layouts[name] = layout(directory / f"{name}-layout", image)
         for fault in (fault for fault in FAULTS if options.only in fault.name):
             for pusher in pushers:
                 cells.append(tried(fault, pusher, layouts, directory / "same", options.deadline))

@@ -17,12 +17,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
 from bakehouse.cli import workflow
 from bakehouse.engine import daemon_info
 from bakehouse.plan.workspace import open_workspace
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry import docker_push
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.registry import NamedRegistry
 from benchmarks import harness
@@ -73,14 +73,15 @@ def measured(options: argparse.Namespace) -> Result:
         publication = PushOptions(
             day=datetime.now(UTC).date(), locks=state / "locks", prefix="b", candidate=True
         )
-        stack.enter_context(workflow.engine(say, daemon_info.Feature.LOCAL))
+        engine = stack.enter_context(workflow.engine(say, daemon_info.Feature.LOCAL))
+        packer = Packer(engine, state)
         (state / "registry").mkdir()
         local = stack.enter_context(EmbeddedRegistry(state / "registry", free_port()))
         proxy = stack.enter_context(Proxy(int(local.host.rpartition(":")[2])).running())
 
         def pushed(image: BuiltImage, host: str) -> PublishedImage:
             registry = NamedRegistry(host, lambda _: None)
-            return publish(image, None, registry, docker_push.connect(state / "pushes"), publication, say)
+            return publish(image, None, registry, packer, publication, say)
 
         sent, whole = [], []
         for build in (first, second, second):

@@ -224,7 +224,7 @@ def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
     monkeypatch.setattr(
         layer_push, "EmbeddedRegistry", lambda *_: contextlib.nullcontext(SimpleNamespace(host="registry"))
     )
-    monkeypatch.setattr("bakehouse.registry.docker_push.connect", lambda _: None)
+    monkeypatch.setattr("bakehouse.engine.docker.connect", lambda: None)
     put(
         tmp_path,
         monkeypatch,

@@ -21,14 +21,16 @@ CLIENTS = {
     "moto": {"sagemaker"},
     "packageurl": {"publish"},
     "packaging": {"catalog", "resolve", "fetch", "lock", "build", "publish", "cli"},
+    "deflate": {"registry"},
     "requests": {"engine", "registry"},
+    "zstandard": {"registry"},
     "urllib3": {"fetch"},
     "uv": {"fetch", "lock"},
     "yaml": {"util"},
 }
 """Outside packages, each with the packages of Bakehouse that may import it."""
 
-SLOW = {"boto3", "botocore", "cyclonedx", "docker", "jinja2", "requests", "urllib3"}
+SLOW = {"boto3", "botocore", "cyclonedx", "deflate", "docker", "jinja2", "requests", "urllib3", "zstandard"}
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 
 PROGRAMS = {"util", "catalog", "fetch", "engine", "registry", "build", "lock", "analysis", "cli"}

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from bakehouse.analysis import image_archive, layer_diff
-from bakehouse.analysis.image_archive import Reader, SavedImage
+from bakehouse.analysis import layer_diff
 from bakehouse.analysis.layer_diff import EntryDifference, LayerEntry
+from bakehouse.engine import image_archive
+from bakehouse.engine.image_archive import Reader
 from bakehouse.engine.protocol import ContainerSpec, Engine, StoredImage
 from bakehouse.errors import Diagnostic, Table
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.registry.manifest import digest_of
 from bakehouse.util.format import format_table
 from bakehouse.util.oci import Digest
 
@@ -24,7 +26,6 @@ _DIFFOSCOPE_BYTES = 50_000_000
 _MOST_LINES = 30
 _LONGEST_VALUE = 300
 _MISSING = "none"
-_COMPRESSED = "as compressed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +34,6 @@ class Side:
 
     engine: Engine
     store: str
-
-    @property
-    def has_manifests(self) -> bool:
-        """True if its image digests are those of manifests."""
-        return self.store == "containerd"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +57,11 @@ class Reproduction:
     """The image store of the second engine."""
     clock: str
     layers: int
+    digests: tuple[Digest, Digest]
+    """The digests of both configurations, on which those of published manifests depend."""
     differing: tuple[LayerDifference, ...] = ()
-    digests: tuple[Digest, Digest] | None = None
-    """The digests of both manifests; None if an engine has no manifests."""
-    documents: tuple[str, ...] = ()
-    """If digests differ but layers do not: the differences of the manifests."""
+    settings: tuple[str, ...] = ()
+    """If digests differ but layers do not: the differences of the configurations."""
     looked_into: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """The output of diffoscope for files."""
     first_store: str = ""
@@ -73,7 +69,7 @@ class Reproduction:
 
     @property
     def is_same(self) -> bool:
-        return not self.differing and (self.digests is None or len(set(self.digests)) == 1)
+        return len(set(self.digests)) == 1
 
 
 def compare(
@@ -92,19 +88,15 @@ def compare(
         sides = (first, first_image), (second, second_image)
         differing = _differing(image, *sides, numbers, templates)
         looked_into = _diffoscope(differing, *sides, directory)
-    has_digests = first.has_manifests and second.has_manifests
-    documents: tuple[str, ...] = ()
-    if has_digests and not numbers and first_image.digest != second_image.digest:
-        documents = _documents(_saved(first, first_image), _saved(second, second_image))
-    digests = Digest(first_image.digest), Digest(second_image.digest)
+    configs = _config(first, first_image), _config(second, second_image)
     return Reproduction(
         image=image.name,
         store=second.store,
         clock=clock,
         layers=len(first_image.layers),
+        digests=(digest_of(configs[0]), digest_of(configs[1])),
         differing=differing,
-        digests=digests if has_digests else None,
-        documents=documents,
+        settings=() if numbers else _settings(*configs),
         looked_into=looked_into,
         first_store=first.store if first.store != second.store else "",
     )
@@ -131,14 +123,11 @@ def diagnostic(reproduction: Reproduction) -> Diagnostic:
         f"image `{reproduction.image}` differs when an engine with the {reproduction.store} store builds it"
     )
     if not reproduction.differing:
-        assert reproduction.digests
         facts = tuple(zip(("first", "second"), reproduction.digests, strict=True))
         differing = Table(
-            "the layers are identical, but these differ", tuple((line,) for line in reproduction.documents)
+            "the layers are identical, but these differ", tuple((line,) for line in reproduction.settings)
         )
-        hint = "an engine reuses layers that an earlier build, such as `docker build`, compressed"
-        is_known = all(_COMPRESSED in line for line in reproduction.documents)
-        return Diagnostic(message, facts=facts, tables=(differing,), hint=hint if is_known else "")
+        return Diagnostic(message, facts=facts, tables=(differing,))
     tables = []
     for layer in reproduction.differing:
         rows = [(file.path, "; ".join(file.aspects)) for file in layer.files[:MOST_FILES]]
@@ -175,9 +164,7 @@ def unlocked(image: Image) -> tuple[str, ...]:
 
 
 def _digest_text(reproduction: Reproduction) -> str:
-    if reproduction.digests is None:
-        return "digests not comparable: one store has none"
-    return "digest identical" if len(set(reproduction.digests)) == 1 else "digest differs"
+    return "digest identical" if reproduction.is_same else "digest differs"
 
 
 def _stored(image: Image, side: Side) -> StoredImage:
@@ -212,24 +199,20 @@ def _digest_at(stored: StoredImage, number: int) -> str:
     return stored.layers[number] if number < len(stored.layers) else _MISSING
 
 
-def _saved(side: Side, stored: StoredImage) -> SavedImage:
+def _config(side: Side, stored: StoredImage) -> bytes:
     with side.engine.export_image(stored.digest) as chunks:
-        return image_archive.walk(chunks, lambda digest: None)
+        return image_archive.walk(chunks, lambda digest: None).config
 
 
-def _documents(first: SavedImage, second: SavedImage) -> tuple[str, ...]:
-    """Return the differences of two images with the same layers: compression or configuration."""
-    differences = [
-        f"layer {number} {_COMPRESSED}: {one_layer.bytes:,} and {other_layer.bytes:,} bytes"
-        for number, (one_layer, other_layer) in enumerate(zip(first.layers, second.layers, strict=True), 1)
-        if one_layer.digest != other_layer.digest
-    ]
-    first_config, second_config = json.loads(first.config), json.loads(second.config)
-    for key in sorted({*first_config, *second_config}):
-        values = first_config.get(key), second_config.get(key)
+def _settings(first: bytes, second: bytes) -> tuple[str, ...]:
+    """Return the differences of two configurations."""
+    settings = json.loads(first), json.loads(second)
+    differences = []
+    for key in sorted({*settings[0], *settings[1]}):
+        values = settings[0].get(key), settings[1].get(key)
         if values[0] != values[1]:
-            differences.append(f"`{key}` of the configuration: {_cut(values[0])} and {_cut(values[1])}")
-    return tuple(differences) or ("other fields of the manifest",)
+            differences.append(f"`{key}`: {_cut(values[0])} and {_cut(values[1])}")
+    return tuple(differences)
 
 
 def _cut(value: object) -> str:

@@ -66,13 +66,12 @@ class ReleaseDifference:
     date: str
     digest: str
     before: int
-    after: int | None
-    """None if the engine stores layers unpacked, because the size as pushed is then unknown."""
+    after: int
     is_same: bool
     parts: tuple[tuple[str, str, str], ...]
     """Components whose version differs: name, old and new version; empty if missing."""
     anew: tuple[PartSize, ...] | None
-    """The sizes of layers that the release lacks; None if the engine does not have its image."""
+    """The sizes of layers that the release lacks; None if it was published from another machine."""
 
 
 def fleet_size(sizes: Sequence[ImageSize]) -> FleetSize:

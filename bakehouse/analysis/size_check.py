@@ -1,24 +1,20 @@
 """Sizes of images in the engine's store, and checks of their size budgets."""
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from bakehouse.analysis import image_archive
-from bakehouse.analysis.image_archive import SavedImage
-from bakehouse.analysis.layers import LayerContents
+from bakehouse.analysis.layers import LayerContents, read_image
 from bakehouse.analysis.sizes import DirectorySize, ImageSize, directories_of, size_of, trims_of
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import PackedImage, Packer
 from bakehouse.catalog.size_budget import WHOLE, Budget
-from bakehouse.engine.protocol import Engine
+from bakehouse.engine.image_archive import SavedImage, instructions
 from bakehouse.errors import BuildError, Diagnostic, EngineError, Table, UsageError
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image
-from bakehouse.util.files import write_whole
+from bakehouse.registry.manifest import FORMS
 from bakehouse.util.format import format_bytes
-from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
 _REPORT_SECONDS = 5.0
@@ -27,64 +23,68 @@ _LARGEST = 5
 
 @dataclass(slots=True)
 class SizeReader:
-    """Reads the sizes of images; shared layers are read once."""
+    """Reads the sizes of images, compressed for a push; shared layers are read once."""
 
-    engine: Engine
+    packer: Packer
     templates: Mapping[str, str]
     report: Reporter
     clock: Callable[[], float] = time.monotonic
     _contents: dict[str, LayerContents] = field(default_factory=dict)
 
-    def size(self, image: Image, digest: str) -> ImageSize:
-        """Return the sizes of an image that is stored under `digest`."""
-        saved = self._saved(image, digest, self._contents)
-        names = layer_names(image, saved, self.templates)
-        size = size_of(image.name, digest, saved, names, self._contents)
-        choices = [(stage.name, trim) for stage in image.stages for trim in stage.trims]
+    def size(self, built: BuiltImage) -> ImageSize:
+        """Return the sizes of an image."""
+        image, packed = built.image, self._packed(built)
+        saved = self._saved(built)
+        names = layer_names(image, saved.made_by, self.templates)
         contents = [self._contents[layer.digest] for layer in saved.layers]
-        layers = list(zip(names, contents, strict=True))
-        return replace(size, trims=trims_of(choices, layers))
+        size = size_of(image.name, packed, names, saved.made_by, contents)
+        choices = [(stage.name, trim) for stage in image.stages for trim in stage.trims]
+        return replace(size, trims=trims_of(choices, list(zip(names, contents, strict=True))))
 
-    def directories(self, image: Image, digest: str, owner: str) -> tuple[DirectorySize, ...]:
+    def directories(self, built: BuiltImage, owner: str) -> tuple[DirectorySize, ...]:
         """Return the directories of one component's layers, independent of other layers."""
-        saved = self._saved(image, digest, self._contents)
-        names = layer_names(image, saved, self.templates)
+        saved = self._saved(built)
+        names = layer_names(built.image, saved.made_by, self.templates)
         own = (layer.digest for name, layer in zip(names, saved.layers, strict=True) if name == owner)
         return directories_of([self._contents[layer] for layer in own])
 
-    def pushed_sizes(self, image: Image, digest: str) -> dict[str, int] | None:
-        """Return the size as pushed of each component and of the image; None if the engine cannot tell."""
-        saved = self._saved(image, digest, None)
-        if not saved.is_as_pushed:
-            return None
-        sizes = {WHOLE: saved.bytes}
-        for name, layer in zip(layer_names(image, saved, self.templates), saved.layers, strict=True):
+    def pushed_sizes(self, built: BuiltImage) -> dict[str, int]:
+        """Return the size as pushed of each component and of the image."""
+        packed = self._packed(built)
+        sizes = {WHOLE: packed.manifest.bytes}
+        made_by = instructions(packed.config, len(packed.layers))
+        for name, layer in zip(layer_names(built.image, made_by, self.templates), packed.layers, strict=True):
             sizes[name] = sizes.get(name, 0) + layer.bytes
         return sizes
 
-    def _saved(self, image: Image, digest: str, contents: dict[str, LayerContents] | None) -> SavedImage:
+    def _packed(self, built: BuiltImage) -> PackedImage:
+        def report(text: str) -> None:
+            self.report(f"{built.image.name}: {text}")
+
+        return self.packer.pack(built, FORMS[built.image.format], report)
+
+    def _saved(self, built: BuiltImage) -> SavedImage:
         reported = self.clock()
 
         def on_progress(count: int) -> None:
             nonlocal reported
             if self.clock() - reported >= _REPORT_SECONDS:
                 reported = self.clock()
-                self.report(f"{image.name}: {format_bytes(count)} read")
+                self.report(f"{built.image.name}: {format_bytes(count)} read")
 
-        with self.engine.export_image(digest) as chunks:
-            return image_archive.read(chunks, contents, on_progress)
+        with self.packer.engine.export_image(built.stored) as chunks:
+            return read_image(chunks, self._contents, on_progress)
 
 
-def layer_names(image: Image, saved: SavedImage, templates: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the owner of each layer of an image; layers below those of its Dockerfile are the base's."""
+def layer_names(image: Image, made_by: Sequence[str], templates: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the owner of each layer of an image by its instruction; the lower ones are the base's."""
     above = layer_owners(image, templates)
-    below = len(saved.layers) - len(above)
-    made_by = saved.made_by[below:] if below >= 0 else ()
-    pairs = zip(above, made_by, strict=False)
+    below = len(made_by) - len(above)
+    pairs = zip(above, made_by[below:] if below >= 0 else (), strict=False)
     if below < 0 or any(made and not made.startswith(f"{owner.instruction} ") for owner, made in pairs):
         message = f"the layers of image `{image.name}` in the engine do not match its Dockerfile"
         facts = (
-            ("in the engine", str(len(saved.layers))),
+            ("in the engine", str(len(made_by))),
             ("in the Dockerfile", f"{len(above)}, without those of the base"),
         )
         raise EngineError(Diagnostic(message, facts=facts, hint=f"run `bake build {image.name}`"))
@@ -92,11 +92,12 @@ def layer_names(image: Image, saved: SavedImage, templates: Mapping[str, str]) -
 
 
 def stored_images(
-    engine: Engine, images: Sequence[Image], named: Sequence[str], report: Reporter
-) -> tuple[tuple[Image, Digest], ...]:
+    packer: Packer, images: Sequence[Image], named: Sequence[str], report: Reporter
+) -> tuple[BuiltImage, ...]:
     """Return the images that the engine has. Raises UsageError if an image in `named` is missing."""
+    engine, state = packer.engine, packer.state
     pairs = [(image, engine.image(image.reference)) for image in images]
-    built = tuple((image, Digest(stored.digest)) for image, stored in pairs if stored)
+    built = tuple(BuiltImage.stored_as(stored, image, engine, state) for image, stored in pairs if stored)
     missing = [image.name for image, stored in pairs if not stored]
     named_missing = [name for name in missing if name in named]
     if named_missing or not built:
@@ -111,13 +112,11 @@ def _not_built(name: str) -> Diagnostic:
     return Diagnostic(message, hint=f"run `bake build {name}`")
 
 
-def require_budgets(reader: SizeReader, built: Sequence[BuiltImage], state: Path) -> None:
-    """Raise BuildError if images exceed their size budgets; sizes are cached under `state`."""
+def require_budgets(reader: SizeReader, built: Sequence[BuiltImage]) -> None:
+    """Raise BuildError if images exceed their size budgets."""
     errors: list[Diagnostic] = []
     for image in built:
-        sizes = _pushed_sizes(reader, image, state) if image.image.budgets else None
-        if sizes is None:
-            continue
+        sizes = reader.pushed_sizes(image) if image.image.budgets else {}
         errors += [
             _exceeded(budget, sizes, reader, image)
             for budget in image.image.budgets
@@ -125,22 +124,6 @@ def require_budgets(reader: SizeReader, built: Sequence[BuiltImage], state: Path
         ]
     if errors:
         raise BuildError(*errors)
-
-
-def _pushed_sizes(reader: SizeReader, built: BuiltImage, state: Path) -> Mapping[str, int] | None:
-    path = state / "sizes" / f"{built.digest.removeprefix('sha256:')}.json"
-    try:
-        return {str(name): int(size) for name, size in json.loads(path.read_text()).items()}
-    except (OSError, ValueError, AttributeError, TypeError):
-        sizes = reader.pushed_sizes(built.image, built.digest)
-    if sizes is None:
-        reader.report(
-            f"note: the size budget of {built.image.name} is not checked, "
-            "because this engine stores layers unpacked"
-        )
-        return None
-    write_whole(path, json.dumps(sizes, indent=2, sort_keys=True) + "\n")
-    return sizes
 
 
 def _exceeded(budget: Budget, sizes: Mapping[str, int], reader: SizeReader, built: BuiltImage) -> Diagnostic:
@@ -151,7 +134,7 @@ def _exceeded(budget: Budget, sizes: Mapping[str, int], reader: SizeReader, buil
         largest = Table("largest components as pushed", _rows(sorted(owners, key=lambda item: -item[1])))
     else:
         message = f"`{budget.name}` of image `{image}` exceeds its size budget"
-        directories = reader.directories(built.image, built.digest, budget.name)
+        directories = reader.directories(built, budget.name)
         rows = _rows([(directory.path, directory.bytes) for directory in directories])
         largest = Table("largest directories, unpacked", rows)
     label = f"the size as pushed is {format_bytes(size)}, {format_bytes(size - budget.bytes)} more"

@@ -9,7 +9,6 @@ from bakehouse.analysis.sizes import Copies, ImageSize, OwnedFile, TrimSize
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import clip
 
-_STORED = {True: "as pushed", False: "as stored"}
 _MOST_COPIES = 4
 _MOST_NAMES = 3
 _MOST_CHARACTERS = 30
@@ -43,12 +42,11 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], limit: int) -> 
         (format_bytes(directory.bytes), format_count(directory.files, "file"), directory.path)
         for directory in size.folders[:limit]
     ]
-    stored = _STORED[size.is_as_pushed]
     blocks = [
-        f"{size.image}  {size.digest[:19]}  {format_bytes(size.stored)} {stored}, "
+        f"{size.image}  {size.digest[:19]}  {format_bytes(size.stored)} as pushed, "
         f"{format_bytes(size.unpacked)} unpacked, {format_count(len(size.layers), 'layer')}\n",
-        _block("component", f"{stored}, unpacked", components, "lrr"),
-        _block("layer", f"{stored}, unpacked", layers, "rllrrrl"),
+        _block("component", "as pushed, unpacked", components, "lrr"),
+        _block("layer", "as pushed, unpacked", layers, "rllrrrl"),
         _block(
             f"directory (the largest {len(directories)})", "unpacked, with subdirectories", directories, "rrl"
         ),
@@ -58,8 +56,6 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], limit: int) -> 
         _hidden(size.unseen, limit),
         _libraries(size.libraries, limit),
     ]
-    if not size.is_as_pushed:
-        blocks.append("this engine stores layers unpacked, so the size of a push is unknown\n")
     return "\n".join(block for block in blocks if block)
 
 
@@ -149,7 +145,6 @@ def _more(count: int, limit: int) -> str:
 
 def fleet(sizes: Sequence[ImageSize], shared: FleetSize, limit: int) -> str:
     """Return the sizes of several images and of the layers that they share."""
-    stored = _STORED[all(size.is_as_pushed for size in sizes)]
     images = [
         (
             size.image,
@@ -176,14 +171,14 @@ def fleet(sizes: Sequence[ImageSize], shared: FleetSize, limit: int) -> str:
     share = shared.once_stored / shared.all_stored if shared.all_stored else 1.0
     return "\n".join(
         (
-            _block("image", f"{stored}, unpacked", images, "lrrrrr"),
-            f"all layers of all images: {format_bytes(shared.all_stored)} {stored}, "
+            _block("image", "as pushed, unpacked", images, "lrrrrr"),
+            f"all layers of all images: {format_bytes(shared.all_stored)} as pushed, "
             f"{format_bytes(shared.all_unpacked)} unpacked\n"
-            f"each layer once: {format_bytes(shared.once_stored)} {stored} ({share:.0%}), "
+            f"each layer once: {format_bytes(shared.once_stored)} as pushed ({share:.0%}), "
             f"{format_bytes(shared.once_unpacked)} unpacked\n"
             f"in every image: {format_count(len(common), 'layer')}, "
-            f"{format_bytes(sum(layer.layer.stored for layer in common))} {stored}\n",
-            _block("layer", f"{stored}, unpacked", layers, "rllrrl") + _more(len(shared.layers), limit),
+            f"{format_bytes(sum(layer.layer.stored for layer in common))} as pushed\n",
+            _block("layer", "as pushed, unpacked", layers, "rllrrl") + _more(len(shared.layers), limit),
         )
     )
 
@@ -220,10 +215,8 @@ def released(difference: ReleaseDifference) -> str:
     head = f"{difference.image}, released {difference.date} ({difference.digest[:19]})"
     if difference.is_same:
         return f"{head}: the same image\n"
-    change = f"{format_bytes(difference.before)}; this engine does not know the current size as pushed"
-    if difference.after is not None:
-        sizes = f"{format_bytes(difference.before)} → {format_bytes(difference.after)}"
-        change = f"{sizes} ({_change(difference.after - difference.before)})"
+    sizes = f"{format_bytes(difference.before)} → {format_bytes(difference.after)}"
+    change = f"{sizes} ({_change(difference.after - difference.before)})"
     rows = [(name, before or "-", "→", after or "-") for name, before, after in difference.parts]
     same = "  all versions are the same; build steps or the recipe's own additions have changed\n"
     versions = format_table(rows, align="lrll", indent="  ") or same

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from bakehouse.analysis.image_archive import SavedImage
 from bakehouse.analysis.layers import LayerContents, LayerFile
+from bakehouse.build.pack import PackedImage
 from bakehouse.catalog.trim import TrimChoice, path_pattern
+from bakehouse.registry.manifest import digest_of
 
 _MOSTLY = 0.9
 """A directory is left out if one subdirectory has this share of it: that one is listed instead."""
@@ -114,9 +115,11 @@ class ImageSize:
 
     image: str
     digest: str
+    """Digest of its manifest, which registries know it by."""
+    config: str
+    """Digest of its configuration."""
     stored: int
-    is_as_pushed: bool
-    """True if `stored` is the size in a registry; otherwise the engine stores layers unpacked."""
+    """The size in a registry."""
     unpacked: int
     """The size of all files of all layers."""
     parts: tuple[PartSize, ...]
@@ -143,22 +146,23 @@ class _Owned:
 
 
 def size_of(
-    image: str, digest: str, saved: SavedImage, owners: Sequence[str], contents: Mapping[str, LayerContents]
+    image: str,
+    packed: PackedImage,
+    owners: Sequence[str],
+    made_by: Sequence[str],
+    contents: Sequence[LayerContents],
 ) -> ImageSize:
-    """Return the sizes of an image; `owners` names the owner of each layer, `contents` is by layer digest."""
-    layer_contents = [contents[layer.digest] for layer in saved.layers]
+    """Return the sizes of an image, by the owner, the instruction and the contents of each layer."""
     layers = tuple(
-        LayerSize(owner, layer.digest, layer.bytes, content.bytes, len(content.files), made_by)
-        for owner, layer, content, made_by in zip(
-            owners, saved.layers, layer_contents, saved.made_by, strict=True
-        )
+        LayerSize(owner, layer.digest, layer.bytes, content.bytes, len(content.files), instruction)
+        for owner, layer, content, instruction in zip(owners, packed.layers, contents, made_by, strict=True)
     )
-    visible, hidden = _merged(zip(owners, layer_contents, strict=True))
+    visible, hidden = _merged(zip(owners, contents, strict=True))
     return ImageSize(
         image=image,
-        digest=digest,
-        stored=saved.bytes,
-        is_as_pushed=saved.is_as_pushed,
+        digest=packed.manifest.digest,
+        config=digest_of(packed.config),
+        stored=packed.manifest.bytes,
         unpacked=sum(layer.unpacked for layer in layers),
         parts=parts_of(layers),
         layers=layers,

@@ -29,7 +29,7 @@ def bake_with_inputs(
     progress: Progress,
     environment: Mapping[str, str] | None = None,
     first: Collection[str] = (),
-) -> dict[str, str]:
+) -> dict[str, buildx.BakedImage]:
     """Build all targets as one graph, as `buildx.bake` does, and report the downloads meanwhile.
 
     Raises ImagesFailed as soon as a download fails; the images that do not need the file can still be built.

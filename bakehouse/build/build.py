@@ -10,7 +10,7 @@ from pathlib import Path
 from bakehouse.build import base_image, prefetch, registry_auth, up_to_date
 from bakehouse.build.bake import bake_with_inputs, target_of
 from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.built_image import BuiltImage, record_configuration
 from bakehouse.build.progress import Progress
 from bakehouse.build.verify import verify_image
 from bakehouse.catalog.project import Project
@@ -21,7 +21,6 @@ from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.heartbeat import heartbeat
-from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
 _PARALLEL_VERIFICATIONS = 3
@@ -50,7 +49,7 @@ def build_images(
     """
 
     def verify(built: BuiltImage) -> None:
-        verify_image(engine, built.image, built.digest, project.state)
+        verify_image(engine, built.image, built.stored, project.state)
 
     def verify_new(built: BuiltImage) -> None:
         verify(built)
@@ -159,7 +158,7 @@ def build(
         )
     failures: list[Diagnostic] = []
 
-    def bake(targets: Sequence[buildx.Target]) -> dict[str, str]:
+    def bake(targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
         return bake_with_inputs(
             targets,
             cwd=root,
@@ -177,14 +176,16 @@ def build(
             names = ", ".join(f"`{name}`" for name in sorted(error.images))
             progress.report(f"{names} failed to build; continuing with the others")
 
-    digests = buildx.bake_with_retries(map(target_of, images), bake, on_failure, restart, progress.report)
+    baked = buildx.bake_with_retries(map(target_of, images), bake, on_failure, restart, progress.report)
     built = []
-    for image in (image for image in images if image.name in digests):
-        stored = engine.image(digests[image.name])
+    for image in (image for image in images if image.name in baked):
+        digests = baked[image.name]
+        stored = engine.image(digests.stored)
         if stored is None:
             message = f"image `{image.name}` was removed from the engine right after its build"
             raise BuildError(Diagnostic(message, hint="run the same command again"))
-        built.append(BuiltImage(image, Digest(digests[image.name]), stored.bytes))
+        record_configuration(digests.stored, digests.config, state)
+        built.append(BuiltImage(image, digests.config, digests.stored, stored.bytes))
     try:
         verify_all(built, verify, progress.report)
     except BuildError as error:

@@ -1,10 +1,14 @@
 """The result of a build: an image in the engine's store."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
-from bakehouse.engine.protocol import StoredImage
+from bakehouse.engine import image_archive, usage_lock
+from bakehouse.engine.protocol import Engine, StoredImage
 from bakehouse.plan.model import Image
+from bakehouse.registry.manifest import digest_of
+from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
 
 
@@ -14,12 +18,40 @@ class BuiltImage:
 
     image: Image
     digest: Digest
-    """Manifest digest in the engine's store; the image id if the engine has no containerd store."""
+    """Digest of its configuration, which names the content of every layer; the same on every engine."""
+    stored: Digest
+    """Digest in the engine's store, for requests to the engine."""
     bytes: int
     is_rehearsed: bool = False
     """True if the image contains stubs: whatever its name, it is not a build of that image."""
 
     @classmethod
-    def stored_as(cls, stored: StoredImage, image: Image) -> Self:
+    def stored_as(cls, stored: StoredImage, image: Image, engine: Engine, state: Path) -> Self:
         """Return an image that the engine has."""
-        return cls(image, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
+        digest = configuration_digest(Digest(stored.digest), engine, state)
+        return cls(image, digest, Digest(stored.digest), stored.bytes, stored.is_rehearsed)
+
+
+def configuration_digest(stored: Digest, engine: Engine, state: Path) -> Digest:
+    """Return the digest of the configuration of a stored image; it is remembered under `state`.
+
+    An engine with the containerd store names an image by its manifest and does not show the configuration.
+    """
+    path = _path(stored, state)
+    try:
+        return Digest(path.read_text().strip())
+    except OSError:
+        pass
+    with usage_lock.engine_in_use(), engine.export_image(stored) as chunks:
+        config = image_archive.walk(chunks, lambda digest: None).config
+    return record_configuration(stored, digest_of(config), state)
+
+
+def record_configuration(stored: Digest, digest: Digest, state: Path) -> Digest:
+    """Remember the digest of the configuration of a stored image, and return it."""
+    write_whole(_path(stored, state), digest + "\n")
+    return digest
+
+
+def _path(stored: Digest, state: Path) -> Path:
+    return state / "configurations" / stored.removeprefix("sha256:")

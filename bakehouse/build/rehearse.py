@@ -39,7 +39,7 @@ _LOCAL_HINT = "rehearse on the engine's machine; run `bake doctor` for details"
 _PROBE_SECONDS = 300.0
 _PARALLEL_PROBES = 3
 
-Bake = Callable[[Sequence[buildx.Target]], dict[str, str]]
+Bake = Callable[[Sequence[buildx.Target]], dict[str, buildx.BakedImage]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,14 +253,14 @@ def _bake_images(
         outcome.failed += sorted(error.images)
 
     targets = (target_of(rehearsal.image) for rehearsal in group)
-    digests = buildx.bake_with_retries(targets, bake, on_failure, restart, progress.report)
-    baked = [rehearsal for rehearsal in group if rehearsal.real.name in digests]
+    images = buildx.bake_with_retries(targets, bake, on_failure, restart, progress.report)
+    baked = [rehearsal for rehearsal in group if rehearsal.real.name in images]
     if not baked:
         return
     names = ", ".join(rehearsal.real.name for rehearsal in baked)
     with ThreadPoolExecutor(_PARALLEL_PROBES) as threads, heartbeat(progress.report, f"verifying: {names}"):
-        digests_of_baked = [Digest(digests[rehearsal.real.name]) for rehearsal in baked]
-        results = threads.map(partial(_verify, root=root, engine=engine), baked, digests_of_baked)
+        digests = [images[rehearsal.real.name].stored for rehearsal in baked]
+        results = threads.map(partial(_verify, root=root, engine=engine), baked, digests)
         for rehearsal, (rehearsed, mismatches) in zip(baked, results, strict=True):
             outcome.failures += mismatches
             outcome.failed += [rehearsal.real.name] if mismatches else []

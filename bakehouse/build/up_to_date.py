@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.engine.buildx import BakedImage
 from bakehouse.engine.protocol import Engine
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.util.files import write_whole
@@ -26,18 +27,18 @@ def find_up_to_date(
     for image in images:
         if _has_base_without_digest(image):
             continue
-        digest = _recorded(_record(state, image), _files(root, image))
-        if not digest:
+        digests = _recorded(_record(state, image), _files(root, image))
+        if not digests:
             continue
         stored = [engine.image(name) for name in image.names]
-        if all(match and match.digest == digest for match in stored) and (first := stored[0]):
-            current.append(BuiltImage(image, Digest(digest), first.bytes))
+        if all(match and match.digest == digests.stored for match in stored) and (first := stored[0]):
+            current.append(BuiltImage(image, digests.config, digests.stored, first.bytes))
     return tuple(current)
 
 
 def record_build(built: BuiltImage, root: Path, state: Path) -> None:
-    """Record the digest that an image's rendered files, under `root`, were built to."""
-    content = {"files": _files(root, built.image), "digest": built.digest}
+    """Record the digests that an image's rendered files, under `root`, were built to."""
+    content = {"files": _files(root, built.image), "stored": built.stored, "config": built.digest}
     write_whole(_record(state, built.image), json.dumps(content, indent=2) + "\n")
 
 
@@ -62,10 +63,11 @@ def _files(root: Path, image: Image) -> str:
     return digest.hexdigest()
 
 
-def _recorded(record: Path, files: str) -> str:
+def _recorded(record: Path, files: str) -> BakedImage | None:
     try:
         content = json.loads(record.read_text())
-        return str(content["digest"]) if content["files"] == files else ""
+        is_current = content["files"] == files
+        return BakedImage(Digest(content["stored"]), Digest(content["config"])) if is_current else None
     except (OSError, ValueError, KeyError, TypeError):
         # Missing or unreadable: BuildKit recognizes the image too, in about a second.
-        return ""
+        return None

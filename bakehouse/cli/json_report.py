@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bakehouse.sagemaker.rules import Finding as JobFinding
     from bakehouse.sagemaker.sizing import Recommendation
     from bakehouse.sagemaker.training_request import LaunchImage
+    from bakehouse.util.oci import Digest
 
 Json = dict[str, Any]
 
@@ -210,6 +211,14 @@ def built(images: Sequence[BuiltImage]) -> list[Json]:
     return [
         {"image": item.image.name, "key": item.image.key, "digest": item.digest, "bytes": item.bytes}
         for item in images
+    ]
+
+
+def digests(images: Sequence[tuple[BuiltImage, Digest]]) -> list[Json]:
+    """Return built images with the digests of their manifests."""
+    return [
+        {"image": built.image.name, "configuration": built.digest, "manifest": manifest}
+        for built, manifest in images
     ]
 
 

@@ -6,14 +6,15 @@ from bakehouse.analysis import fleet_sizes, size_text
 from bakehouse.analysis.fleet_sizes import ReleaseDifference, SizeDifference
 from bakehouse.analysis.size_check import SizeReader, stored_images
 from bakehouse.analysis.sizes import ImageSize, PartSize, parts_of
+from bakehouse.build.pack import Packer
 from bakehouse.cli import workflow
 from bakehouse.engine.daemon_info import Feature
-from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_images
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
@@ -37,19 +38,21 @@ def run(
     planned = plan_images(workspace, patterns).images
     others = _others(workspace, against, planned)
     with workflow.engine(report, Feature.PLATFORM) as connected:
-        stored = stored_images(connected, planned, patterns, report)
-        first = stored[0][0]
+        packer = Packer(connected, workspace.project.state)
+        stored = stored_images(packer, planned, patterns, report)
+        first = stored[0].image
         if against and len(stored) > 1:
             message = f"`--against` needs exactly one image, got {len(stored)}"
             raise UsageError(Diagnostic(message))
         released = _releases(workspace, first.name)[-1:] if against == RELEASE else ()
-        reader = SizeReader(connected, workspace.templates, report)
-        sizes = [reader.size(image, digest) for image, digest in stored]
+        reader = SizeReader(packer, workspace.templates, report)
+        sizes = [reader.size(built) for built in stored]
         differences: list[SizeDifference | ReleaseDifference] = []
-        for image, digest in stored_images(connected, others, [against], report) if others else ():
-            differences.append(fleet_sizes.size_difference(reader.size(image, digest), sizes[0]))
+        if others:
+            compared = stored_images(packer, others, [against], report)
+            differences += [fleet_sizes.size_difference(reader.size(built), sizes[0]) for built in compared]
         for record in released:
-            new_layers = _new_layers(connected, sizes[0], record)
+            new_layers = _new_layers(packer, sizes[0], record)
             differences.append(since_release(sizes[0], _versions(first), record, new_layers))
     shared = fleet_sizes.fleet_size(sizes) if len(sizes) > 1 else None
     if json:
@@ -74,13 +77,14 @@ def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tupl
     return others
 
 
-def _new_layers(engine: Engine, size: ImageSize, record: ReleaseRecord) -> tuple[PartSize, ...] | None:
-    """Return the contents of layers that a release lacks; None if the engine no longer has the release."""
-    released, now = engine.image(record.digest), engine.image(size.digest)
-    if released is None or now is None or len(now.layers) != len(size.layers):
+def _new_layers(packer: Packer, size: ImageSize, record: ReleaseRecord) -> tuple[PartSize, ...] | None:
+    """Return the contents of layers that a release lacks; None if it was published from another machine."""
+    released = packer.known_layers(Digest(record.config))
+    now = packer.known_layers(Digest(size.config))
+    if released is None or now is None:
         return None
-    layers = zip(size.layers, now.layers, strict=True)
-    return parts_of(layer for layer, content in layers if content not in released.layers)
+    layers = zip(size.layers, now, strict=True)
+    return parts_of(layer for layer, content in layers if content not in released)
 
 
 def _text(sizes: Sequence[ImageSize], shared: fleet_sizes.FleetSize | None, image: Image, limit: int) -> str:
@@ -124,8 +128,8 @@ def since_release(
         date=record.date,
         digest=record.digest,
         before=record.bytes,
-        after=size.stored if size.is_as_pushed else None,
-        is_same=record.digest == size.digest,
+        after=size.stored,
+        is_same=record.config == size.config,
         parts=tuple((name, before, after) for name, before, after in changed if before != after),
         anew=anew,
     )

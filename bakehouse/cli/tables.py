@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bakehouse.resolve.outdated import OutdatedCount
     from bakehouse.resolve.resolver import Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
+    from bakehouse.util.oci import Digest
 
 FEW = 4
 """Number of images up to which each image gets its own table."""
@@ -133,6 +134,15 @@ def plan_table(plan: Plan) -> str:
 def _weight(image: Image) -> str:
     stages = format_count(len(image.stages), "stage")
     return f"{stages}, {format_bytes(image.wheel_bytes)} of Python packages to download"
+
+
+def digests(images: Iterable[tuple[BuiltImage, Digest]]) -> str:
+    """Return the digests of built images, a paragraph each."""
+    paragraphs = []
+    for built, manifest in images:
+        rows = [("configuration", built.digest), ("manifest", manifest)]
+        paragraphs.append(f"{built.image.name}\n{format_table(rows, indent='  ')}")
+    return "\n".join(paragraphs)
 
 
 def built_table(built: Sequence[BuiltImage]) -> str:

@@ -12,6 +12,7 @@ from bakehouse.analysis import size_check
 from bakehouse.build import base_image, build, prefetch, rehearse, run_log
 from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
 from bakehouse.build.progress import Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
 from bakehouse.catalog.base_contents import read_contents
@@ -42,6 +43,7 @@ from bakehouse.publish import preflight, promote, publish
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
+from bakehouse.registry.manifest import FORMS
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.sagemaker import local_job
 from bakehouse.sagemaker.distribution import Framework
@@ -128,12 +130,26 @@ def build_plan(
     return built
 
 
+def image_digests(
+    workspace: Workspace, patterns: Sequence[str], report: Reporter
+) -> tuple[tuple[BuiltImage, Digest], ...]:
+    """Return built images with the digests of their manifests, which a push gives to registries."""
+    images = plan_images(workspace, patterns).images
+    with engine(report, Feature.PLATFORM) as connected:
+        packer = Packer(connected, workspace.project.state)
+        return tuple(
+            (built, packer.pack(built, FORMS[built.image.format], report).manifest.digest)
+            for built in size_check.stored_images(packer, images, patterns, report)
+        )
+
+
 def _require_budgets(workspace: Workspace, built: Sequence[BuiltImage], report: Reporter) -> None:
     """Check the size budgets of images."""
     if any(item.image.budgets for item in built):
         with engine(report, Feature.PLATFORM) as connected:
-            scale = size_check.SizeReader(connected, workspace.templates, report)
-            size_check.require_budgets(scale, built, workspace.project.state)
+            packer = Packer(connected, workspace.project.state)
+            reader = size_check.SizeReader(packer, workspace.templates, report)
+            size_check.require_budgets(reader, built)
 
 
 def rehearse_images(
@@ -363,7 +379,10 @@ def _built_images(
     plan = plan_resolutions(workspace, resolutions)
     with engine(report, Feature.PLATFORM) as connected:
         stored_images = [(image, connected.image(image.reference)) for image in plan.images]
-    built = tuple(BuiltImage.stored_as(stored, image) for image, stored in stored_images if stored)
+        state = workspace.project.state
+        built = tuple(
+            BuiltImage.stored_as(stored, image, connected, state) for image, stored in stored_images if stored
+        )
     if len(built) == len(stored_images):
         return built
     problems = Problems()
@@ -380,16 +399,16 @@ def pulled_image(workspace: Workspace, name: str, image_uri: str, report: Report
     image = _only(workspace, name)
     with engine(report, Feature.PLATFORM) as connected:
         stored = connected.image(image_uri)
-    if stored is None:
-        raise UsageError(
-            Diagnostic(f"the engine has no image `{image_uri}`", hint=f"run `docker pull {image_uri}`")
-        )
+        if stored is None:
+            message = f"the engine has no image `{image_uri}`"
+            raise UsageError(Diagnostic(message, hint=f"run `docker pull {image_uri}`"))
+        built = BuiltImage.stored_as(stored, image, connected, workspace.project.state)
     if stored.key != image.key:
         facts = (("key of the recipe", image.key), ("key of the image", stored.key or "none"))
         hint = "check out the commit it was published from; `bake releases` lists the commits"
         message = f"`{image_uri}` was not built from this recipe of `{image.name}`"
         raise UsageError(Diagnostic(message, facts=facts, hint=hint))
-    return BuiltImage.stored_as(stored, image)
+    return built
 
 
 def _only(workspace: Workspace, name: str) -> Image:
@@ -430,7 +449,7 @@ def run_job(
         report(f"note: {warning}")
     if resolutions:
         [built] = _built_images(workspace, resolutions, report)
-        reference = built.digest
+        reference = built.stored
     with engine(report, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE) as connected:
         if not resolutions:
             stored = connected.image(image)

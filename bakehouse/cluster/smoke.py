@@ -100,7 +100,7 @@ class _Checks:
 
     def by_name(self) -> dict[str, RunCheck]:
         """Return every check by name, longest first."""
-        jobs = job_checks(self.built.image, self.built.digest, self.gpus, self._startup())
+        jobs = job_checks(self.built.image, self.built.stored, self.gpus, self._startup())
         return {
             COMPONENTS: self._components,
             **{check.name: partial(self._job, check) for check in jobs},
@@ -109,7 +109,7 @@ class _Checks:
 
     def _startup(self) -> Startup:
         """Return what the image starts: a base or a step of the recipe may have added it."""
-        spec = ContainerSpec(self.built.digest, ("sh", "-c", _STARTUP), image_name=self.built.image.name)
+        spec = ContainerSpec(self.built.stored, ("sh", "-c", _STARTUP), image_name=self.built.image.name)
         with self.engine.container(spec) as container:
             container.start(_empty_directory(self.directory / "startup") / "startup.log")
             container.wait(_STARTUP_SECONDS)
@@ -123,7 +123,7 @@ class _Checks:
         probes = verify.run_probes(
             self.engine,
             self.built.image,
-            self.built.digest,
+            self.built.stored,
             log=_empty_directory(self.directory / COMPONENTS) / "components.log",
             with_checks=True,
             seconds=self.deadline or COMPONENT_SECONDS,
@@ -146,7 +146,7 @@ class _Checks:
         """Search the image for private keys that its base does not have, without starting it."""
         self.report(f"{PRIVATE_KEYS} started")
         started = time.monotonic()
-        spec = ContainerSpec(self.built.digest, ("true",), image_name=self.built.image.name)
+        spec = ContainerSpec(self.built.stored, ("true",), image_name=self.built.image.name)
         with self.engine.container(spec) as container:
             keys = [
                 f"{directory}/{name}"

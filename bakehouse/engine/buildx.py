@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from bakehouse.engine import buildkit_errors, usage_lock
 from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import EXPORT, LOG_LINES, Event, Log, Output, Step, Tail, Tick, events
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import process
-from bakehouse.util.oci import PLATFORM
+from bakehouse.util.oci import PLATFORM, Digest
 from bakehouse.util.tempdir import private_directory
 
 SHARED_INPUTS = "bakehouse-inputs"
@@ -25,6 +26,16 @@ _SETTLE_SECONDS = 2.0
 """BuildKit ends the steps of a stopped call in the background; a call that shares them too early fails."""
 _RESTARTS = 3
 """Limit of engine restarts for one set of images."""
+
+
+@dataclass(frozen=True, slots=True)
+class BakedImage:
+    """Digests of an image that was built."""
+
+    stored: Digest
+    """Digest in the engine's store: of the manifest, or of the configuration without a containerd store."""
+    config: Digest
+    """Digest of the configuration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +60,12 @@ def bake(
     on_event: Callable[[Event], None],
     environment: Mapping[str, str] | None = None,
     first: Collection[str] = (),
-) -> dict[str, str]:
-    """Build all targets as one graph, and return the digest of each image in the engine's store.
+) -> dict[str, BakedImage]:
+    """Build all targets as one graph, and return the digests of each image.
 
-    The digest is that of the manifest, or the image id if the engine has no containerd store. Secrets and
-    arguments are passed in a private file, never on a command line. Images in `first` are exported before
-    the others. An interrupt also stops BuildKit, which keeps the completed steps. Raises BuildError.
+    Secrets and arguments are passed in a private file, never on a command line. Images in `first` are
+    exported before the others. An interrupt also stops BuildKit, which keeps the completed steps. Raises
+    BuildError.
     """
     if shutil.which("docker") is None:
         hint = "run `bake doctor`; it lists what is missing and how to install it"
@@ -114,7 +125,7 @@ def _call(
     on_event: Callable[[Event], None],
     environment: Mapping[str, str] | None,
     outputs: Mapping[str, str] | None = None,
-) -> dict[str, str]:
+) -> dict[str, BakedImage]:
     """Call buildx once; targets in `outputs` are exported there instead of becoming images."""
     outputs = outputs or {}
     reader = _OutputReader({target.target: target.name for target in targets}, on_event)
@@ -137,16 +148,20 @@ def _call(
             raise buildkit_errors.explain(reader.failure(), dockerfiles, sources, state / "logs")
         results = json.loads(metadata.read_text())
     exported = (target for target in targets if target.target not in outputs)
-    return {target.name: str(results[target.target]["containerimage.digest"]) for target in exported}
+    return {target.name: _baked(results[target.target]) for target in exported}
+
+
+def _baked(result: Mapping[str, Any]) -> BakedImage:
+    return BakedImage(Digest(result["containerimage.digest"]), Digest(result["containerimage.config.digest"]))
 
 
 def bake_with_retries(
     targets: Iterable[Target],
-    bake: Callable[[Sequence[Target]], dict[str, str]],
+    bake: Callable[[Sequence[Target]], dict[str, BakedImage]],
     on_failure: Callable[[ImagesFailed, Sequence[Target]], None],
     restart: Callable[[], bool],
     report: Callable[[str], None],
-) -> dict[str, str]:
+) -> dict[str, BakedImage]:
     """Bake targets, repeat without those that fail, and return the digests of the others.
 
     Targets that failed because of the network are retried once, and so is an engine that timed out under

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import image_lock, layers
 from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
-from bakehouse.util.oci import COMPRESSION_LEVEL, EPOCH
+from bakehouse.util.oci import EPOCH
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -29,12 +29,6 @@ GITIGNORE = ".gitignore"
 _IGNORE_COPIES = b"# Copies of the recipe's files; lock.json has their checksums\n/files/\n"
 _MOST_DIFF_LINES = 20
 _MOST_STALE = 6
-_EXPORTED = {
-    "docker": "oci-mediatypes=false,compression=gzip",
-    "oci": "oci-mediatypes=true,compression=gzip",
-    "oci-zstd": "oci-mediatypes=true,compression=zstd",
-}
-
 
 _SHARED = ("apt", "apt_secrets", "download", "mount", "packages", "pip_secrets", "place")
 """Macros of macros.j2 that templates of components can call."""
@@ -270,10 +264,8 @@ def _bake_file(image: Image) -> str:
         "dockerfile": "Dockerfile",
         "platforms": ["linux/amd64"],
         "tags": list(image.names),
-        # A single manifest in all formats, because SageMaker does not accept an index.
-        "output": [
-            f"type=image,{_EXPORTED[image.format]},compression-level={COMPRESSION_LEVEL},force-compression=true"
-        ],
+        # A push compresses layers once; builds and tests do not wait for it.
+        "output": ["type=image,oci-mediatypes=false,compression=uncompressed,force-compression=true"],
         "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
         "attest": [],
     }

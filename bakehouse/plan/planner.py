@@ -14,7 +14,7 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.catalog.python_lock import Package
-from bakehouse.catalog.recipe import FORMATS, GPU_CHECKS, Recipe
+from bakehouse.catalog.recipe import GPU_CHECKS, Recipe
 from bakehouse.catalog.size_budget import OWN, REQUIREMENTS
 from bakehouse.catalog.trim import drop_patterns, trim_choices
 from bakehouse.catalog.user_files import CODE_DIRECTORY
@@ -36,7 +36,7 @@ from bakehouse.plan.model import (
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.hashing import Json, json_of, key_of, list_of, text_json, text_key, texts_json
-from bakehouse.util.oci import COMPRESSION_LEVEL, Digest
+from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
 
 MAX_LAYERS = 100
@@ -129,7 +129,6 @@ def _image(
             recipe.name,
             recipe.summary,
             foundation,
-            COMPRESSION_LEVEL,
             [stage.key for stage in in_layers(stages)],
             apt,
             debs,
@@ -140,7 +139,6 @@ def _image(
             _parts_text((base_part, *parts)),
             _plain(recipe.content),
             [text_key(templates[name]) for name in IMAGE_SCRIPTS if name in templates],
-            *([] if recipe.format == FORMATS[0] else [recipe.format]),
         )
     )
     return Image(

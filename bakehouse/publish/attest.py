@@ -47,7 +47,7 @@ def attest(
     name = built.image.name
     log = options.locks.parent / "attested" / name / "installed.log"
     try:
-        installed = list_installed(engine, built.image, built.digest, log)
+        installed = list_installed(engine, built.image, built.stored, log)
     except BakehouseError as error:
         reasons = tuple(_reason(diagnostic) for diagnostic in error.diagnostics)
         return Attested(failures=tuple(_unattached(published, *reasons) for _, published in registries))

@@ -9,7 +9,6 @@ from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.http_errors import RegistryError, Unreached
 from bakehouse.registry.manifest import Descriptor, Origin, short
 from bakehouse.registry.registry import Registry
-from bakehouse.registry.transfer import Fault, TransferError, fault_in
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 
@@ -123,86 +122,54 @@ class PushDiagnostics:
 
     @property
     def _trust_hint(self) -> str:
-        path = f"/etc/docker/certs.d/{self._registry.host}/ca.crt"
-        return f"copy its CA certificate to {path} for the engine, and name it in REQUESTS_CA_BUNDLE"
+        return "name its CA certificate in REQUESTS_CA_BUNDLE"
 
-    def broken_off(
-        self, error: TransferError, refusal: RegistryError | None, attempts: int, before: str = ""
-    ) -> PublishError:
-        """A transfer failed permanently; `refusal` is the registry's response to a new request.
-
-        `before` is the failure of the previous attempt.
-        """
-        text = refusal.text if refusal else error.text
-        is_full = refusal and fault_in(refusal.text) is Fault.FULL
-        repository, host = self.target.repository_uri, self._registry.host
-        answers = self._answers(error, refusal)
-        match Fault.FULL if is_full else error.fault:
-            case Fault.FULL:
-                hint = f"free space or raise the quota, then run {self.retry}"
-                return self._failure(f"`{repository}` is out of space (quota or disk)", answers, hint)
-            case Fault.NAME:
-                message = f"the engine cannot resolve `{host}`"
-                return PublishError(
-                    Diagnostic(message, facts=(("engine", error.text),), hint=self._name_hint)
-                )
-            case Fault.TRUST:
-                message = f"the engine does not trust `{host}`"
-                return PublishError(
-                    Diagnostic(message, facts=(("engine", error.text),), hint=self._trust_hint)
-                )
-            case Fault.CORRUPTED:
-                message = f"`{repository}` received corrupted data in {attempts} attempts"
-                hint = "check the proxy and the network path to the registry"
-                return PublishError(Diagnostic(message, facts=answers, hint=hint))
-            case Fault.UNAUTHORIZED:
-                return self._not_logged_in(text)
-            case Fault.DENIED:
-                return self._not_allowed(text)
-            case Fault.NOT_FOUND:
-                message = f"the engine no longer has the tested image {short(self.target.digest)}"
-                return PublishError(Diagnostic(message, hint=f"run `bake release {self.target.image}`"))
-            case Fault.MISSING:
-                message = f"there is no repository `{self.target.repository}` in `{host}`"
-                return PublishError(
-                    Diagnostic(message, facts=answers, hint=f"create it, then run {self.retry}")
-                )
-            case Fault.STALLED:
-                message = f"the push to `{repository}` stalled and was stopped: {error.text}"
-                return self._failure(message, (), self._resume_hint)
-            case Fault.TIMED_OUT:
-                message = f"the push to `{repository}` was stopped: {error.text}"
-                return self._failure(
-                    message, (("previous attempt", before),) if before else (), self._resume_hint
-                )
-            case _:
-                tries = f" after {attempts} attempts" if attempts > 1 else ""
-                hint = f"check the registry's log, then run {self.retry}"
-                if error.fault is Fault.TRANSIENT:
-                    hint = f"check the registry's log and disk, then {self._resume_hint}"
-                return self._failure(f"the push to `{repository}` failed{tries}", answers, hint)
+    def broken_off(self, error: RegistryError) -> PublishError:
+        """An upload failed permanently."""
+        repository = self.target.repository_uri
+        pause = f"{error.retry_after:.0f} s" if error.retry_after else ""
+        answers = tuple(
+            (name, text) for name, text in (("registry", error.text), ("retry after", pause)) if text
+        )
+        if error.is_full:
+            hint = f"free space or raise the quota, then run {self.retry}"
+            return self._failure(f"`{repository}` is out of space (quota or disk)", answers, hint)
+        if error.is_corrupted:
+            message = f"`{repository}` received corrupted data"
+            hint = "check the proxy and the network path to the registry"
+            return PublishError(Diagnostic(message, facts=answers, hint=hint))
+        if error.is_stalled:
+            message = f"the push to `{repository}` stalled and was stopped"
+            return self._failure(message, (), self._resume_hint)
+        if error.status == 401:
+            return self._not_logged_in(error.text)
+        if error.status == 403:
+            return self._not_allowed(error.text)
+        if error.status == 404:
+            message = f"there is no repository `{self.target.repository}` in `{self._registry.host}`"
+            return PublishError(Diagnostic(message, facts=answers, hint=f"create it, then run {self.retry}"))
+        if error.status is None:
+            return self.unanswered(error)
+        hint = f"check the registry's log and disk, then {self._resume_hint}"
+        if not error.may_pass:
+            hint = f"check the registry's log, then run {self.retry}"
+        return self._failure(f"the push to `{repository}` failed", answers, hint)
 
     @property
     def _resume_hint(self) -> str:
         return f"run {self.retry} again; uploaded layers are reused"
 
-    @staticmethod
-    def _answers(error: TransferError, refusal: RegistryError | None) -> tuple[tuple[str, str], ...]:
-        pause = f"{refusal.retry_after:.0f} s" if refusal and refusal.retry_after else ""
-        answers = (
-            ("engine", error.text),
-            ("registry", refusal.text if refusal else ""),
-            ("retry after", pause),
-        )
-        return tuple((name, text) for name, text in answers if text)
-
-    def overdue(self) -> PublishError:
-        """The deadline passed."""
+    def overdue(self, before: str = "") -> PublishError:
+        """The deadline passed; `before` is the last failure that was retried."""
         overdue = str(OverdueError())
         if self.command == "promote":
             message = f"the promotion in `{self.target.repository_uri}` was stopped: {overdue}"
             return self._failure(message, (), f"run {self.retry} again")
-        return self.broken_off(TransferError(Fault.TIMED_OUT, overdue), None, 1)
+        return self._failure(
+            f"the push to `{self.target.repository_uri}` was stopped: {overdue}",
+            (("previous attempt", before),) if before else (),
+            self._resume_hint,
+        )
 
     def incomplete(self, absent: Sequence[Descriptor], count: int) -> PublishError:
         """The registry accepted the manifest, but lacks some of its `count` blobs."""
@@ -212,13 +179,6 @@ class PushDiagnostics:
         facts = tuple((f"blob {number}", blob.digest) for number, blob in enumerate(absent, 1))
         hint = f"run {self.retry} again to upload the missing blobs"
         return PublishError(Diagnostic(message, facts=(("digest", self.target.digest), *facts), hint=hint))
-
-    def wrong_manifest(self, pushed: Digest) -> PublishError:
-        """The engine did not push the tested image."""
-        facts = (("tested", self.target.digest), ("pushed", pushed))
-        hint = "use an engine with the containerd image store: run `bake doctor`"
-        message = "the engine pushes a different manifest than the tested one"
-        return PublishError(Diagnostic(message, facts=facts, hint=hint))
 
     def tag_missing(self) -> PublishError:
         """A successful push left no tag."""

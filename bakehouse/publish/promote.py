@@ -205,6 +205,8 @@ def _promote(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
     if manifest is None:
         raise diagnostics.candidate_gone()
     tags.check(manifest)
+    if manifest.config:
+        tags = replace(tags, target=replace(target, digest=manifest.config.digest))
     if released := tags.find_release(lambda: None):
         progress(f"{subject} is released already, as {released[0]}")
         return tags.published(*released, was_there=True, candidate=False)

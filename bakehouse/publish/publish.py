@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
@@ -34,7 +35,6 @@ from bakehouse.publish.record import describe, record_of, with_known
 from bakehouse.publish.release_gate import check_releasable, is_tested
 from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage, release_day
-from bakehouse.registry import docker_push
 from bakehouse.registry.destination import Destination, destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.local_registry import EmbeddedRegistry
@@ -89,14 +89,14 @@ def push_images(
     provision.ensure(provision.ask_at_terminal, progress)
     queue = PushQueue()
     with contextlib.ExitStack() as stack:
-        engine = stack.enter_context(contextlib.closing(docker.connect())) if options.attest else None
+        engine = stack.enter_context(contextlib.closing(docker.connect()))
         target = stack.enter_context(destination(project, options.registry, progress, create=options.create))
         push_options, severity = (
             push_options_for(project, options, target.prefix),
             options.fail_on or target.scan,
         )
         pushes = [
-            ImagePush(project, image, target, push_options, severity, queue, progress, engine)
+            ImagePush(project, image, target, push_options, severity, queue, progress, engine, options.attest)
             for image in built
         ]
         outcomes = queue.each([image_push.run for image_push in pushes])
@@ -138,9 +138,9 @@ def _check_any_releasable(project: Project, built: Sequence[BuiltImage], options
 
 def _report_bytes(published: Sequence[PublishedImage], progress: Reporter) -> None:
     """Report how much of several images had to be uploaded."""
-    if len(published) < 2 or any(image.sent is None for image in published):
+    if len(published) < 2:
         return
-    sent, total = sum(image.sent or 0 for image in published), sum(image.bytes for image in published)
+    sent, total = sum(image.sent for image in published), sum(image.bytes for image in published)
     progress(f"{len(published)} images of {format_bytes(total)}: uploaded {format_bytes(sent)}")
 
 
@@ -156,8 +156,9 @@ class ImagePush:
     """Lowest severity of scan findings that fails; empty requests no scan."""
     queue: PushQueue
     progress: Reporter
-    engine: Engine | None = None
-    """Engine to inspect the image for its attachments; None attaches nothing."""
+    engine: Engine
+    attest: bool = False
+    """Attach an SBOM and provenance."""
 
     def run(self) -> tuple[PublishedImage, ReleaseRecord]:
         """Publish the image. Successful registries are recorded before failures of others are raised."""
@@ -178,7 +179,7 @@ class ImagePush:
         # Recorded before attaching, which takes a while and may be interrupted.
         record = self._write(results.published, report, scan, results.regions)
         attested = Attested()
-        if self.engine and not results.interrupt:
+        if self.attest and not results.interrupt:
             # A registry with another manifest has failed already.
             same = [
                 (registry, image) for registry, image in pushed if image.digest == results.published.digest
@@ -223,8 +224,8 @@ class ImagePush:
     def _pushed(
         self, registry: Registry, options: push.PushOptions, report: SmokeReport | None
     ) -> PublishedImage:
-        pusher = docker_push.connect(self.project.state / "pushes")
-        return push.publish(self.built, report, registry, pusher, options, self.progress, self.queue)
+        packer = Packer(self.engine, self.project.state)
+        return push.publish(self.built, report, registry, packer, options, self.progress, self.queue)
 
     def _source(self, published: PublishedImage) -> EcrRegistry:
         """Registry that has the image, of those in several regions."""
@@ -323,7 +324,7 @@ def _with_region(registry: Registry, error: BakehouseError, published_in: str) -
 
 def _different_manifest(first: PublishedImage, published: PublishedImage) -> PublishError:
     facts = (("there", published.image_uri), ("first", first.image_uri))
-    hint = "use an engine with the containerd image store, which pushes one manifest: run `bake doctor`"
+    hint = "another version of Bakehouse compressed it; delete the release that was there, and push again"
     message = f"`{published.registry}` has a different manifest of `{published.image}`"
     return PublishError(Diagnostic(message, facts=facts, hint=hint))
 

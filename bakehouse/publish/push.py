@@ -1,13 +1,16 @@
 """Pushes one built image to one registry, as a release or a candidate."""
 
-import re
+import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import PackedImage, Packer
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.publish.diagnostics import PushDiagnostics
@@ -17,9 +20,10 @@ from bakehouse.publish.tags import PublishedImage, ReleaseTags, candidate_tag, i
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.http_errors import RegistryError
-from bakehouse.registry.manifest import FORMS, Manifest, short, unfit
+from bakehouse.registry.layer_cache import CompressedLayer
+from bakehouse.registry.manifest import FORMS, digest_of, short, unfit_platform
 from bakehouse.registry.registry import DeadlineRegistry, Registry
-from bakehouse.registry.transfer import Fault, Pusher, StallPolicy, TransferError
+from bakehouse.registry.upload import Blob, Sent, Uploader
 from bakehouse.util.deadline import OverdueError, remaining
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.format import format_bytes, format_count
@@ -28,8 +32,7 @@ from bakehouse.util.terminal import Reporter
 
 SIX_HOURS = 21600.0
 """Default deadline of a push."""
-_RETRIED = (Fault.TRANSIENT, Fault.CORRUPTED)
-_BUSY = re.compile(r"\b429\b|\b503\b|(?i:too ?many ?requests)")
+_PROGRESS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class PushOptions:
     candidate: bool = False
     """Publish for testing, tested or not, without a release tag."""
     stall: float = 50.0
-    """Seconds without progress until a push is stopped; more while the registry stores layers."""
+    """Seconds without progress until an upload is stopped; more while the registry stores a layer."""
     until: float = field(default_factory=lambda: time.monotonic() + SIX_HOURS)
     """Deadline by time.monotonic(), which includes requests to the registry."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
@@ -61,7 +64,7 @@ def publish(
     built: BuiltImage,
     report: SmokeReport | None,
     registry: Registry,
-    pusher: Pusher,
+    packer: Packer,
     options: PushOptions,
     progress: Reporter,
     queue: PushQueue | None = None,
@@ -93,12 +96,12 @@ def publish(
         progress(f"{image.name}: waiting for another push of it on this machine")
 
     options = replace(options, retry_policy=replace(options.retry_policy, until=options.until))
-    push = _Push(target, pusher, options, progress, queue or PushQueue())
+    push = _Push(target, built, packer, options, progress, queue or PushQueue())
     try:
         with exclusive(options.locks / f"push-{image.name}.lock", wait, options.until):
             return push.run()
     except OverdueError as error:
-        raise push.diagnostics.overdue() from error
+        raise push.diagnostics.overdue(push.retried[-1] if push.retried else "") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +109,13 @@ class _Push:
     """Push of one image to one tag."""
 
     target: ReleaseTarget
-    pusher: Pusher
+    built: BuiltImage
+    packer: Packer
     options: PushOptions
     progress: Reporter
     queue: PushQueue
+    retried: list[str] = field(default_factory=list)
+    """Failures so far."""
 
     def run(self) -> PublishedImage:
         is_candidate = self.options.candidate
@@ -119,14 +125,14 @@ class _Push:
         if existing:
             tag, manifest = existing
             state = "staged" if is_candidate else "published"
-            self._report(f"already {state} as {short(self.target.digest)}")
+            self._report(f"already {state} as {short(manifest.digest)}")
             if absent := self.tags.absent(manifest):
                 names = ", ".join(short(blob.digest) for blob in absent)
                 self._report(f"the registry has lost {names}: pushing again")
                 existing = None
-        uploaded: Collection[str] = ()
+        sent = 0
         if not existing:
-            uploaded = self._push(self._shown())
+            sent = self._push()
             tag, manifest = self.target.tag, self.tags.read_back()
         self.tags.check(manifest)
         if not existing:
@@ -135,12 +141,11 @@ class _Push:
             time.sleep(min(self.options.settle, remaining(self.options.until)))
             self.tags.read_back()
         published = self.tags.published(tag, manifest, was_there=existing is not None, candidate=is_candidate)
-        published = replace(published, sent=_layer_bytes(manifest, uploaded))
-        if uploaded and published.sent is not None:
-            reused = manifest.layer_bytes - published.sent
+        if sent:
+            reused = manifest.layer_bytes - sent
             detail = f", reused {format_bytes(reused)}" if reused else ""
-            self._report(f"uploaded {format_bytes(published.sent)}{detail}")
-        return published
+            self._report(f"uploaded {format_bytes(sent)}{detail}")
+        return replace(published, sent=sent)
 
     @property
     def diagnostics(self) -> PushDiagnostics:
@@ -149,147 +154,108 @@ class _Push:
 
     @property
     def tags(self) -> ReleaseTags:
-        repository = Repository(
-            self.target.registry, self.target.repository, self.options.retry_policy, self._report
+        return ReleaseTags(self._repository, self.target, self.diagnostics)
+
+    @property
+    def _repository(self) -> Repository:
+        return Repository(
+            self.target.registry, self.target.repository, self.options.retry_policy, self._report_retry
         )
-        return ReleaseTags(repository, self.target, self.diagnostics)
 
     def _create_repository(self) -> None:
         self.target.registry.create_repository(self.target.repository, self.target.image)
 
-    def _shown(self) -> Manifest | None:
-        """Manifest that the engine will push, checked before the push; None if it does not show it."""
-        try:
-            manifest = self.pusher.manifest(self.target.digest)
-        except TransferError as error:
-            raise self.diagnostics.broken_off(error, None, 1) from error
-        if manifest is None:
-            self._report("the engine does not show its manifest; it is checked after the push")
-        elif not self.target.matches_image(manifest):
-            raise self.diagnostics.wrong_manifest(manifest.digest)
-        elif reasons := unfit(manifest, self.target.form):
+    def _push(self) -> int:
+        """Upload what the registry lacks, then the manifest; return the bytes of the uploaded layers."""
+        packed = self.packer.pack(self.built, self.target.form, self._report)
+        if reasons := unfit_platform(packed.config):
             raise self.diagnostics.unfit(reasons, pushed=False)
-        size = (
-            f" ({format_count(len(manifest.layers), 'layer')}, {format_bytes(manifest.bytes)})"
-            if manifest
-            else ""
-        )
-        self._report(f"pushing {short(self.target.digest)}{size} to {self.target.reference}")
+        manifest = packed.manifest
+        size = f"{format_count(len(packed.layers), 'layer')}, {format_bytes(manifest.bytes)}"
+        self._report(f"pushing {short(manifest.digest)} ({size}) to {self.target.reference}")
         form = self.target.form
         if form is not FORMS["docker"]:
             self._report(f"its recipe builds an {form}; SageMaker may reject it, but accepts Docker schema 2")
-        return manifest
-
-    def _push(self, manifest: Manifest | None) -> Collection[str]:
-        """Push in turn; return the uploaded layers by the engine's names."""
-        layers = [layer.digest for layer in manifest.layers] if manifest else ()
-        with self.queue.turn(layers, self.options.until) as turn:
-            policy = StallPolicy(self.options.stall, self.options.until, moved=turn.moved)
-            self._push_within(policy, manifest)
-        return policy.pushed
-
-    def _push_within(self, policy: StallPolicy, manifest: Manifest | None) -> None:
-        """Push until the registry has the image, or no further attempt can help."""
-        attempts, has_renewed, has_created, before = 1, False, False, ""
-        while True:
+        try:
             try:
-                policy.check(moved_at=time.monotonic())
-                credentials = self.target.registry.credentials()
-                pushed = self.pusher.push(
-                    self.target.digest, self.target.reference, credentials, policy, self._report
-                )
-            except TransferError as failure:
-                if failure.fault is Fault.TIMED_OUT:
-                    raise self.diagnostics.broken_off(failure, None, attempts, before) from failure
-                if failure.fault in (Fault.UNAUTHORIZED, Fault.DENIED) and not has_renewed:
-                    has_renewed = True
-                    self.target.registry.credentials(renew=True)
-                elif self._arrived():
-                    self._report("the push failed, but the registry has the whole image")
-                    return
-                elif failure.fault is Fault.MISSING and not has_created:
-                    has_created = True
-                    self._create_repository()
-                elif failure.fault in _RETRIED and self._wait_for_retry(failure, attempts):
-                    attempts += 1
-                else:
-                    refusal = self._refusal(failure, manifest)
-                    if refusal is None and self._arrived():
-                        return
-                    raise self.diagnostics.broken_off(failure, refusal, attempts, before) from failure
-                before = failure.text
-            else:
-                if pushed != self.target.digest:
-                    tagged = self._tagged()
-                    if not tagged or not self.target.matches_image(tagged):
-                        # An engine that showed the manifest pushes another only if another push on this
-                        # machine has taken the name meanwhile.
-                        if manifest and tagged:
-                            raise self.tags.taken(tagged)
-                        raise self.diagnostics.wrong_manifest(pushed)
-                return
+                sent = self._upload(packed)
+            except RegistryError as error:
+                if error.status != HTTPStatus.NOT_FOUND:
+                    raise
+                self._create_repository()
+                sent = self._upload(packed)
+            self._repository.tag(manifest, self.target.tag)
+        except RegistryError as error:
+            if not self._arrived():
+                raise self.diagnostics.broken_off(error) from error
+            self._report("the push failed, but the registry has the whole image")
+        return sent
+
+    def _upload(self, packed: PackedImage) -> int:
+        progress = _Progress(packed.manifest.bytes, self._report)
+        config = Blob(digest_of(packed.config), len(packed.config), packed.config)
+
+        def upload(layer: CompressedLayer) -> int:
+            state = self._upload_blob(Blob(layer.digest, layer.bytes, layer.path), progress)
+            self._report(f"layer {short(layer.diff_id)} {state} ({format_bytes(layer.bytes)})")
+            return layer.bytes if state is Sent.UPLOADED else 0
+
+        self._upload_blob(config, progress)
+        return sum(self.queue.uploads([partial(upload, layer) for layer in dict.fromkeys(packed.layers)]))
+
+    def _upload_blob(self, blob: Blob, progress: "_Progress") -> Sent:
+        host, repository = self.target.registry.host, self.target.repository
+        # An upload that stalls is resumed once within the time.
+        policy = replace(self.options.retry_policy, timeout=self.options.stall / 2)
+        with self.queue.turn(host, repository, blob.digest, self.options.until) as turn:
+
+            def moved(count: int) -> None:
+                turn.moved()
+                progress.add(count)
+
+            remote = Repository(self.target.registry, repository, policy, self._report_retry)
+            other = self.queue.repository_of(host, blob.digest)
+            sources = [other] if other and other != repository else []
+            return Uploader(remote, moved, self._report_retry).upload(blob, sources)
 
     def _report(self, text: str) -> None:
         self.progress(f"{self.target.image}: {text}")
 
+    def _report_retry(self, text: str) -> None:
+        self.retried.append(text)
+        self._report(text)
+
     def _arrived(self) -> bool:
         """Return whether the registry has the image although the push failed, as after a lost response."""
+        remote = Repository(
+            self.target.registry, self.target.repository, replace(self.options.retry_policy, attempts=1)
+        )
         try:
-            tagged = self._without_retries.manifest(self.target.tag)
+            tagged = remote.manifest(self.target.tag)
         except RegistryError:
             return False
         if tagged and not self.target.matches_image(tagged):
             raise self.tags.taken(tagged)
-        return tagged is not None and self._is_complete(tagged)
-
-    def _is_complete(self, manifest: Manifest) -> bool:
-        """Return whether the registry has all blobs; it may have lost some of an earlier release."""
         try:
-            return not replace(self.tags, remote=self._without_retries).absent(manifest)
+            return tagged is not None and not replace(self.tags, remote=remote).absent(tagged)
         except PublishError:
             return False
 
-    def _tagged(self) -> Manifest | None:
-        """Manifest that the tag names after a successful push."""
-        with self.diagnostics.translate_errors():
-            return self.tags.remote.manifest(self.target.tag)
 
-    def _wait_for_retry(self, failure: TransferError, attempts: int) -> bool:
-        """Pause as long as the registry asks for; return False if no further attempt may follow."""
-        retry_policy = self.options.retry_policy
-        if attempts >= retry_policy.attempts:
-            return False
-        # The engine does not report how long the registry asks to wait.
-        busy = self._without_retries.refusal() if _BUSY.search(failure.text) else None
-        pause = busy.retry_after if busy else 0.0
-        delay = f" in {pause:.0f} s, as the registry asks" if pause else ""
-        self._report(f"attempt {attempts} failed, retrying{delay}: {failure.text}")
-        return retry_policy.wait(attempts - 1, pause)
+class _Progress:
+    """Reports how much of an image was sent, every few seconds."""
 
-    def _refusal(self, failure: TransferError, manifest: Manifest | None) -> RegistryError | None:
-        """Repeat the rejected request for the registry's error message, which the engine loses."""
-        if manifest and "/manifests/" in failure.text:
-            try:
-                self._without_retries.tag(manifest, self.target.tag)
-            except RegistryError as refusal:
-                return refusal
-            return None
-        return self._without_retries.refusal()
+    def __init__(self, total: int, report: Reporter) -> None:
+        self._total, self._report = total, report
+        self._lock = threading.Lock()
+        self._sent = 0
+        self._reported_at = time.monotonic()
 
-    @property
-    def _without_retries(self) -> Repository:
-        retry_policy = replace(self.options.retry_policy, attempts=1)
-        return Repository(self.target.registry, self.target.repository, retry_policy)
-
-
-def _layer_bytes(manifest: Manifest, uploaded: Collection[str]) -> int | None:
-    """Size of the uploaded layers; None if the engine's names do not match the manifest."""
-    sizes = {_engine_name(layer.digest): layer.bytes for layer in manifest.layers}
-    config = {_engine_name(manifest.config.digest)} if manifest.config else set()
-    if not sizes.keys() | config >= set(uploaded):
-        return None
-    return sum(sizes.get(layer, 0) for layer in uploaded)
-
-
-def _engine_name(digest: Digest) -> str:
-    return digest.removeprefix("sha256:")[:12]
+    def add(self, count: int) -> None:
+        with self._lock:
+            self._sent += count
+            if time.monotonic() - self._reported_at < _PROGRESS_SECONDS:
+                return
+            self._reported_at = time.monotonic()
+            sent = self._sent
+        self._report(f"{format_bytes(sent)} of {format_bytes(self._total)} sent")

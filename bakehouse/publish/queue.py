@@ -1,11 +1,12 @@
-"""Runs pushes in parallel and uploads each shared layer only once."""
+"""Runs pushes in parallel and uploads each shared blob only once."""
 
 import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from bakehouse.errors import BakehouseError
@@ -15,25 +16,25 @@ from bakehouse.util.oci import Digest
 T = TypeVar("T")
 
 _AT_ONCE = 4
-"""More pushes would only share the connection and the engine's disk."""
+"""More uploads would only share the connection."""
 _SLOW = 10.0
-"""Seconds without progress after which other pushes no longer wait for a push."""
+"""Seconds without progress after which others no longer wait for an upload."""
 _CHECK_SECONDS = 0.5
 _TIME_TO_STOP = 5.0
-"""Seconds in which an interrupted push removes its name of the image from the engine."""
+"""Seconds in which interrupted uploads notice it."""
 
 
 @dataclass(slots=True, eq=False)
-class QueuedPush:
-    """One running push."""
+class QueuedUpload:
+    """One running upload of a blob."""
 
-    layers: frozenset[Digest]
+    blob: tuple[str, Digest]
     stopped: threading.Event
     moved_at: float = field(default_factory=time.monotonic)
 
-    def moved(self, at: float) -> None:
-        """Record the time of the last progress; raise KeyboardInterrupt after an interrupt."""
-        self.moved_at = at
+    def moved(self) -> None:
+        """Record progress; raise KeyboardInterrupt after an interrupt."""
+        self.moved_at = time.monotonic()
         if self.stopped.is_set():
             raise KeyboardInterrupt
 
@@ -42,13 +43,14 @@ class QueuedPush:
 
 
 class PushQueue:
-    """Pushes to one registry, each in its own thread, with a limit on parallel uploads."""
+    """Threads for pushes and their uploads, with a limit on parallel uploads."""
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:
         self._at_once = at_once
         self._stopped = threading.Event()
         self._changed = threading.Condition()
-        self._running: list[QueuedPush] = []
+        self._running: list[QueuedUpload] = []
+        self._repositories: dict[tuple[str, Digest], str] = {}
 
     def each(self, tasks: Sequence[Callable[[], T]]) -> list[T | BakehouseError]:
         """Return the result or error of each; a failure does not stop the others.
@@ -85,31 +87,51 @@ class PushQueue:
             raise
         return [outcomes[number] for number in range(len(tasks))]
 
-    @contextlib.contextmanager
-    def turn(self, layers: Collection[Digest], until: float = NEVER) -> Iterator[QueuedPush]:
-        """Wait until there is room, and until no other push is sending one of these layers.
+    def uploads(self, uploads: Sequence[Callable[[], T]]) -> list[T]:
+        """Return the results of uploads of one image; raise the first failure after all have ended."""
 
-        The registry reuses layers that another push has sent. Pushes without progress are not waited for.
+        def settle(upload: Callable[[], T]) -> T | Exception:
+            try:
+                return upload()
+            except Exception as error:
+                return error
+
+        outcomes = self.each([partial(settle, upload) for upload in uploads])
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+        return [outcome for outcome in outcomes if not isinstance(outcome, Exception)]
+
+    @contextlib.contextmanager
+    def turn(self, host: str, repository: str, blob: Digest, until: float = NEVER) -> Iterator[QueuedUpload]:
+        """Wait until there is room, and until no other push is sending this blob to the same registry.
+
+        The registry can reuse a blob that another push has sent. Uploads without progress are not waited for.
         Raises OverdueError if its turn has not come by `until`.
         """
-        push = QueuedPush(frozenset(layers), self._stopped)
+        upload = QueuedUpload((host, blob), self._stopped)
         with self._changed:
-            while not self._is_free_for(push):
+            while not self._is_free_for(upload):
                 if self._stopped.is_set():
                     raise KeyboardInterrupt
                 self._changed.wait(min(_CHECK_SECONDS, remaining(until)))
-            push.moved(time.monotonic())
-            self._running.append(push)
+            upload.moved()
+            self._running.append(upload)
         try:
-            yield push
+            yield upload
+            self._repositories[upload.blob] = repository
         finally:
             with self._changed:
-                self._running.remove(push)
+                self._running.remove(upload)
                 self._changed.notify_all()
 
-    def _is_free_for(self, push: QueuedPush) -> bool:
+    def repository_of(self, host: str, blob: Digest) -> str:
+        """Return a repository that has a blob since an earlier upload; empty if none is known."""
+        return self._repositories.get((host, blob), "")
+
+    def _is_free_for(self, upload: QueuedUpload) -> bool:
         moving = [running for running in self._running if not running.is_slow()]
-        return len(moving) < self._at_once and not any(running.layers & push.layers for running in moving)
+        return len(moving) < self._at_once and all(running.blob != upload.blob for running in moving)
 
 
 def _outcome(task: Callable[[], T]) -> T | BakehouseError:

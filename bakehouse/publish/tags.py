@@ -38,8 +38,8 @@ class PublishedImage:
     """Nothing had to be pushed."""
     candidate: bool = False
     """Published for testing, without a release tag."""
-    sent: int | None = 0
-    """Bytes of uploaded layers; None if the engine does not report them."""
+    sent: int = 0
+    """Bytes of uploaded layers."""
 
     @property
     def image_uri(self) -> str:

@@ -16,7 +16,7 @@ class ReleaseTarget:
     """Name of the image."""
     key: ImageKey
     digest: Digest
-    """Digest that was built and tested."""
+    """Configuration digest of what was built and tested."""
     registry: Registry
     repository: str
     tag: str
@@ -33,10 +33,5 @@ class ReleaseTarget:
         return f"{self.repository_uri}:{self.tag}"
 
     def matches_image(self, manifest: Manifest) -> bool:
-        """Return whether a manifest is of the image, by its own digest or that of its configuration.
-
-        An engine without the containerd store makes a manifest at each push. It knows the configuration,
-        which names the content of every layer.
-        """
-        config = manifest.config.digest if manifest.config else None
-        return self.digest in (manifest.digest, config)
+        """Return whether a manifest is of the image: its configuration names the content of every layer."""
+        return manifest.config is not None and manifest.config.digest == self.digest

@@ -1,6 +1,7 @@
 """Client of the registry API of the OCI distribution specification."""
 
 import contextlib
+import io
 import random
 import re
 import time
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
-from bakehouse.registry.http_errors import RegistryError, document, error_in, unreached
+from bakehouse.registry.http_errors import RegistryError, document, error_in, is_timeout, unreached
 from bakehouse.registry.manifest import KINDS, Manifest, UnreadableManifestError, digest_of, parse
 from bakehouse.registry.registry import Credentials, Registry
 from bakehouse.util.deadline import NEVER, bounded
@@ -50,6 +51,26 @@ class RetryPolicy:
         return True
 
 
+class Body:
+    """Content of a request that reports how much of it was sent; its small reads keep timeouts short."""
+
+    def __init__(self, content: bytes, moved: Callable[[int], None]) -> None:
+        self._file = io.BytesIO(content)
+        self._size = len(content)
+        self._moved = moved
+
+    def __len__(self) -> int:
+        return self._size
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._moved(len(data))
+        return data
+
+    def rewind(self) -> None:
+        self._file.seek(0)
+
+
 class Repository:
     """One repository of a registry."""
 
@@ -62,14 +83,14 @@ class Repository:
     ) -> None:
         self.registry = registry
         self.name = name
-        self._retry_policy = retry_policy
+        self.retry_policy = retry_policy
         self._progress = progress
         self._bearer = ""
         self._scheme = "http" if is_loopback(registry.host) else "https"
 
     def ping(self) -> None:
         """Raise RegistryError if the host does not answer as a registry, or rejects the login."""
-        response = self._ask("GET", "/v2/")
+        response = self.request("GET", "/v2/")
         if "docker-distribution-api-version" not in response.headers and response.content.strip() not in (
             b"",
             b"{}",
@@ -111,7 +132,7 @@ class Repository:
 
     def blob(self, digest: Digest) -> bytes:
         """Return the verified content of a digest."""
-        content = self._ask("GET", f"blobs/{digest}").content
+        content = self.request("GET", f"blobs/{digest}").content
         if digest_of(content) != digest:
             raise RegistryError(200, "", f"the response for {digest} has another digest")
         return content
@@ -127,7 +148,7 @@ class Repository:
 
     def tag(self, manifest: Manifest, tag: str) -> None:
         """Set `tag` on a stored manifest."""
-        self._ask("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
+        self.request("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
 
     def refusal(self) -> RegistryError | None:
         """Return the registry's error for a new upload; None if it accepts the upload.
@@ -135,39 +156,51 @@ class Repository:
         The engine loses the registry's error message when a push fails, so this repeats the request.
         """
         try:
-            response = self._ask("POST", "blobs/uploads/")
+            response = self.request("POST", "blobs/uploads/")
         except RegistryError as error:
             return error
         # ECR does not support this request; its unfinished uploads expire.
         with contextlib.suppress(RegistryError, KeyError):
-            self._ask("DELETE", response.headers["Location"])
+            self.request("DELETE", response.headers["Location"])
         return None
 
     def _pages(self, path: str) -> "Iterator[Response]":
         """Responses to a request for a list and for its continuations."""
         while path:
-            response = self._ask("GET", path)
+            response = self.request("GET", path)
             yield response
             path = response.links.get("next", {}).get("url", "")
 
     def _find(self, method: str, path: str, headers: dict[str, str] | None = None) -> "Response | None":
         """Return the response to a request; None for a 404."""
         try:
-            return self._ask(method, path, headers)
+            return self.request(method, path, headers)
         except RegistryError as error:
             if error.status == 404:
                 return None
             raise
 
-    def _ask(
-        self, method: str, path: str, headers: dict[str, str] | None = None, content: bytes | None = None
+    def request(
+        self,
+        method: str,
+        path: str,
+        headers: dict[str, str] | None = None,
+        content: bytes | Body | None = None,
+        *,
+        attempts: int = 0,
+        patience: float = 0.0,
     ) -> "Response":
-        """Send a request; retry temporary failures, and log in again once."""
+        """Send a request; retry temporary failures, and log in again once.
+
+        `path` may be a URL that the registry returned. `attempts` replaces the number of the retry policy;
+        `patience` is added to its timeout, in seconds.
+        """
         renewed = False
         attempt = 0
+        attempts = attempts or self.retry_policy.attempts
         while True:
             try:
-                return self._send(method, path, dict(headers or {}), content)
+                return self._send(method, path, dict(headers or {}), content, patience)
             except RegistryError as error:
                 # A response to HEAD has no body, which could name an expired login.
                 is_wordless = method == "HEAD" and error.status == 403
@@ -175,29 +208,33 @@ class Repository:
                     renewed = True
                     self._bearer = ""
                     self.registry.credentials(renew=True)
-                elif not error.may_pass or attempt >= self._retry_policy.attempts - 1:
+                elif not error.may_pass or attempt >= attempts - 1:
                     raise
                 else:
                     delay = f" in {error.retry_after:.0f} s" if error.retry_after else ""
                     self._progress(f"{self.registry.host} failed, retrying{delay}: {error.text}")
-                    if not self._retry_policy.wait(attempt, error.retry_after):
+                    if not self.retry_policy.wait(attempt, error.retry_after):
                         raise
                     attempt += 1
 
-    def _send(self, method: str, path: str, headers: dict[str, str], content: bytes | None) -> "Response":
+    def _send(
+        self, method: str, path: str, headers: dict[str, str], content: bytes | Body | None, patience: float
+    ) -> "Response":
         host = _API_HOSTS.get(self.registry.host, self.registry.host)
         root = f"{self._scheme}://{host}/v2/{self.name}/"
         url = urljoin(root, path)
         if _origin(url) != _origin(root):
             # A registry may redirect uploads to another host, which must not get the login.
-            response, credentials = self._exchange(method, url, headers, content), None
+            response, credentials = self._exchange(method, url, headers, content, patience=patience), None
         else:
             credentials = self.registry.credentials()
-            response = self._exchange(method, url, headers, content, self._login(credentials))
+            login = self._login(credentials)
+            response = self._exchange(method, url, headers, content, login, patience=patience)
             challenge = response.headers.get("WWW-Authenticate", "")
             if response.status_code == 401 and challenge.lower().startswith("bearer "):
                 self._bearer = self._token(dict(_CHALLENGE.findall(challenge)), credentials)
-                response = self._exchange(method, url, headers, content, self._login(credentials))
+                login = self._login(credentials)
+                response = self._exchange(method, url, headers, content, login, patience=patience)
         if response.ok:
             return response
         raise error_in(response, credentials)
@@ -218,13 +255,18 @@ class Repository:
         method: str,
         url: str,
         headers: dict[str, str],
-        content: bytes | None,
+        content: bytes | Body | None,
         login: _Login = "",
         query: dict[str, str] | None = None,
+        patience: float = 0.0,
     ) -> "Response":
         import requests
 
+        timeout = self.retry_policy.timeout
+
         def exchange() -> "Response":
+            if isinstance(content, Body):
+                content.rewind()
             with requests.Session() as session:
                 # On loopback, ignore proxies and ~/.netrc.
                 session.trust_env = self._scheme == "https"
@@ -241,16 +283,16 @@ class Repository:
                     params=query,
                     headers=sent,
                     data=content,
-                    timeout=self._retry_policy.timeout,
+                    timeout=(timeout, timeout + patience),
                     # The redirect itself shows that a blob exists.
                     allow_redirects=method != "HEAD",
                 )
 
         try:
-            return bounded(exchange, self._retry_policy.until)
+            return bounded(exchange, self.retry_policy.until)
         except requests.RequestException as error:
             reason, text = unreached(error)
-            raise RegistryError(None, "", text, unreached=reason) from error
+            raise RegistryError(None, "", text, unreached=reason, is_stalled=is_timeout(error)) from error
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

@@ -8,7 +8,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.engine import provision
 from bakehouse.errors import Diagnostic, EngineError, PublishError, UsageError
-from bakehouse.registry import docker_push
+from bakehouse.registry.docker_login import docker_login
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
 from bakehouse.registry.local_registry import EmbeddedRegistry
@@ -125,7 +125,7 @@ def _remote(project: Project, host: str, *, create: bool) -> Registry:
     check_host(host)
     if is_ecr(host):
         return EcrRegistry(host=host, create=create)
-    return NamedRegistry(host, docker_push.docker_login)
+    return NamedRegistry(host, docker_login)
 
 
 def settings_of(project: Project, host: str) -> RegistrySettings | None:

@@ -21,6 +21,10 @@ _QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']+")
 _FULL = re.compile(rf'"Err": (?:{errno.ENOSPC}|{errno.EDQUOT})\b')
 """A full disk, as the registry of the distribution project reports it: by a number, without a text."""
 
+_QUOTA = re.compile(
+    r"(?i)quota|exceed the configured upper limit|limit ?exceeded|insufficient storage|no space left"
+)
+
 
 class Unreached(StrEnum):
     """Permanent reason why there was no response."""
@@ -42,9 +46,12 @@ class RegistryError(Exception):
         *,
         unreached: Unreached | None = None,
         retry_after: float = 0.0,
+        is_stalled: bool = False,
     ) -> None:
         super().__init__(text)
         self.unreached = unreached
+        self.is_stalled = is_stalled
+        """The registry was silent for too long."""
         self.retry_after = retry_after
         """Seconds that the registry asks to wait before a retry."""
         self.status = status
@@ -59,11 +66,24 @@ class RegistryError(Exception):
         return self.status == 401 or (self.status == 403 and "expired" in self.text)
 
     @property
+    def is_full(self) -> bool:
+        """Return whether a quota or a disk is full, so that a retry cannot help."""
+        # Rate limits also contain "limit exceeded".
+        return self.status != 429 and (
+            self.status in (412, 413, 507) or _QUOTA.search(f"{self.code} {self.text}") is not None
+        )
+
+    @property
+    def is_corrupted(self) -> bool:
+        """Return whether the registry received other bytes than were sent."""
+        return self.code in ("DIGEST_INVALID", "SIZE_INVALID")
+
+    @property
     def may_pass(self) -> bool:
         """Return whether a retry may help."""
         if self.status is None:
             return self.unreached is None
-        return self.status >= 500 or self.status == 429
+        return (self.status >= 500 or self.status == 429) and not self.is_full
 
 
 def without_secrets(text: str, credentials: Credentials | None) -> str:
@@ -122,6 +142,14 @@ def unreached(error: Exception) -> tuple[Unreached | None, str]:
     texts = (cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror)
     detail = next((f": {text.lower()}" for text in texts), "")
     return None, f"none ({type(error).__name__}{detail})"
+
+
+def is_timeout(error: Exception) -> bool:
+    """Return whether there was no byte for too long, after the connection was made."""
+    causes = list(_causes(error))
+    return any(isinstance(cause, TimeoutError) for cause in causes) and not any(
+        type(cause).__name__ == "ConnectTimeoutError" for cause in causes
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

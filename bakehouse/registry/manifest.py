@@ -13,6 +13,8 @@ DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 OCI_MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 OCI_INDEX = "application/vnd.oci.image.index.v1+json"
 GZIP_LAYER = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+_DOCKER_CONFIG = "application/vnd.docker.container.image.v1+json"
+_OCI_CONFIG = "application/vnd.oci.image.config.v1+json"
 _OCI_LAYER = "application/vnd.oci.image.layer.v1.tar"
 KINDS = (DOCKER_MANIFEST, DOCKER_INDEX, OCI_MANIFEST, OCI_INDEX)
 
@@ -23,6 +25,7 @@ class Form:
 
     title: str
     manifest: str
+    config: str
     layer: str
     compression: str
 
@@ -31,9 +34,9 @@ class Form:
 
 
 FORMS = {
-    "docker": Form("Docker schema 2", DOCKER_MANIFEST, GZIP_LAYER, "gzip"),
-    "oci": Form("OCI", OCI_MANIFEST, f"{_OCI_LAYER}+gzip", "gzip"),
-    "oci-zstd": Form("OCI", OCI_MANIFEST, f"{_OCI_LAYER}+zstd", "zstd"),
+    "docker": Form("Docker schema 2", DOCKER_MANIFEST, _DOCKER_CONFIG, GZIP_LAYER, "gzip"),
+    "oci": Form("OCI", OCI_MANIFEST, _OCI_CONFIG, f"{_OCI_LAYER}+gzip", "gzip"),
+    "oci-zstd": Form("OCI", OCI_MANIFEST, _OCI_CONFIG, f"{_OCI_LAYER}+zstd", "zstd"),
 }
 """Formats by the `format` of recipes. SageMaker is known to accept `docker`."""
 

@@ -9,11 +9,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
+from bakehouse.registry.upload import Blob, Uploader
 from bakehouse.util.oci import Digest
 
 _EMPTY = b"{}"
@@ -97,23 +97,9 @@ class ArtifactRepository(Repository):
     def _store(self, artifact: Artifact, manifest: bytes, digest: Digest) -> bool:
         """Upload an artifact; return whether the registry lists it by itself."""
         for content in (_EMPTY, artifact.content):
-            self._upload(content)
-        response = self._ask("PUT", f"manifests/{digest}", {"Content-Type": OCI_MANIFEST}, manifest)
+            Uploader(self).upload(Blob(digest_of(content), len(content), content))
+        response = self.request("PUT", f"manifests/{digest}", {"Content-Type": OCI_MANIFEST}, manifest)
         return "OCI-Subject" in response.headers
-
-    def _upload(self, content: bytes) -> None:
-        digest = digest_of(content)
-        if self.has_blob(digest, len(content)):
-            return
-        upload = urlsplit(self._ask("POST", "blobs/uploads/").headers.get("Location", ""))
-        query = urlencode([*parse_qsl(upload.query, keep_blank_values=True), ("digest", digest)])
-        try:
-            headers = {"Content-Type": "application/octet-stream"}
-            self._ask("PUT", urlunsplit(upload._replace(query=query)), headers, content)
-        except RegistryError:
-            # After a lost response, a retry fails because the upload has ended.
-            if not self.has_blob(digest, len(content)):
-                raise
 
     def _list(self, subject: Digest, entries: Sequence[Mapping[str, Any]]) -> None:
         """List entries as referrers; without the referrers API, in the list under a tag.
@@ -128,7 +114,7 @@ class ArtifactRepository(Repository):
             extended = with_entries(current, missing)
             if extended is None:
                 return
-            self._ask("PUT", f"manifests/{tag}", {"Content-Type": OCI_INDEX}, extended)
+            self.request("PUT", f"manifests/{tag}", {"Content-Type": OCI_INDEX}, extended)
         message = f"other clients replaced the list `{tag}` {_ROUNDS} times"
         raise RegistryError(None, "", message)
 

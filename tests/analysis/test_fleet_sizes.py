@@ -8,10 +8,12 @@ from bakehouse.cli.size_report import since_release
 from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 
 DIGEST = "sha256:" + "4f" * 32
+CONFIG = "sha256:" + "c0" * 32
 RECORD = ReleaseRecord(
     image="small",
     key="7c1e44b0",
     digest=DIGEST,
+    config=CONFIG,
     registry="127.0.0.1:5050",
     repository="bakehouse/small",
     tags=("small-1",),
@@ -40,7 +42,7 @@ def image(name: str, *layers: LayerSize) -> ImageSize:
         for numbers in zip(*((numbers.stored, numbers.unpacked) for numbers in layers), strict=True)
     )
     return ImageSize(
-        *(name, DIGEST, stored, True, unpacked, parts_of(layers), layers), (), (), (), (), (), 0
+        *(name, DIGEST, CONFIG, stored, unpacked, parts_of(layers), layers), (), (), (), (), (), 0
     )  # fmt: skip
 
 
@@ -87,5 +89,5 @@ def test_a_release_is_compared_by_its_bytes_and_versions() -> None:
 
     assert (difference.before, difference.after, difference.is_same) == (150, 260, True)
     assert difference.parts == (("torch", "2.8.0", "2.9.0"), ("sshd", "9.2", ""), ("debian", "", "12"))
-    other = replace(LARGE, digest="sha256:other")
+    other = replace(LARGE, config="sha256:other")
     assert not since_release(other, [], RECORD).is_same

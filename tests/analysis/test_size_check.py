@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.analysis.image_archive import LayerBlob, SavedImage
 from bakehouse.analysis.size_check import SizeReader, layer_names, require_budgets, stored_images
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.built_image import BuiltImage, record_configuration
+from bakehouse.build.pack import Packer
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Image
-from bakehouse.util.oci import Digest
+from bakehouse.registry.manifest import FORMS, digest_of
 from tests.conftest import IMAGE, Tree, error_text, templates
 from tests.support.dockerfiles import instructions
-from tests.support.fake_engine import DIGEST, FakeEngine, Run
-from tests.support.layer_archives import Form, Member, layer, saved
+from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
+from tests.support.layer_archives import Form, Member, config_of, layer, saved
 
 BASE = layer(Member("bin/sh", b"1" * 1000))
 RANDOM = bytes(range(256)) * 16
@@ -33,23 +33,28 @@ MADE_BY = ("mmdebstrap bookworm", *["COPY /out/ / # buildkit"] * 3)
 class Machine:
     """An engine with the one image, and its progress messages."""
 
-    def __init__(self, form: Form = "gzip", made_by: Sequence[str] = MADE_BY) -> None:
+    def __init__(self, state: Path, form: Form = "none", made_by: Sequence[str] = MADE_BY) -> None:
         self.engine = FakeEngine(lambda spec: Run())
         self.engine.archives[DIGEST] = saved(LAYERS, made_by, form)
         self.messages: list[str] = []
-        self.scale = SizeReader(self.engine, templates(), self.messages.append)
+        self.packer = Packer(self.engine, state)
+        self.scale = SizeReader(self.packer, templates(), self.messages.append)
+
+    def documents(self) -> int:
+        """The bytes of manifest and configuration."""
+        packed = self.packer.pack(built(image()), FORMS["docker"], print)
+        return len(packed.manifest.content) + len(packed.config)
 
 
 def built(image: Image) -> BuiltImage:
-    return BuiltImage(image, DIGEST, 1)
+    return BuiltImage(image, digest_of(config_of(LAYERS, MADE_BY)), DIGEST, 1)
 
 
-def saved_layers(*made_by: str) -> SavedImage:
-    return SavedImage(tuple(LayerBlob(str(number), 1, "gzip") for number in range(len(made_by))), made_by)
-
-
-def test_an_image_is_measured_by_its_parts(tree: Tree) -> None:
-    size = Machine().scale.size(tree.planned_image(), DIGEST)
+@pytest.mark.parametrize("form", ["none", "gzip", "zstd"])
+def test_an_image_is_measured_by_its_parts(tree: Tree, tmp_path: Path, form: Form) -> None:
+    """However the engine stores it."""
+    machine = Machine(tmp_path, form)
+    size = machine.scale.size(built(tree.planned_image()))
 
     assert [(layer.owner, layer.unpacked) for layer in size.layers] == [
         ("debian", 1000),
@@ -57,6 +62,7 @@ def test_an_image_is_measured_by_its_parts(tree: Tree) -> None:
         ("torch", 4098),
         ("toolkit", 1),
     ]
+    assert size.stored == sum(layer.stored for layer in size.layers) + machine.documents()
 
 
 def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
@@ -96,7 +102,7 @@ def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
 def test_all_layers_below_the_dockerfiles_are_the_bases(tree: Tree) -> None:
     made_by = ("ADD file:1", "RUN apt-get", *["COPY /out/ / # buildkit"] * 3)
 
-    names = layer_names(tree.planned_image(), saved_layers(*made_by), templates())
+    names = layer_names(tree.planned_image(), made_by, templates())
 
     assert names == ("debian", "debian", "python", "torch", "toolkit")
 
@@ -106,7 +112,7 @@ def test_layers_that_do_not_match_the_dockerfile_are_not_guessed(
     tree: Tree, made_by: tuple[str, ...]
 ) -> None:
     with pytest.raises(EngineError) as caught:
-        layer_names(tree.planned_image(), saved_layers(*made_by), templates())
+        layer_names(tree.planned_image(), made_by, templates())
 
     assert error_text(caught.value) == (
         "error: the layers of image `small` in the engine do not match its Dockerfile\n"
@@ -117,22 +123,25 @@ def test_layers_that_do_not_match_the_dockerfile_are_not_guessed(
     )
 
 
-def test_long_reading_is_reported(tree: Tree) -> None:
-    machine, times = Machine(), iter([0.0, 5.0, 5.0, 6.0])
+def test_long_reading_is_reported(tree: Tree, tmp_path: Path) -> None:
+    machine, times = Machine(tmp_path), iter([0.0, 5.0, 5.0, 6.0])
     machine.scale.clock = lambda: next(times)
 
-    machine.scale.size(tree.planned_image(), DIGEST)
+    machine.scale.size(built(tree.planned_image()))
 
-    assert machine.messages == [f"small: {len(machine.engine.archives[DIGEST]) / 1000:.0f} kB read"]
+    assert len([message for message in machine.messages if "compressed layer" in message]) == len(LAYERS)
+    assert machine.messages[len(LAYERS) :] == [
+        f"small: {len(machine.engine.archives[DIGEST]) / 1000:.0f} kB read"
+    ]
 
 
-def test_an_image_that_is_not_built_is_reported_with_the_command(tree: Tree) -> None:
+def test_an_image_that_is_not_built_is_reported_with_the_command(tree: Tree, tmp_path: Path) -> None:
     class Empty(FakeEngine):
         def image(self, reference: str) -> StoredImage | None:
             return None
 
     with pytest.raises(UsageError) as caught:
-        stored_images(Empty(lambda spec: Run()), [tree.planned_image()], ["small"], print)
+        stored_images(Packer(Empty(lambda spec: Run()), tmp_path), [tree.planned_image()], ["small"], print)
 
     assert error_text(caught.value) == (
         "error: image `small` is missing: it was not built from its current recipe\n"
@@ -141,7 +150,7 @@ def test_an_image_that_is_not_built_is_reported_with_the_command(tree: Tree) -> 
     )
 
 
-def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree) -> None:
+def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree, tmp_path: Path) -> None:
     class One(FakeEngine):
         def image(self, reference: str) -> StoredImage | None:
             return StoredImage(DIGEST, 1) if "other" in reference else None
@@ -150,9 +159,12 @@ def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree) -> None:
     messages: list[str] = []
     other = replace(image, name="other")
 
-    stored = stored_images(One(lambda spec: Run()), [image, other], ["*"], messages.append)
+    record_configuration(DIGEST, DIGEST, tmp_path)
+    packer = Packer(One(lambda spec: Run()), tmp_path)
 
-    assert stored == ((other, Digest(DIGEST)),)
+    stored = stored_images(packer, [image, other], ["*"], messages.append)
+
+    assert stored == (BuiltImage(other, DIGEST, DIGEST, 1),)
     assert messages == ["1 of 2 images are missing: not built from their current recipes"]
 
 
@@ -164,18 +176,16 @@ def budget(tree: Tree, text: str) -> Image:
 def test_an_image_within_its_budget_is_fine(tree: Tree, tmp_path: Path) -> None:
     image = budget(tree, "{torch: 1 MB, image: 1 MB, requirements: 0 kB}")
 
-    require_budgets(Machine().scale, [built(image)], tmp_path)
+    require_budgets(Machine(tmp_path).scale, [built(image)])
 
 
 def test_a_component_over_its_budget_is_reported_with_its_directories(tree: Tree, tmp_path: Path) -> None:
     image = budget(tree, "{python: 1 MB, torch: 0.1 kB}")
-    machine = Machine()
-    weights = machine.scale.pushed_sizes(image, DIGEST)
-    assert weights is not None
-    weight = weights["torch"]
+    machine = Machine(tmp_path)
+    weight = machine.scale.pushed_sizes(built(image))["torch"]
 
     with pytest.raises(BuildError) as caught:
-        require_budgets(machine.scale, [built(image)], tmp_path)
+        require_budgets(machine.scale, [built(image)])
 
     assert error_text(caught.value) == (
         "error: `torch` of image `small` exceeds its size budget\n"
@@ -195,11 +205,10 @@ def test_a_component_over_its_budget_is_reported_with_its_directories(tree: Tree
 
 def test_an_image_over_its_budget_is_reported_with_its_components(tree: Tree, tmp_path: Path) -> None:
     image = budget(tree, "{image: 0.1 kB}")
-    weights = Machine().scale.pushed_sizes(image, DIGEST)
-    assert weights is not None
+    weights = Machine(tmp_path).scale.pushed_sizes(built(image))
 
     with pytest.raises(BuildError) as caught:
-        require_budgets(Machine().scale, [built(image)], tmp_path)
+        require_budgets(Machine(tmp_path).scale, [built(image)])
 
     ordered = sorted((name for name in weights if name != "image"), key=lambda name: -weights[name])
     width = max(map(len, ordered))
@@ -208,33 +217,16 @@ def test_an_image_over_its_budget_is_reported_with_its_components(tree: Tree, tm
     assert f"\nlargest components as pushed:\n{rows}" in error_text(caught.value)
 
 
-def test_weights_are_remembered_by_digest(tree: Tree, tmp_path: Path) -> None:
-    image = budget(tree, "{torch: 1 MB}")
-    require_budgets(Machine().scale, [built(image)], tmp_path)
-    machine = Machine()
+def test_what_was_compressed_once_is_not_read_again(tree: Tree, tmp_path: Path) -> None:
+    require_budgets(Machine(tmp_path).scale, [built(budget(tree, "{torch: 1 MB}"))])
+    machine = Machine(tmp_path)
     machine.engine.archives.clear()
 
-    require_budgets(machine.scale, [built(image)], tmp_path)
-
-    with pytest.raises(BuildError):
-        require_budgets(Machine().scale, [built(budget(tree, "{torch: 0 kB}"))], tmp_path)
-
-
-def test_an_engine_that_stores_layers_unpacked_is_not_taken_for_one_within_budget(
-    tree: Tree, tmp_path: Path
-) -> None:
-    machine = Machine("none")
-
-    require_budgets(machine.scale, [built(budget(tree, "{torch: 0 kB}"))], tmp_path)
-
-    assert machine.messages == [
-        "note: the size budget of small is not checked, because this engine stores layers unpacked"
-    ]
-    assert not list(tmp_path.glob("sizes/*"))
+    require_budgets(machine.scale, [built(budget(tree, "{torch: 1 MB}"))])
 
 
 def test_an_image_without_a_budget_is_not_read(tree: Tree, tmp_path: Path) -> None:
-    machine = Machine()
+    machine = Machine(tmp_path)
     machine.engine.archives.clear()
 
-    require_budgets(machine.scale, [built(tree.planned_image())], tmp_path)
+    require_budgets(machine.scale, [built(tree.planned_image())])

@@ -35,7 +35,7 @@ SIZE = ImageSize(
     image="small",
     digest="sha256:" + "4f" * 32,
     stored=261_009_000,
-    is_as_pushed=True,
+    config="sha256:" + "c0" * 32,
     unpacked=1_865_946_370,
     parts=parts_of(LAYERS),
     layers=LAYERS,
@@ -105,19 +105,6 @@ def test_one_image() -> None:
     assert size_tables.report(SIZE, [("debian", "12"), ("torch", "2.9.0")], 1) == REPORT
 
 
-def test_an_engine_that_stores_layers_unpacked_does_not_know_what_is_pushed() -> None:
-    size = ImageSize("small", "sha256:" + "4f" * 32, 10, False, 10, (), LAYERS[1:], (), (), (), (), (), 0)
-
-    assert size_tables.report(size, [], 1) == (
-        "small  sha256:4f4f4f4f4f4f  10 bytes as stored, 10 bytes unpacked, 1 layer\n"
-        "\n"
-        "layer: as stored, unpacked\n"
-        "  1  torch  sha256:b8b8b8b8b8b8  201.9 MB  1.70 GB  1 file  COPY /out/ /\n"
-        "\n"
-        "this engine stores layers unpacked, so the size of a push is unknown\n"
-    )
-
-
 def test_several_images() -> None:
     sizes = [SMALL, LARGE, OTHER]
 
@@ -157,7 +144,7 @@ def test_an_image_beside_its_release() -> None:
     assert size_tables.released(since_release(SIZE, [("torch", "2.9.0"), ("debian", "12")], RECORD)) == (
         "small, released 2026-11-20 (sha256:4f4f4f4f4f4f): the same image\n"
     )
-    other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
+    other = ImageSize("small", "sha256:other", "sha256:config", 160, 0, (), (), (), (), (), (), (), 0)
     assert size_tables.released(since_release(other, [("torch", "2.9.0"), ("sshd", "9.2")], RECORD)) == (
         "small, released 2026-11-20 (sha256:4f4f4f4f4f4f): 150 bytes → 160 bytes (+10 bytes)\n"
         "  torch  2.8.0  →  2.9.0\n"
@@ -166,7 +153,7 @@ def test_an_image_beside_its_release() -> None:
 
 
 def test_an_image_beside_a_release_that_the_engine_still_has() -> None:
-    other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
+    other = ImageSize("small", "sha256:other", "sha256:config", 160, 0, (), (), (), (), (), (), (), 0)
     new = (PartSize("torch", 1, 200, 600), PartSize("run", 1, 5, 15))
     for anew, lacking in ((new, "torch 200 bytes, run 5 bytes"), ((), "none")):
         text = size_tables.released(since_release(other, [], RECORD, anew))
@@ -174,7 +161,7 @@ def test_an_image_beside_a_release_that_the_engine_still_has() -> None:
 
 
 def test_an_image_of_the_same_versions_as_its_release() -> None:
-    other = ImageSize("small", "sha256:other", 160, True, 0, (), (), (), (), (), (), (), 0)
+    other = ImageSize("small", "sha256:other", "sha256:config", 160, 0, (), (), (), (), (), (), (), 0)
     versions = [(part.component, part.version) for part in RECORD.parts]
     assert size_tables.released(since_release(other, versions, RECORD)).splitlines()[1] == (
         "  all versions are the same; build steps or the recipe's own additions have changed"

@@ -2,11 +2,11 @@
 
 import io
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from bakehouse.analysis import layers, sizes
-from bakehouse.analysis.image_archive import LayerBlob, SavedImage
 from bakehouse.analysis.layers import HASHED_BYTES, LayerContents, LayerFile
 from bakehouse.analysis.sizes import (
     Copies,
@@ -20,8 +20,12 @@ from bakehouse.analysis.sizes import (
     kind_of,
     trims_of,
 )
+from bakehouse.build.pack import PackedImage
 from bakehouse.catalog.component import Trim
 from bakehouse.catalog.trim import TrimChoice
+from bakehouse.registry.layer_cache import CompressedLayer
+from bakehouse.registry.manifest import parse
+from bakehouse.util.oci import Digest
 from tests.support.layer_archives import Member, layer
 
 BLOB = bytes(HASHED_BYTES)
@@ -30,13 +34,15 @@ OTHER = b"\1" * HASHED_BYTES
 
 
 def size(*brought: tuple[str, Sequence[Member]]) -> ImageSize:
-    """The sizes of an image whose layers are stored in ten times their number of bytes."""
-    contents = {
-        str(number): layers.read(io.BytesIO(layer(*members))) for number, (_, members) in enumerate(brought)
-    }
-    blobs = tuple(LayerBlob(str(number), 10 * (number + 1), "gzip") for number in range(len(brought)))
-    saved = SavedImage(blobs, tuple("COPY" for _ in brought), 5)
-    return sizes.size_of("small", "sha256:0", saved, [owner for owner, _ in brought], contents)
+    """The sizes of an image whose layers have 10, 20, … bytes in a registry."""
+    contents = [layers.read(io.BytesIO(layer(*members))) for _, members in brought]
+    packed = tuple(
+        CompressedLayer(Digest(f"d{number}"), Digest(str(number)), 10 * (number + 1), Path())
+        for number in range(len(brought))
+    )
+    image = PackedImage(parse(b"{}"), b"{}", packed)
+    owners = [owner for owner, _ in brought]
+    return sizes.size_of("small", image, owners, ["COPY"] * len(brought), contents)
 
 
 def test_layers_of_one_component_are_summed_up() -> None:
@@ -50,7 +56,7 @@ def test_layers_of_one_component_are_summed_up() -> None:
         ("sshd", 20, 2, 1),
         ("sshd", 30, 1, 1),
     ]
-    assert (image_size.stored, image_size.unpacked) == (65, 4)
+    assert image_size.unpacked == 4
 
 
 def test_a_file_that_a_later_layer_replaces_is_shipped_and_never_seen() -> None:

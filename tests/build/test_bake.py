@@ -10,7 +10,7 @@ from bakehouse.build.bake import bake_with_inputs
 from bakehouse.build.build_inputs import BuildInputs, Downloads
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.engine.buildkit_errors import ImagesFailed
-from bakehouse.engine.buildx import Target
+from bakehouse.engine.buildx import BakedImage, Target
 from bakehouse.errors import BuildError
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
@@ -35,7 +35,7 @@ class BuildSetup:
             (directory / name).mkdir()
             (directory / name / "docker-bake.json").write_text(f'{{"target": {{"{name}": {{}}}}}}')
 
-    def bake(self, *names: str) -> dict[str, str]:
+    def bake(self, *names: str) -> dict[str, BakedImage]:
         with Progress(self.output, Mode.LINES) as progress:
             return bake_with_inputs(
                 [Target(name, name, Path(name, "docker-bake.json")) for name in names],

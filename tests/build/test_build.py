@@ -23,13 +23,14 @@ from tests.support import fake_engine, feeds
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
 
-DIGEST = "sha256:" + "aa" * 32
+DIGEST, CONFIG = "sha256:" + "aa" * 32, "sha256:" + "ac" * 32
 BAKE = f"""\
 case $1 in
 info) echo "$(dirname "$0")"; exit ;;
 esac
 for argument; do case $argument in --metadata-file=*) metadata=${{argument#*=}} ;; esac; done
-echo '{{"a": {{"containerimage.digest": "{DIGEST}"}}}}' > "$metadata"
+digests='"containerimage.digest": "{DIGEST}", "containerimage.config.digest": "{CONFIG}"'
+echo "{{\\"a\\": {{$digests}}}}" > "$metadata"
 """
 
 
@@ -93,9 +94,9 @@ def bakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bakehouse:
     return Bakehouse(tmp_path)
 
 
-def test_a_built_image_has_the_stores_digest_and_bytes(bakehouse: Bakehouse) -> None:
+def test_a_built_image_has_its_digests_and_bytes(bakehouse: Bakehouse) -> None:
     (built,) = bakehouse.build()
-    assert (built.image.name, built.digest, built.bytes) == ("a", DIGEST, 42)
+    assert (built.image.name, built.digest, built.stored, built.bytes) == ("a", CONFIG, DIGEST, 42)
 
 
 def test_what_was_built_is_verified(bakehouse: Bakehouse) -> None:
@@ -153,7 +154,7 @@ def test_all_that_differs_from_what_is_declared_is_reported() -> None:
         if built.image.name != "b":
             raise BuildError(Diagnostic(f"`{built.image.name}` is wrong"))
 
-    built = [BuiltImage(replace(IMAGE, name=name), fake_engine.DIGEST, 42) for name in "abc"]
+    built = [replace(fake_engine.built(IMAGE), image=replace(IMAGE, name=name)) for name in "abc"]
     with pytest.raises(BuildError) as caught:
         verify_all(built, verify, print)
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == ["`a` is wrong", "`c` is wrong"]
@@ -195,10 +196,10 @@ def test_an_image_that_differs_keeps_no_other_from_being_built(
         project: object, images: list[Image], *more: object, **options: object
     ) -> tuple[BuiltImage, ...]:
         built.extend(image.name for image in images)
-        return (BuiltImage(new, fake_engine.DIGEST, 42),)
+        return (BuiltImage(new, fake_engine.DIGEST, fake_engine.DIGEST, 42),)
 
     old, new = fake_engine.image("known"), fake_engine.image("new")
-    recalled = (BuiltImage(old, fake_engine.DIGEST, 42),)
+    recalled = (BuiltImage(old, fake_engine.DIGEST, fake_engine.DIGEST, 42),)
     monkeypatch.setattr("bakehouse.build.build.up_to_date.find_up_to_date", lambda *arguments: recalled)
     monkeypatch.setattr("bakehouse.build.build.verify_image", differs)
     monkeypatch.setattr("bakehouse.build.build._build", build_new)

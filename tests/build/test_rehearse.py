@@ -45,7 +45,7 @@ for argument; do
     esac
     next=""
 done
-digest='{{"containerimage.digest": "{DIGEST}"}}'
+digest='{{"containerimage.digest": "{DIGEST}", "containerimage.config.digest": "{DIGEST}"}}'
 for target in ${{targets# buildx bake}}; do found="$found${{found:+,}}\\"$target\\": $digest"; done
 echo "{{$found}}" > "$metadata"
 echo "$targets" >> "$calls/targets"

@@ -39,7 +39,7 @@ class Machine:
         self.directory.mkdir(parents=True)
         (self.directory / "Dockerfile").write_text("FROM base\n")
         (self.directory / "lock.json").write_text("{}")
-        record_build(BuiltImage(IMAGE, BUILT, 42), self.root, self.state)
+        record_build(BuiltImage(IMAGE, BUILT, BUILT, 42), self.root, self.state)
 
     def recall(self, image: Image = IMAGE) -> tuple[BuiltImage, ...]:
         return find_up_to_date([image], self.root, self.state, self.engine)
@@ -52,7 +52,7 @@ def machine(tmp_path: Path) -> Machine:
 
 def test_what_nothing_has_changed_of_is_known_again(machine: Machine) -> None:
     (machine.directory / "lock.json").write_text('{"said": "in other words"}')
-    assert machine.recall() == (BuiltImage(IMAGE, BUILT, 42),)
+    assert machine.recall() == (BuiltImage(IMAGE, BUILT, BUILT, 42),)
 
 
 def test_a_file_that_changed_is_built(machine: Machine) -> None:

@@ -102,12 +102,18 @@ def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
     [image] = plan_images(open_workspace(HOME), ["pytorch-2.13-cpu-py312-extended"]).images
     rehearsal = Rehearsal(real=image, image=image, files=(), bases=())
     reports = {
-        "build": json_report.built([BuiltImage(image, DIGEST, 1)]),
+        "build": json_report.built([BuiltImage(image, DIGEST, DIGEST, 1)]),
+        "digest": json_report.digests([(BuiltImage(image, DIGEST, DIGEST, 1), DIGEST)]),
         "rehearse": json_report.rehearsed(
             [Rehearsed(rehearsal, DIGEST, ("python",), (VersionResult("efa", "1", "2", ""),))]
         ),
         "reproduce": json_report.reproductions(
-            [Reproduction("a", "overlay2", "c", 1, (LayerDifference(1, "b", (DIGEST, DIGEST), ()),))]
+            [
+                Reproduction(
+                    *("a", "overlay2", "c", 1, (DIGEST, DIGEST)),
+                    differing=(LayerDifference(1, "b", (DIGEST, DIGEST), ()),),
+                )
+            ]
         ),
         "smoke": json_report.smoke(
             [SmokeReport("a", DIGEST, "mpi", (CheckResult("c", Outcome.NOT_TESTED, 0.0, reason="r"),))]

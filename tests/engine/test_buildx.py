@@ -12,9 +12,10 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import buildx, usage_lock
 from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import Event, Step, Tick
-from bakehouse.engine.buildx import Target, bake_with_retries
+from bakehouse.engine.buildx import BakedImage, Target, bake_with_retries
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import BuildError, Diagnostic, EngineError
+from bakehouse.util.oci import Digest
 from tests.support.fake_commands import only, put
 
 TARGETS = tuple(Target(name, name, Path("images", name, "docker-bake.json")) for name in ("a", "b"))
@@ -26,8 +27,9 @@ for argument; do case $argument in
 */override.json) cp "$argument" . ;;
 esac; done
 echo '{"vertexes": [{"digest": "d", "name": "[a s 1/1] RUN x", "started": "2026-11-21T01:19:31Z"}]}' >&2
-digest=containerimage.digest
-echo "{\\"a\\": {\\"$digest\\": \\"sha256:aa\\"}, \\"b\\": {\\"$digest\\": \\"sha256:bb\\"}}" > "$metadata"
+digests() { echo "\\"containerimage.digest\\": \\"$1\\", \\"containerimage.config.digest\\": \\"$2\\""; }
+a=$(digests sha256:aa sha256:ac) b=$(digests sha256:bb sha256:bc)
+echo "{\\"a\\": {$a}, \\"b\\": {$b}}" > "$metadata"
 """
 
 
@@ -44,7 +46,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def bake(directory: Path, events: list[Event] | None = None, **secrets: Path) -> dict[str, str]:
+def bake(directory: Path, events: list[Event] | None = None, **secrets: Path) -> dict[str, BakedImage]:
     return buildx.bake(
         TARGETS,
         cwd=directory,
@@ -57,7 +59,10 @@ def bake(directory: Path, events: list[Event] | None = None, **secrets: Path) ->
 
 def test_one_call_gives_the_digests_of_all_images(project: Path) -> None:
     events: list[Event] = []
-    assert bake(project, events) == {"a": "sha256:aa", "b": "sha256:bb"}
+    assert bake(project, events) == {
+        "a": BakedImage(Digest("sha256:aa"), Digest("sha256:ac")),
+        "b": BakedImage(Digest("sha256:bb"), Digest("sha256:bc")),
+    }
     assert [event.text for event in events if isinstance(event, Step)] == ["RUN x"]
     assert Tick() in events
     arguments = (project / "arguments").read_text().splitlines()
@@ -174,11 +179,11 @@ def goes(
     """Return the targets of each call for the given results, and the number of restarts."""
     left, calls, restarts = list(errors), list[list[str]](), list[int]()
 
-    def bake(targets: Sequence[Target]) -> dict[str, str]:
+    def bake(targets: Sequence[Target]) -> dict[str, BakedImage]:
         calls.append([target.name for target in targets])
         if error := left.pop(0):
             raise error
-        return {target.name: "sha256:1" for target in targets}
+        return {target.name: BakedImage(Digest("sha256:1"), Digest("sha256:2")) for target in targets}
 
     def restarted() -> bool:
         restarts.append(1)
@@ -246,9 +251,9 @@ esac; done
 time='"started": "2026-11-21T01:19:31Z", "completed": "2026-11-21T01:19:32Z"'
 echo "{\\"vertexes\\": [{\\"digest\\": \\"d\\", \\"name\\": \\"[a s 1/1] RUN x\\", $time}]}" >&2
 echo "{\\"vertexes\\": [{\\"digest\\": \\"e$number\\", \\"name\\": \\"[b] exporting to image\\", $time}]}" >&2
-digest=containerimage.digest
-if [ $number = 0 ]; then echo "{\\"a\\": {\\"$digest\\": \\"sha256:aa\\"}, \\"b\\": {}}"
-else echo "{\\"b\\": {\\"$digest\\": \\"sha256:bb\\"}}"
+digests() { echo "\\"containerimage.digest\\": \\"$1\\", \\"containerimage.config.digest\\": \\"$2\\""; }
+if [ $number = 0 ]; then echo "{\\"a\\": {$(digests sha256:aa sha256:ac)}, \\"b\\": {}}"
+else echo "{\\"b\\": {$(digests sha256:bb sha256:bc)}}"
 fi > "$metadata"
 """,
     )
@@ -262,7 +267,10 @@ fi > "$metadata"
         on_event=events.append,
         first={"a"},
     )
-    assert digests == {"a": "sha256:aa", "b": "sha256:bb"}
+    assert digests == {
+        "a": BakedImage(Digest("sha256:aa"), Digest("sha256:ac")),
+        "b": BakedImage(Digest("sha256:bb"), Digest("sha256:bc")),
+    }
     calls = [json.loads((project / f"override-{number}.json").read_text())["target"] for number in (0, 1)]
     assert [{name: target.get("output") for name, target in call.items()} for call in calls] == [
         {"a": None, "b": ["type=cacheonly"]},

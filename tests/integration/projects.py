@@ -13,7 +13,7 @@ from bakehouse.build import base_image
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import Event
-from bakehouse.engine.buildx import Target, bake
+from bakehouse.engine.buildx import BakedImage, Target, bake
 from bakehouse.plan import workspace
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
 from bakehouse.util.oci import EPOCH
@@ -66,7 +66,7 @@ class Project:
 
     def bake(
         self, *names: str, secrets: Mapping[str, Path] | None = None, watch: Callable[[], None] = lambda: None
-    ) -> dict[str, str]:
+    ) -> dict[str, BakedImage]:
         """Build images; `watch` is called at every event."""
         self.events.clear()
 

@@ -11,7 +11,6 @@ import signal
 import socket
 import ssl
 import subprocess
-import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from bakehouse.registry.manifest import Manifest, parse
+from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
+from bakehouse.engine import docker
+from bakehouse.registry.manifest import FORMS, Manifest
 from tests.integration.ports import kept_port
 from tests.integration.pushing import TAG
 from tests.support.proxy import LOST, Forward, Proxy, Reply, Request, error_body
@@ -114,10 +116,11 @@ class Scene:
 
 @dataclass(frozen=True)
 class Layout:
-    """An image as an OCI layout, as `docker save` writes it."""
+    """An image as an OCI layout."""
 
     directory: Path
     manifest: Manifest
+    image: BuiltImage
 
     def blob(self, digest: str) -> Path:
         return self.directory / "blobs" / "sha256" / digest.removeprefix("sha256:")
@@ -133,15 +136,21 @@ class Layout:
 Layouts = Mapping[str, Layout]
 
 
-def layout(directory: Path, digest: str) -> Layout:
-    """An image of the engine's."""
-    directory.mkdir()
-    with subprocess.Popen(["docker", "save", digest], stdout=subprocess.PIPE) as saving:
-        assert saving.stdout
-        with tarfile.open(fileobj=saving.stdout, mode="r|") as archive:
-            archive.extractall(directory, filter="data")
-    content = (directory / "blobs" / "sha256" / digest.removeprefix("sha256:")).read_bytes()
-    return Layout(directory, parse(content))
+def layout(directory: Path, image: BuiltImage) -> Layout:
+    """An image of the engine's as it is published."""
+    with contextlib.closing(docker.connect()) as engine:
+        packed = Packer(engine, directory / "state").pack(image, FORMS["docker"], lambda _: None)
+    whole = Layout(directory, packed.manifest, image)
+    contents = {packed.manifest.digest: packed.manifest.content, image.digest: packed.config}
+    contents |= {layer.digest: layer.path.read_bytes() for layer in packed.layers}
+    for digest, content in contents.items():
+        whole.blob(digest).parent.mkdir(parents=True, exist_ok=True)
+        whole.blob(digest).write_bytes(content)
+    manifest = packed.manifest
+    entry = {"mediaType": manifest.media_type, "digest": manifest.digest, "size": len(manifest.content)}
+    (directory / "index.json").write_text(json.dumps({"schemaVersion": 2, "manifests": [entry]}))
+    (directory / "oci-layout").write_text('{"imageLayoutVersion": "1.0.0"}')
+    return whole
 
 
 Arrange = Callable[[Scene], contextlib.AbstractContextManager[None] | None]

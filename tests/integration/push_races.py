@@ -194,7 +194,7 @@ def racers(course: Course, count: int, directory: Path) -> Iterator[Run]:
             auths = {host: {"auth": course.login}} if course.login else {}
             (own / "docker" / "config.json").write_text(json.dumps({"auths": auths}))
             digests.append(str(image.digest))
-            settings = (host, image.digest, str(own), course.settle)
+            settings = (host, image.digest, image.stored, str(own), course.settle)
             arguments = ("-P", "-m", "tests.integration.pushing", "serve", *settings)
             log = stack.enter_context((own / "log").open("w"))
             started.append(

@@ -4,6 +4,7 @@ What docker's own configuration says of logins counts, and nothing is shared bet
 what their DIRECTORY holds.
 """
 
+import contextlib
 import json
 import signal
 import sys
@@ -13,10 +14,12 @@ from datetime import date
 from pathlib import Path
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
 from bakehouse.cli import diagnostics
+from bakehouse.engine import docker
 from bakehouse.errors import BakehouseError
 from bakehouse.publish.push import PushOptions, publish
-from bakehouse.registry import docker_push
+from bakehouse.registry.docker_login import docker_login
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
 from tests.integration.tiny_images import image, passed
@@ -32,17 +35,27 @@ class PushCommand:
 
     host: str
     digest: str
+    stored: str
     directory: Path
     prefix: str = "bakehouse"
     deadline: float = 0.0
 
     def command(self) -> list[str]:
-        arguments = (self.host, self.digest, str(self.directory), self.prefix, str(self.deadline))
+        arguments = (
+            self.host,
+            self.digest,
+            self.stored,
+            str(self.directory),
+            self.prefix,
+            str(self.deadline),
+        )
         return [sys.executable, "-P", "-m", "tests.integration.pushing", *arguments]
 
 
-def main(host: str, digest: str, directory: str, prefix: str, deadline: str, settle: str = "") -> int:
-    built = BuiltImage(image(NAME), Digest(digest), 1)
+def main(
+    host: str, digest: str, stored: str, directory: str, prefix: str, deadline: str, settle: str = ""
+) -> int:
+    built = BuiltImage(image(NAME), Digest(digest), Digest(stored), 1)
     state = Path(directory)
     publication = PushOptions(day=DAY, locks=state / "locks", prefix=prefix)
     if settle:
@@ -54,9 +67,10 @@ def main(host: str, digest: str, directory: str, prefix: str, deadline: str, set
         print(line, file=sys.stderr, flush=True)
 
     try:
-        registry = NamedRegistry(host, docker_push.docker_login)
-        pushing = docker_push.connect(state / "pushes")
-        published = publish(built, passed(built), registry, pushing, publication, say)
+        registry = NamedRegistry(host, docker_login)
+        with contextlib.closing(docker.connect()) as engine:
+            packer = Packer(engine, state)
+            published = publish(built, passed(built), registry, packer, publication, say)
     except BakehouseError as error:
         diagnostics.write_failure(error, sys.stderr)
         return error.exit_code
@@ -66,10 +80,13 @@ def main(host: str, digest: str, directory: str, prefix: str, deadline: str, set
     return 0
 
 
-def serve(host: str, digest: str, directory: str, settle: str) -> None:
+def serve(host: str, digest: str, stored: str, directory: str, settle: str) -> None:
     """Push it under each prefix that comes, and tell how that ended: such a process is started once."""
     for line in sys.stdin:
-        print(json.dumps({"code": main(host, digest, directory, line.strip(), "60", settle)}), flush=True)
+        print(
+            json.dumps({"code": main(host, digest, stored, directory, line.strip(), "60", settle)}),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import pytest
 
 from bakehouse.analysis.packages import list_installed
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
 from bakehouse.catalog.project import Project
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason
@@ -21,7 +22,6 @@ from bakehouse.publish.publish import PublishOptions, push_images
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.releases import ReleasedArtifact
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry import docker_push
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST
@@ -55,7 +55,7 @@ class Attest:
     def __init__(self, directory: Path, registry: Registry) -> None:
         self.lines: list[str] = []
         self.registry = registry
-        self.pusher = docker_push.connect(directory / "notes")
+        self.packer = Packer(docker.connect(), directory)
         self.engine = FakeEngine(lambda _: Run(prints=json.dumps(LISTED)))
         self.publication = PushOptions(
             day=date(2026, 11, 20),
@@ -66,7 +66,7 @@ class Attest:
         )
 
     def push(self, image: BuiltImage) -> PublishedImage:
-        return publish(image, passed(image), self.registry, self.pusher, self.publication, lambda _: None)
+        return publish(image, passed(image), self.registry, self.packer, self.publication, lambda _: None)
 
     def __call__(self, image: BuiltImage, published: PublishedImage) -> tuple[ReleasedArtifact, ...]:
         targets = [(self.registry, published)]
@@ -107,21 +107,21 @@ def test_the_image_stays_the_one_docker_manifest_that_it_was(
     attached = attesting(image, published)
     assert before == remote.manifest(published.tags[0]) == remote.manifest(published.digest)
     assert before
-    assert (before.media_type, before.digest) == (DOCKER_MANIFEST, image.digest)
+    assert (before.media_type, before.digest) == (DOCKER_MANIFEST, published.digest)
     assert [artifact.media_type for artifact in attached] == [CYCLONEDX, IN_TOTO]
     bom, statement = documents(remote, attached)
     assert bom["bomFormat"] == "CycloneDX"
-    digest = {"sha256": image.digest.removeprefix("sha256:")}
+    digest = {"sha256": published.digest.removeprefix("sha256:")}
     assert statement["subject"] == [{"name": "mpi-cpu", "digest": digest}]
     digests = tuple(artifact.digest for artifact in attached)
     if referrers:
-        assert remote.referrers(image.digest) == digests
+        assert remote.referrers(published.digest) == digests
         assert remote.tags() == published.tags
     else:
-        listed = remote.manifest(fallback_tag(image.digest))
+        listed = remote.manifest(fallback_tag(published.digest))
         assert listed
         assert tuple(member.digest for member in listed.members) == digests
-        assert set(remote.tags()) == {*published.tags, fallback_tag(image.digest)}
+        assert set(remote.tags()) == {*published.tags, fallback_tag(published.digest)}
 
 
 def test_attaching_again_sends_nothing_and_says_so(
@@ -182,9 +182,9 @@ def test_on_ecr_with_immutable_tags_no_tag_is_needed(
     published = attesting.push(image)
     attached = attesting(image, published)
     remote = attesting.repository(published)
-    assert remote.referrers(image.digest) == tuple(artifact.digest for artifact in attached)
+    assert remote.referrers(published.digest) == tuple(artifact.digest for artifact in attached)
     assert remote.tags() == published.tags
-    assert ecr_stub.images(published.repository) == {image.digest: list(published.tags)}
+    assert ecr_stub.images(published.repository) == {published.digest: list(published.tags)}
     assert attesting(image, published) == attached
 
 
@@ -200,7 +200,7 @@ def test_an_image_that_can_not_be_listed_is_published_and_written_down(
     with pytest.raises(PublishError, match="is published, but its SBOM and provenance could not be attached"):
         push_images(project, [image], print, terms)
     [record] = open_ledger(project).records("mpi-cpu")
-    assert (record.digest, record.artifacts) == (image.digest, ())
+    assert (record.config, record.artifacts) == (image.digest, ())
     [pushed] = push_images(project, [image], print, replace(terms, attest=False))
     assert open_ledger(project).records("mpi-cpu") == (record,) == (pushed,)
 
@@ -220,7 +220,7 @@ def test_what_is_installed_in_a_real_image_is_found(
 ) -> None:
     planned, image = mpi_cpu
     with contextlib.closing(docker.connect()) as engine:
-        installed = list_installed(engine, planned, image.digest, tmp_path / "log")
+        installed = list_installed(engine, planned, image.stored, tmp_path / "log")
     assert (installed.system, installed.system_version) == ("debian", "12")
     assert installed.packages
     assert {"libc6", "openssh-server"} <= {package.name for package in installed.packages}

@@ -11,12 +11,10 @@ import pytest
 from bakehouse.build.registry_auth import docker_logins
 from bakehouse.engine import buildx
 from bakehouse.errors import BuildError
-from bakehouse.registry import docker_push
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import Credentials
-from bakehouse.registry.transfer import StallPolicy
 from tests.integration.projects import Project
-from tests.integration.tiny_images import built
+from tests.integration.tiny_images import built, upload
 from tests.support.ecr import EcrStub
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
@@ -31,11 +29,9 @@ def base(tmp_path: Path, ecr_stub: EcrStub) -> str:
     directory.mkdir()
     reference = f"{ecr_stub.host}/{name}"
     with built(directory, "base") as image:
-        login = EcrRegistry(host=ecr_stub.host).credentials()
-        pushing = docker_push.connect(tmp_path / "notes")
-        pushing.push(image.digest, f"{reference}:1", login, StallPolicy(30, float("inf")), lambda _: None)
+        manifest = upload(image, EcrRegistry(host=ecr_stub.host), name, "1", tmp_path)
     ecr_stub.registry.expire_tokens()
-    return f"{reference}@{image.digest}"
+    return f"{reference}@{manifest.digest}"
 
 
 @pytest.fixture
@@ -46,7 +42,7 @@ def project(tmp_path: Path, base: str) -> Iterator[Project]:
     project.remove()
 
 
-def bake(project: Project, environment: Mapping[str, str]) -> dict[str, str]:
+def bake(project: Project, environment: Mapping[str, str]) -> dict[str, buildx.BakedImage]:
     return buildx.bake(
         [project.target("extended")],
         cwd=project.root,

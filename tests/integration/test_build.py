@@ -88,7 +88,7 @@ def test_a_stage_in_two_dockerfiles_runs_once_and_nothing_runs_the_second_time(
 
 def test_what_is_made_is_one_schema_2_manifest_with_gzip_layers(project: Project, unique: str) -> None:
     add_shared(project, unique, "one")
-    digest = project.bake("one")["one"]
+    digest = project.bake("one")["one"].stored
 
     saved = subprocess.run(
         ["docker", "save", project.reference("one")], capture_output=True, check=True
@@ -246,7 +246,7 @@ def test_a_build_as_a_whole_gives_what_the_engine_holds(project: Project, unique
         for image in built:
             stored = engine.image(image.image.reference)
             assert stored
-            assert (stored.digest, stored.bytes) == (image.digest, image.bytes)
+            assert (stored.digest, stored.bytes) == (image.stored, image.bytes)
     assert verified == list(built)
 
 

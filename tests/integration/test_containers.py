@@ -34,7 +34,7 @@ def engine() -> Iterator[DockerEngine]:
 
 @pytest.fixture(scope="module")
 def digest(mpi_cpu: tuple[Image, BuiltImage]) -> str:
-    return mpi_cpu[1].digest
+    return mpi_cpu[1].stored
 
 
 def left_by(owner: str) -> list[str]:

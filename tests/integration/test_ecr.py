@@ -11,19 +11,20 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
 from bakehouse.catalog.project import Project
+from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish import preflight
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry import destination, docker_push
+from bakehouse.registry import destination
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_repository import SIGNATURES
 from bakehouse.registry.manifest import short
-from bakehouse.registry.transfer import StallPolicy
-from tests.integration.tiny_images import built, passed
+from tests.integration.tiny_images import built, passed, upload
 from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.proxy import Forward, Reply, Request, error_body
 
@@ -56,7 +57,7 @@ class Push:
     def __init__(self, directory: Path, host: str) -> None:
         self.lines: list[str] = []
         self.host = host
-        self.pusher = docker_push.connect(directory / "notes")
+        self.packer = Packer(docker.connect(), directory)
         self.publication = PushOptions(
             day=date(2026, 11, 20),
             locks=directory / "locks",
@@ -69,7 +70,7 @@ class Push:
     def __call__(self, image: BuiltImage, *, create: bool = True, **changed: Any) -> PublishedImage:
         registry = EcrRegistry(host=self.host, create=create)
         publication = replace(self.publication, **changed)
-        return publish(image, passed(image), registry, self.pusher, publication, self.lines.append)
+        return publish(image, passed(image), registry, self.packer, publication, self.lines.append)
 
     @property
     def repository(self) -> str:
@@ -83,8 +84,8 @@ def push(tmp_path: Path, ecr_stub: EcrStub) -> Push:
 
 def test_ecr_lists_what_was_published(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
     published = push(image)
-    assert published.image_uri == f"{ecr_stub.host}/{push.repository}@{image.digest}"
-    assert ecr_stub.images(push.repository) == {image.digest: [TAG]}
+    assert published.image_uri == f"{ecr_stub.host}/{push.repository}@{published.digest}"
+    assert ecr_stub.images(push.repository) == {published.digest: [TAG]}
 
 
 def test_a_repository_that_is_made_has_immutable_tags_but_for_the_alias_and_signatures(
@@ -149,8 +150,8 @@ def test_a_repository_that_vanishes_during_the_push_is_made_again(
         return ecr_stub.registry.answers[1](request) or forward(request)
 
     ecr_stub.registry.do("POST", "/blobs/uploads/", vanish, 1)
-    push(image)
-    assert ecr_stub.images(push.repository) == {image.digest: [TAG]}
+    published = push(image)
+    assert ecr_stub.images(push.repository) == {published.digest: [TAG]}
 
 
 def test_an_expired_login_is_renewed_once(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:
@@ -162,9 +163,9 @@ def test_an_expired_login_is_renewed_once(ecr_stub: EcrStub, push: Push, image: 
         return Reply(403, {}, error_body("DENIED", text))
 
     ecr_stub.registry.do("POST", "/blobs/uploads/", expire, 1)
-    push(image)
+    published = push(image)
     assert len(ecr_stub.aws.issued) == 2
-    assert ecr_stub.images(push.repository) == {image.digest: [TAG]}
+    assert ecr_stub.images(push.repository) == {published.digest: [TAG]}
 
 
 def test_an_expired_login_is_renewed_when_reading_too(
@@ -184,25 +185,25 @@ def test_an_expired_login_is_renewed_when_reading_too(
 def test_an_immutable_tag_is_never_overwritten(
     ecr_stub: EcrStub, push: Push, image: BuiltImage, other: BuiltImage
 ) -> None:
-    """A rival pushes after we looked; the engine tells only `400 Bad Request`."""
+    """A rival pushes after we looked."""
     ecr_stub.client.create_repository(repositoryName=push.repository, imageTagMutability="IMMUTABLE")
-    login = EcrRegistry(host=ecr_stub.host).credentials()
+    rivals: list[str] = []
 
     def overtake(request: Request, forward: Forward) -> Reply:
-        reference = f"{ecr_stub.host}/{push.repository}:{TAG}"
-        push.pusher.push(other.digest, reference, login, StallPolicy(10, float("inf")), lambda _: None)
-        assert ecr_stub.images(push.repository) == {other.digest: [TAG]}
+        registry = EcrRegistry(host=ecr_stub.host)
+        rivals.append(upload(other, registry, push.repository, TAG, push.publication.locks).digest)
+        assert ecr_stub.images(push.repository) == {rivals[0]: [TAG]}
         return ecr_stub.registry.answers[2](request) or forward(request)
 
     ecr_stub.registry.do("PUT", "/manifests/", overtake, 1)
     with pytest.raises(TagTakenError) as caught:
         push(image)
     facts = dict(caught.value.diagnostics[0].facts)
-    assert facts["there"] == other.digest
+    assert facts["there"] == rivals[0]
     assert re.fullmatch(
         r"20[0-9-]{8} [0-9:]{5} UTC; CloudTrail's PutImage names the user", facts["there, pushed"]
     )
-    assert ecr_stub.images(push.repository) == {other.digest: [TAG]}
+    assert ecr_stub.images(push.repository) == {rivals[0]: [TAG]}
 
 
 def test_missing_rights_to_push_name_the_identity(ecr_stub: EcrStub, push: Push, image: BuiltImage) -> None:

@@ -19,7 +19,7 @@ from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleasedFindings
 from bakehouse.registry import destination
-from tests.integration.tiny_images import built, passed
+from tests.integration.tiny_images import built, passed, published_digest
 from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.proxy import Proxy, Reply, Request
 
@@ -101,7 +101,7 @@ def test_what_is_clean_enough_is_released_with_its_findings(
         ReleasedFindings("LOW", 2),
         ReleasedFindings("UNTRIAGED", 4),
     )
-    tags = ecr_stub.images(record.repository)[image.digest]
+    tags = ecr_stub.images(record.repository)[published_digest(image)]
     assert tags == sorted([f"mpi-cpu-candidate-{image.digest[7:23]}", *record.tags])
 
 
@@ -120,7 +120,7 @@ def test_findings_that_are_too_severe_keep_an_image_from_being_released(
         ),
     )
     assert (record.candidate, record.scanned) == (True, SCANNED)
-    assert ecr_stub.images(record.repository)[image.digest] == [*record.tags]
+    assert ecr_stub.images(record.repository)[published_digest(image)] == [*record.tags]
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_a_candidate_is_scanned_before_it_is_promoted(
     answers(scan("COMPLETE", HIGH=1))
     with pytest.raises(PublishError, match="the scan of `mpi-cpu` found 1 HIGH"):
         promote.promote_image(project, image.image, print, PublishOptions(fail_on="HIGH"))
-    assert len(ecr_stub.images(f"{project.registries['team'].prefix}/mpi-cpu")[image.digest]) == 1
+    assert len(ecr_stub.images(f"{project.registries['team'].prefix}/mpi-cpu")[published_digest(image)]) == 1
 
     released = promote.promote_image(project, image.image, print, PublishOptions(fail_on="CRITICAL"))
     assert released.findings == (ReleasedFindings("HIGH", 1),)
@@ -228,7 +228,7 @@ def test_who_does_not_wait_for_a_scan_leaves_a_candidate_that_is_written_down(
     with pytest.raises(KeyboardInterrupt):
         push(project, image)
     [record] = open_ledger(project).records("mpi-cpu")
-    assert (record.candidate, record.digest) == (True, image.digest)
+    assert (record.candidate, record.digest) == (True, published_digest(image))
 
 
 def test_a_scan_of_a_release_that_fails_tells_of_no_further_release(

@@ -96,7 +96,7 @@ def test_a_users_own_step_installs_a_package_on_a_base_that_names_no_mirror(tmp_
     )
     [built] = workflow.build_images(open_workspace(tmp_path), [name], print, workflow.RunOptions())
     try:
-        command = ["docker", "run", "--rm", "--network=none", "--entrypoint=tree", built.digest, "--version"]
+        command = ["docker", "run", "--rm", "--network=none", "--entrypoint=tree", built.stored, "--version"]
         assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("tree v")
     finally:
         subprocess.run(["docker", "image", "rm", "--force", *built.image.names], check=True)

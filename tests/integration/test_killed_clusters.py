@@ -18,7 +18,7 @@ def test_nothing_is_left_of_clusters_killed_at_random(
 ) -> None:
     """After SIGTERM and SIGINT by the run itself, after SIGKILL by the runs that follow."""
     project = killed_clusters.project(tmp_path)
-    digest = mpi_cpu[1].digest
+    digest = mpi_cpu[1].stored
 
     rounds = [*killed_clusters.rounds(digest, project, ROUNDS, seed=None)]
 

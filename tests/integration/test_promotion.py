@@ -13,9 +13,11 @@ from urllib.request import urlopen
 import pytest
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
 from bakehouse.build.verify import Outcome
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, TagTakenError
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish.image_uris import newest
@@ -25,11 +27,10 @@ from bakehouse.publish.record import record_of
 from bakehouse.publish.releases import ReleaseRecord, append
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.publish.verify import require_all, verify
-from bakehouse.registry import docker_push
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, KINDS, short
-from tests.integration.tiny_images import built
+from tests.integration.tiny_images import built, published_digest
 from tests.support.ecr import EcrStub
 from tests.support.proxy import LOST, Forward, Reply, Request
 
@@ -67,7 +68,7 @@ class Team:
         self.directory = directory
         self.lines: list[str] = []
         self.registry = EcrRegistry(host=host, create=True)
-        self.pusher = docker_push.connect(directory / "notes")
+        self.packer = Packer(docker.connect(), directory)
         self.publication = PushOptions(
             day=DAY,
             locks=directory / "locks",
@@ -84,7 +85,7 @@ class Team:
     def stage(self, image: BuiltImage) -> ReleaseRecord:
         publication = replace(self.publication, candidate=True)
         smoke = report(image, TRAINED, NO_GPU)
-        published = publish(image, smoke, self.registry, self.pusher, publication, self.lines.append)
+        published = publish(image, smoke, self.registry, self.packer, publication, self.lines.append)
         return self.recorded(record_of(published, image.image, smoke, DAY))
 
     def recorded(self, record: ReleaseRecord) -> ReleaseRecord:
@@ -105,15 +106,15 @@ def test_a_candidate_has_a_tag_of_its_own(ecr_stub: EcrStub, team: Team, image: 
     staged = team.stage(image)
     tag = f"mpi-cpu-candidate-{image.digest[7:23]}"
     assert (staged.candidate, staged.tested, staged.tags) == (True, False, (tag,))
-    assert ecr_stub.images(team.repository) == {image.digest: [tag]}
+    assert ecr_stub.images(team.repository) == {staged.digest: [tag]}
     assert team.stage(image) == staged
-    assert team.lines[-1] == f"mpi-cpu: already staged as {short(image.digest)}"
+    assert team.lines[-1] == f"mpi-cpu: already staged as {staged.digest[:19]}"
 
 
 def test_what_may_not_be_released_is_not_pushed_but_staged(team: Team, image: BuiltImage) -> None:
     smoke = report(image, TRAINED, NO_GPU)
     with pytest.raises(PublishError) as caught:
-        publish(image, smoke, team.registry, team.pusher, team.publication, team.lines.append)
+        publish(image, smoke, team.registry, team.packer, team.publication, team.lines.append)
     assert caught.value.diagnostics == (
         Diagnostic(
             "`mpi-cpu` has not passed its smoke test",
@@ -129,8 +130,8 @@ def test_what_may_not_be_released_is_not_pushed_but_staged(team: Team, image: Bu
 def test_the_same_digest_is_released(ecr_stub: EcrStub, team: Team, image: BuiltImage) -> None:
     staged = team.stage(image)
     released = team.promote(staged, image)
-    assert (released.tags, released.digest, released.candidate) == ((TAG,), image.digest, False)
-    assert ecr_stub.images(team.repository) == {image.digest: sorted([*staged.tags, TAG])}
+    assert (released.tags, released.digest, released.candidate) == ((TAG,), staged.digest, False)
+    assert ecr_stub.images(team.repository) == {staged.digest: sorted([*staged.tags, TAG])}
     record = team.recorded(record_of(released, image.image, report(image, TRAINED, GPU), DAY))
     assert newest(team.directory / "images", "mpi-cpu") == record
 
@@ -152,7 +153,7 @@ def test_a_skipped_check_that_is_required_keeps_it_a_candidate(
             ),
         ),
     )
-    assert ecr_stub.images(team.repository) == {image.digest: [*staged.tags]}
+    assert ecr_stub.images(team.repository) == {staged.digest: [*staged.tags]}
 
 
 def test_promoting_again_on_another_day_changes_nothing(
@@ -162,7 +163,7 @@ def test_promoting_again_on_another_day_changes_nothing(
     first = team.promote(staged, image)
     team.publication = replace(team.publication, day=date(2027, 1, 2))
     assert team.promote(staged, image) == replace(first, was_there=True)
-    assert team.lines[-1] == f"mpi-cpu: {short(image.digest)} is released already, as {TAG}"
+    assert team.lines[-1] == f"mpi-cpu: {staged.digest[:19]} is released already, as {TAG}"
 
 
 def test_a_lost_answer_is_looked_up(ecr_stub: EcrStub, team: Team, image: BuiltImage) -> None:
@@ -184,7 +185,7 @@ def test_a_release_tag_is_never_given_to_another_digest(
     ecr_stub.images(team.repository)
     with pytest.raises(TagTakenError):
         team.promote(second, other)
-    assert TAG in ecr_stub.images(team.repository)[image.digest]
+    assert TAG in ecr_stub.images(team.repository)[published_digest(image)]
 
 
 def test_a_concurrent_tag_of_another_image_is_kept(
@@ -201,7 +202,7 @@ def test_a_concurrent_tag_of_another_image_is_kept(
     ecr_stub.registry.do("PUT", f"/manifests/{TAG}", overtake, 1)
     with pytest.raises(TagTakenError):
         team.promote(first, image)
-    assert TAG in ecr_stub.images(team.repository)[other.digest]
+    assert TAG in ecr_stub.images(team.repository)[published_digest(other)]
 
 
 def test_a_candidate_that_is_gone(ecr_stub: EcrStub, team: Team, image: BuiltImage) -> None:
@@ -219,11 +220,11 @@ def test_the_alias_follows_releases_alone(
     move_tag(released, team.registry, team.publication)
     later = replace(other, image=replace(other.image, key=ImageKey("ab" * 32)))
     second = team.promote(team.stage(later), later)
-    assert "mpi-cpu" in ecr_stub.images(team.repository)[image.digest]
+    assert "mpi-cpu" in ecr_stub.images(team.repository)[published_digest(image)]
     move_tag(second, team.registry, team.publication)
     listed = ecr_stub.images(team.repository)
-    assert "mpi-cpu" in listed[other.digest]
-    assert TAG in listed[image.digest]
+    assert "mpi-cpu" in listed[published_digest(other)]
+    assert TAG in listed[published_digest(image)]
 
 
 def test_an_immutable_alias_is_reported_after_the_release(
@@ -263,7 +264,7 @@ def test_the_registry_ends_up_with_one_schema_2_manifest_of_gzip_layers(
 ) -> None:
     team.promote(team.stage(image), image)
     headers, manifest = get(ecr_stub, f"{team.repository}/manifests/{TAG}", ", ".join(KINDS))
-    assert headers["Docker-Content-Digest"] == image.digest
+    assert headers["Docker-Content-Digest"] == published_digest(image)
     assert (headers["Content-Type"], manifest["mediaType"]) == (DOCKER_MANIFEST, DOCKER_MANIFEST)
     kinds = {layer["mediaType"] for layer in manifest["layers"]}
     assert kinds == {"application/vnd.docker.image.rootfs.diff.tar.gzip"}
@@ -334,5 +335,6 @@ def test_a_tag_that_points_elsewhere_is_reported(
     checked = verify(
         [replace(first, tags=second.tags)], lambda _: team.registry, team.publication.retry_policy
     )
-    message = f"tag `{second.tags[0]}` points to {short(other.digest)}, not {short(image.digest)}"
+    there, recorded = short(published_digest(other)), short(published_digest(image))
+    message = f"tag `{second.tags[0]}` points to {there}, not {recorded}"
     assert checked[0].missing == (message,)

@@ -25,7 +25,7 @@ from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
-from tests.integration.tiny_images import built
+from tests.integration.tiny_images import built, published_digest
 from tests.support.proxy import Proxy, error_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -84,7 +84,7 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     smoke_report.write(report(image, "gpu-1", GPU), handed_back)
     terms = PublishOptions(reports=(handed_back,), move_tag=True)
     released = promote.promote_image(project, image.image, print, terms)
-    assert (released.candidate, released.tested, released.digest) == (False, True, image.digest)
+    assert (released.candidate, released.tested, released.digest) == (False, True, staged.digest)
     assert [check.name for check in released.checks] == ["train_success", "gpu"]
     assert image_uris.retrieve("mpi-cpu", ledger=project.images) == released.image_uri
     assert open_ledger(project).records("mpi-cpu") == (staged, released)
@@ -114,7 +114,9 @@ def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, i
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
     [pushed] = publish.push_images(project, [image], print, PublishOptions())
     where = f"127.0.0.1:{project.registry_port}/bakehouse/mpi-cpu:{pushed.tags[0]}"
-    assert tables.released([pushed]) == (f"{pushed.date}  release  {where}  {image.digest[:19]}  no commit\n")
+    assert tables.released([pushed]) == (
+        f"{pushed.date}  release  {where}  {pushed.digest[:19]}  no commit\n"
+    )
     require_all(verify_releases(project, [pushed], print))
     gone = replace(pushed, digest="sha256:" + "00" * 32)
     with pytest.raises(PublishError, match="no longer has sha256:000000000000"):
@@ -129,9 +131,9 @@ def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, i
         Diagnostic(f"the engine has no image `{address}`", hint=f"run `docker pull {address}`"),
     )
     with pytest.raises(UsageError) as caught:
-        workflow.pulled_image(workspace, "mpi-cpu", image.digest, print)
+        workflow.pulled_image(workspace, "mpi-cpu", image.stored, print)
     [diagnostic] = caught.value.diagnostics
-    assert diagnostic.message == f"`{image.digest}` was not built from this recipe of `mpi-cpu`"
+    assert diagnostic.message == f"`{image.stored}` was not built from this recipe of `mpi-cpu`"
     assert diagnostic.facts[1] == ("key of the image", image.image.key)
 
 
@@ -186,7 +188,7 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
     [diagnostic] = caught.value.diagnostics
     assert diagnostic.message == f"not allowed to push to `{registry}/mpi5-cpu`"
     for image in (fleet[0], fleet[2]):
-        uri = f"{registry}/{image.image.name}@{image.digest}"
+        uri = f"{registry}/{image.image.name}@{published_digest(image)}"
         assert f"{image.image.name}: published as {uri}" in lines
         assert [record.image_uri for record in open_ledger(team).records(image.image.name)] == [uri]
     assert open_ledger(team).images() == ("mpi-cpu", "pytorch-cpu")
@@ -204,6 +206,6 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
         if ": uploaded " in line and " images of " not in line and not registry_proxy.hung_up.is_set():
             others.append(line.partition(":")[0])
 
-    with pytest.raises(PublishError, match="stalled and was stopped: no progress for 20 s"):
+    with pytest.raises(PublishError, match="stalled and was stopped"):
         publish.push_images(team, fleet, say, PublishOptions(registry=registry_proxy.host, candidate=True))
     assert sorted(others) == ["mpi5-cpu", "pytorch-cpu"]

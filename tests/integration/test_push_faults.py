@@ -1,6 +1,7 @@
 """Pushing under what registries do to those who push: what passes is outlasted, what doesn't is named."""
 
 import contextlib
+import json
 import re
 import signal
 import subprocess
@@ -12,10 +13,11 @@ from pathlib import Path
 from urllib.request import Request as UrlRequest
 from urllib.request import urlopen
 
-import docker
 import pytest
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
+from bakehouse.engine import docker
 from bakehouse.errors import (
     BakehouseError,
     Diagnostic,
@@ -26,9 +28,8 @@ from bakehouse.errors import (
 )
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry import docker_push
 from bakehouse.registry.client import RetryPolicy
-from bakehouse.registry.manifest import DOCKER_MANIFEST, short
+from bakehouse.registry.manifest import DOCKER_MANIFEST, FORMS, Manifest, short
 from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.file_lock import exclusive
 from tests.integration import push_faults
@@ -62,7 +63,7 @@ def image(images: dict[str, BuiltImage]) -> BuiltImage:
 @pytest.fixture(scope="module")
 def layouts(images: dict[str, BuiltImage], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Layout]:
     directory = tmp_path_factory.mktemp("layouts")
-    return {name: push_faults.layout(directory / name, image.digest) for name, image in images.items()}
+    return {name: push_faults.layout(directory / name, image) for name, image in images.items()}
 
 
 class Pushing:
@@ -80,7 +81,7 @@ class Pushing:
             retry_policy=RetryPolicy(attempts=3, pause=0.1, timeout=5.0),
             revision="8802d51",
         )
-        self.pusher = docker_push.connect(directory / "notes")
+        self.packer = Packer(docker.connect(), directory)
         self.registry = NamedRegistry(scene.location, self._login)
 
     def _login(self, host: str) -> Credentials | None:
@@ -88,7 +89,11 @@ class Pushing:
 
     def __call__(self, image: BuiltImage) -> PublishedImage:
         report = self.lines.append
-        return publish(image, passed(image), self.registry, self.pusher, self.publication, report)
+        return publish(image, passed(image), self.registry, self.packer, self.publication, report)
+
+    def manifest(self, image: BuiltImage) -> Manifest:
+        """What is pushed."""
+        return self.packer.pack(image, FORMS["docker"], lambda _: None).manifest
 
     def refused(self, image: BuiltImage, kind: type[BakehouseError] = PublishError) -> Diagnostic:
         with pytest.raises(kind) as caught:
@@ -114,21 +119,21 @@ def lies_there(pushing: Pushing, image: BuiltImage) -> bool:
     """Asked of the registry itself."""
     path = f"http://127.0.0.1:{pushing.scene.registry.port}/v2/{REPOSITORY}/manifests/{TAG}"
     with urlopen(UrlRequest(path, headers={"Accept": DOCKER_MANIFEST})) as response:
-        return bool(response.headers["Docker-Content-Digest"] == image.digest)
+        return bool(json.load(response)["config"]["digest"] == image.digest)
 
 
 @under("corrupt byte, once")
 def test_bytes_that_change_on_their_way_are_sent_again(pushing: Pushing, image: BuiltImage) -> None:
     pushing(image)
     assert lies_there(pushing, image)
-    assert any("attempt 1 failed, retrying: " in line for line in pushing.lines)
+    assert any("upload interrupted, resuming: " in line for line in pushing.lines)
 
 
 @under("corrupt byte, always")
 def test_bytes_that_always_change_are_reported_as_corruption(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image)
-    assert diagnostic.message == f"`{pushing.location}` received corrupted data in 3 attempts"
-    assert diagnostic.facts[0][1].endswith(" 400 Bad Request")
+    assert diagnostic.message == f"`{pushing.location}` received corrupted data"
+    assert diagnostic.facts == (("registry", "provided digest did not match uploaded content"),)
     assert diagnostic.hint == "check the proxy and the network path to the registry"
 
 
@@ -179,7 +184,7 @@ def test_the_registry_says_when_to_come_back(pushing: Pushing, image: BuiltImage
     pushing(image)
     assert time.monotonic() - began >= 2.0
     assert lies_there(pushing, image)
-    message = "mpi-cpu: attempt 1 failed, retrying in 2 s, as the registry asks: "
+    message = f"mpi-cpu: {pushing.scene.location} failed, retrying in 2 s: Rate exceeded"
     assert sum(line.startswith(message) for line in pushing.lines) == 1
 
 
@@ -188,7 +193,7 @@ def test_no_pause_is_longer_than_the_deadline(pushing: Pushing, image: BuiltImag
     pushing.publication = replace(pushing.publication, until=time.monotonic() + 30.0)
     diagnostic = pushing.refused(image)
     assert diagnostic.message == f"the push to `{pushing.location}` failed"
-    assert diagnostic.facts[1:] == (("registry", "Rate exceeded"), ("retry after", "3600 s"))
+    assert diagnostic.facts == (("registry", "Rate exceeded"), ("retry after", "3600 s"))
     assert diagnostic.hint == f"check the registry's log and disk, then {AGAIN}"
 
 
@@ -210,13 +215,16 @@ def test_an_expired_login_is_reported(pushing: Pushing, image: BuiltImage) -> No
 
 @under("tag taken by the same digest")
 def test_an_immutable_tag_that_names_it_already_is_success(pushing: Pushing, image: BuiltImage) -> None:
-    assert pushing(image).was_there
-    assert pushing.lines == [f"mpi-cpu: already published as {short(image.digest)}"]
+    published = pushing(image)
+    assert published.was_there
+    assert pushing.lines == [f"mpi-cpu: already published as {short(published.digest)}"]
 
 
 @under("tag taken by another")
-def test_a_conflict_names_both_sides(pushing: Pushing, images: dict[str, BuiltImage]) -> None:
-    other = images["other"].digest
+def test_a_conflict_names_both_sides(
+    pushing: Pushing, images: dict[str, BuiltImage], layouts: dict[str, Layout]
+) -> None:
+    other = layouts["other"].manifest.digest
     ledger = "released 2026-11-19, revision 3be01c4"
     pushing.publication = replace(
         pushing.publication, history=lambda name, digest: ledger if digest == other else ""
@@ -240,19 +248,17 @@ def test_a_conflict_names_both_sides(pushing: Pushing, images: dict[str, BuiltIm
 def test_a_quota_is_reported(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image)
     assert diagnostic.message == f"`{pushing.location}` is out of space (quota or disk)"
-    assert diagnostic.facts[0][1].endswith("412 Precondition Failed")
     assert diagnostic.hint == "free space or raise the quota, then run `bake push mpi-cpu`"
 
 
 def test_a_quota_hit_by_the_manifest_is_reported_with_the_answer_of_the_registry(
     pushing: Pushing, image: BuiltImage
 ) -> None:
-    """The engine keeps the words to itself: the manifest is offered once more to hear them."""
     message = "the repository may hold 10,000 images: limit exceeded"
     pushing.scene.proxy.fail("PUT", "/manifests/", 400, error_body("LIMIT_EXCEEDED", message))
     diagnostic = pushing.refused(image)
     assert diagnostic.message == f"`{pushing.location}` is out of space (quota or disk)"
-    assert diagnostic.facts[1] == ("registry", message)
+    assert diagnostic.facts == (("registry", message),)
 
 
 @under("registry's disk full")
@@ -279,11 +285,10 @@ def test_an_unknown_host_name(pushing: Pushing, image: BuiltImage) -> None:
 @under("TLS not trusted")
 def test_an_untrusted_certificate(pushing: Pushing, image: BuiltImage) -> None:
     host = pushing.scene.location
-    authority = f"/etc/docker/certs.d/{host}/ca.crt"
     assert pushing.refused(image) == Diagnostic(
         f"`{host}` is not trusted",
         facts=(("because", "its certificate is not trusted: self-signed certificate"),),
-        hint=f"copy its CA certificate to {authority} for the engine, and name it in REQUESTS_CA_BUNDLE",
+        hint="name its CA certificate in REQUESTS_CA_BUNDLE",
     )
 
 
@@ -348,10 +353,10 @@ def test_another_push_of_it_does_not_outlast_the_deadline(pushing: Pushing, imag
 def test_failures_before_the_deadline_are_reported(pushing: Pushing, image: BuiltImage) -> None:
     pushing.scene.proxy.fail("PUT", "/manifests/", 503, times=1)
     pushing.scene.proxy.stall("PUT", "/manifests/")
-    pushing.publication = replace(pushing.publication, stall=60.0, until=time.monotonic() + 15.0)
+    pushing.publication = replace(pushing.publication, stall=60.0, until=time.monotonic() + 4.0)
     [(name, text)] = pushing.refused(image).facts
     assert name == "previous attempt"
-    assert text.endswith("503 Service Unavailable")
+    assert text.endswith("HTTP 503 Service Unavailable")
 
 
 def test_a_concurrent_push_after_the_first_check_is_reported(
@@ -371,8 +376,7 @@ def test_a_concurrent_push_after_the_first_check_is_reported(
 
 
 def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: BuiltImage) -> None:
-    manifest = pushing.pusher.manifest(image.digest)
-    assert manifest
+    manifest = pushing.manifest(image)
     lost = manifest.layers[1].digest
     pushing(image)
     pushing.scene.proxy.fail("HEAD", lost, 404)
@@ -386,8 +390,7 @@ def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: Built
 
 def test_a_layer_that_the_registry_has_lost_is_sent_again(pushing: Pushing, image: BuiltImage) -> None:
     pushing(image)
-    manifest = pushing.pusher.manifest(image.digest)
-    assert manifest
+    manifest = pushing.manifest(image)
     lost = manifest.layers[0].digest
     name = lost.removeprefix("sha256:")
     [blob] = pushing.publication.locks.parent.glob(f"data/**/{name}/data")
@@ -400,8 +403,7 @@ def test_a_layer_that_the_registry_has_lost_is_sent_again(pushing: Pushing, imag
 
 def test_lost_layers_are_not_there_because_the_manifest_is(pushing: Pushing, image: BuiltImage) -> None:
     pushing(image)
-    manifest = pushing.pusher.manifest(image.digest)
-    assert manifest
+    manifest = pushing.manifest(image)
     name = manifest.layers[0].digest.removeprefix("sha256:")
     [blob] = pushing.publication.locks.parent.glob(f"data/**/{name}/data")
     blob.unlink()
@@ -413,29 +415,19 @@ def test_lost_layers_are_not_there_because_the_manifest_is(pushing: Pushing, ima
 
 
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGKILL])
-def test_a_push_that_is_ended_leaves_nothing_that_the_next_one_does_not_sweep(
+def test_a_push_that_is_ended_can_be_repeated(
     pushing: Pushing, image: BuiltImage, blow: signal.Signals
 ) -> None:
     proxy, directory = pushing.scene.proxy, pushing.publication.locks.parent / "killed"
     proxy.stall(ENDING, UPLOADS)
     [*_, stall] = proxy.faults
-    command = PushCommand(pushing.scene.location, image.digest, directory).command()
+    command = PushCommand(pushing.scene.location, image.digest, image.stored, directory).command()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not stall.seen and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(blow)
     assert process.returncode == (130 if blow is signal.SIGINT else -blow)
-    assert proxy.hung_up.wait(20), "the engine went on pushing"
-    reference = f"{pushing.location}:{TAG}"
-    assert (reference in _names(image)) == (blow is signal.SIGKILL)
-
+    assert proxy.hung_up.wait(20)
     stall.times = 0
     subprocess.run(command, check=True, capture_output=True)
     assert lies_there(pushing, image)
-    assert reference not in _names(image)
-    assert list((directory / "pushes").iterdir()) == []
-
-
-def _names(image: BuiltImage) -> list[str]:
-    with contextlib.closing(docker.from_env()) as client:
-        return list(client.images.get(image.digest).tags)

@@ -20,7 +20,7 @@ from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleasedRegion
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry import destination
-from tests.integration.tiny_images import built, passed
+from tests.integration.tiny_images import built, passed, published_digest
 from tests.support.ecr import ACCOUNT, REGIONS, EcrStub
 from tests.support.ecr_replication import replicated
 from tests.support.proxy import Reply, Request, error_body
@@ -75,13 +75,13 @@ def test_each_region_has_the_image_and_one_record_tells_its_addresses(
     [record] = open_ledger(project).records("mpi-cpu")
     [tag] = record.tags
     at = {
-        region: f"{front.host}/{repository(project)}@{image.digest}"
+        region: f"{front.host}/{repository(project)}@{published_digest(image)}"
         for region, front in ecr_stub.registries.items()
     }
     assert record.image_uri == at[EU]
     assert record.regions == (ReleasedRegion(EU, at[EU], tag), ReleasedRegion(US, at[US], tag))
     for region in REGIONS:
-        assert ecr_stub.images(repository(project), region) == {image.digest: [tag]}
+        assert ecr_stub.images(repository(project), region) == {published_digest(image): [tag]}
         assert image_uris.retrieve("mpi-cpu", region=region, ledger=project.images) == at[region]
     require_all(verify_releases(project, [record], print))
 
@@ -131,7 +131,9 @@ def test_a_candidate_is_released_in_each_region_and_a_failure_completed(
     released = promote.promote_image(project, image.image, print, PublishOptions())
     assert [region.region for region in released.regions] == [EU, US]
     [tag] = released.tags
-    assert all(tag in ecr_stub.images(repository(project), region)[image.digest] for region in REGIONS)
+    assert all(
+        tag in ecr_stub.images(repository(project), region)[published_digest(image)] for region in REGIONS
+    )
     assert promote.promote_image(project, image.image, print, PublishOptions()) == released
     assert [record.candidate for record in open_ledger(project).records("mpi-cpu")] == [True, False, False]
 
@@ -156,7 +158,7 @@ def test_what_was_pushed_before_the_rule_is_pushed_to_the_other_region_too(
     push(replace(project, registries={"team": registry}), image)
     with replicated(ecr_stub, US, repository(project)):
         push(project, image)
-    assert ecr_stub.images(repository(project), US).keys() == {image.digest}
+    assert ecr_stub.images(repository(project), US).keys() == {published_digest(image)}
 
 
 def test_a_replication_that_fails_is_reported(project: Project, ecr_stub: EcrStub, image: BuiltImage) -> None:
@@ -171,7 +173,7 @@ def test_a_replication_that_fails_is_reported(project: Project, ecr_stub: EcrStu
             facts=(
                 ("region", US),
                 ("published in", EU),
-                ("image", f"{ecr_stub.host}/{repository(project)}@{image.digest}"),
+                ("image", f"{ecr_stub.host}/{repository(project)}@{published_digest(image)}"),
                 ("code", "REPOSITORY_NOT_FOUND"),
             ),
             hint="run `aws ecr describe-registry`, and check the rules and the permissions of the region",
@@ -270,7 +272,7 @@ def test_an_interrupt_while_something_is_attached_leaves_the_record(
     with pytest.raises(KeyboardInterrupt):
         push(project, image, terms=replace(TO_TEAM, attest=True))
     [record] = open_ledger(project).records("mpi-cpu")
-    assert record.digest == image.digest
+    assert record.digest == published_digest(image)
 
 
 def test_no_secret_is_in_the_ledger(project: Project, ecr_stub: EcrStub, image: BuiltImage) -> None:

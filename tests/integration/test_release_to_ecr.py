@@ -89,7 +89,8 @@ def _watched(secrets: Callable[[], tuple[str, ...]]) -> Iterator[list[str]]:
 
 
 def test_the_digest_is_at_the_address_of_ecr(released: Released, fleet: Fleet, session_ecr: EcrStub) -> None:
-    digest = fleet.images[IMAGE].digest
+    digest = released.record.digest
+    assert released.record.config == fleet.images[IMAGE].digest
     assert released.record.image_uri == f"{HOST}/team/{IMAGE}@{digest}"
     assert released.record.image_uri in released.printed.split()
     assert session_ecr.images(f"team/{IMAGE}") == {digest: [*released.record.tags]}

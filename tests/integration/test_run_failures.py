@@ -224,7 +224,7 @@ def test_train_exits_with_a_code_without_a_mounted_output(
     volumes = [f"{tmp_path}/{name}:/opt/ml/{name}" for name in ("input", "code")]
     with contextlib.closing(docker.from_env()) as client:
         container = client.containers.create(
-            fleet.images["mpi-cpu"].digest, ["train"], hostname="algo-1", volumes=volumes
+            fleet.images["mpi-cpu"].stored, ["train"], hostname="algo-1", volumes=volumes
         )
         try:
             container.start()

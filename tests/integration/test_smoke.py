@@ -54,7 +54,7 @@ def engine() -> Iterator[DockerEngine]:
 
 def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, TrainingJob]:
     """A check of the image, with another script in place of ours."""
-    check = next(check for check in job_checks(built.image, built.digest) if check.name == name)
+    check = next(check for check in job_checks(built.image, built.stored) if check.name == name)
     assert check.job is not None
     script_name = Path(check.source).name
     source = {script_name: script.encode(), "job_record.py": (PROBES / "job_record.py").read_bytes()}
@@ -114,10 +114,10 @@ def test_an_image_declares_what_is_installed_and_is_asked_once(
     engine: DockerEngine, mpi_cpu: Built, tmp_path: Path
 ) -> None:
     image, built = mpi_cpu
-    verify.verify_image(engine, image, built.digest, tmp_path)
+    verify.verify_image(engine, image, built.stored, tmp_path)
     engine.close()
 
-    verify.verify_image(engine, image, built.digest, tmp_path)
+    verify.verify_image(engine, image, built.stored, tmp_path)
 
 
 def test_another_version_than_declared_fails_the_build(
@@ -129,7 +129,7 @@ def test_another_version_than_declared_fails_the_build(
     )
 
     with pytest.raises(BuildError) as caught:
-        verify.verify_image(engine, replace(image, parts=parts), built.digest, tmp_path)
+        verify.verify_image(engine, replace(image, parts=parts), built.stored, tmp_path)
 
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message == f"`mpi4py` in image `{image.name}` does not have the declared version"
@@ -217,7 +217,7 @@ def spoilt(mpi_cpu: Built) -> Iterator[BuiltImage]:
     _, built = mpi_cpu
     key = b"-----BEGIN OPENSSH PRIVATE KEY-----\n"
     with contextlib.closing(docker.from_env()) as client:
-        container = client.containers.create(built.digest)
+        container = client.containers.create(built.stored)
         container.put_archive("/", tar.pack({"/root/.ssh/id_rsa": key}))
         image = container.commit(changes=['ENTRYPOINT ["sh", "-c", "exit 0"]'])
         container.remove()
@@ -284,7 +284,7 @@ def with_code(mpi_cpu: Built) -> Iterator[BuiltImage]:
     """An image that contains a script."""
     image, built = mpi_cpu
     with contextlib.closing(docker.from_env()) as client:
-        container = client.containers.create(built.digest)
+        container = client.containers.create(built.stored)
         container.put_archive("/", tar.pack({"/opt/ml/code/train.py": USER_SCRIPT}))
         committed = container.commit(changes=["ENV SAGEMAKER_PROGRAM=train.py"])
         container.remove()
@@ -334,7 +334,7 @@ def test_an_image_without_the_toolkit_is_tested_with_its_launcher(
 ) -> None:
     with contextlib.closing(docker.from_env()) as client:
         container = client.containers.create(
-            mpi_cpu[1].digest, entrypoint="mv", command=["/opt/venv/bin/train", "/opt/venv/bin/not-train"]
+            mpi_cpu[1].stored, entrypoint="mv", command=["/opt/venv/bin/train", "/opt/venv/bin/not-train"]
         )
         container.start()
         container.wait()

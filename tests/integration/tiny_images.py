@@ -4,21 +4,27 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.built_image import BuiltImage, configuration_digest
+from bakehouse.build.pack import Packer
 from bakehouse.build.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
-from bakehouse.engine import usage_lock
+from bakehouse.engine import docker, usage_lock
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
+from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.manifest import FORMS, Manifest
+from bakehouse.registry.registry import Registry
+from bakehouse.registry.upload import Blob, Uploader
 from bakehouse.util.hashing import KEY_LABEL
 from bakehouse.util.oci import Digest
 from tests.support.locked_debian import LOCKED
 
-PUBLISHED = "oci-mediatypes=false,compression=gzip,force-compression=true"
-"""The exporter's options of a build that is to be published."""
+EXPORTER = "oci-mediatypes=false,compression=uncompressed,force-compression=true"
+"""The exporter's options of a build."""
 
 
 def image(name: str, key: str = "7c1e44b0") -> Image:
@@ -41,12 +47,31 @@ def passed(built: BuiltImage) -> SmokeReport:
     return SmokeReport(built.image.name, built.digest, "mpi", (check,))
 
 
+def published_digest(built: BuiltImage) -> Digest:
+    """The digest that an image has in any registry."""
+    with tempfile.TemporaryDirectory() as state, contextlib.closing(docker.connect()) as engine:
+        return Packer(engine, Path(state)).pack(built, FORMS["docker"], lambda _: None).manifest.digest
+
+
+def upload(built: BuiltImage, registry: Registry, repository: str, tag: str, state: Path) -> Manifest:
+    """Push an image as another program would, without any check."""
+    with contextlib.closing(docker.connect()) as engine:
+        packed = Packer(engine, state).pack(built, FORMS["docker"], lambda _: None)
+    remote = Repository(registry, repository, RetryPolicy())
+    uploader = Uploader(remote)
+    uploader.upload(Blob(built.digest, len(packed.config), packed.config))
+    for layer in packed.layers:
+        uploader.upload(Blob(layer.digest, layer.bytes, layer.path))
+    remote.tag(packed.manifest, tag)
+    return packed.manifest
+
+
 @contextlib.contextmanager
 def built(
     directory: Path,
     name: str,
     *,
-    exporter: str = PUBLISHED,
+    exporter: str = EXPORTER,
     bytes_: int = 200_000,
     shared: bytes = b"",
     provenance: bool = False,
@@ -80,8 +105,12 @@ def built(
     ]
     with usage_lock.engine_in_use():
         subprocess.run(command, check=True, capture_output=True)
-    digest = Digest(json.loads(metadata.read_text())["containerimage.digest"])
+    digests = json.loads(metadata.read_text())
+    stored = Digest(digests["containerimage.digest"])
     try:
-        yield BuiltImage(image(name), digest, 2 * bytes_)
+        with contextlib.closing(docker.connect()) as engine:
+            # Metadata of an index has no configuration.
+            digest = configuration_digest(stored, engine, directory / "state")
+        yield BuiltImage(image(name), digest, stored, 2 * bytes_)
     finally:
         subprocess.run(["docker", "image", "rm", "--force", reference], check=True, capture_output=True)

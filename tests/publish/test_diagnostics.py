@@ -15,7 +15,6 @@ from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.http_errors import RegistryError, Unreached
 from bakehouse.registry.manifest import Origin
 from bakehouse.registry.registry import Credentials
-from bakehouse.registry.transfer import Fault, TransferError, fault_in
 from bakehouse.util.oci import Digest
 from tests.publish.test_push import DIGEST, IMAGE, OTHER
 
@@ -147,18 +146,21 @@ def test_a_registry_that_is_not_reached(unreached: Unreached, message: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("error", "message"),
     [
-        ("dial tcp: lookup registry.example.com: no such host", "the engine cannot resolve `{host}`"),
-        ("tls: failed to verify certificate: x509: unknown authority", "the engine does not trust `{host}`"),
-        ("denied: quota exceeded", "`{place}` is out of space (quota or disk)"),
-        ("name unknown: no such", "there is no repository `bakehouse/mpi-cpu` in `{host}`"),
+        (RegistryError(403, "DENIED", "denied: quota exceeded"), "`{place}` is out of space (quota or disk)"),
+        (
+            RegistryError(404, "NAME_UNKNOWN", "no such name"),
+            "there is no repository `bakehouse/mpi-cpu` in `{host}`",
+        ),
+        (RegistryError(400, "DIGEST_INVALID", "other bytes"), "`{place}` received corrupted data"),
+        (RegistryError(None, "", "refused"), "`{host}` does not answer"),
     ],
 )
-def test_messages_of_the_engine_are_explained(text: str, message: str) -> None:
-    error = refusals().broken_off(TransferError(fault_in(text), text), None, 1)
-    assert error.diagnostics[0].message == message.format(host="registry.example.com", place=PLACE)
-    assert error.diagnostics[0].hint
+def test_failures_of_an_upload_are_explained(error: RegistryError, message: str) -> None:
+    failure = refusals().broken_off(error)
+    assert failure.diagnostics[0].message == message.format(host="registry.example.com", place=PLACE)
+    assert failure.diagnostics[0].hint
 
 
 def test_an_answer_that_is_a_failure() -> None:
@@ -212,7 +214,7 @@ def test_no_credentials() -> None:
 
 
 def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
-    error = refusals().broken_off(TransferError(Fault.DENIED, "requested access is denied"), None, 1)
+    error = refusals().broken_off(RegistryError(403, "DENIED", "requested access is denied"))
     assert isinstance(error, RegistryAuthError)
     assert error.diagnostics == (
         Diagnostic(
@@ -228,67 +230,57 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "text", "diagnostic"),
+    ("error", "diagnostic"),
     [
         (
-            Fault.STALLED,
-            "no progress for 180 s",
-            Diagnostic(f"the push to `{PLACE}` stalled and was stopped: no progress for 180 s", hint=AGAIN),
+            RegistryError(None, "", "none (ReadTimeout)", is_stalled=True),
+            Diagnostic(f"the push to `{PLACE}` stalled and was stopped", hint=AGAIN),
         ),
         (
-            Fault.TIMED_OUT,
-            "the deadline passed",
-            Diagnostic(f"the push to `{PLACE}` was stopped: the deadline passed", hint=AGAIN),
-        ),
-        (
-            Fault.NOT_FOUND,
-            "no such image",
+            RegistryError(500, "UNKNOWN", "unknown error"),
             Diagnostic(
-                "the engine no longer has the tested image sha256:4f1c09d2a7be",
-                hint="run `bake release mpi-cpu`",
+                f"the push to `{PLACE}` failed",
+                facts=(("registry", "unknown error"),),
+                hint=f"check the registry's log and disk, then {AGAIN}",
             ),
         ),
         (
-            Fault.TRANSIENT,
-            "500 Internal Server Error",
+            RegistryError(400, "TAG_INVALID", "the tag is immutable"),
             Diagnostic(
-                f"the push to `{PLACE}` failed after 5 attempts",
-                facts=(("engine", "500 Internal Server Error"),),
+                f"the push to `{PLACE}` failed",
+                facts=(("registry", "the tag is immutable"),),
+                hint="check the registry's log, then run `bake push mpi-cpu`",
+            ),
+        ),
+        (
+            RegistryError(429, "TOOMANYREQUESTS", "Rate limit exceeded", retry_after=60.0),
+            Diagnostic(
+                f"the push to `{PLACE}` failed",
+                facts=(("registry", "Rate limit exceeded"), ("retry after", "60 s")),
                 hint=f"check the registry's log and disk, then {AGAIN}",
             ),
         ),
     ],
 )
-def test_a_push_that_failed(fault: Fault, text: str, diagnostic: Diagnostic) -> None:
-    assert refusals().broken_off(TransferError(fault, text), None, 5).diagnostics == (diagnostic,)
+def test_a_push_that_failed(error: RegistryError, diagnostic: Diagnostic) -> None:
+    assert refusals().broken_off(error).diagnostics == (diagnostic,)
 
 
-def test_the_registrys_own_words_stand_beside_the_engines() -> None:
-    cause = RegistryError(400, "TAG_INVALID", "the tag is immutable")
-    error = refusals().broken_off(TransferError(Fault.REFUSED, "400 Bad Request"), cause, 1)
-    assert error.diagnostics == (
+@pytest.mark.parametrize("before", ["", "registry.example.com failed: busy"])
+def test_a_push_that_did_not_end_in_time(before: str) -> None:
+    assert refusals().overdue(before).diagnostics == (
         Diagnostic(
-            f"the push to `{PLACE}` failed",
-            facts=(("engine", "400 Bad Request"), ("registry", "the tag is immutable")),
-            hint="check the registry's log, then run `bake push mpi-cpu`",
+            f"the push to `{PLACE}` was stopped: the deadline passed",
+            facts=(("previous attempt", before),) if before else (),
+            hint=AGAIN,
         ),
     )
 
 
 def test_a_full_disk_on_this_side_is_a_reason() -> None:
     full = Somewhere(disk=(Reason("the disk that holds `build/registry` has 0 bytes left"),))
-    error = refusals(full).broken_off(TransferError(Fault.TRANSIENT, "500 Internal Server Error"), None, 5)
+    error = refusals(full).broken_off(RegistryError(500, "UNKNOWN", "unknown error"))
     assert error.diagnostics[0].reasons == full.disk
-
-
-def test_an_engine_that_pushes_something_else() -> None:
-    assert refusals().wrong_manifest(OTHER).diagnostics == (
-        Diagnostic(
-            "the engine pushes a different manifest than the tested one",
-            facts=(("tested", DIGEST), ("pushed", OTHER)),
-            hint="use an engine with the containerd image store: run `bake doctor`",
-        ),
-    )
 
 
 def test_a_registry_that_has_nothing_after_all() -> None:

@@ -24,7 +24,6 @@ from bakehouse.publish.publish import ImagePush, PublishOptions, require_not_exp
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry import docker_push
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.destination import Destination
 from bakehouse.registry.ecr import EcrRegistry
@@ -256,7 +255,7 @@ def test_no_wait_for_a_scan_or_a_replica_outlasts_the_deadline() -> None:
 def test_nothing_is_attached_to_a_manifest_that_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An engine without manifests may make two, one for each of two registries."""
+    """Another version may have published the image in one of two registries."""
     first, second = (NamedRegistry(f"{name}.example.com", lambda _: None) for name in ("one", "two"))
 
     def published(_: object, __: object, target: NamedRegistry, *___: object) -> PublishedImage:
@@ -270,12 +269,13 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
         return Attested()
 
     monkeypatch.setattr(push, "publish", published)
-    monkeypatch.setattr(docker_push, "connect", lambda _: None)
     monkeypatch.setattr(publish, "attest", attest)
     publication = push.PushOptions(date(2026, 11, 20), tmp_path)
     where = Destination((first, second), "team")
     image_push = ImagePush(
-        Project(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print, cast("Engine", object())
+        *(Project(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print),
+        engine=cast("Engine", object()),
+        attest=True,
     )
     with pytest.raises(PublishError, match=r"`two\.example\.com` has a different manifest of `mpi-cpu`"):
         image_push.run()

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import Packer
 from bakehouse.build.verify import Outcome
 from bakehouse.catalog.component import Artifact
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
@@ -14,11 +16,8 @@ from bakehouse.errors import Diagnostic, Location, PublishError, Reason
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.manifest import Manifest
-from bakehouse.registry.registry import Credentials, NamedRegistry
-from bakehouse.registry.transfer import StallPolicy
+from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
-from bakehouse.util.terminal import Reporter
 from tests.support.locked_debian import LOCKED
 
 DIGEST = Digest("sha256:" + "4f1c09d2a7be" + "0" * 52)
@@ -33,24 +32,11 @@ IMAGE = Image(
     launchers=("mpirun",),
     training_module=None,
 )
-BUILT = BuiltImage(IMAGE, DIGEST, 1)
+BUILT = BuiltImage(IMAGE, DIGEST, DIGEST, 1)
 
 
-class NoPusher:
-    """Nothing here comes as far as the engine."""
-
-    def manifest(self, image: Digest) -> Manifest | None:
-        raise AssertionError
-
-    def push(
-        self,
-        image: Digest,
-        reference: str,
-        credentials: Credentials | None,
-        watch: StallPolicy,
-        progress: Reporter,
-    ) -> Digest:
-        raise AssertionError
+NO_PACKER = cast("Packer", object())
+"""Nothing here comes as far as the engine."""
 
 
 def report(*outcomes: Outcome, digest: Digest = DIGEST) -> SmokeReport:
@@ -67,7 +53,7 @@ def refusal(
     publication = PushOptions(day=date(2026, 11, 20), locks=directory, prefix=prefix)
     registry = NamedRegistry("registry.example.com", lambda _: None)
     with pytest.raises(PublishError) as caught:
-        publish(built, smoke, registry, NoPusher(), publication, lambda _: None)
+        publish(built, smoke, registry, NO_PACKER, publication, lambda _: None)
     return caught.value.diagnostics
 
 
@@ -163,4 +149,4 @@ def test_a_rehearsed_image_is_not_a_candidate_either(tmp_path: Path) -> None:
     registry = NamedRegistry("registry.example.com", lambda _: None)
 
     with pytest.raises(PublishError, match="rehearsed, not built: it contains stubs"):
-        publish(built, PASSED, registry, NoPusher(), publication, lambda _: None)
+        publish(built, PASSED, registry, NO_PACKER, publication, lambda _: None)

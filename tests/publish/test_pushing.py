@@ -1,25 +1,29 @@
-"""Pushes by an engine of a few lines to a registry in memory."""
+"""Pushes to a registry in memory."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.pack import PackedImage, Packer
 from bakehouse.errors import TagTakenError
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.push import PushOptions, publish
+from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository, RetryPolicy
-from bakehouse.registry.manifest import DOCKER_MANIFEST, Manifest, digest_of, parse
-from bakehouse.registry.registry import Credentials, NamedRegistry
-from bakehouse.registry.transfer import StallPolicy
+from bakehouse.registry.layer_cache import CompressedLayer
+from bakehouse.registry.manifest import DOCKER_MANIFEST, Form, digest_of, parse
+from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
-from tests.publish.test_publish import CONFIG, DIGEST, MANIFEST, holding
+from tests.publish.test_publish import CONFIG, DIGEST, LAYER, MANIFEST, holding
 from tests.publish.test_push import BUILT, PASSED
 from tests.registry.test_referrers import FakeRegistry
 from tests.support.proxy import Proxy, Reply
@@ -28,32 +32,22 @@ DAY = date(2026, 11, 20)
 IMAGE = replace(BUILT.image, name="image")
 TAG = immutable_tag("image", DAY, IMAGE.key)
 ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
-OTHERS = MANIFEST.replace(b'"schemaVersion": 2', b'"schemaVersion":  2')
+OTHERS = MANIFEST.replace(digest_of(CONFIG).encode(), digest_of(b"another").encode())
 NAMED = f"/manifests/{TAG}$"
 
 
 @dataclass
-class Engine:
-    """An engine that pushes the image, then calls a function."""
+class FakePacker:
+    """Packs the image of these tests."""
 
-    shelf: FakeRegistry
-    then: Callable[[], object] = lambda: None
+    directory: Path
 
-    def manifest(self, image: Digest) -> Manifest | None:
-        return None
-
-    def push(
-        self,
-        image: Digest,
-        reference: str,
-        credentials: Credentials | None,
-        watch: StallPolicy,
-        progress: Reporter,
-    ) -> Digest:
-        holding(self.shelf)
-        self.shelf.manifests[reference.rpartition(":")[2]] = (DOCKER_MANIFEST, MANIFEST)
-        self.then()
-        return DIGEST
+    def pack(self, built: BuiltImage, form: Form, report: Reporter) -> PackedImage:
+        path = self.directory / "layer"
+        path.write_bytes(LAYER)
+        return PackedImage(
+            parse(MANIFEST), CONFIG, (CompressedLayer(digest_of(LAYER), digest_of(LAYER), len(LAYER), path),)
+        )
 
 
 @pytest.fixture
@@ -68,22 +62,21 @@ def proxy(fake_registry: FakeRegistry) -> Iterator[Proxy]:
         yield running
 
 
-def push(
-    directory: Path, engine: Engine, registry: NamedRegistry, known_as: Digest = DIGEST
-) -> PublishedImage:
+def push(directory: Path, registry: NamedRegistry, queue: PushQueue | None = None) -> PublishedImage:
     retry_policy = RetryPolicy(attempts=3, pause=0.01, timeout=5)
     publication = PushOptions(DAY, directory, prefix="team", settle=0.0, retry_policy=retry_policy)
-    built = replace(BUILT, digest=known_as, image=IMAGE)
-    return publish(built, replace(PASSED, digest=known_as), registry, engine, publication, print)
+    built = replace(BUILT, digest=digest_of(CONFIG), image=IMAGE)
+    report = replace(PASSED, digest=built.digest)
+    packer = cast("Packer", FakePacker(directory))
+    return publish(built, report, registry, packer, publication, print, queue)
 
 
-def test_an_engine_that_makes_its_manifest_as_it_pushes_is_believed_by_the_configuration(
-    tmp_path: Path, fake_registry: FakeRegistry, proxy: Proxy
-) -> None:
-    """Also where the registry does not answer at once."""
-    busy = Engine(fake_registry, lambda: proxy.fail("GET", NAMED, 503, times=2))
-    published = push(tmp_path, busy, NamedRegistry(proxy.host, lambda _: None), digest_of(CONFIG))
+def test_an_image_is_uploaded_and_tagged(tmp_path: Path, fake_registry: FakeRegistry, proxy: Proxy) -> None:
+    published = push(tmp_path, NamedRegistry(proxy.host, lambda _: None))
     assert (published.digest, published.config) == (DIGEST, digest_of(CONFIG))
+    assert fake_registry.manifests[TAG] == (DOCKER_MANIFEST, MANIFEST)
+    assert fake_registry.blobs == {digest_of(CONFIG): CONFIG, digest_of(LAYER): LAYER}
+    assert published.sent == len(LAYER)
 
 
 def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
@@ -92,18 +85,16 @@ def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
     """Repositories that Bakehouse has not made may have tags that can be overwritten."""
     exchange = Repository._exchange
 
-    def relayed(self: Repository, method: str, url: str, *arguments: object) -> object:
+    def relayed(self: Repository, method: str, url: str, *arguments: object, **options: object) -> object:
         address = url.replace(f"https://{ECR}/", f"http://{proxy.host}/")
-        return exchange(self, method, address, *arguments)  # type: ignore[arg-type]
+        return exchange(self, method, address, *arguments, **options)  # type: ignore[arg-type]
 
-    def overwritten() -> None:
-        kind = {"Content-Type": DOCKER_MANIFEST}
-        proxy.do("GET", NAMED, lambda _, __: Reply(200, kind, MANIFEST), times=1)
-        proxy.do("GET", NAMED, lambda _, __: Reply(200, kind, OTHERS))
-
+    kind = {"Content-Type": DOCKER_MANIFEST}
+    proxy.do("GET", NAMED, lambda _, __: Reply(200, kind, MANIFEST), times=1)
+    proxy.do("GET", NAMED, lambda _, __: Reply(200, kind, OTHERS))
     monkeypatch.setattr(Repository, "_exchange", relayed)
     with pytest.raises(TagTakenError) as caught:
-        push(tmp_path, Engine(fake_registry, overwritten), NamedRegistry(ECR, lambda _: None))
+        push(tmp_path, NamedRegistry(ECR, lambda _: None))
     assert ("there", digest_of(OTHERS)) in caught.value.diagnostics[0].facts
 
 

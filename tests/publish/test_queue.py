@@ -9,7 +9,7 @@ import pytest
 
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.publish import queue as push_queue
-from bakehouse.publish.queue import PushQueue, QueuedPush
+from bakehouse.publish.queue import PushQueue, QueuedUpload
 from bakehouse.util.oci import Digest
 
 SHARED, OWN, OTHER = (Digest(f"sha256:{name}") for name in ("shared", "own", "other"))
@@ -20,16 +20,19 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_queue, "_CHECK_SECONDS", 0.01)
 
 
-class Waiting:
-    """A push of some layers in another thread, which ends when it is let."""
+HOST = "registry.example.com"
 
-    def __init__(self, queue: PushQueue, *layers: Digest) -> None:
+
+class Waiting:
+    """An upload of a blob in another thread, which ends when it is let."""
+
+    def __init__(self, queue: PushQueue, blob: Digest, host: str = HOST) -> None:
         self.began, self.may_end = threading.Event(), threading.Event()
         self._threads = ThreadPoolExecutor(1)
-        self.ended: Future[None] = self._threads.submit(self._push, queue, layers)
+        self.ended: Future[None] = self._threads.submit(self._push, queue, host, blob)
 
-    def _push(self, queue: PushQueue, layers: tuple[Digest, ...]) -> None:
-        with queue.turn(layers):
+    def _push(self, queue: PushQueue, host: str, blob: Digest) -> None:
+        with queue.turn(host, "team/image", blob):
             self.began.set()
             self.may_end.wait(10)
 
@@ -41,13 +44,48 @@ class Waiting:
 
 def test_a_layer_that_is_on_its_way_is_waited_for() -> None:
     queue = PushQueue()
-    first = Waiting(queue, SHARED, OWN)
+    first = Waiting(queue, SHARED)
     assert first.began.wait(10)
     second = Waiting(queue, SHARED)
     assert not second.began.wait(0.1)
     first.end()
     assert second.began.wait(10)
     second.end()
+
+
+def test_a_blob_that_was_uploaded_is_known_to_others() -> None:
+    queue = PushQueue()
+    assert queue.repository_of(HOST, SHARED) == ""
+    upload = Waiting(queue, SHARED)
+    assert upload.began.wait(10)
+    upload.end()
+    assert queue.repository_of(HOST, SHARED) == "team/image"
+    assert queue.repository_of("another.example.com", SHARED) == ""
+
+
+def test_registries_do_not_wait_for_each_other() -> None:
+    queue = PushQueue()
+    uploads = [Waiting(queue, SHARED), Waiting(queue, SHARED, "another.example.com")]
+    assert all(upload.began.wait(10) for upload in uploads)
+    for upload in uploads:
+        upload.end()
+
+
+def test_the_first_failure_of_uploads_is_raised_after_all_ended() -> None:
+    ended: list[str] = []
+
+    def fail() -> str:
+        raise ConnectionError
+
+    def work() -> str:
+        time.sleep(0.05)
+        ended.append("work")
+        return "work"
+
+    with pytest.raises(ConnectionError):
+        PushQueue().uploads([fail, work])
+    assert ended == ["work"]
+    assert PushQueue().uploads([work, work]) == ["work", "work"]
 
 
 def test_pushes_that_share_nothing_run_at_once() -> None:
@@ -99,7 +137,7 @@ def test_an_interrupt_stops_what_is_on_its_way_and_lets_nothing_begin() -> None:
     stopped: list[str] = []
 
     def push() -> None:
-        with queue.turn([SHARED]) as turn:
+        with queue.turn(HOST, "team/image", SHARED) as turn:
             sending.set()
             until_stopped(turn, stopped)
 
@@ -132,10 +170,10 @@ def test_an_interrupt_does_not_wait_for_pushes_that_wait_for_others(monkeypatch:
     never.set()
 
 
-def until_stopped(turn: QueuedPush, stopped: list[str]) -> None:
+def until_stopped(turn: QueuedUpload, stopped: list[str]) -> None:
     try:
         for _ in range(1000):
-            turn.moved(time.monotonic())
+            turn.moved()
             time.sleep(0.01)
     except KeyboardInterrupt:
         stopped.append("stopped")

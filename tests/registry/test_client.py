@@ -316,10 +316,15 @@ def test_a_login_goes_over_no_other_scheme_and_to_no_other_port(server: Server, 
     exchange = repository._exchange
 
     def note(
-        method: str, url: str, headers: dict[str, str], content: bytes | None, login: object = ""
+        method: str,
+        url: str,
+        headers: dict[str, str],
+        content: bytes | None,
+        login: object = "",
+        **options: float,
     ) -> object:
         sent.append(login)
-        return exchange(method, url, headers, content, login)  # type: ignore[arg-type]
+        return exchange(method, url, headers, content, login, **options)  # type: ignore[arg-type]
 
     server.answers(Reply(202, {"Location": location.format(host=server.host)}))
     with pytest.MonkeyPatch.context() as patched:

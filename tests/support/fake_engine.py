@@ -135,4 +135,4 @@ def image(
 
 
 def built(of: Image) -> BuiltImage:
-    return BuiltImage(of, DIGEST, 1)
+    return BuiltImage(of, DIGEST, DIGEST, 1)

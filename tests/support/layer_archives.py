@@ -53,6 +53,17 @@ def compressed(content: bytes, form: Form) -> bytes:
     return content
 
 
+def config_of(layers: Sequence[bytes], made_by: Iterable[str] = ()) -> bytes:
+    """The configuration of an image."""
+    history = [
+        {"created_by": "ENV A=1", "empty_layer": True},
+        *({"created_by": created_by} for created_by in made_by),
+    ]
+    diff_ids = [f"sha256:{hashlib.sha256(layer).hexdigest()}" for layer in layers]
+    rootfs = {"type": "layers", "diff_ids": diff_ids}
+    return json.dumps({"os": "linux", "architecture": "amd64", "history": history, "rootfs": rootfs}).encode()
+
+
 def saved(layers: Sequence[bytes], made_by: Iterable[str] = (), form: Form = "gzip") -> bytes:
     """An image as the engine saves it: blobs in the order of their names, then what lists them."""
     blobs: dict[str, bytes] = {}
@@ -63,11 +74,7 @@ def saved(layers: Sequence[bytes], made_by: Iterable[str] = (), form: Form = "gz
         return digest
 
     stored = [put(compressed(layer, form)) for layer in layers]
-    history = [
-        {"created_by": "ENV A=1", "empty_layer": True},
-        *({"created_by": created_by} for created_by in made_by),
-    ]
-    config = put(json.dumps({"os": "linux", "history": history}).encode())
+    config = put(config_of(layers, made_by))
     manifest = {
         "schemaVersion": 2,
         "config": {"mediaType": "c", "digest": f"sha256:{config}", "size": len(blobs[config])},

@@ -177,6 +177,25 @@ def reproduce(
     "images",
     help={
         "images": "names, families or globs of images; of a glob, only those that are built",
+        "json": JSON,
+    },
+)
+def digest(context: Context, images: str, json: bool = False) -> None:
+    """
+    Show the digests that built images have in any registry.
+
+    bake digest pytorch-cpu
+    """
+    from bakehouse.cli import json_report, tables, workflow
+
+    digests = workflow.image_digests(open_project(images), split(images), report)
+    show(json_report.digests(digests) if json else tables.digests(digests))
+
+
+@bake_task(
+    "images",
+    help={
+        "images": "names, families or globs of images; of a glob, only those that are built",
         "limit": "number of directories, duplicates and shared layers to list",
         "against": "`release` for the image's last release, or another image: show the differences",
         "json": JSON,

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from bakehouse.analysis import layers
-from bakehouse.analysis.layers import LayerContents
 from bakehouse.errors import Diagnostic, EngineError
 
 _LARGEST_DOCUMENT = 16 << 20
@@ -50,39 +48,8 @@ class SavedImage:
     layers: tuple[LayerBlob, ...]
     made_by: tuple[str, ...]
     """The instruction of each layer; empty if the image has no history."""
-    other_bytes: int = 0
-    """The size of its manifest and its configuration."""
     config: bytes = b""
     """Its configuration, as JSON."""
-
-    @property
-    def is_as_pushed(self) -> bool:
-        """True if the engine stores layers compressed, in the form that it pushes."""
-        return all(layer.compression != "none" for layer in self.layers)
-
-    @property
-    def bytes(self) -> int:
-        """The size in a registry, if `is_as_pushed`."""
-        return self.other_bytes + sum(layer.bytes for layer in self.layers)
-
-
-def read(
-    chunks: Iterable[bytes],
-    contents: dict[str, LayerContents] | None = None,
-    on_progress: Callable[[int], object] = lambda number: None,
-) -> SavedImage:
-    """Read an image from chunks of its archive. Raises EngineError if it is unreadable.
-
-    `contents` receives the contents of layers by digest; layers that it has already are not read again.
-    Without it only the sizes of layers are read. `on_progress` receives the number of bytes read so far.
-    """
-
-    def reader_of(digest: str) -> Reader | None:
-        if contents is None or digest in contents:
-            return None
-        return lambda layer: contents.update({digest: layers.read(layer)})
-
-    return walk(chunks, reader_of, on_progress)
 
 
 def walk(
@@ -143,20 +110,14 @@ def _image(blobs: Mapping[str, LayerBlob], documents: Mapping[str, bytes]) -> Sa
     (listed,) = json.loads(documents["manifest.json"])
     config = documents[listed["Config"]]
     layers = tuple(blobs[name] for name in listed["Layers"])
+    return SavedImage(layers, instructions(config, len(layers)), config)
+
+
+def instructions(config: bytes, layers: int) -> tuple[str, ...]:
+    """Return the instruction of each layer by an image's configuration; empty ones without a history."""
     history = json.loads(config).get("history") or ()
     made_by = tuple(str(step.get("created_by", "")) for step in history if not step.get("empty_layer"))
-    digest = f"sha256:{listed['Config'].rpartition('/')[2]}"
-    manifests = (content for content in documents.values() if _config_of(content) == digest)
-    size = len(config) + len(next(manifests, b""))
-    has_history = len(made_by) == len(layers)
-    return SavedImage(layers, made_by if has_history else ("",) * len(layers), size, config)
-
-
-def _config_of(content: bytes) -> object:
-    """Return the digest of the configuration that a manifest names; None if this is not a manifest."""
-    document: Any = json.loads(content)
-    config = document.get("config") if isinstance(document, dict) else None
-    return config.get("digest") if isinstance(config, dict) else None
+    return made_by if len(made_by) == layers else ("",) * layers
 
 
 class _Chunks(io.RawIOBase):

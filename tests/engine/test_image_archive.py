@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.analysis import image_archive
-from bakehouse.analysis.image_archive import decompressed
-from bakehouse.analysis.layers import LayerContents, LayerFile
+from bakehouse.analysis.layers import LayerContents, LayerFile, read_image
+from bakehouse.engine.image_archive import decompressed
 from bakehouse.errors import EngineError
 from tests.conftest import error_text
 from tests.support.layer_archives import Form, Member, compressed, layer, saved
@@ -32,7 +31,7 @@ def test_layers_come_in_their_order_with_what_they_hold(form: Form) -> None:
         pytest.skip("needs the program `zstd`")
     contents: dict[str, LayerContents] = {}
 
-    stored = image_archive.read(pieces(saved([LOWER, UPPER], MADE_BY, form)), contents)
+    stored = read_image(pieces(saved([LOWER, UPPER], MADE_BY, form)), contents)
 
     assert [layer.compression for layer in stored.layers] == [form, form]
     assert [layer.bytes for layer in stored.layers] == [
@@ -43,45 +42,34 @@ def test_layers_come_in_their_order_with_what_they_hold(form: Form) -> None:
         (LayerFile("/b", 2), LayerFile("/c", 3)),
     ]
     assert stored.made_by == MADE_BY
-    assert stored.is_as_pushed == (form != "none")
 
 
 def test_a_layer_that_is_an_empty_archive_is_a_layer() -> None:
-    stored = image_archive.read([saved([layer()], ["RUN true"], "none")], {})
+    stored = read_image([saved([layer()], ["RUN true"], "none")], {})
 
     assert len(stored.layers) == 1
 
 
-def test_all_that_a_registry_stores_is_counted() -> None:
-    archive = saved([LOWER, UPPER], MADE_BY)
-
-    stored = image_archive.read([archive])
-
-    documents = stored.other_bytes
-    assert documents > 300
-    assert stored.bytes == documents + sum(layer.bytes for layer in stored.layers)
-
-
 def test_a_layer_that_is_known_is_not_read_again() -> None:
     archive = saved([LOWER, UPPER], MADE_BY)
-    first = image_archive.read([archive]).layers[0].digest
+    first = read_image([archive]).layers[0].digest
     cached = LayerContents((LayerFile("/known", 7),))
     contents = {first: cached}
 
-    stored = image_archive.read([archive], contents)
+    stored = read_image([archive], contents)
 
     assert [contents[layer.digest].files[0].path for layer in stored.layers] == ["/known", "/b"]
 
 
 def test_history_that_does_not_fit_the_layers_tells_nothing() -> None:
-    assert image_archive.read([saved([LOWER, UPPER], MADE_BY[:1])]).made_by == ("", "")
+    assert read_image([saved([LOWER, UPPER], MADE_BY[:1])]).made_by == ("", "")
 
 
 def test_it_is_reported_how_much_has_come() -> None:
     archive = saved([LOWER], MADE_BY[:1])
     counts: list[int] = []
 
-    image_archive.read(pieces(archive), on_progress=counts.append)
+    read_image(pieces(archive), on_progress=counts.append)
 
     assert counts[0] == 1000
     assert counts[-1] == len(archive)
@@ -98,7 +86,7 @@ def test_it_is_reported_how_much_has_come() -> None:
 )
 def test_what_is_damaged_is_reported(archive: bytes, reason: str) -> None:
     with pytest.raises(EngineError) as caught:
-        image_archive.read([archive], {})
+        read_image([archive], {})
 
     assert error_text(caught.value) == (
         "error: the engine exported an unreadable image\n"
@@ -114,7 +102,7 @@ def test_zstd_without_its_program_is_reported(tmp_path: Path, monkeypatch: pytes
     head = layer(Member("blobs/sha256/00", b"\x28\xb5\x2f\xfd" + bytes(600)))
 
     with pytest.raises(EngineError) as caught:
-        image_archive.read([head], {})
+        read_image([head], {})
 
     assert error_text(caught.value) == (
         "error: cannot read layers compressed with zstd\n\nhint: install zstd: `apt-get install zstd`\n"
@@ -157,7 +145,7 @@ def test_layers_with_one_name_are_distinguished() -> None:
     )
     contents: dict[str, LayerContents] = {}
 
-    stored = image_archive.read([archive], contents)
+    stored = read_image([archive], contents)
 
     assert [contents[layer.digest].files for layer in stored.layers] == [
         (LayerFile("/a", 1),),

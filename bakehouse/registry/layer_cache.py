@@ -1,0 +1,82 @@
+"""Compressed layers by the digest of their content, kept from one publication to the next."""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakehouse.registry.compression import compressed, compressor, identifier
+from bakehouse.util.oci import Digest
+
+
+@dataclass(frozen=True, slots=True)
+class CompressedLayer:
+    """A layer as a file that can be uploaded."""
+
+    diff_id: Digest
+    """Digest of its uncompressed content."""
+    digest: Digest
+    bytes: int
+    path: Path
+
+
+class LayerCache:
+    """Directory of compressed layers. A file's name contains both digests, so a file is whole or absent."""
+
+    def __init__(self, directory: Path, compression: str) -> None:
+        self._directory = directory / identifier(compression)
+        self._compress = compressor(compression)
+
+    def get(self, diff_id: Digest) -> CompressedLayer | None:
+        """Return a layer that was compressed before."""
+        for path in self._directory.glob(f"{_hex(diff_id)}.*"):
+            # A mark of use, for `bake clean`.
+            with contextlib.suppress(OSError):
+                os.utime(path)
+            return CompressedLayer(diff_id, Digest(f"sha256:{path.suffix[1:]}"), path.stat().st_size, path)
+        return None
+
+    def add(self, content: Iterable[bytes]) -> CompressedLayer:
+        """Compress a layer into the cache; its digests are those of the content that was read."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=self._directory, prefix=".")
+        plain, packed = hashlib.sha256(), hashlib.sha256()
+
+        def hashed() -> Iterator[bytes]:
+            for chunk in content:
+                plain.update(chunk)
+                yield chunk
+
+        try:
+            with os.fdopen(handle, "wb") as file:
+                for block in compressed(hashed(), self._compress):
+                    packed.update(block)
+                    file.write(block)
+            path = self._directory / f"{plain.hexdigest()}.{packed.hexdigest()}"
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+        diff_id, digest = Digest(f"sha256:{plain.hexdigest()}"), Digest(f"sha256:{packed.hexdigest()}")
+        return CompressedLayer(diff_id, digest, path.stat().st_size, path)
+
+
+def remove_unused(directory: Path, seconds: float) -> int:
+    """Remove layers that no push has used for so long, and remains of killed ones; return their bytes."""
+    removed = 0
+    for path in directory.glob("*/*"):
+        # Another process may remove it, too.
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            if time.time() - status.st_mtime > seconds:
+                path.unlink()
+                removed += status.st_size
+    return removed
+
+
+def _hex(digest: Digest) -> str:
+    return digest.removeprefix("sha256:")
