@@ -25,10 +25,27 @@ class Options:
     def __init__(self, listed: tuple[Option, ...]) -> None:
         self.listed = listed
         self.provided = frozenset(name for candidate, _ in listed for name in candidate.provided)
+        self.frameworks = FRAMEWORKS.intersection(name for option in listed for name in _required(option))
+        """The frameworks that candidates require."""
+        self._least_additions_first: dict[frozenset[str], Options] = {}
         self._compatible: dict[int, tuple[int, int]] = {}
         """By the identity of another candidate: the checked candidates, and the compatible ones."""
         self._fitting: dict[tuple[str, ...], int] = {}
         self._meeting: dict[tuple[str, str], int] = {}
+
+    def least_additions_first(self, missing: frozenset[str]) -> "Options":
+        """Sort the variants of each release by the number of missing frameworks that they would add."""
+        if not missing:
+            return self
+        if missing not in self._least_additions_first:
+            releases = [list(group) for _, group in groupby(self.listed, lambda option: option[0].release)]
+            listed = tuple(
+                option
+                for release in releases
+                for option in sorted(release, key=lambda option: len(_required(option) & missing))
+            )
+            self._least_additions_first[missing] = self if listed == self.listed else Options(listed)
+        return self._least_additions_first[missing]
 
     def compatible_with(self, other: Candidate, demands: tuple[Demand, ...], subset: int) -> int:
         """Return the candidates of `subset` that fit another candidate, which has to outlive this object."""
@@ -108,8 +125,10 @@ class Compatibility:
         base: Component | None,
     ) -> None:
         """`demands` are those of the recipe itself."""
-        provided = {name for spec in (base.specs if base else ()) for name in spec.provides}
-        self._present = provided.union(demand.requirement.name for demand in demands)
+        self._present = {
+            *(shared.options(base).provided if base else ()),
+            *(demand.requirement.name for demand in demands),
+        }
         self._recipe, self._shared, self._recipe_demands, self._targets = recipe, shared, demands, targets
         self.options: dict[str, Options] = {}
         """By name: the same ones at every step."""
@@ -166,8 +185,7 @@ class Compatibility:
     def _listed(self, component: Component) -> Options:
         pattern, excluded = self._recipe.variants.get(component.name), self._recipe.exclude
         options = self._shared.options(component, pattern.text if pattern else "*")
-        listed = self._least_additions_first(options.listed)
-        options = options if listed == options.listed else Options(listed)
+        options = options.least_additions_first(options.frameworks - self._present)
         if not excluded:
             return options
         altered = {
@@ -185,17 +203,9 @@ class Compatibility:
             )
         )
 
-    def _least_additions_first(self, listed: tuple[Option, ...]) -> tuple[Option, ...]:
-        """Sort the variants of each release by the number of frameworks that they would add to the image."""
 
-        def additions(option: Option) -> int:
-            required = {requirement.name for requirement in option[0].spec.requires}
-            return len(required & FRAMEWORKS - self._present)
-
-        if not any(additions(option) for option in listed):
-            return listed
-        releases = [list(group) for _, group in groupby(listed, lambda option: option[0].release)]
-        return tuple(option for release in releases for option in sorted(release, key=additions))
+def _required(option: Option) -> set[str]:
+    return {requirement.name for requirement in option[0].spec.requires}
 
 
 def _demands(candidate: Candidate, excluded: frozenset[str]) -> tuple[Demand, ...]:
