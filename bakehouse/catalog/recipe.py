@@ -322,7 +322,11 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
         base = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
     bases = {*filter(catalog.links.is_base, catalog.components), *(each.name for each in catalog.broken)}
     if name.text not in bases:
-        fields.report(f"unknown base `{name.text}`", name.location, hint=suggestion(name.text, bases))
+        hint = suggestion(name.text, bases)
+        component, *version = re.split("[=:@ ]+", name.text, maxsplit=1)
+        if version and component in bases:
+            hint = f'write a base with a version as `{{{component}: "{version[0]}"}}`'
+        fields.report(f"unknown base `{name.text}`", name.location, hint=hint)
     return base
 
 

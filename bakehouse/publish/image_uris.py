@@ -9,7 +9,7 @@ Reads only ledgers, with the standard library alone unless they are in S3.
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -27,6 +27,7 @@ LEDGER_VARIABLE = "BAKEHOUSE_LEDGER"
 _LEDGER_HINT = (
     "run it in the project's directory, or set BAKEHOUSE_LEDGER to the path of its `images` or an `s3://` URL"
 )
+_LIST_HINT = "run `bake list` to list the images, and `bake release` to release one"
 _MAX_REASONS = 6
 _PYTHON = re.compile(r"(?:py)?([0-9])\.?([0-9]*)")
 
@@ -113,7 +114,8 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
             images = _local(Path(given).expanduser()) if given else project.images_directory(Path.cwd())
             location = str(images)
         try:
-            if not images.is_dir():
+            # A project without builds has no such directory yet
+            if not images.is_dir() and not (images.parent / "pyproject.toml").is_file():
                 raise UsageError(Diagnostic("there is no ledger", hint=_LEDGER_HINT))
             yield images
         except UsageError as error:
@@ -147,11 +149,13 @@ def newest(images: Path, image: str, *, registry: str = "") -> ReleaseRecord:
     return find(images, image, ImageQuery(registry=registry))
 
 
-def find(images: Path, name: str, query: ImageQuery) -> ReleaseRecord:
+def find(
+    images: Path, name: str, query: ImageQuery, recipes: Callable[[], Iterable[str]] = tuple
+) -> ReleaseRecord:
     """Return the newest matching release of an image, or of all images with a framework.
 
     Of several images, prefers the highest versions of the framework, Python and CUDA, in this order, then the
-    fewest components.
+    fewest components. `recipes` returns the names of images that may have no release.
     """
     records = load(images / name / "releases.json") if _is_file_name(name) else ()
     if records:
@@ -159,7 +163,7 @@ def find(images: Path, name: str, query: ImageQuery) -> ReleaseRecord:
     elif name in FRAMEWORKS:
         record = _of_framework(name, sorted(images.glob("*/releases.json")), query)
     else:
-        raise _not_released(images, name)
+        raise _not_released(images, name, recipes())
     return _location(record, query) or record
 
 
@@ -258,8 +262,7 @@ def _with_framework(framework: str, ledger: Path, gpu: bool | None = None) -> It
 def _none_fits(framework: str, reasons: list[Reason]) -> UsageError:
     if not reasons:
         message = f"no image with `{framework}` has been released yet"
-        hint = "run `bake list` to list the images, and `bake release` to release one"
-        return UsageError(Diagnostic(message, hint=hint))
+        return UsageError(Diagnostic(message, hint=_LIST_HINT))
     if len(reasons) > _MAX_REASONS:
         reasons[_MAX_REASONS:] = [Reason(f"and {len(reasons) - _MAX_REASONS} more images")]
     message = f"no release with `{framework}` fits"
@@ -327,10 +330,11 @@ def _is_file_name(name: str) -> bool:
     return "/" not in name and name not in ("", ".", "..")
 
 
-def _not_released(images: Path, image: str) -> UsageError:
-    names = [path.name for path in images.iterdir() if path.is_dir()] if images.is_dir() else []
+def _not_released(images: Path, image: str, recipes: Iterable[str]) -> UsageError:
+    directories = [path.name for path in images.iterdir() if path.is_dir()] if images.is_dir() else []
+    names = {*directories, *recipes}
     if image in names:
         message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"
         return UsageError(Diagnostic(message, hint=hint))
-    hint = (suggestion(image, [*names, *FRAMEWORKS]) if names else "") or "run `bake list` to list the images"
+    hint = (suggestion(image, [*names, *FRAMEWORKS]) if names else "") or _LIST_HINT
     return UsageError(Diagnostic(f"unknown image `{image}`", hint=hint))

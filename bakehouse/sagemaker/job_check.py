@@ -1,6 +1,6 @@
 """Checks of jobs that need no release: `bake validate`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bakehouse.catalog.instance_types import instances
@@ -58,4 +58,12 @@ def _check(image: LaunchImage | None, findings: tuple[Finding, ...]) -> JobCheck
         message = f"the content of `{image.name}` is unknown, so only the settings are checked"
         hint = "use the URI of a release of this project, or of a base in the catalogue"
         findings = (*findings, Finding(rules.IMAGE_UNKNOWN, message, hint))
+    if image is not None:
+        findings = tuple(_with_source(finding, image.source) for finding in findings)
     return JobCheck(image, findings)
+
+
+def _with_source(finding: Finding, source: str) -> Finding:
+    """Name the recipe or the base where the image has no release."""
+    rule = replace(finding.rule, source=finding.rule.source.replace(rules.RELEASE, source))
+    return replace(finding, rule=rule)

@@ -49,6 +49,7 @@ def planned_image(image: Image, catalog: Catalog) -> LaunchImage:
         entry_point=image.entry_point or "",
         gpu=image.gpu,
         gpu_architecture=image.gpu_architecture,
+        source="the recipe of the image",
     )
     parts = [ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts]
     return with_parts(planned, parts, catalog)
@@ -72,6 +73,7 @@ def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
                         launchers=component.launchers,
                         training_module=variant.spec.environment.get("SAGEMAKER_TRAINING_MODULE", ""),
                         gpu=variant.spec.gpu,
+                        source="the base in recipes/components",
                     )
                     part = ReleasedComponent(component.name, release.version, variant.name)
                     return with_parts(image, [part], workspace.catalog)

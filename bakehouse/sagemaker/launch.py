@@ -205,7 +205,7 @@ def _prepare(workspace: Workspace, request: LaunchRequest) -> tuple[str, Checked
         registry="ecr",
         instance=find_gpus(instance_type) if is_framework and instance_type else None,
     )
-    record = image_uris.find(workspace.project.images, request.image, query)
+    record = image_uris.find(workspace.project.images, request.image, query, lambda: workspace.recipes)
     job = replace(request.job, sdk="boto3")
     return region_of(record.registry), check_job(record, job, workspace.catalog, code_root=Path())
 

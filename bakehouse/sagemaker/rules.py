@@ -73,6 +73,7 @@ _TOOLKIT = "sagemaker-training 5.1.4"
 _API = "the API's model in botocore 1.44.5"
 _GUIDE = "docs.aws.amazon.com/sagemaker/latest/dg"
 _INSTANCES = "recipes/components/instance"
+RELEASE = "the release of the image"
 _REFUSED_LATER = "SageMaker rejects the job after the code is uploaded"
 _DROPPED = "the SDK ignores it silently"
 
@@ -227,9 +228,7 @@ EFA_MISSING = Rule(
 )
 
 # Content of the image
-LAUNCHER = Rule(
-    "launcher-not-there", "the release of the image", "the launcher is missing when the job starts"
-)
+LAUNCHER = Rule("launcher-not-there", RELEASE, "the launcher is missing when the job starts")
 DRIVER = Rule(
     "driver-needs",
     f"{_V3}: container_drivers",
@@ -241,16 +240,14 @@ OPEN_MPI_5 = Rule(
 )
 HOST_NEEDS = Rule(
     "instance-not-fit",
-    "the release of the image, the component in recipes/components",
+    f"{RELEASE}, the component in recipes/components",
     "its kernels do not run on the GPU",
 )
 PROCESSOR = Rule("processor-not-fit", _INSTANCES, "the programs in the image need x86")
-GPU = Rule(
-    "gpu-unused", f"the release of the image, {_INSTANCES}", "GPUs are idle or missing", is_error=False
-)
+GPU = Rule("gpu-unused", f"{RELEASE}, {_INSTANCES}", "GPUs are idle or missing", is_error=False)
 VERSION = Rule(
     "version-differs",
-    "the release of the image",
+    RELEASE,
     "the SDK does not compare it with the image",
     is_error=False,
 )

@@ -10,6 +10,7 @@ from bakehouse.catalog.component import Requirement, VariantSpec
 from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.instance_groups import InstanceGroup
+from bakehouse.sagemaker.rules import RELEASE
 
 Sender = Literal["PyTorch", "TensorFlow", "Estimator", "ModelTrainer", "API"]
 """Classes of the SDK: the first three of v2, then that of v3. `API` means a CreateTrainingJob request."""
@@ -45,6 +46,8 @@ class LaunchImage:
     components: frozenset[str] = frozenset()
     gpu_architecture: str = ""
     """GPU architectures that the image has code for, according to its release."""
+    source: str = RELEASE
+    """Source of its content, as findings name it."""
     is_known: bool = True
     """False if its content is unknown, so that only its URI counts."""
 

@@ -377,6 +377,15 @@ def test_a_candidate_is_printed_as_it_was_asked_for(in_two_regions: Path) -> Non
     assert nowhere.stderr.startswith("error: no candidate of `mpi-cpu` fits\n")
 
 
+@pytest.mark.parametrize("task", ["uri", "estimator"])
+def test_an_image_without_a_release_is_not_unknown(task: str, in_two_regions: Path) -> None:
+    result = bake(task, "pytorch-cpu", cwd=in_two_regions)
+    assert (result.returncode, result.stdout) == (64, "")
+    first, *_, hint = result.stderr.splitlines()
+    assert first == "error: `pytorch-cpu` has not been released yet"
+    assert hint == "hint: run `bake release pytorch-cpu`"
+
+
 def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
     result = bake("releases", "mpi-cup", "--verify", cwd=in_two_regions)
     message = "no release and no candidate of `mpi-cup` was published"

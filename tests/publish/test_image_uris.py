@@ -11,7 +11,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import Diagnostic, Reason, UsageError
-from bakehouse.publish.image_uris import ImageQuery, candidate, newest, retrieve, to_promote
+from bakehouse.publish.image_uris import ImageQuery, candidate, find, newest, retrieve, to_promote
 from bakehouse.publish.releases import ReleasedComponent, ReleasedName, ReleasedRegion, ReleaseRecord, append
 from tests.publish.test_releases import a_record
 
@@ -330,6 +330,20 @@ def test_an_image_that_was_not_released_yet(tmp_path: Path) -> None:
     )
 
 
+def test_an_image_that_has_only_a_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(tmp_path, "churn", ImageQuery(), lambda: ["churn"])
+    assert caught.value.diagnostics == (
+        Diagnostic("`churn` has not been released yet", hint="run `bake release churn`"),
+    )
+
+
+def test_a_project_without_a_build(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    with pytest.raises(UsageError, match="no image with `pytorch` has been released yet"):
+        retrieve("pytorch", ledger=tmp_path / "images")
+
+
 def test_a_mistyped_name(tmp_path: Path) -> None:
     (tmp_path / "mpi-cpu").mkdir()
     diagnostic = Diagnostic("unknown image `mpi-cup`", hint="did you mean `mpi-cpu`?")
@@ -339,7 +353,8 @@ def test_a_mistyped_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x", "..", "", "../mpi-cpu"])
 def test_a_name_like_no_other(tmp_path: Path, name: str) -> None:
     assert refusal(tmp_path, name) == Diagnostic(
-        f"unknown image `{name}`", hint="run `bake list` to list the images"
+        f"unknown image `{name}`",
+        hint="run `bake list` to list the images, and `bake release` to release one",
     )
 
 

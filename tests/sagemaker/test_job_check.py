@@ -64,7 +64,9 @@ def test_the_parts_of_the_recipe_count(workspace: Workspace) -> None:
     job = JobSpec(instance_type="ml.p3dn.24xlarge", distribution={"smdistributed": library, "mpi": mpi})
 
     assert names(job_check.check(workspace, SMP, job)) == ["rdma-ignored"]
-    assert names(job_check.check(workspace, "mpi-cpu", job))[:2] == ["rdma-not-there", "launcher-not-there"]
+    result = job_check.check(workspace, "mpi-cpu", job)
+    assert names(result)[:2] == ["rdma-not-there", "launcher-not-there"]
+    assert result.findings[1].rule.source == "the recipe of the image"
 
 
 def test_the_uri_of_an_image_of_aws(workspace: Workspace) -> None:
@@ -72,6 +74,7 @@ def test_the_uri_of_an_image_of_aws(workspace: Workspace) -> None:
     result = job_check.check(workspace, COMPILER, job)
 
     assert names(result) == ["launcher-not-there", "efa-unused"]
+    assert result.findings[0].rule.source == "the base in recipes/components"
     assert result.image is not None
     assert (result.image.framework, result.image.versions["libfabric"]) == ("pytorch", "1.16.0")
 

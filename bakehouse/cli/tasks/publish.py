@@ -225,18 +225,11 @@ def uri(
     from bakehouse.catalog.instance_gpus import find_gpus
     from bakehouse.publish import image_uris
 
-    if candidate:
-        instance = find_gpus(instance_type) if instance_type else None
-        query = image_uris.ImageQuery(region, version, py_version, registry, instance)
-        with image_uris.open_images(None, image) as images:
-            show(f"{image_uris.candidate(images, image, query).image_uri}\n")
-        return
-    image_uri = image_uris.retrieve(
-        image,
-        region=region or None,
-        version=version or None,
-        py_version=py_version or None,
-        instance_type=instance_type or None,
-        registry=registry or None,
-    )
-    show(f"{image_uri}\n")
+    instance = find_gpus(instance_type) if instance_type else None
+    query = image_uris.ImageQuery(region, version, py_version, registry, instance)
+    with image_uris.open_images(None, image) as images:
+        if candidate:
+            record = image_uris.candidate(images, image, query)
+        else:
+            record = image_uris.find(images, image, query, lambda: open_project().recipes)
+    show(f"{record.image_uri}\n")

@@ -105,7 +105,7 @@ def estimator(
     workspace = open_project()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
     query = image_uris.ImageQuery(region=region, instance=find_gpus(instance_type) if is_framework else None)
-    record = image_uris.find(workspace.project.images, image, query)
+    record = image_uris.find(workspace.project.images, image, query, lambda: workspace.recipes)
     job = JobSpec(
         groups=job_options.named_groups(group),
         hyperparameters=job_options.hyperparameters(hyperparameter),
