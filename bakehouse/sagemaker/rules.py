@@ -122,7 +122,8 @@ SMP_REQUIRED = Rule(
 )
 SMP_DEGREE = Rule(
     "smp-degree",
-    f"{_GUIDE}/model-parallel-sm-sdk.html, distributed-model-parallel-v2-reference.html",
+    f"{_GUIDE}/model-parallel-sm-sdk.html, distributed-model-parallel-v2-reference.html, "
+    "model-parallel-core-features-v2-{tensor,context,expert}-parallelism.html",
     "SMP cannot divide the ranks of the job",
 )
 _SMP_PARAMETERS = "parameters.yaml of recipes/components/smp and recipes/components/aws-smp2"

@@ -153,7 +153,7 @@ def check_degrees(path: str, values: Mapping[str, object], job: ModelParallelJob
     if job.major == 2:
         names = [name for name in (_HYBRID, _TENSOR, _CONTEXT, _EXPERT) if name in degrees]
         for name in names:
-            _check_degree(f"{path}.{name}", degrees[name], job.ranks, findings, is_divisor=False)
+            _check_degree(f"{path}.{name}", degrees[name], job.ranks, findings, is_divisor=name != _HYBRID)
         hybrid = degrees.get(_HYBRID, 0)
         if hybrid and degrees.get(_CONTEXT, 1) > hybrid:
             message = f"is {degrees[_CONTEXT]}, but `{_HYBRID}` is {hybrid}"

@@ -458,6 +458,15 @@ error: `distribution.smdistributed.modelparallel.parameters.context_parallel_deg
 
 hint: use at most 2""",
     ),
+    "a degree of SMP 2 that does not divide the ranks": (
+        smp_2({"hybrid_shard_degree": 6, "tensor_parallel_degree": 3}),
+        job(A100),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.tensor_parallel_degree` is 3, which does not \
+divide the job's 16 ranks
+
+hint: use a divisor, such as 2""",
+    ),
     "the SDK's default partition": (
         smp({"pipeline_parallel_degree": 2, "auto_partition": False, "default_partition": 0}),
         job(A100),
