@@ -67,29 +67,15 @@ def option_name(argument: Argument) -> str:
 
 
 def expand(words: Sequence[str]) -> list[str]:
-    """Return the words for invoke: `build a b` becomes `build --images=a,b`. Raises UsageError."""
-    expanded: list[str] = []
-    position = 0
-    while position < len(words):
-        word = words[position]
-        if word.startswith("-"):
-            hint = "write options after the task: `bake TASK --option`"
-            raise UsageError(Diagnostic(f"unknown option `{word}`", hint=hint))
-        task = find_task(word)
-        position += 1
-        end = _end(words, position, task)
-        expanded += [word, *_expanded(words[position:end], task)]
-        position = end
-    return expanded
+    """Return the words for invoke: `build a b` becomes `build --images=a,b`. Raises UsageError.
 
-
-def _end(words: Sequence[str], position: int, task: BakeTask) -> int:
-    """Return the position of the next task, skipping the values of options."""
-    while position < len(words) and words[position] not in namespace.task_names:
-        option = _option(words[position], task)
-        takes_next = option is not None and option.takes_value and "=" not in words[position]
-        position += 2 if takes_next else 1
-    return min(position, len(words))
+    A command runs one task: a later word is an argument, even if a task has this name.
+    """
+    name, *rest = words
+    if name.startswith("-"):
+        hint = "write options after the task: `bake TASK --option`"
+        raise UsageError(Diagnostic(f"unknown option `{name}`", hint=hint))
+    return [name, *_expanded(rest, find_task(name))]
 
 
 def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:

@@ -56,7 +56,7 @@ def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
         ("build --images=a", "build --images=a"),
         ("explain pytorch-cu130 nccl", "explain --image=pytorch-cu130 --component=nccl"),
         ("explain --image pytorch-cu130 nccl", "explain --image pytorch-cu130 --component=nccl"),
-        ("render a smoke b", "render --images=a smoke --images=b"),
+        ("init demo", "init --name=demo"),
         ("run a --entry-point build", "run --entry-point build --image=a"),
         ("resolve --assume a=1 --assume b=2", "resolve --assume a=1 --assume b=2 --images="),
         ("doctor", "doctor"),
