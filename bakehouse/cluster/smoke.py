@@ -36,7 +36,7 @@ from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
-COMPONENT_SECONDS = 300.0
+COMPONENT_SECONDS = 600.0
 _STARTUP_SECONDS = 60.0
 
 _STARTUP = f"""
