@@ -1,6 +1,7 @@
 """The wheel, installed into new virtual environments and used outside the checkout."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -36,16 +37,6 @@ def test_the_installed_command_resolves_the_images_of_the_catalogue(run: Run) ->
     result = run("bake", "resolve", "pytorch-cpu")
 
     assert (result.returncode, result.stdout) == (0, checkout.stdout), result.stderr
-
-
-def test_the_installed_command_renders_into_the_current_directory(run: Run, tmp_path: Path) -> None:
-    result = run("bake", "render", "pytorch-cpu")
-
-    assert result.returncode == 0, result.stderr
-    committed = HOME / "images/pytorch-cpu"
-    for name in ("Dockerfile", "docker-bake.json", "lock.json", "inputs/bin/finish-layer"):
-        assert (tmp_path / "images/pytorch-cpu" / name).read_bytes() == (committed / name).read_bytes()
-    assert [path.name for path in tmp_path.iterdir() if path.name != "build"] == ["images"]
 
 
 def test_a_project_with_own_recipes_is_rendered_and_locked(run: Run, tmp_path: Path) -> None:
@@ -86,15 +77,40 @@ def test_the_stubs_of_rehearsals_are_complete(programs: Path) -> None:
         assert {name for name in names if "__pycache__" not in name.parts} == packaged
 
 
-def test_image_uris_needs_the_standard_library_only(wheel: Path, tmp_path: Path) -> None:
-    python = install(tmp_path / "environment", wheel, "--no-deps") / "python"
+@pytest.fixture(params=["3.11", "3.12", "3.13"])
+def python(request: pytest.FixtureRequest) -> str:
+    """An interpreter of a supported version."""
+    version: str = request.param
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    # The programs of pyenv in PATH start only the versions in its settings.
+    directories = [*pyenv.glob(f"versions/{version}.*/bin"), *os.get_exec_path()]
+    path = shutil.which(f"python{version}", path=os.pathsep.join(map(str, directories)))
+    if path is None:
+        pytest.skip(f"Python {version} is not installed on this machine")
+    return path
+
+
+def test_image_uris_needs_the_standard_library_only(wheel: Path, python: str, tmp_path: Path) -> None:
+    programs = install(tmp_path / "environment", wheel, "--no-deps", python=python)
     code = "from bakehouse import image_uris; print(image_uris.retrieve.__name__)"
 
-    result = subprocess.run(
-        [python, "-I", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    assert outside(tmp_path, programs / "python", "-I", "-c", code) == "retrieve\n"
 
-    assert (result.returncode, result.stdout) == (0, "retrieve\n"), result.stderr
+
+def test_each_python_renders_the_same_files_into_the_current_directory(
+    wheel: Path, python: str, tmp_path: Path
+) -> None:
+    bake, project = install(tmp_path / "environment", wheel, python=python) / "bake", tmp_path / "project"
+    project.mkdir()
+
+    assert outside(project, bake, "list", "mpi-cpu").startswith("mpi-cpu ")
+    outside(project, bake, "render", "mpi-cpu")
+    outside(project, bake, "render", "--check", "mpi-cpu")
+
+    for name in ("Dockerfile", "docker-bake.json", "lock.json", "inputs/bin/finish-layer"):
+        rendered = (project / "images/mpi-cpu" / name).read_bytes()
+        assert rendered == (HOME / "images/mpi-cpu" / name).read_bytes()
+    assert [path.name for path in project.iterdir() if path.name != "build"] == ["images"]
 
 
 def test_uv_installs_the_command(wheel: Path, tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
 
 
-def install(directory: Path, wheel: Path, *options: str) -> Path:
+def install(directory: Path, wheel: Path, *options: str, python: str = sys.executable) -> Path:
     """Install a wheel into a new environment; return the directory of its programs."""
-    subprocess.run([find_uv_bin(), "venv", "--quiet", directory], check=True)
-    python = directory / "bin/python"
-    command = [find_uv_bin(), "pip", "install", "--quiet", "--python", str(python), *options, str(wheel)]
-    subprocess.run(command, check=True)
-    return python.parent
+    subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", python, directory], check=True)
+    programs = directory / "bin"
+    into = ("--python", programs / "python")
+    subprocess.run([find_uv_bin(), "pip", "install", "--quiet", *into, *options, wheel], check=True)
+    return programs
