@@ -39,7 +39,8 @@ _PURE_TESTS = (*_PYTHON, "pytest", "-q", *_SIDE_BY_SIDE, "--ignore=tests/integra
 _ENGINE = "tests with an engine"
 _ENGINE_TESTS = (*_PYTHON, "pytest", "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration")
 _PROJECT_TESTS = (
-    *(*_PYTHON, "pytest", "-v", "--projects", "--durations=15", "tests/integration/test_projects.py"),
+    *(*_PYTHON, "pytest", "-v", "--projects", "--durations=15"),
+    *("tests/integration/test_projects.py", "tests/integration/test_extend_aws.py"),
 )
 
 

@@ -17,7 +17,7 @@ from bakehouse.build.built_image import BuiltImage
 from bakehouse.plan.model import Image
 from tests.integration.apt_mirror import Mirror, serving_mirror
 from tests.integration.ports import kept_port
-from tests.integration.test_projects import Customer, Journey, remove_images, travel
+from tests.integration.test_projects import Customer, Journey, recorded, remove_images, travel
 from tests.support.programs import docker
 from tests.support.registry import PASSWORD, registry_container, registry_image
 
@@ -132,6 +132,7 @@ def test_from_the_first_lock_to_a_moved_base(
     login: Path,
     programs: Path,
     tmp_path: Path,
+    request: pytest.FixtureRequest,
 ) -> None:
     (tmp_path / "vendor").mkdir()
     vendor = Vendor(mpi_cpu[0].reference, mirror.url, registry, tmp_path / "vendor")
@@ -141,29 +142,32 @@ def test_from_the_first_lock_to_a_moved_base(
         component.parent.mkdir(parents=True)
         component.write_text(COMPONENT.format(image=vendor.image))
         vendor.release("first", login)
-        try:
-            customer.bake("lock", "extend-aws")
-            assert locked(customer) == ["humanize"]
-            assert customer.bake("explain", "extend-aws", "humanize")
-            customer.bake("render", "extend-aws")
-            customer.commit("Lock")
-            travel(JOURNEY, customer)
-            assert "PRIVATE KEY" in container_output("cat", "/etc/ssh/ssh_host_rsa_key")
-            assert container_output("house-editor") == "house-editor 1.0"
-            history = docker(
-                "image", "history", "--human=false", "--format", "{{.Size}}", "bakehouse/extend-aws"
-            )
-            assert sum(map(int, history.split()[:8])) < 10_000_000
+        with recorded(customer, request.config):
+            try:
+                extend(customer, vendor, login)
+            finally:
+                customer.bake("registry", "stop")
+                remove_images(customer, "extend-aws")
 
-            # The next build has another name
-            remove_images(customer, "extend-aws")
-            vendor.release("second", login)
-            moved = customer.bake("lock", "--check", "extend-aws", code=4)
-            assert f"error: the tag of `{vendor.image}:1.0` has moved\n" in moved
-            customer.bake("lock", "--upgrade", "extend-aws")
-            assert locked(customer) == ["emoji", "humanize"]
-            customer.bake("build", "extend-aws")
-            assert container_output("cat", "/opt/vendor/release") == "second"
-        finally:
-            customer.bake("registry", "stop")
-            remove_images(customer, "extend-aws")
+
+def extend(customer: Customer, vendor: Vendor, login: Path) -> None:
+    customer.bake("lock", "extend-aws")
+    assert locked(customer) == ["humanize"]
+    assert customer.bake("explain", "extend-aws", "humanize")
+    customer.bake("render", "extend-aws")
+    customer.commit("Lock")
+    travel(JOURNEY, customer)
+    assert "PRIVATE KEY" in container_output("cat", "/etc/ssh/ssh_host_rsa_key")
+    assert container_output("house-editor") == "house-editor 1.0"
+    history = docker("image", "history", "--human=false", "--format", "{{.Size}}", "bakehouse/extend-aws")
+    assert sum(map(int, history.split()[:8])) < 10_000_000
+
+    # The next build has another name
+    remove_images(customer, "extend-aws")
+    vendor.release("second", login)
+    moved = customer.bake("lock", "--check", "extend-aws", code=4)
+    assert f"error: the tag of `{vendor.image}:1.0` has moved\n" in moved
+    customer.bake("lock", "--upgrade", "extend-aws")
+    assert locked(customer) == ["emoji", "humanize"]
+    customer.bake("build", "extend-aws")
+    assert container_output("cat", "/opt/vendor/release") == "second"

@@ -5,6 +5,7 @@ checkout anew, after a change of templates or components.
 """
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +25,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.publish.release_gate import check_pinned
 from bakehouse.publish.releases import ReleasedComponent
+from bakehouse.util.files import write_whole
 from tests.integration.ports import kept_port
 from tests.publish.test_image_uris import ECR, release
 from tests.support.programs import docker
@@ -143,6 +146,29 @@ def test_a_changed_source_is_committed_once(customer: Customer) -> None:
         f"images/{image}/{name}" for name in ("Dockerfile", "docker-bake.json", "lock.json", "README.md")
     }
     assert {"src/train.py"} < changed <= {"src/train.py", *rendered}
+
+
+@each_project("tabular")
+def test_a_failed_journey_keeps_the_last_good_result(customer: Customer, tmp_path: Path) -> None:
+    results = tmp_path / "results.json"
+    results.write_text('{"vision": {}}\n')
+    with pytest.raises(AssertionError) as caught, _recorded(customer, results):
+        customer.bake("explain", "typo")
+    assert caught.value.__notes__ == ["`results.json` has no result of `tabular`."]
+    assert json.loads(results.read_text()) == {"vision": {}}
+
+    with _recorded(customer, results):
+        customer.bake("list")
+    good = json.loads(results.read_text())
+    assert list(good) == ["tabular", "vision"]
+    assert list(good["tabular"]) == ["commit", "date", "seconds"]
+    assert good["tabular"]["seconds"].keys() == {"explain", "list"}
+    with pytest.raises(KeyboardInterrupt) as stopped, _recorded(customer, results):
+        raise KeyboardInterrupt
+
+    kept = f"of commit {good['tabular']['commit']}, {good['tabular']['date']}"
+    assert stopped.value.__notes__ == [f"`results.json` keeps the last good result of `tabular`, {kept}."]
+    assert json.loads(results.read_text()) == good
 
 
 def test_a_recipe_with_a_mistake_does_not_stop_other_teams(
@@ -278,16 +304,14 @@ def test_from_a_changed_requirement_to_a_released_image(
 ) -> None:
     if journey is not JOURNEYS[0] and not request.config.getoption("--projects"):
         pytest.skip("run by `./bake test --projects`")
-    head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HOME, capture_output=True, text=True, check=True)
     with kept_port() as port:
         customer = Customer(journey.project, tmp_path, programs, port)
-        try:
-            travel(journey, customer)
-        finally:
-            customer.bake("registry", "stop")
-            remove_images(customer, journey.image)
-    if request.config.getoption("--projects"):
-        record(customer, head.stdout.strip())
+        with recorded(customer, request.config):
+            try:
+                travel(journey, customer)
+            finally:
+                customer.bake("registry", "stop")
+                remove_images(customer, journey.image)
 
 
 def remove_images(customer: Customer, image: str) -> None:
@@ -346,12 +370,34 @@ def travel(journey: Journey, customer: Customer) -> None:
     customer.bake("render", "--check", image)
 
 
-def record(customer: Customer, commit: str) -> None:
-    """Record the commit that was tested, and the seconds of each step, in the checkout."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    results[customer.root.name] = {
+@contextlib.contextmanager
+def recorded(customer: Customer, config: pytest.Config) -> Iterator[None]:
+    """Record the result of a journey, with `--projects`. A failed journey keeps the last good result."""
+    with _recorded(customer, RESULTS) if config.getoption("--projects") else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def _recorded(customer: Customer, results: Path) -> Iterator[None]:
+    name = customer.root.name
+    head = ["git", "rev-parse", "HEAD"]
+    commit = subprocess.run(head, cwd=HOME, capture_output=True, text=True, check=True).stdout.strip()
+    try:
+        yield
+    except BaseException as error:
+        last = _results(results).get(name)
+        kept = f"has no result of `{name}`"
+        if last:
+            kept = f"keeps the last good result of `{name}`, of commit {last['commit']}, {last['date']}"
+        error.add_note(f"`{results.name}` {kept}.")
+        raise
+    result = {
         "commit": commit,
         "date": datetime.now(UTC).date().isoformat(),
         "seconds": {task: round(seconds, 1) for task, seconds in customer.seconds.items()},
     }
-    RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
+    write_whole(results, json.dumps(_results(results) | {name: result}, indent=2, sort_keys=True) + "\n")
+
+
+def _results(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
