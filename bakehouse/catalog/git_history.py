@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
-from bakehouse.catalog import pins
+from bakehouse.catalog import apt_lock, pins
+from bakehouse.catalog.base_image_lock import AptLocks, read_locks
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Recipe, read_recipes
@@ -29,6 +30,7 @@ class Past:
 
     catalog: Catalog
     recipes: dict[str, Recipe]
+    apt_locks: AptLocks
 
 
 @contextlib.contextmanager
@@ -54,11 +56,14 @@ def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
         roots = [copies.get(root, root) for root in project.recipe_roots]
         try:
             catalog = load_catalog(roots)
-            yield Past(catalog, _recipes(roots, catalog, image))
+            yield Past(catalog, _recipes(roots, catalog, image), read_locks(roots))
         except RecipeError as error:
             first = error.diagnostics[0]
             spot = first.location
-            if spot and spot.path.is_relative_to(directory):
+            if spot and not spot.path.is_relative_to(directory):
+                # The mistake is in a present file
+                raise
+            if spot:
                 # Print the path like git, because the temporary file is removed.
                 spot = replace(spot, path=Path(f"{revision}:{spot.path.relative_to(directory).as_posix()}"))
             message = f"cannot read the recipes of `{revision}`: {first.message}"
@@ -116,7 +121,7 @@ class _Tree:
     def lay_out(self, roots: Iterable[Path]) -> None:
         """Write the recipes and components of directories, and other paths that these or links refer to."""
         roots = tuple(roots)
-        names = ("components", "images", pins.FILE)
+        names = ("components", "images", apt_lock.DIRECTORY, pins.FILE)
         paths = set(self._inside(root / name for root in roots for name in names))
         while new := paths - self._requested:
             self._write(self._beneath(new))

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from bakehouse.cli.doctor import Finding
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.lock.drift import Drift
+    from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import Plan
     from bakehouse.resolve.candidate import Demand
-    from bakehouse.resolve.diff import History
     from bakehouse.resolve.outdated import OutdatedComponent
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
@@ -140,9 +140,9 @@ def _demand(demand: Demand) -> Json:
     }
 
 
-def comparison(before: Resolution, after: Resolution) -> Json:
-    """Return the components and the values of recipes that differ between two images."""
-    from bakehouse.resolve import diff
+def comparison(before: Resolution, after: Resolution, locks: Locks) -> Json:
+    """Return the components, packages and values of recipes that differ between two images."""
+    from bakehouse.plan import diff
 
     return {
         "before": before.recipe.name,
@@ -155,6 +155,11 @@ def comparison(before: Resolution, after: Resolution) -> Json:
             }
             for difference in diff.differences(before, after)
         ],
+        "packages": [
+            {"kind": changes.kind, **asdict(change)}
+            for changes in diff.package_changes(before, after, locks)
+            for change in changes.changes
+        ],
         "recipe": [asdict(change) for change in diff.recipe_changes(before, after)],
     }
 
@@ -162,9 +167,9 @@ def comparison(before: Resolution, after: Resolution) -> Json:
 def history(images: History) -> Json:
     """Return the images that differ between two commits."""
     changed = [
-        comparison(change.before, change.after)
+        comparison(change.before, change.after, change.locks)
         if change.before and change.after
-        else {"before": change.image, "after": change.image, "components": None, "recipe": []}
+        else {"before": change.image, "after": change.image, "components": None, "packages": [], "recipe": []}
         for change in images.changed
     ]
     return {"changed": changed, "added": images.added, "removed": images.removed, "same": images.same}

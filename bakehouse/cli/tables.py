@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from bakehouse.build.built_image import BuiltImage
     from bakehouse.build.rehearse import Rehearsed
+    from bakehouse.catalog.base_image_lock import AptLocks
     from bakehouse.catalog.recipe import Recipe
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.plan.model import Image, Plan
@@ -101,11 +102,11 @@ def _image_list(names: Sequence[str]) -> str:
     return f"{', '.join(named[:FEW])}{rest}: " if named else ""
 
 
-def comparison(before: Resolution, after: Resolution) -> str:
+def comparison(before: Resolution, after: Resolution, locks: AptLocks) -> str:
     """Format the differences between two images."""
-    from bakehouse.resolve import diff
+    from bakehouse.plan import diff
 
-    lines = diff.compare(before, after) or "  the same recipe and components\n"
+    lines = diff.compare(before, after, (locks, locks)) or "  the same recipe and components\n"
     return f"{before.recipe.name} → {after.recipe.name}\n{lines}"
 
 

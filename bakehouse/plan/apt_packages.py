@@ -24,6 +24,15 @@ class AptSteps:
     on_pulled: bool = False
     """True if these are all packages that steps add to a vendor base."""
 
+    @property
+    def in_image(self) -> tuple[Deb, ...]:
+        return (*self.base, *self.image)
+
+    @property
+    def in_build_stages(self) -> tuple[Deb, ...]:
+        """The packages that only build stages install."""
+        return (*self.toolchain, *(deb for debs in self.stages.values() for deb in debs))
+
 
 @dataclass(frozen=True, slots=True)
 class PulledLists:

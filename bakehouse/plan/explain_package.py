@@ -41,12 +41,7 @@ def package_names(resolution: Resolution, locks: AptLocks) -> tuple[str, ...]:
     """Return the names of all packages of an image, as far as they are locked."""
     packages = (*resolution.user_packages, *(each for owned in resolution.owners.values() for each in owned))
     steps = apt_steps(resolution, locks, Problems())
-    debs = (
-        *steps.base,
-        *steps.image,
-        *steps.toolchain,
-        *(deb for debs in steps.stages.values() for deb in debs),
-    )
+    debs = (*steps.in_image, *steps.in_build_stages)
     return tuple(sorted({*(package.name for package in packages), *(deb.name for deb in debs)}))
 
 
@@ -135,7 +130,7 @@ def _distribution(resolution: Resolution, locks: AptLocks, name: str) -> Iterato
     steps = apt_steps(resolution, locks, Problems())
     source = resolution.base.spec.base
     lock = locks.suites.get(source.suite) if source and source.suite else None
-    deb = _named(name, (*steps.base, *steps.image))
+    deb = _named(name, steps.in_image)
     requesters = tuple(_requesters(resolution, name))
     if deb is None and requesters and not (steps.base or steps.image):
         # Steps on a vendor base without a lock install from its mirrors.
@@ -146,16 +141,11 @@ def _distribution(resolution: Resolution, locks: AptLocks, name: str) -> Iterato
         if lock and not reasons:
             reasons = [*_by_dependency(resolution, lock, steps, name)]
         yield PackageOrigin(deb.name, "distribution", deb.version, tuple(reasons))
-    elif deb := _named(name, _built_with(steps)):
+    elif deb := _named(name, steps.in_build_stages):
         stages = [stage for stage, debs in steps.stages.items() if _named(name, debs)]
         used = "every build stage" if _named(name, steps.toolchain) else f"the build of {', '.join(stages)}"
         reason = Reason(f"{used} installs it", resolution.base.candidate.component.location)
         yield PackageOrigin(deb.name, "distribution", deb.version, (reason,), in_image=False)
-
-
-def _built_with(steps: AptSteps) -> tuple[Deb, ...]:
-    """Return the packages that only build stages install."""
-    return (*steps.toolchain, *(deb for debs in steps.stages.values() for deb in debs))
 
 
 def _named(name: str, debs: Sequence[Deb]) -> Deb | None:

@@ -115,7 +115,8 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
             location = str(images)
         try:
             # A project without builds has no such directory yet
-            if not images.is_dir() and not (images.parent / "pyproject.toml").is_file():
+            is_project = not given and (images.parent / "pyproject.toml").is_file()
+            if not images.is_dir() and not is_project:
                 raise UsageError(Diagnostic("there is no ledger", hint=_LEDGER_HINT))
             yield images
         except UsageError as error:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import Diagnostic, Reason, UsageError
 from bakehouse.publish.image_uris import ImageQuery, candidate, find, newest, retrieve, to_promote
@@ -338,10 +339,11 @@ def test_an_image_that_has_only_a_recipe(tmp_path: Path) -> None:
     )
 
 
-def test_a_project_without_a_build(tmp_path: Path) -> None:
+def test_a_project_without_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="no image with `pytorch` has been released yet"):
-        retrieve("pytorch", ledger=tmp_path / "images")
+        retrieve("pytorch")
 
 
 def test_a_mistyped_name(tmp_path: Path) -> None:
@@ -400,7 +402,7 @@ def test_a_ledger_is_found_by_its_path_from_any_directory(
 def test_an_error_says_where_the_ledger_was_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    monkeypatch.setattr(project, "IS_CHECKOUT", False)
     monkeypatch.chdir(tmp_path)
     hint = (
         "run it in the project's directory, or set BAKEHOUSE_LEDGER to the path of its `images` "

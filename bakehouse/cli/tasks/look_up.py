@@ -142,8 +142,8 @@ def diff(
     """
     from bakehouse.catalog import git_history
     from bakehouse.cli import json_report, tables
+    from bakehouse.plan import diff as comparison
     from bakehouse.plan.workspace import require_valid, resolve_all, select
-    from bakehouse.resolve import diff as comparison
 
     workspace = open_project(f"{image},{other}")
     if bool(other) == bool(from_):
@@ -153,13 +153,17 @@ def diff(
         recipes = [select(workspace, [name])[0] for name in (image, other)]
         [before] = resolve_all(workspace, recipes[:1])
         [after] = resolve_all(workspace, recipes[1:])
-        show(json_report.comparison(before, after) if json else tables.comparison(before, after))
+        locks = workspace.apt_locks
+        if json:
+            show(json_report.comparison(before, after, (locks, locks)))
+        else:
+            show(tables.comparison(before, after, locks))
         return
     require_valid(workspace, [image])
     with contextlib.ExitStack() as stack:
         old = stack.enter_context(git_history.past(workspace.project, from_, image))
         new = stack.enter_context(git_history.past(workspace.project, to, image)) if to else workspace
-        history = comparison.history(old.recipes, old.catalog, new.recipes, new.catalog, image)
+        history = comparison.history(old, new, image)
         show(json_report.history(history) if json else comparison.history_text(history))
 
 

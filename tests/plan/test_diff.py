@@ -1,10 +1,17 @@
 """Differences between two resolutions and between two commits."""
 
+import subprocess
+from collections.abc import Mapping
+
 import pytest
 
+from bakehouse.catalog.apt_lock import written
+from bakehouse.catalog.base_image_lock import read_locks
+from bakehouse.catalog.git_history import Past, past
+from bakehouse.catalog.project import Project
 from bakehouse.catalog.requirements_file import lock_heading
-from bakehouse.errors import UsageError
-from bakehouse.resolve import diff
+from bakehouse.errors import RecipeError, UsageError
+from bakehouse.plan import diff
 from tests.conftest import COMPONENTS, SHA, Tree
 
 HEAD = "summary: x\nbase: debian\n"
@@ -36,6 +43,13 @@ def compared(tree: Tree, first: str, second: str) -> str:
     before = tree.resolve()
     tree.image(HEAD + second)
     return diff.compare(before, tree.resolve())
+
+
+def state(tree: Tree) -> Past:
+    """Read all of a tree at once, because its files change."""
+    locks = read_locks([tree.root])
+    _ = locks.debs
+    return Past(tree.catalog(), tree.recipes(), locks)
 
 
 def test_parts_that_came_went_and_changed_are_reported(tree: Tree) -> None:
@@ -115,12 +129,12 @@ releases:
 
 
 def test_images_of_two_commits_are_compared_by_name(tree: Tree) -> None:
-    before, old = tree.recipes(), tree.catalog()
+    before = state(tree)
     tree.component("toolkit", COMPONENTS["toolkit"].replace("5.1", "5.2"))
     tree.image(HEAD + "components: {python: '*'}\n", "other")
 
     assert (
-        diff.history_text(diff.history(before, old, tree.recipes(), tree.catalog(), "*"))
+        diff.history_text(diff.history(before, state(tree), "*"))
         == """\
 small
   ~ toolkit 5.1 → 5.2
@@ -130,9 +144,70 @@ small
     )
 
 
+def test_distribution_packages_that_moved_are_reported(tree: Tree) -> None:
+    tree.component(
+        "debian",
+        """\
+summary: D
+build_apt: [gcc]
+releases: [{version: "12", provides: {glibc: "2.36"}, base: {bootstrap: bookworm, packages: [libc6]}}]
+""",
+    )
+    tree.image(HEAD + "components: {torch: '*'}\napt: [vim]\n")
+    packages = {"apt": "2", "libc6": "2.36-1", "vim": "9.0", "vim-runtime": "9.0", "gcc": "12.1"}
+    needs = {"vim": "vim-runtime"}
+    write_lock(tree, packages, needs)
+    before = state(tree)
+    write_lock(tree, packages, needs)
+    assert diff.history(before, state(tree), "*").same == 1
+
+    del packages["vim-runtime"]
+    write_lock(
+        tree, {**packages, "libc6": "2.36-2", "vim": "9.1", "xxd": "9.1", "gcc": "12.2"}, {"vim": "xxd"}
+    )
+    assert (
+        diff.history_text(diff.history(before, state(tree), "*"))
+        == """\
+small
+  4 distribution packages differ; download size: 4 kB → 4 kB
+      libc6 2.36-1 → 2.36-2
+      vim 9.0 → 9.1
+      - vim-runtime 9.0
+      + xxd 9.1
+  1 build-stage package differs; download size: 1 kB → 1 kB
+      gcc 12.1 → 12.2
+"""
+    )
+
+
+def test_a_mistake_of_the_present_is_not_one_of_the_commit(tree: Tree) -> None:
+    project = Project(tree.root, (tree.root,))
+    for command in (["init"], ["add", "."], ["commit", "-m", "one"]):
+        options = ["-c", "user.name=x", "-c", "user.email=x@x.example"]
+        subprocess.run(["git", *options, *command], cwd=tree.root, check=True, capture_output=True)
+    tree.write("apt/bookworm.packages", "Package: vim\n")
+    with pytest.raises(RecipeError, match="incomplete package in a lock"), past(project, "HEAD"):
+        _ = read_locks([tree.root]).debs
+
+
+def write_lock(tree: Tree, versions: Mapping[str, str], needs: Mapping[str, str]) -> None:
+    packages = [
+        {
+            "Package": name,
+            "Version": version,
+            "Depends": needs.get(name, ""),
+            "Filename": f"pool/{name}_{version}_amd64.deb",
+            "Size": "1000",
+            "SHA256": f"{len(name) + len(version):064x}",
+        }
+        for name, version in versions.items()
+    ]
+    tree.write("apt/bookworm.packages", written(packages))
+
+
 def test_unknown_images_are_reported(tree: Tree) -> None:
     with pytest.raises(UsageError) as caught:
-        diff.history(tree.recipes(), tree.catalog(), tree.recipes(), tree.catalog(), "smal")
+        diff.history(state(tree), state(tree), "smal")
 
     [diagnostic] = caught.value.diagnostics
     assert (diagnostic.message, diagnostic.hint) == (

@@ -1,18 +1,27 @@
-"""Comparison of two resolutions: components, Python packages and everything else that the recipes say."""
+"""Comparison of two resolutions: components, packages and everything else that the recipes say."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Protocol
 
+from bakehouse.catalog.apt_lock import Deb
+from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.resolve.recipe_diff import RecipeDifference, recipe_differences
+from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.plan.apt_packages import apt_steps
+from bakehouse.plan.recipe_diff import RecipeDifference, recipe_differences
 from bakehouse.resolve.resolver import Choice, Resolution, Unsatisfiable, resolve
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.suggest import suggestion
 
+_KINDS = ("Python", "distribution", "build-stage")
+"""Kinds of packages: the last are distribution packages that only build stages install."""
+Locks = tuple[AptLocks, AptLocks]
+"""Locks of distribution packages for each of two resolutions."""
+NO_LOCKS: Locks = (AptLocks({}, {}), AptLocks({}, {}))
 _MOST_PACKAGES = 12
 _MOST_IMAGES = 10
 _SHORT = len("sha256:") + 12
@@ -41,6 +50,33 @@ class ComponentDifference:
         for name in dict.fromkeys([*first, *second]):
             if first.get(name) != second.get(name):
                 yield f"{name} {first.get(name, 'none')} → {second.get(name, 'none')}"
+
+
+@dataclass(frozen=True, slots=True)
+class PackageChange:
+    """A package in two images; no version where an image lacks it."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+    @property
+    def text(self) -> str:
+        if self.before is None:
+            return f"+ {self.name} {self.after}"
+        return f"{self.name} {self.before} → {self.after}" if self.after else f"- {self.name} {self.before}"
+
+
+@dataclass(frozen=True, slots=True)
+class PackageChanges:
+    """The packages of one kind that differ."""
+
+    kind: str
+    """`Python`, `distribution` or `build-stage`."""
+    changes: tuple[PackageChange, ...]
+    bytes_before: int
+    """Download size of all packages of the kind."""
+    bytes_after: int
 
 
 def differences(before: Resolution, after: Resolution) -> tuple[ComponentDifference, ...]:
@@ -85,8 +121,8 @@ def _pins(resolution: Resolution, without: Collection[str]) -> dict[str, str]:
     return {name: value for name, value in pins.items() if value}
 
 
-def compare(before: Resolution, after: Resolution) -> str:
-    """Return the differences as text; empty if there are none."""
+def compare(before: Resolution, after: Resolution, locks: Locks = NO_LOCKS) -> str:
+    """Return the differences as text; empty if there are none. `locks` are those of each resolution."""
     sizes, new_sizes = _wheel_bytes(before), _wheel_bytes(after)
     rows = [
         (
@@ -101,9 +137,21 @@ def compare(before: Resolution, after: Resolution) -> str:
     for text, provided, size in rows:
         lines.append(f"  {text.ljust(width)}  {size}".rstrip())
         lines += [f"      provides {change}" for change in provided]
-    lines += _package_lines(before, after)
+    for changes in package_changes(before, after, locks):
+        lines += _package_lines(changes)
     lines += [f"  {difference.text}" for difference in recipe_changes(before, after)]
     return "".join(f"{line}\n" for line in lines)
+
+
+class Snapshot(Protocol):
+    """A project at a commit, or in its present state."""
+
+    @property
+    def recipes(self) -> Mapping[str, Recipe]: ...
+    @property
+    def catalog(self) -> Catalog: ...
+    @property
+    def apt_locks(self) -> AptLocks: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +161,7 @@ class ImageChange:
     image: str
     before: Resolution | None = None
     after: Resolution | None = None
+    locks: Locks = NO_LOCKS
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +175,9 @@ class History:
     """The number of images with the same recipe and components."""
 
 
-def history(
-    before: Mapping[str, Recipe], old: Catalog, after: Mapping[str, Recipe], new: Catalog, pattern: str
-) -> History:
+def history(old: Snapshot, new: Snapshot, pattern: str) -> History:
     """Compare the images of a name, family or glob at two commits. Raises UsageError if there are none."""
+    before, after, locks = old.recipes, new.recipes, (old.apt_locks, new.apt_locks)
     names = sorted(
         {
             recipe.name
@@ -144,11 +192,11 @@ def history(
     for name in names:
         if name not in before or name not in after:
             continue
-        first, second = _resolved(before[name], old), _resolved(after[name], new)
+        first, second = _resolved(before[name], old.catalog), _resolved(after[name], new.catalog)
         if not first or not second:
             changed.append(ImageChange(name))
-        elif compare(first, second):
-            changed.append(ImageChange(name, first, second))
+        elif compare(first, second, locks):
+            changed.append(ImageChange(name, first, second, locks))
         else:
             same += 1
     return History(
@@ -165,7 +213,7 @@ def history_text(history: History) -> str:
     for change in history.changed:
         lines = "  cannot be resolved at both commits\n"
         if change.before and change.after:
-            lines = compare(change.before, change.after)
+            lines = compare(change.before, change.after, change.locks)
         blocks.append(f"{change.image}\n{lines}")
     blocks += _image_lines("+", history.added)
     blocks += _image_lines("-", history.removed)
@@ -223,28 +271,42 @@ def _size_change(before: int, after: int) -> str:
     return f"{format_bytes(before)} → {format_bytes(after)} of Python packages"
 
 
-def _package_lines(before: Resolution, after: Resolution) -> Iterator[str]:
-    first, second = _installed(before), _installed(after)
-    changes = [
-        f"{second[name].name} {first[name].version} → {second[name].version}"
-        for name in first.keys() & second.keys()
-        if first[name].version != second[name].version
-    ]
-    changes += [f"+ {second[name].name} {second[name].version}" for name in second.keys() - first.keys()]
-    changes += [f"- {first[name].name} {first[name].version}" for name in first.keys() - second.keys()]
-    if changes:
-        sizes = [
-            format_bytes(sum(package.bytes for package in packages.values())) for packages in (first, second)
-        ]
-        verb = "differs" if len(changes) == 1 else "differ"
-        count = format_count(len(changes), "Python package")
-        yield f"  {count} {verb}; download size: {sizes[0]} → {sizes[1]}"
-        changes.sort(key=lambda text: text.lstrip("+- ").lower())
-        yield from (f"      {change}" for change in changes[:_MOST_PACKAGES])
-        if rest := changes[_MOST_PACKAGES:]:
-            yield f"      and {len(rest)} more"
+def package_changes(before: Resolution, after: Resolution, locks: Locks) -> Iterator[PackageChanges]:
+    """Yield the packages that differ, by kind. Distribution packages of different bases are not compared."""
+    first, second = _packages(before, locks[0]), _packages(after, locks[1])
+    kinds = _KINDS if before.base.name == after.base.name else _KINDS[:1]
+    for kind in kinds:
+        old, new = first[kind], second[kind]
+        changes = tuple(
+            PackageChange((new.get(name) or old[name]).name, _version_in(old, name), _version_in(new, name))
+            for name in sorted(old.keys() | new.keys())
+            if _version_in(old, name) != _version_in(new, name)
+        )
+        if changes:
+            sizes = [sum(package.bytes for package in packages.values()) for packages in (old, new)]
+            yield PackageChanges(kind, changes, sizes[0], sizes[1])
 
 
-def _installed(resolution: Resolution) -> Mapping[str, Package]:
-    packages = [package for owned in resolution.owners.values() for package in owned]
-    return {normal_name(package.name): package for package in (*packages, *resolution.user_packages)}
+def _packages(resolution: Resolution, locks: AptLocks) -> Mapping[str, Mapping[str, Package | Deb]]:
+    """Return the locked packages by kind and name."""
+    owned = (package for packages in resolution.owners.values() for package in packages)
+    steps = apt_steps(resolution, locks, Problems())
+    in_image = {deb.name: deb for deb in steps.in_image}
+    build = {deb.name: deb for deb in steps.in_build_stages if deb.name not in in_image}
+    python = {normal_name(package.name): package for package in (*owned, *resolution.user_packages)}
+    return dict(zip(_KINDS, (python, in_image, build), strict=True))
+
+
+def _version_in(packages: Mapping[str, Package | Deb], name: str) -> str | None:
+    return packages[name].version if name in packages else None
+
+
+def _package_lines(changes: PackageChanges) -> Iterator[str]:
+    texts = [change.text for change in changes.changes]
+    verb = "differs" if len(texts) == 1 else "differ"
+    count = format_count(len(texts), f"{changes.kind} package")
+    sizes = f"{format_bytes(changes.bytes_before)} → {format_bytes(changes.bytes_after)}"
+    yield f"  {count} {verb}; download size: {sizes}"
+    yield from (f"      {text}" for text in texts[:_MOST_PACKAGES])
+    if rest := texts[_MOST_PACKAGES:]:
+        yield f"      and {len(rest)} more"
