@@ -588,3 +588,19 @@ def test_a_cpu_image_takes_the_wheels_for_cpus() -> None:
     resolution = resolve(replace(recipe, components=(*recipe.components, *added)), catalog())
     variants = {choice.name: choice.candidate.variant.name for choice in resolution.choices}
     assert (variants["torchvision"], variants["torchaudio"]) == ("cpu-py311", "cpu-py311")
+
+
+def test_a_cpu_image_has_both_libraries_where_all_checksums_are_known() -> None:
+    recipe = recipes()["pytorch-cpu"]
+    names = ("open-mpi", "mpi4py", "pytorch")
+    components = [requirement for requirement in recipe.components if requirement.name in names]
+    python = replace(recipe.base, name="python", specifier="==3.12")
+    resolution = resolve(replace(recipe, components=(python, *components)), catalog())
+    wheels = [
+        artifact
+        for choice in resolution.choices
+        if choice.name in ("pytorch", "torchvision", "torchaudio")
+        for artifact in choice.candidate.spec.artifacts
+    ]
+    assert len(wheels) == 3
+    assert all(wheel.sha256 for wheel in wheels)
