@@ -277,9 +277,11 @@ def package_changes(before: Resolution, after: Resolution, locks: Locks) -> Iter
     kinds = _KINDS if before.base.name == after.base.name else _KINDS[:1]
     for kind in kinds:
         old, new = first[kind], second[kind]
+        # One image may contain what only build stages of the other one install
+        elsewhere = first[_KINDS[1]].keys() | second[_KINDS[1]].keys() if kind == _KINDS[2] else set()
         changes = tuple(
             PackageChange((new.get(name) or old[name]).name, _version_in(old, name), _version_in(new, name))
-            for name in sorted(old.keys() | new.keys())
+            for name in sorted((old.keys() | new.keys()) - elsewhere)
             if _version_in(old, name) != _version_in(new, name)
         )
         if changes:
@@ -291,8 +293,7 @@ def _packages(resolution: Resolution, locks: AptLocks) -> Mapping[str, Mapping[s
     """Return the locked packages by kind and name."""
     owned = (package for packages in resolution.owners.values() for package in packages)
     steps = apt_steps(resolution, locks, Problems())
-    in_image = {deb.name: deb for deb in steps.in_image}
-    build = {deb.name: deb for deb in steps.in_build_stages if deb.name not in in_image}
+    in_image, build = ({deb.name: deb for deb in debs} for debs in (steps.in_image, steps.in_build_stages))
     python = {normal_name(package.name): package for package in (*owned, *resolution.user_packages)}
     return dict(zip(_KINDS, (python, in_image, build), strict=True))
 
