@@ -79,7 +79,8 @@ def _build(
     source: str,
     offline: bool,
 ) -> tuple[BuiltImage, ...]:
-    bases = [image.base for image in images if isinstance(image.base, BootstrappedBase)]
+    bases = {image.name: image.base for image in images if isinstance(image.base, BootstrappedBase)}
+    stepping = [image.name for image in images if image.content.run and image.name in bases]
     with contextlib.ExitStack() as stack:
         if bases:
             provision.ensure_tools(provision.ask_at_terminal, progress.report, "mmdebstrap")
@@ -91,7 +92,8 @@ def _build(
             mirrors=project.mirrors,
             ca=project.ca,
             report=progress.report,
-            suites=() if offline else [base.suite for base in bases],
+            suites=() if offline else [base.suite for base in bases.values()],
+            served_suites=() if offline else [bases[name].suite for name in stepping],
             downloads=downloads,
         )
         logins = registry_auth.base_logins(registry_auth.pulled_bases(images), project, progress.report)

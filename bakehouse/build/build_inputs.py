@@ -75,6 +75,7 @@ def build_inputs(
     ca: Path | None,
     report: Reporter,
     suites: Iterable[str] = (),
+    served_suites: Iterable[str] | None = None,
     environment: Mapping[str, str] = os.environ,
     downloads: Downloads | None = None,
 ) -> Iterator[BuildInputs]:
@@ -82,7 +83,8 @@ def build_inputs(
 
     With `downloads`, steps get files only from this machine and use no index and no mirror. Without, or if
     steps cannot reach this machine, they use the mirrors and indexes directly; unreachable ones are reported
-    and left out. `suites` belong to bases that configure no mirror: users' own steps find packages there.
+    and left out. `suites` belong to bases that configure no mirror: steps find packages there. If files are
+    served, only `served_suites` are needed, those of users' own steps; the default is all suites.
     Raises EngineError if steps need the served files but cannot reach this machine.
     """
     with contextlib.ExitStack() as stack:
@@ -91,7 +93,8 @@ def build_inputs(
             texts, proxies = _served_inputs(url, downloads, ca, report, environment)
         else:
             texts, proxies = _direct_inputs(mirrors, ca, report, environment)
-        texts["sources"] = _source_list(suites)
+        # apt may have to download package lists to name the mirrors, which takes seconds.
+        texts["sources"] = _source_list(suites if not url or served_suites is None else served_suites)
         address = urlsplit(url).hostname or ""
         secrets = stack.enter_context(_secrets(texts, state))
         yield BuildInputs(secrets, _arguments(proxies, address), address)

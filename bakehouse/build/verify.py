@@ -6,8 +6,8 @@ Each component's smoke.py reads its version; `probes/checks.py` runs them all in
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,18 @@ from typing import Any
 import packaging
 from packaging.version import InvalidVersion, Version
 
+from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import BuildError, Diagnostic
-from bakehouse.plan.model import Image, InstalledComponent
+from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent
 from bakehouse.util.files import write_whole
+from bakehouse.util.hashing import key_of
 from bakehouse.util.oci import Digest
 
 PROBES = Path(__file__).parents[1] / "probes"
 ASK_SECONDS = 600.0
 _DIRECTORY = "/run/bakehouse"
+_RECORD = "verification.json"
 _CONTENTS = InstalledComponent("contents", "", "", PROBES / "contents.py")
 """Checks of the whole image: each file has one owner, and no temporary files remain."""
 
@@ -75,20 +78,50 @@ class ProbeResults:
     log: Path
 
 
+@dataclass(frozen=True, slots=True)
+class _Verification:
+    """What was last verified under the name of an image."""
+
+    digest: Digest
+    surroundings: str
+    """Key of the image without its components, code and texts."""
+    components: Mapping[str, list[str]]
+    """By component: its declared versions, and keys of its smoke file and its build stage."""
+
+
 def verify_image(engine: Engine, image: Image, digest: Digest, state: Path) -> None:
     """Verify that the installed versions match the declared ones. Raises BuildError.
 
-    The verification is recorded by digest under `state`, and repeated after a change of declarations or smoke
-    files.
+    The last verification of each image is recorded under `state`. After a change, only components with
+    another declaration, smoke file or build stage are verified, unless the change affects all of them.
     """
-    record = state / "verified" / f"{digest.removeprefix('sha256:')}.json"
-    inputs = _inputs(image.all_parts)
-    if _is_recorded(record, inputs):
+    directory = state / "verified" / image.name
+    current = _Verification(digest, _surroundings(image), _components(image))
+    last = _read(directory / _RECORD)
+    if last == current:
         return
-    results = run_probes(engine, image, digest, log=state / "verified" / image.name / "components.log")
+    changed = {
+        name for name, inputs in current.components.items() if not last or inputs != last.components.get(name)
+    }
+    if not last or not _is_comparable(image, current, last):
+        changed = {*current.components}
+    results = run_probes(engine, image, digest, log=directory / "components.log", components=changed)
     if mismatches := [version for version in results.versions if not version.matches]:
         raise BuildError(*(mismatch_error(image, digest, version, results.log) for version in mismatches))
-    write_whole(record, json.dumps({"asked": inputs}, indent=2, sort_keys=True) + "\n")
+    write_whole(directory / _RECORD, json.dumps(asdict(current), indent=2, sort_keys=True) + "\n")
+
+
+def _is_comparable(image: Image, current: _Verification, last: _Verification) -> bool:
+    """Return whether components with the same inputs are equal in both images."""
+    if current.digest == last.digest:
+        return True
+    # Steps of the recipe can install anything, and a tag can move.
+    is_fixed = not image.content.run and (isinstance(image.base, BootstrappedBase) or image.base.digest)
+    return bool(
+        is_fixed
+        and current.surroundings == last.surroundings
+        and current.components.keys() == last.components.keys()
+    )
 
 
 def run_probes(
@@ -97,12 +130,18 @@ def run_probes(
     digest: Digest,
     *,
     log: Path,
+    components: Collection[str] | None = None,
     with_checks: bool = False,
     seconds: float = ASK_SECONDS,
     gpus: int = 0,
 ) -> ProbeResults:
-    """Run a container in which all components with a smoke file read their version and run their checks."""
-    parts = (*image.all_parts, _CONTENTS) if with_checks else image.all_parts
+    """Run a container in which components with a smoke file read their version and run their checks.
+
+    The default is all components.
+    """
+    parts = (*image.all_parts, *([_CONTENTS] if with_checks else []))
+    if components is not None:
+        parts = tuple(part for part in parts if part.component in components)
     probed = tuple(part for part in parts if part.smoke)
     started = time.monotonic()
     if not probed:
@@ -250,16 +289,31 @@ def _cut_short(results: ProbeResults, reason: str) -> ProbeResults:
     )
 
 
-def _inputs(parts: Iterable[InstalledComponent]) -> dict[str, list[str]]:
-    """Return the other inputs of a verification: declared versions, and checksums of smoke files."""
+def _components(image: Image) -> dict[str, list[str]]:
+    keys = {stage.name: stage.key for stage in image.stages}
     return {
         part.component: [
             part.version,
             *map("=".join, part.provides),
             hashlib.sha256(_bytes(part)).hexdigest() if part.smoke else "",
+            keys.get(part.component, ""),
         ]
-        for part in parts
+        for part in image.all_parts
     }
+
+
+def _surroundings(image: Image) -> str:
+    content = image.content
+    return key_of(
+        image.base.reference if isinstance(image.base, BootstrappedBase) else image.base.pinned,
+        image.apt,
+        [deb.sha256 for deb in image.apt_debs],
+        [stage.key for stage in image.stages if stage.name == REQUIREMENTS],
+        image.path,
+        image.library_path,
+        image.environment,
+        [(file.target, hashlib.sha256(file.content).hexdigest()) for file in content.files],
+    )
 
 
 def _bytes(part: InstalledComponent) -> bytes:
@@ -272,9 +326,10 @@ def _packaging() -> dict[str, bytes]:
     return {f"{_DIRECTORY}/smoke/probe_packaging/{path.name}": path.read_bytes() for path in paths}
 
 
-def _is_recorded(record: Path, inputs: Mapping[str, list[str]]) -> bool:
+def _read(record: Path) -> _Verification | None:
+    """Return a record; None if it is missing or unreadable, because a verification takes seconds."""
     try:
-        return bool(json.loads(record.read_text())["asked"] == inputs)
-    except (OSError, ValueError, KeyError, TypeError):
-        # Missing or unreadable: a new verification takes seconds.
-        return False
+        verification = _Verification(**json.loads(record.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+    return verification if isinstance(verification.components, dict) else None

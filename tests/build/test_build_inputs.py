@@ -128,6 +128,30 @@ def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
         assert "https://mirror.example/debian bookworm main\n" in files.texts["sources"]
 
 
+@pytest.mark.parametrize("is_served", [True, False])
+def test_served_steps_need_only_the_mirrors_of_users_own_steps(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, is_served: bool
+) -> None:
+    source = apt_config.AptSource("Debian", "https://mirror.example/debian", "trixie", ("main",))
+    monkeypatch.setattr(apt_config, "sources", lambda: (source,))
+    inputs = build_inputs(
+        state=machine.directory,
+        mirrors=(),
+        ca=None,
+        report=machine.messages.append,
+        suites=("bookworm", "trixie"),
+        served_suites=("trixie",),
+        environment=machine.environment,
+        downloads=FakeFeed(machine).feed if is_served else None,
+    )
+    with inputs as files:
+        suites = files.secrets["sources"].read_text().split()[2::4]
+
+    assert (
+        [suite for suite in suites if "-" not in suite] == ["trixie"] if is_served else ["bookworm", "trixie"]
+    )
+
+
 def test_steps_that_cannot_reach_this_machine_fetch_by_themselves(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

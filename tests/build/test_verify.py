@@ -6,21 +6,28 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from bakehouse.build import verify
 from bakehouse.build.verify import CheckAnswer, Outcome, VersionResult
+from bakehouse.catalog.recipe import Content
+from bakehouse.catalog.user_files import File
 from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
-from bakehouse.plan.model import InstalledComponent
+from bakehouse.plan.model import Image, InstalledComponent, RegistryBase
+from bakehouse.util.oci import Digest
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 
 LOG = Path("components.log")
+OTHER_DIGEST = Digest("sha256:" + "5e" * 32)
 
 
 def smoke_file(directory: Path, name: str, text: str = "def installed(): return '1.0'\n") -> Path:
@@ -29,7 +36,7 @@ def smoke_file(directory: Path, name: str, text: str = "def installed(): return 
     return path
 
 
-def lines(*records: dict[str, object]) -> str:
+def lines(*records: Mapping[str, object]) -> str:
     return "".join(json.dumps(record) + "\n" for record in records)
 
 
@@ -234,11 +241,94 @@ def test_a_damaged_memory_is_asked_again(tmp_path: Path) -> None:
     part = InstalledComponent("a", "1.0", "", smoke_file(tmp_path, "a"))
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
     verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
-    (tmp_path / "verified" / f"{DIGEST.removeprefix('sha256:')}.json").write_text('{"asked"')
+    for damaged in ('{"digest"', "[]", '{"digest": "a", "surroundings": "b", "components": []}'):
+        (tmp_path / "verified" / "mpi-cpu" / "verification.json").write_text(damaged)
 
-    verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
+        verify.verify_image(engine, image(parts=(part,)), DIGEST, tmp_path)
 
-    assert len(engine.specs) == 2
+    assert len(engine.specs) == 4
+
+
+def asked(spec: ContainerSpec) -> list[str]:
+    """Return the components that a container is asked for."""
+    return [word.partition("=")[0] for word in spec.command if "=" in word]
+
+
+def probed(engine: FakeEngine) -> list[list[str]]:
+    return [asked(spec) for spec in engine.specs]
+
+
+@pytest.fixture
+def verified(tmp_path: Path) -> tuple[FakeEngine, Image]:
+    """Return an image of two components that was verified, and its engine."""
+    parts = tuple(InstalledComponent(name, "1.0", "", smoke_file(tmp_path, name)) for name in ("a", "b"))
+    engine = FakeEngine(
+        lambda spec: Run(prints=lines(*({"component": name, "installed": "1.0"} for name in asked(spec))))
+    )
+    verified = image(parts=parts)
+    verify.verify_image(engine, verified, DIGEST, tmp_path)
+    return engine, verified
+
+
+def test_an_image_with_other_code_is_not_verified_again(
+    verified: tuple[FakeEngine, Image], tmp_path: Path
+) -> None:
+    engine, image = verified
+    code = (File("/opt/ml/code/train.py", b"print()", is_executable=False),)
+
+    verify.verify_image(engine, replace(image, content=Content(code=code)), OTHER_DIGEST, tmp_path)
+
+    assert probed(engine) == [["a", "b"]]
+
+
+def test_only_a_changed_component_is_verified(verified: tuple[FakeEngine, Image], tmp_path: Path) -> None:
+    engine, image = verified
+    parts = (replace(image.parts[0], version="1.0.0"), image.parts[1])
+
+    verify.verify_image(engine, replace(image, parts=parts), OTHER_DIGEST, tmp_path)
+
+    assert probed(engine) == [["a", "b"], ["a"]]
+
+
+def changed_content(**values: Any) -> Callable[[Image, Path], Image]:
+    return lambda image, directory: replace(image, content=Content(**values))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        changed_content(run=("pip install a",)),
+        changed_content(files=(File("/usr/bin/python3", b"", is_executable=True),)),
+        lambda image, directory: replace(image, environment={"PYTHONPATH": "/elsewhere"}),
+        lambda image, directory: replace(image, library_path=("/elsewhere",)),
+        lambda image, directory: replace(image, apt=("python3",)),
+        lambda image, directory: replace(image, base=RegistryBase("ubuntu:24.04", Digest("sha256:1"))),
+        lambda image, directory: replace(image, base=RegistryBase("ubuntu:24.04", None)),
+        lambda image, directory: replace(
+            image, parts=(*image.parts, InstalledComponent("c", "1.0", "", smoke_file(directory, "c")))
+        ),
+    ],
+)
+def test_a_change_around_the_components_verifies_all(
+    verified: tuple[FakeEngine, Image], tmp_path: Path, change: Callable[[Image, Path], Image]
+) -> None:
+    engine, image = verified
+    changed = change(image, tmp_path)
+
+    verify.verify_image(engine, changed, OTHER_DIGEST, tmp_path)
+    assert probed(engine)[1] == [part.component for part in changed.parts]
+
+
+def test_an_image_with_steps_is_verified_after_each_build(
+    verified: tuple[FakeEngine, Image], tmp_path: Path
+) -> None:
+    engine, image = verified
+    stepping = replace(image, content=Content(run=("pip install -U a",)))
+    verify.verify_image(engine, stepping, OTHER_DIGEST, tmp_path)
+
+    verify.verify_image(engine, stepping, DIGEST, tmp_path)
+
+    assert probed(engine) == [["a", "b"]] * 3
 
 
 def test_another_version_than_declared_is_an_error(tmp_path: Path) -> None:
@@ -278,7 +368,7 @@ def test_a_component_that_does_not_work_is_an_error(tmp_path: Path) -> None:
           from      {smoke}:9
           full log  {tmp_path}/verified/mpi-cpu/components.log
         """)
-    assert not (tmp_path / "verified" / f"{DIGEST.removeprefix('sha256:')}.json").exists()
+    assert not (tmp_path / "verified" / "mpi-cpu" / "verification.json").exists()
 
 
 def test_a_container_that_ends_without_answers_says_with_what(tmp_path: Path) -> None:
