@@ -1,6 +1,7 @@
 """Answers of `bake resolve` and `bake explain`, with the warnings of the catalogue."""
 
 import json
+import re
 
 import pytest
 
@@ -37,6 +38,11 @@ def test_an_image_with_efa_runs_on_instances_without_it(capsys: pytest.CaptureFi
     [
         ("pytorch-1.13-cu117-py39-smddp", "nccl=2.19", "efa 1.19.0: its libfabric can't register memory"),
         (SMP, "pytorch=2.1", "smp 1.7.0 (pt1.10.0-cu113-py38-2022-02-21) works with pytorch <2.1 "),
+        (
+            "tensorflow-2.21-cu129-py312-horovod",
+            "horovod=*",
+            "it lacks NCCL, so gradients of GPUs go through the host's memory; `horovod-nccl` has it",
+        ),
     ],
 )
 def test_the_component_with_the_bound_is_a_reason(
@@ -60,6 +66,20 @@ def test_horovod_is_built_for_the_framework_of_the_image(capsys: pytest.CaptureF
     output = answer(capsys, "resolve", "pytorch-cpu", "--assume", "horovod=*")
     assert "  horovod 0.28.1 (pytorch-py311)\n" in output
     assert "tensorflow" not in output
+
+
+def test_horovod_of_gpus_is_compiled_against_nccl_of_the_framework(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assumptions = ("cuda=13.0", "pytorch=2.13.0", "horovod-nccl=*")
+    output = answer(capsys, "resolve", *(word for name in assumptions for word in ("--assume", name)))
+    assert "  horovod-nccl 0.28.1 (pytorch-py3" in output
+
+    [dockerfile] = (HOME / "images").glob("tensorflow-*-cu*-horovod/Dockerfile")
+    text = dockerfile.read_text()
+    assert "HOROVOD_GPU_OPERATIONS=NCCL HOROVOD_CUDA_HOME=/usr/local/cuda" in text
+    assert "HOROVOD_NCCL_HOME=/opt/nccl HOROVOD_NCCL_LINK=SHARED\n" in text
+    assert re.search(r"/amazon/openmpi/lib:/opt/venv/lib/python3[.]12/site-packages/nvidia/nccl/lib\"", text)
 
 
 def test_answers_for_several_images_and_json_contain_the_warnings(
