@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bakehouse.build.file_server import STUB_HOST
-from bakehouse.build.stub_files import GENERIC, Tree, debian_package, make, unpacked
+from bakehouse.build.stub_files import GENERIC, debian_package, make, unpacked
 from bakehouse.build.stub_plan import BASES, OUTPUT, StubBase, StubFile, python_of
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.dockerfile import RenderedFile, filled
 from bakehouse.plan.model import InstalledComponent
+from bakehouse.util.archive import Tree
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import EPOCH
 

@@ -12,9 +12,7 @@ import hashlib
 import io
 import lzma
 import re
-import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -22,12 +20,13 @@ from packaging.utils import canonicalize_name
 
 from bakehouse.build.stub_plan import StubFile
 from bakehouse.catalog.project import HOME
+from bakehouse.util.archive import Tree, gzip, tar
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import EPOCH, Sha256
 
 _ARCHIVES: Mapping[str, Callable[[bytes], bytes]] = {
-    ".tar.gz": lambda data: _gzip(data),
-    ".tgz": lambda data: _gzip(data),
+    ".tar.gz": gzip,
+    ".tgz": gzip,
     ".tar.bz2": bz2.compress,
     ".tar.xz": lzma.compress,
     ".tar": bytes,
@@ -41,9 +40,6 @@ _APT_ALIASES = (
     (re.compile(r"(?P<lib>lib)?python3\.(?P<minor>\d+)(?P<rest>-[a-z-]+)?"), "{lib}python3{rest}"),
     (re.compile(r"(?P<name>gcc|g\+\+|gfortran|cpp|clang)-\d+"), "{name}"),
 )
-
-Tree = dict[str, tuple[bytes, int]]
-"""Content and mode of files by path; a link has mode 0 and its target as content."""
 
 
 def make_all(needs: Iterable[StubFile], directory: Path) -> dict[StubFile, Sha256]:
@@ -81,33 +77,6 @@ def _packed(need: StubFile, tree: Tree, top: str) -> bytes:
     if need.file.endswith(".zip"):
         return _zip(tree)
     return next(pack for end, pack in _ARCHIVES.items() if need.file.endswith(end))(tar(tree))
-
-
-def tar(tree: Mapping[str, tuple[bytes, int]]) -> bytes:
-    """Return an archive of a tree with all its directories."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        directories = sorted({str(parent) for path in tree for parent in Path(path).parents} - {"."})
-        for path in directories:
-            _add(archive, path, b"", 0o755, tarfile.DIRTYPE)
-        for path, (data, mode) in sorted(tree.items()):
-            _add(archive, path, data, mode or 0o777, tarfile.REGTYPE if mode else tarfile.SYMTYPE)
-    return buffer.getvalue()
-
-
-def _add(archive: tarfile.TarFile, path: str, data: bytes, mode: int, kind: bytes) -> None:
-    entry = tarfile.TarInfo(path)
-    entry.type, entry.mode, entry.mtime = kind, mode, EPOCH
-    if kind == tarfile.SYMTYPE:
-        entry.linkname, data = data.decode(), b""
-    entry.size = len(data)
-    archive.addfile(entry, io.BytesIO(data))
-
-
-def _gzip(data: bytes) -> bytes:
-    """Pack without compression, so that all versions of zlib return the same bytes."""
-    packer = zlib.compressobj(0, zlib.DEFLATED, 31)
-    return packer.compress(data) + packer.flush()
 
 
 def _zip(tree: Mapping[str, tuple[bytes, int]]) -> bytes:
@@ -282,8 +251,8 @@ def _deb(name: str, version: str, tree: Tree) -> bytes:
     tree = {**tree, f"usr/share/bakehouse-rehearsal/{name}": (f"{name} {version}\n".encode(), 0o644)}
     members = {
         "debian-binary": b"2.0\n",
-        "control.tar.gz": _gzip(tar({"control": (_control(name, version).encode(), 0o644)})),
-        "data.tar.gz": _gzip(tar(tree)),
+        "control.tar.gz": gzip(tar({"control": (_control(name, version).encode(), 0o644)})),
+        "data.tar.gz": gzip(tar(tree)),
     }
     chunks = [b"!<arch>\n"]
     for file, data in members.items():

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,6 +11,8 @@ from packaging.requirements import Requirement as Parsed
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.util import git
+from bakehouse.util.git import GitSource
 
 _INCLUDE = re.compile(r"(?P<option>-r|-c|--requirement|--constraint)(?:\s+|=|(?<=-[rc]))(?P<file>\S.*)")
 _HASH = re.compile(r"\s+--hash[= ]sha256:(?P<sha256>[0-9a-f]{64})")
@@ -30,6 +32,8 @@ class RequiredPackage:
     location: Location
     hashes: frozenset[str] = frozenset()
     """The sha256 sums that the line allows; empty if it allows any."""
+    git: GitSource | None = None
+    """The repository of a git requirement."""
 
     @property
     def name(self) -> str:
@@ -114,10 +118,16 @@ class _Reader:
         if url.startswith("file:") and not url.startswith("file:///"):
             relative = url.removeprefix("file:").removeprefix("//")
             return self._local(directory / relative, str(parsed.marker or ""), hashes, location)
-        if url.startswith("git+"):
-            hint = f"run `pip wheel --no-deps {url}` and name the wheel"
-            self.problems.add(Diagnostic("git requirements are not supported here", location, hint=hint))
-            return None
+        if url.startswith(git.PREFIX):
+            try:
+                return RequiredPackage(text, location, hashes, git.parse(url))
+            except ValueError as error:
+                message = f"`{parsed.name}` has an invalid git URL"
+                shown = git.redacted(location.text)
+                length = location.length - len(location.text) + len(shown)
+                spot = replace(location, text=shown, length=length)
+                self.problems.add(Diagnostic(message, spot, hint=str(error)))
+                return None
         return RequiredPackage(text, location, hashes)
 
     def _local(

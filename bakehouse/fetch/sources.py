@@ -23,6 +23,7 @@ from bakehouse.fetch.http_client import NO_FILE, HttpClient, SourceError, Source
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.s3 import S3Files
+from bakehouse.util import git
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.format import format_count
 
@@ -103,6 +104,9 @@ class DownloadConfig:
         elif file.kind in _PYTHON:
             if _is_web(file.origin):
                 yield _at(self._pip_web, file.origin, f"`{redacted(file.origin)}`")
+            if file.origin.startswith(git.PREFIX):
+                source = git.parse(file.origin)
+                yield Offer(f"`{source.url}`", source.url, partial(_committed, source))
             yield from self._in_indexes(file)
         else:
             yield from self._in_archives(file)
@@ -186,7 +190,7 @@ class DownloadConfig:
         """Yield paths in local indexes that may be the file; the caller compares the bytes."""
         if file.kind not in _PYTHON:
             return
-        if file.origin and not _is_web(file.origin):
+        if file.origin and "://" not in file.origin:
             yield Path(file.origin)
         for index in self.indexes:
             folder = directory_of(index)
@@ -276,6 +280,29 @@ def _read(path: Path, read: Callable[[Path], T]) -> T:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise SourceError(reason) from None
+
+
+@dataclass
+class _Archive:
+    """A response with the archive of a commit."""
+
+    content: bytes
+    total: int | None
+    start: int = 0
+    validator: str = ""
+
+    def chunks(self) -> Iterator[bytes]:
+        yield self.content
+
+
+@contextmanager
+def _committed(source: git.GitSource, start: int, validator: str) -> Iterator[SourceResponse]:
+    """Make the archive of a commit."""
+    try:
+        content = git.archive(git.files_of(source))
+    except git.GitError as error:
+        raise SourceError(str(error)) from error
+    yield _Archive(content, len(content))
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from bakehouse.catalog.requirements_file import (
 )
 from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Reason, RecipeError, UsageError
 from bakehouse.lock import python as pylock
+from bakehouse.lock.git_requirements import git_archives
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_bytes, format_count
@@ -163,8 +164,10 @@ def lock_recipe(
     lock = path.with_name(path.name + ".lock")
     heading = lock_heading(path.name, requirements.content)
     before = () if upgrade else _locked_before(lock, heading, recipe)
-    files, expected = _resolved(requirements, before, around, report)
+    with git_archives(requirements, report) as archives:
+        files, expected = _resolved(archives.requirements, before, around, report)
     _check_hashes(requirements, files)
+    files = tuple(map(archives.locked, files))
     files = tuple(replace(file, origin=_relative(file.origin, lock.parent)) for file in files)
     named = {file.name: file.line for file in files}
     named |= {normal_name(package.name): f"{_pin(package)}  # {INSTALLED}" for package in expected}

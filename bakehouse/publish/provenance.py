@@ -17,6 +17,7 @@ from bakehouse.publish.sbom import (
     reference_purl,
     suite_purl,
 )
+from bakehouse.util import git
 from bakehouse.util.oci import PLATFORM, Digest
 
 MEDIA_TYPE = "application/vnd.in-toto+json"
@@ -114,7 +115,8 @@ def _packages(image: Image) -> Iterator[dict[str, Any]]:
         for package in (*stage.wheels, *stage.sdists)
     }
     for _, package in sorted(packages.items(), key=lambda item: item[0]):
-        yield {"name": package.file, "uri": distribution_purl(package), **_pinned(package.sha256)}
+        uri = package.origin if package.origin.startswith(git.PREFIX) else distribution_purl(package)
+        yield {"name": package.file, "uri": uri, **_pinned(package.sha256)}
 
 
 def _debs(image: Image) -> Iterator[dict[str, Any]]:

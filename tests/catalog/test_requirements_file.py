@@ -7,6 +7,7 @@ import pytest
 from bakehouse.catalog.requirements_file import Requirements, read_requirements
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import RecipeError
+from bakehouse.util.git import GitSource
 from tests.support.wheels import wheel
 
 
@@ -76,15 +77,21 @@ def test_a_local_wheel_has_an_absolute_url(directory: Path) -> None:
     assert set(texts) == {f"own @ {path.as_uri()}"}
 
 
-def test_a_git_requirement_is_reported(directory: Path) -> None:
-    assert mistake(directory, "six\nown @ git+https://git.example/own.git@main\n") == (
-        "error: git requirements are not supported here\n"
+def test_a_git_requirement_has_a_repository(directory: Path) -> None:
+    [own] = read(directory, "own[x] @ git+https://git.example/own.git@main#subdirectory=py\n").packages
+
+    assert (own.name, own.git) == ("own", GitSource("https://git.example/own.git", "main", "py"))
+
+
+def test_credentials_in_a_git_url_are_refused_and_not_shown(directory: Path) -> None:
+    assert mistake(directory, "six\nown @ git+https://me:secret@git.example/own.git@main\n") == (
+        "error: `own` has an invalid git URL\n"
         "  --> requirements.txt:2:1\n"
         "   |\n"
         " 2 | own @ git+https://git.example/own.git@main\n"
         "   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "\n"
-        "hint: run `pip wheel --no-deps git+https://git.example/own.git@main` and name the wheel\n"
+        "hint: remove the credentials from the URL: git takes them from its credential helpers\n"
     )
 
 

@@ -60,6 +60,15 @@ def test_files_and_packages_have_the_sha256_that_the_plan_pins() -> None:
     }
 
 
+def test_a_package_of_a_git_repository_has_its_commit() -> None:
+    image = planned()
+    [stage, *others] = [stage for stage in image.stages if stage.wheels]
+    origin = f"git+https://git.example/own@{'a' * 40}"
+    stage = replace(stage, sdists=(replace(stage.wheels[0], file="own-1.0.tar.gz", origin=origin),))
+    dependencies = built_from(replace(image, stages=(stage, *others)))
+    assert dependencies["own-1.0.tar.gz"]["uri"] == origin
+
+
 def test_debian_packages_are_listed_if_they_are_locked() -> None:
     deb = Deb("vim", "2:9.0", "ef" * 32, 1000, "pool/main/v/vim/vim_9.0_amd64.deb")
     elsewhere = replace(deb, sha256="12" * 32, site="http://x.example")
