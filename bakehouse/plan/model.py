@@ -100,6 +100,8 @@ class Stage:
     """Patterns of files that `finish-layer` removes, or keeps if they start with `!`."""
     layer: int = 0
     """Position among the layers of an image; smaller numbers are lower."""
+    is_partial: bool = False
+    """Whether other stages or the base contain some packages of the component's lock."""
 
     @property
     def packages(self) -> str:
@@ -158,10 +160,11 @@ class Stage:
     @property
     def _label(self) -> str:
         """A name that is unique among the package lists of all images."""
-        if self.name == REQUIREMENTS:
-            lines = [package.requirement for package in (*self.wheels, *self.sdists)]
-            return f"{self.name}-{key_of(lines)[:8]}"
-        return self.part.label
+        name = self.name if self.name == REQUIREMENTS else self.part.label
+        if self.name != REQUIREMENTS and not self.is_partial:
+            return name
+        lines = [package.requirement for package in (*self.wheels, *self.sdists)]
+        return f"{name}-{key_of(lines)[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,6 +237,7 @@ def _stages(
                 trims=trims,
                 dropped=dropped,
                 layer=component.layer_order,
+                is_partial=packages != spec.packages,
             )
         )
     if resolution.user_packages:
