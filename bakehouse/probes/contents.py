@@ -1,4 +1,7 @@
-"""Checks of the whole image: files, leftovers, the base's directories and Python packages.
+"""Checks of the whole image: its files, secrets, libraries, directories of the base and Python packages.
+
+Secrets, leftovers and library paths are those that AWS checks in its images: test/sanity/scripts of
+https://github.com/aws/deep-learning-containers.
 
 The layer of each component contains a list of its files in /usr/share/bakehouse, with lines `size /path`.
 """
@@ -8,17 +11,20 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import os
+import re
 import stat
+import subprocess
 import sys
 import types
 import unittest
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 LISTS = Path("/usr/share/bakehouse")
 LEFTOVERS = (
     *("/var/lib/apt/lists/*_Packages*", "/var/cache/apt/*.bin", "/var/cache/apt/archives/*.deb"),
     *("/root/.cache/*", "/tmp/*.txt", "/tmp/wheels", "/out", "/run/secrets/*", "/etc/pip.conf"),
+    *("/tmp/*.py", "/var/tmp/*", "/root/*.py", "/*.py", "/root/.bash_history", "/root/.viminfo"),
     *(f"/usr/local/bin/{name}" for name in ("download", "download-debs", "finish-layer", "finish-step")),
     *("/etc/apt/apt.conf.d/99bakehouse",),
 )
@@ -32,6 +38,26 @@ MODES = {
 }
 PACKAGING = ("packaging", "pip._vendor.packaging", "probe_packaging")
 """Names of the library `packaging`. The last is a copy of Bakehouse's, for images without the others."""
+CREDENTIAL_FILES = (
+    *(".aws/credentials", ".aws/config", ".git-credentials", ".config/git/credentials", ".netrc", ".pypirc"),
+    *(".docker/config.json", ".npmrc", ".boto", ".cache/huggingface/token", ".huggingface/token", ".env"),
+)
+"""Below the home directory."""
+CREDENTIAL_VARIABLE = re.compile(r"AWS_ACCESS_KEY_ID|.*_(API_KEY|SECRET|SECRET_ACCESS_KEY|TOKEN|PASSWORD)")
+SECRETS = {
+    "an AWS access key": rb"\b(?:AKIA|ASIA)[0-9A-Z]{9}(?!EXAMPLE)[0-9A-Z]{7}\b",
+    "a GitHub token": rb"\bgh[pousr]_[A-Za-z0-9]{36}|\bgithub_pat_[A-Za-z0-9_]{22}",
+    "a Hugging Face token": rb"\bhf_[A-Za-z]{34}\b",
+    "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+}
+"""Regular expressions of secrets. AWS's documentation has keys that end with `EXAMPLE`."""
+SECRET_DIRECTORIES = ("/etc", "/opt", "/root", "/home", "/srv")
+IGNORED_DIRECTORIES = {"lib", "lib64", "site-packages", "dist-packages", "ssl", ".ssh", "ssh"}
+"""Directories of packages, whose tests contain such texts, and of keys, which other checks examine."""
+LARGEST_TEXT = 1_000_000
+LOADED = re.compile(r"/(s?bin/[^/]+|lib(64)?/[^/]+\.so[.0-9]*)$")
+DRIVER = re.compile(r"lib(cuda|nvidia-[a-z0-9-]+|nvcuvid|neuron[a-z]*)\.so[.0-9]*")
+"""Libraries of the GPU driver, which come from the host."""
 LINKS = ("/bin", "/lib", "/lib64", "/sbin", "/var/run", "/var/lock")
 
 
@@ -87,6 +113,83 @@ def check_base_links_are_links() -> None:
     lost = [path for path in LINKS if Path(path).is_dir() and not Path(path).is_symlink()]
     # /lib64 and others are real directories in bases without a merged /usr.
     assert not lost or not Path("/bin").is_symlink(), lost
+
+
+def texts(directories: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+    """Return the path and content of each text file below the directories."""
+    for directory in directories:
+        for parent, children, names in os.walk(directory):
+            children[:] = [name for name in children if name not in IGNORED_DIRECTORIES]
+            for name in names:
+                path = Path(parent, name)
+                try:
+                    if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_TEXT:
+                        continue
+                    content = path.read_bytes()
+                except OSError:
+                    continue
+                if b"\0" not in content:
+                    yield str(path), content
+
+
+def check_no_secrets() -> None:
+    """Neither files nor the environment contain credentials. A value that is a path is not one."""
+    home = Path.home()
+    found = [f"{home / name} has credentials" for name in CREDENTIAL_FILES if (home / name).is_file()]
+    found += [
+        f"the variable {name} has a secret"
+        for name, value in sorted(os.environ.items())
+        if CREDENTIAL_VARIABLE.fullmatch(name) and value and not value.startswith("/")
+    ]
+    patterns = {what: re.compile(pattern) for what, pattern in SECRETS.items()}
+    found += [
+        f"{path} contains {what}"
+        for path, content in texts(SECRET_DIRECTORIES)
+        for what, pattern in patterns.items()
+        if pattern.search(content)
+    ]
+    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+    assert not found, f"{found[0]}{more}"
+
+
+def check_library_path_has_only_directories() -> None:
+    """The loader searches the current directory for an empty or relative entry."""
+    if not (LISTS / "python").exists():
+        reason = "the environment is that of the vendor's base"
+        raise unittest.SkipTest(reason)
+    text = os.environ.get("LD_LIBRARY_PATH", "")
+    # Directories of NVIDIA's bases, for libraries of the host
+    entries = [entry for entry in text.split(":") if not entry.startswith("/usr/local/nvidia/")]
+    wrong = [entry for entry in entries if not (entry.startswith("/") and Path(entry).is_dir())]
+    assert not text or not wrong, (
+        f"LD_LIBRARY_PATH has `{wrong[0]}`, which is not a directory with its full path"
+    )
+
+
+def check_programs_and_libraries_find_their_libraries() -> None:
+    """The loader finds what they need. Plugins in deeper directories may need devices that are optional."""
+    paths = [path for path in listed() if "-packages/" not in path]
+    files = [path for path in paths if LOADED.search(path) and Path(path).is_file()]
+    # ldd names each file only if there are several
+    command = ["ldd", "/bin/sh", *files]
+    output = subprocess.run(command, stdout=subprocess.PIPE, encoding="utf-8", check=False).stdout
+    # Python packages load some libraries by path before those that need them
+    names = {Path(path).name for path in listed()}
+    missing = [f"{path} needs {name}, which is not found" for path, name in not_found(output, names)]
+    more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
+    assert not missing, f"{missing[0]}{more}"
+
+
+def not_found(output: str, names: Iterable[str] = ()) -> Iterator[tuple[str, str]]:
+    """Return the files and missing libraries in the output of ldd, except `names` and those of the driver."""
+    path = ""
+    for line in output.splitlines():
+        if not line.startswith("\t"):
+            path = line.rstrip(":")
+        elif line.endswith("=> not found"):
+            name = line.split()[0]
+            if name not in names and not DRIVER.fullmatch(name):
+                yield path, name
 
 
 def packaging(module: str) -> types.ModuleType:

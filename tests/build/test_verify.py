@@ -3,9 +3,11 @@
 import importlib.metadata
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
+import unittest
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -466,3 +468,131 @@ def test_conflicts_within_a_vendor_s_base_are_not_the_image_s(
 
     assert str(caught.value) == "ours 1.0 has requirement theirs>1, but you have theirs 1.0"
     assert str(all_of_them.value) == f"{caught.value} (and 1 more)"
+
+
+def secrets_in(directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(contents, "SECRET_DIRECTORIES", (str(directory),))
+    monkeypatch.setenv("HOME", str(directory / "root"))
+    try:
+        contents.check_no_secrets()
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [*os.environ]:
+        if contents.CREDENTIAL_VARIABLE.fullmatch(name):
+            monkeypatch.delenv(name)
+
+
+# Joined here, so that scanners do not find them in this file
+SECRETS = {
+    "an AWS access key": "AKIA" + "Z7Q4" * 4,
+    "a GitHub token": "ghp_" + "a1B2" * 9,
+    "a Hugging Face token": "hf_" + "aB" * 17,
+    "a private key": "-----BEGIN " + "RSA PRIVATE KEY-----",
+}
+
+
+@pytest.mark.usefixtures("no_variables")
+@pytest.mark.parametrize("what", SECRETS)
+def test_a_secret_in_a_text_is_reported_without_it(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code/train.py").write_text(f"KEY = '{SECRETS[what]}'\n")
+
+    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/code/train.py contains {what}"
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_examples_of_keys_packages_and_binary_files_are_not_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "train.py").write_text("KEY = 'AKIAIOSFODNN7EXAMPLE'\n")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/tests.py").write_text(SECRETS["an AWS access key"])
+    (tmp_path / "table.bin").write_bytes(b"\0" + SECRETS["an AWS access key"].encode())
+    monkeypatch.setenv("WANDB_API_KEY", "")
+    monkeypatch.setenv("GIT_TOKEN", "/run/secrets/token")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+
+    assert secrets_in(tmp_path, monkeypatch) == ""
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_files_of_credentials_and_variables_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/.netrc").write_text("machine example.org login me password it\n")
+
+    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/root/.netrc has credentials"
+    monkeypatch.setenv("WANDB_API_KEY", "secret")
+    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/root/.netrc has credentials (and 1 more)"
+    (tmp_path / "root/.netrc").unlink()
+    assert secrets_in(tmp_path, monkeypatch) == "the variable WANDB_API_KEY has a secret"
+
+
+@pytest.mark.parametrize("entry", ["lib", "/missing", ""])
+def test_the_library_path_has_only_directories(
+    entry: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contents, "LISTS", tmp_path)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{entry}")
+    with pytest.raises(unittest.SkipTest, match="the environment is that of the vendor's base"):
+        contents.check_library_path_has_only_directories()
+    (tmp_path / "python").touch()
+
+    with pytest.raises(AssertionError) as caught:
+        contents.check_library_path_has_only_directories()
+
+    message = f"LD_LIBRARY_PATH has `{entry}`, which is not a directory with its full path"
+    assert str(caught.value) == message
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/usr/local/nvidia/lib64:{tmp_path}")
+    contents.check_library_path_has_only_directories()
+    monkeypatch.delenv("LD_LIBRARY_PATH")
+    contents.check_library_path_has_only_directories()
+
+
+LDD = """\
+/bin/sh:
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)
+/usr/local/lib/libmpi.so.40:
+\tlibcuda.so.1 => not found
+\tlibibverbs.so.1 => not found
+\tlibcudart.so.13 => not found
+\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f)
+"""
+
+
+def test_missing_libraries_are_reported_with_the_files_that_need_them() -> None:
+    missing = contents.not_found(LDD, {"libcudart.so.13"})
+
+    assert [*missing] == [("/usr/local/lib/libmpi.so.40", "libibverbs.so.1")]
+    assert [name for _, name in contents.not_found(LDD)] == ["libibverbs.so.1", "libcudart.so.13"]
+
+
+def test_a_program_without_its_library_fails_the_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not shutil.which("gcc"):
+        pytest.skip("gcc is not installed")
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "a.c").write_text("int answer(void) { return 42; }\n")
+    library, user = tmp_path / "lib/libanswer.so", tmp_path / "lib/libuser.so"
+    for output, needed in ((library, []), (user, [f"-L{tmp_path}/lib", "-Wl,--no-as-needed", "-lanswer"])):
+        subprocess.run(["gcc", "-shared", "-o", output, tmp_path / "a.c", *needed], check=True)
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/user").write_text(f"{user.stat().st_size} {user}\n")
+    monkeypatch.setattr(contents, "LISTS", tmp_path / "lists")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
+    contents.check_programs_and_libraries_find_their_libraries()
+
+    library.unlink()
+    with pytest.raises(AssertionError) as caught:
+        contents.check_programs_and_libraries_find_their_libraries()
+
+    assert str(caught.value) == f"{user} needs libanswer.so, which is not found"
