@@ -159,6 +159,11 @@ _RULES = (
         (r'exec: "train": executable file not found', r"start-job: no command `train` on PATH"),
     ),
     _Rule(
+        "the image contains no SSH server, which MPI on several hosts needs",
+        "add the component `sshd`",
+        (r"\nSSH daemon not found, please install SSH",),
+    ),
+    _Rule(
         "the image contains no program `{program}`",
         "",
         (

@@ -53,6 +53,11 @@ def log(name: str) -> str:
         ),
         ("no-train", *NO_TRAIN),
         ("no-train-sshd", *NO_TRAIN),
+        (
+            "no-sshd",
+            "the image contains no SSH server, which MPI on several hosts needs",
+            "add the component `sshd`",
+        ),
         ("no-program", "the image contains no program `pyhton`", ""),
         ("port-taken-python", "port 7777 is taken on algo-1", PORT_HINT),
         ("port-taken-torch", "port 7777 is taken on algo-1", PORT_HINT),
