@@ -142,7 +142,7 @@ def test_from_the_first_lock_to_a_moved_base(
         component.parent.mkdir(parents=True)
         component.write_text(COMPONENT.format(image=vendor.image))
         vendor.release("first", login)
-        with recorded(customer, request.config):
+        with recorded("extend-aws", customer, request.config):
             try:
                 extend(customer, vendor, login)
             finally:

@@ -152,18 +152,18 @@ def test_a_changed_source_is_committed_once(customer: Customer) -> None:
 def test_a_failed_journey_keeps_the_last_good_result(customer: Customer, tmp_path: Path) -> None:
     results = tmp_path / "results.json"
     results.write_text('{"vision": {}}\n')
-    with pytest.raises(AssertionError) as caught, _recorded(customer, results):
+    with pytest.raises(AssertionError) as caught, _recorded("tabular", customer, results):
         customer.bake("explain", "typo")
     assert caught.value.__notes__ == ["`results.json` has no result of `tabular`."]
     assert json.loads(results.read_text()) == {"vision": {}}
 
-    with _recorded(customer, results):
+    with _recorded("tabular", customer, results):
         customer.bake("list")
     good = json.loads(results.read_text())
     assert list(good) == ["tabular", "vision"]
     assert list(good["tabular"]) == ["commit", "date", "seconds"]
     assert good["tabular"]["seconds"].keys() == {"explain", "list"}
-    with pytest.raises(KeyboardInterrupt) as stopped, _recorded(customer, results):
+    with pytest.raises(KeyboardInterrupt) as stopped, _recorded("tabular", customer, results):
         raise KeyboardInterrupt
 
     kept = f"of commit {good['tabular']['commit']}, {good['tabular']['date']}"
@@ -178,6 +178,11 @@ def test_a_recipe_with_a_mistake_does_not_stop_other_teams(
 
     assert "unknown component `audti`" in customer.bake("render", "--check", "search-index", code=2)
     customer.bake("render", "--check", "ads-*")
+    recipe = customer.root / "teams/search/images/search-index.yaml"
+    recipe.write_text(recipe.read_text().replace("audti", "audit"))
+    assert "  audit 1.0\n" in customer.bake("resolve", "search-index")
+    customer.bake("render", "search-index")
+    customer.bake("render", "--check", "search-index")
 
 
 @pytest.fixture
@@ -266,6 +271,7 @@ class Journey:
     project: str
     image: str
     requirements: str
+    """The file that gets one more line; empty for an image without requirements."""
     run: tuple[str, ...]
     output: str
     """Text that the job prints."""
@@ -273,9 +279,13 @@ class Journey:
     """The project locks the packages of Debian itself, and begins with an older one."""
 
     def __str__(self) -> str:
-        return self.project
+        return self.project if self.image == self.project else f"{self.project}-{self.image}"
 
 
+FEATURES = (
+    *("--source-dir", "teams/ads/features", "--entry-point", "features.py"),
+    *("--distribution", "mpi", "--hosts", "2"),
+)
 JOURNEYS = (
     Journey(
         "llm-finetune",
@@ -293,6 +303,8 @@ JOURNEYS = (
     ),
     Journey("vision", "vision", "requirements.txt", (), "brightness ", moves_base=True),
     Journey("monorepo", "ads-ranking", "teams/ads/requirements.txt", (), "loss "),
+    Journey("monorepo", "ads-features", "", FEATURES, "features of 2 ranks"),
+    Journey("monorepo", "mpi-cpu", "", FEATURES, "features of 2 ranks"),
 )
 
 
@@ -306,12 +318,29 @@ def test_from_a_changed_requirement_to_a_released_image(
         pytest.skip("run by `./bake test --projects`")
     with kept_port() as port:
         customer = Customer(journey.project, tmp_path, programs, port)
-        with recorded(customer, request.config):
+        with recorded(str(journey), customer, request.config):
             try:
                 travel(journey, customer)
             finally:
                 customer.bake("registry", "stop")
                 remove_images(customer, journey.image)
+
+
+@pytest.mark.engine
+@pytest.mark.timeout(900)
+def test_an_image_on_an_unavailable_base_is_rehearsed(
+    customer_of_monorepo: Customer, request: pytest.FixtureRequest
+) -> None:
+    if not request.config.getoption("--projects"):
+        pytest.skip("run by `./bake test --projects`")
+    image = "search-ranking"
+    with recorded(f"monorepo-{image}", customer_of_monorepo, request.config):
+        try:
+            report = customer_of_monorepo.bake("rehearse", image)
+            assert f"{image}  rehearsed, not built: " in report
+        finally:
+            for number in docker("image", "ls", "--quiet", f"bakehouse/rehearsal/{image}").split():
+                docker("image", "rm", "--force", number)
 
 
 def remove_images(customer: Customer, image: str) -> None:
@@ -341,10 +370,8 @@ def move_base(customer: Customer, image: str) -> None:
     customer.commit("Move the base")
 
 
-def travel(journey: Journey, customer: Customer) -> None:
+def change_requirements(journey: Journey, customer: Customer) -> None:
     image = journey.image
-    if journey.moves_base:
-        move_base(customer, image)
     customer.append(journey.requirements, "emoji\n")
     assert "requirements.txt.lock` is older than" in customer.bake("render", "--check", image, code=2)
     customer.bake("lock", image)
@@ -353,8 +380,17 @@ def travel(journey: Journey, customer: Customer) -> None:
     assert "+ emoji " in customer.bake("diff", image, "--from", "HEAD")
     customer.bake("render", image)
     customer.commit("Add emoji")
+
+
+def travel(journey: Journey, customer: Customer) -> None:
+    image = journey.image
+    if journey.moves_base:
+        move_base(customer, image)
+    if journey.requirements:
+        change_requirements(journey, customer)
     customer.bake("build", image)
-    docker("run", "--rm", "--network=none", f"bakehouse/{image}", "python", "-c", "import emoji")
+    if journey.requirements:
+        docker("run", "--rm", "--network=none", f"bakehouse/{image}", "python", "-c", "import emoji")
     assert "Completed" in customer.bake("run", image, *journey.run)
     logs = [log.read_text() for log in (customer.root / "build/runs").rglob("*.log")]
     assert any(journey.output in log for log in logs), logs
@@ -371,15 +407,14 @@ def travel(journey: Journey, customer: Customer) -> None:
 
 
 @contextlib.contextmanager
-def recorded(customer: Customer, config: pytest.Config) -> Iterator[None]:
+def recorded(name: str, customer: Customer, config: pytest.Config) -> Iterator[None]:
     """Record the result of a journey, with `--projects`. A failed journey keeps the last good result."""
-    with _recorded(customer, RESULTS) if config.getoption("--projects") else contextlib.nullcontext():
+    with _recorded(name, customer, RESULTS) if config.getoption("--projects") else contextlib.nullcontext():
         yield
 
 
 @contextlib.contextmanager
-def _recorded(customer: Customer, results: Path) -> Iterator[None]:
-    name = customer.root.name
+def _recorded(name: str, customer: Customer, results: Path) -> Iterator[None]:
     head = ["git", "rev-parse", "HEAD"]
     commit = subprocess.run(head, cwd=HOME, capture_output=True, text=True, check=True).stdout.strip()
     try:
