@@ -24,6 +24,8 @@ _MANIFEST_LIMIT = 4 * 1024**2
 _PORTS = {"http": 80, "https": 443}
 _API_HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
 """Hosts of the registry API that differ from those in references."""
+_TO_STORAGE = (302, 303, 307)
+"""Redirects to a blob in another storage; permanent ones lead to another registry, or to a login page."""
 _Login = Credentials | str | None
 """Name and password, or a complete header. Empty sends no login, None uses ~/.netrc."""
 
@@ -51,24 +53,17 @@ class RetryPolicy:
         return True
 
 
-class Body:
+class Body(io.BytesIO):
     """Content of a request that reports how much of it was sent; its small reads keep timeouts short."""
 
     def __init__(self, content: bytes, moved: Callable[[int], None]) -> None:
-        self._file = io.BytesIO(content)
-        self._size = len(content)
+        super().__init__(content)
         self._moved = moved
 
-    def __len__(self) -> int:
-        return self._size
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
         self._moved(len(data))
         return data
-
-    def rewind(self) -> None:
-        self._file.seek(0)
 
 
 class Repository:
@@ -137,24 +132,22 @@ class Repository:
             raise RegistryError(200, "", f"the response for {digest} has another digest")
         return content
 
-    def has_blob(self, digest: Digest, size: int) -> bool:
+    def has_blob(self, digest: Digest, size: int, *, attempts: int = 0) -> bool:
         """Return whether a blob of this size exists, without downloading it."""
-        response = self._find("HEAD", f"blobs/{digest}")
+        response = self._find("HEAD", f"blobs/{digest}", attempts=attempts)
         if response is None:
             return False
-        # A redirect to another storage does not have the size of the blob.
-        length = response.headers.get("Content-Length") if response.status_code == 200 else None
-        return length is None or int(length) == size
+        if response.status_code != 200:
+            # A redirect to another storage does not have the size of the blob.
+            return response.status_code in _TO_STORAGE
+        return response.headers.get("Content-Length", str(size)) == str(size)
 
     def tag(self, manifest: Manifest, tag: str) -> None:
         """Set `tag` on a stored manifest."""
         self.request("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
 
     def refusal(self) -> RegistryError | None:
-        """Return the registry's error for a new upload; None if it accepts the upload.
-
-        The engine loses the registry's error message when a push fails, so this repeats the request.
-        """
+        """Return the registry's error for a new upload; None if it accepts the upload."""
         try:
             response = self.request("POST", "blobs/uploads/")
         except RegistryError as error:
@@ -171,10 +164,12 @@ class Repository:
             yield response
             path = response.links.get("next", {}).get("url", "")
 
-    def _find(self, method: str, path: str, headers: dict[str, str] | None = None) -> "Response | None":
+    def _find(
+        self, method: str, path: str, headers: dict[str, str] | None = None, *, attempts: int = 0
+    ) -> "Response | None":
         """Return the response to a request; None for a 404."""
         try:
-            return self.request(method, path, headers)
+            return self.request(method, path, headers, attempts=attempts)
         except RegistryError as error:
             if error.status == 404:
                 return None
@@ -190,25 +185,26 @@ class Repository:
         attempts: int = 0,
         patience: float = 0.0,
     ) -> "Response":
-        """Send a request; retry temporary failures, and log in again once.
+        """Send a request; retry temporary failures (a silent registry once), and log in again once.
 
         `path` may be a URL that the registry returned. `attempts` replaces the number of the retry policy;
         `patience` is added to its timeout, in seconds.
         """
         renewed = False
-        attempt = 0
+        attempt = stalls = 0
         attempts = attempts or self.retry_policy.attempts
         while True:
             try:
                 return self._send(method, path, dict(headers or {}), content, patience)
             except RegistryError as error:
+                stalls += error.is_stalled
                 # A response to HEAD has no body, which could name an expired login.
                 is_wordless = method == "HEAD" and error.status == 403
                 if (error.is_expired or is_wordless) and not renewed:
                     renewed = True
                     self._bearer = ""
                     self.registry.credentials(renew=True)
-                elif not error.may_pass or attempt >= attempts - 1:
+                elif not error.may_pass or attempt >= attempts - 1 or stalls > 1:
                     raise
                 else:
                     delay = f" in {error.retry_after:.0f} s" if error.retry_after else ""
@@ -266,7 +262,7 @@ class Repository:
 
         def exchange() -> "Response":
             if isinstance(content, Body):
-                content.rewind()
+                content.seek(0)
             with requests.Session() as session:
                 # On loopback, ignore proxies and ~/.netrc.
                 session.trust_env = self._scheme == "https"

@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bakehouse.registry.client import Body, Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.util.oci import Digest
+
+if TYPE_CHECKING:
+    from requests import Response
 
 CHUNK_BYTES = 16 * 1024**2
 """Amazon ECR takes parts of 5 to 20 MiB (`UploadLayerPart`)."""
@@ -58,57 +62,66 @@ class Uploader:
 
         Raises RegistryError.
         """
-        if self.repository.has_blob(blob.digest, blob.size):
-            return Sent.EXISTED
-        location = self._start(blob, sources)
-        if location is None:
-            return Sent.MOUNTED
-        failures, stalls, offset = 0, 0, 0
+        is_small = blob.size <= CHUNK_BYTES
+        state, location = Sent.EXISTED, None
+        failures, stalls, offset, furthest = 0, 0, 0, 0
         while True:
             try:
-                if blob.size <= CHUNK_BYTES:
-                    self._put(location, blob, blob.read(0, blob.size))
-                    return Sent.UPLOADED
-                while offset < blob.size:
+                if self.repository.has_blob(blob.digest, blob.size, attempts=1):
+                    # After a failure, only the response to the last request was lost.
+                    return state
+                if location is not None:
+                    location, offset = self._resumed(location)
+                if location is None:
+                    location, offset = self._start(blob, sources), 0
+                    if location is None:
+                        return Sent.MOUNTED
+                    state, sources = Sent.UPLOADED, ()
+                while not is_small and offset < blob.size:
                     location, offset = self._patch(location, blob, offset)
-                    failures = stalls = 0
-                self._put(location, blob, b"")
+                    if offset > furthest:
+                        # Bytes that were sent before are not progress.
+                        failures, stalls, furthest = 0, 0, offset
+                self._put(location, blob, blob.read(0, blob.size) if is_small else b"")
                 return Sent.UPLOADED
             except RegistryError as error:
                 failures, stalls = failures + 1, stalls + error.is_stalled
-                is_last = failures >= self.repository.retry_policy.attempts
-                if stalls > 1 or not self._may_continue(error):
+                # The registry of the distribution project answers 400 to bytes that were damaged during the transfer.
+                is_lost = location is not None and (error.is_corrupted or error.status in _LOST_UPLOAD)
+                if stalls > 1 or failures >= self.repository.retry_policy.attempts:
                     raise
-                if not is_last:
-                    self.report(f"upload interrupted, resuming: {error.text}")
-                    is_last = not self.repository.retry_policy.wait(failures - 1, error.retry_after)
-                if self.repository.has_blob(blob.digest, blob.size):
-                    # The response to the last request was lost.
-                    return Sent.UPLOADED
-                if is_last:
+                if not error.may_pass and not is_lost:
                     raise
-                is_lost = error.is_corrupted or error.status == HTTPStatus.NOT_FOUND
-                received = None if is_lost else self._received(location)
-                if received is None:
-                    location, offset = self._start(blob, ()) or "", 0
-                else:
-                    offset = received
+                self.report(f"upload interrupted, resuming: {error.text}")
+                if not self.repository.retry_policy.wait(failures - 1, error.retry_after):
+                    raise
+                if error.is_corrupted or is_small:
+                    location = None
 
     def _start(self, blob: Blob, sources: Sequence[str]) -> str | None:
-        """Return the location of a new upload; None if the blob was mounted instead."""
+        """Return the location of a new upload; None if the registry has the blob now, as after a mount."""
         path = "blobs/uploads/"
         if sources:
             path += f"?mount={blob.digest}&from={sources[0]}"
-        response = self.repository.request("POST", path)
-        return None if response.status_code == HTTPStatus.CREATED else response.headers["Location"]
+        response = self.repository.request("POST", path, attempts=1)
+        if response.status_code == HTTPStatus.CREATED:
+            return None
+        if location := response.headers.get("Location"):
+            return location
+        raise RegistryError(response.status_code, "", "the response to a new upload has no location")
 
     def _patch(self, location: str, blob: Blob, offset: int) -> tuple[str, int]:
+        """Send one chunk; return the location of the next, and how many bytes the registry has."""
         chunk = blob.read(offset, CHUNK_BYTES)
         end = offset + len(chunk)
         headers = {"Content-Type": "application/octet-stream", "Content-Range": f"{offset}-{end - 1}"}
         response = self.repository.request("PATCH", location, headers, self._body(chunk), attempts=1)
-        received = _RANGE.fullmatch(response.headers.get("Range", ""))
-        return response.headers.get("Location", location), int(received[1]) + 1 if received else end
+        received = _received(response) if "Range" in response.headers else end
+        if received <= offset:
+            raise RegistryError(
+                response.status_code, "", "the registry accepted a chunk, but did not store it"
+            )
+        return response.headers.get("Location", location), received
 
     def _put(self, location: str, blob: Blob, content: bytes) -> None:
         mark = "&" if "?" in location else "?"
@@ -122,22 +135,24 @@ class Uploader:
             patience=blob.size / _STORED_PER_SECOND,
         )
 
-    def _received(self, location: str) -> int | None:
-        """Return how many bytes of an upload the registry has; None if it no longer has the upload."""
+    def _resumed(self, location: str) -> tuple[str | None, int]:
+        """Return where to continue an upload, and how many bytes the registry has; None if it was lost."""
         try:
-            response = self.repository.request("GET", location)
+            response = self.repository.request("GET", location, attempts=1)
         except RegistryError as error:
-            if error.status is not None and error.status < 500:
-                return None
-            raise
-        match = _RANGE.fullmatch(response.headers.get("Range", ""))
-        return int(match[1]) + 1 if match and match[1] != "0" else 0
-
-    @staticmethod
-    def _may_continue(error: RegistryError) -> bool:
-        # The registry of the distribution project answers 400 to bytes that were damaged on the way.
-        return error.may_pass or error.status in _LOST_UPLOAD or error.is_corrupted
+            if error.may_pass:
+                raise
+            return None, 0
+        # The registry of the distribution project rejects an earlier location after a part of a chunk.
+        return response.headers.get("Location", location), _received(response)
 
     def _body(self, content: bytes) -> Body | None:
         # Without content, requests sends `Content-Length: 0`.
         return Body(content, self.moved) if content else None
+
+
+def _received(response: "Response") -> int:
+    """Return how many bytes of an upload the registry has."""
+    match = _RANGE.fullmatch(response.headers.get("Range", ""))
+    # `0-0` stands for an empty upload.
+    return int(match[1]) + 1 if match and match[1] != "0" else 0

@@ -92,7 +92,7 @@ class Pushing:
         return publish(image, passed(image), self.registry, self.packer, self.publication, report)
 
     def manifest(self, image: BuiltImage) -> Manifest:
-        """What is pushed."""
+        """Manifest of the image as it is pushed."""
         return self.packer.pack(image, FORMS["docker"], lambda _: None).manifest
 
     def refused(self, image: BuiltImage, kind: type[BakehouseError] = PublishError) -> Diagnostic:

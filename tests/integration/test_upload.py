@@ -55,12 +55,28 @@ def test_a_mount_that_is_not_possible_becomes_an_upload(scene: Scene) -> None:
 
 
 def cut(scene: Scene) -> None:
-    """The connection is cut while the second chunk is on its way."""
+    """The connection is cut while the second chunk is in progress."""
     seen = []
 
     def answer(request: Request, forward: Forward) -> Reply:
         seen.append(request)
         return LOST if len(seen) == 2 else forward(request)
+
+    scene.proxy.do("PATCH", UPLOADS, answer)
+
+
+def halved(scene: Scene) -> None:
+    """The registry stores half of the second chunk, and discards the upload for that later."""
+    seen = []
+
+    def answer(request: Request, forward: Forward) -> Reply:
+        seen.append(request)
+        if len(seen) != 2:
+            return forward(request)
+        request.body = request.body[: len(request.body) // 2]
+        request.headers.pop("Content-Range")
+        forward(request)
+        return LOST
 
     scene.proxy.do("PATCH", UPLOADS, answer)
 
@@ -82,7 +98,8 @@ def forgotten(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    "arrange", [cut, lost_chunk, lost_end, failing, forgotten, restarted, lambda scene: corrupted(scene, 1)]
+    "arrange",
+    [cut, halved, lost_chunk, lost_end, failing, forgotten, restarted, lambda scene: corrupted(scene, 1)],
 )
 def test_an_upload_goes_on_after(scene: Scene, arrange: Callable[[Scene], object]) -> None:
     arrange(scene)
@@ -105,10 +122,11 @@ def test_an_error_that_stays_is_raised(scene: Scene, status: int, code: str) -> 
     assert (raised.value.status, raised.value.text) == (status, "no space left on device")
 
 
-def test_damage_at_every_attempt_is_raised(scene: Scene) -> None:
+@pytest.mark.parametrize("content", [SMALL, LARGE[CHUNK_BYTES:]])
+def test_damage_at_every_attempt_is_raised(scene: Scene, content: bytes) -> None:
     corrupted(scene, 1000)
     with pytest.raises(RegistryError) as raised:
-        uploader(scene).upload(blob(SMALL))
+        uploader(scene).upload(blob(content))
     assert raised.value.code == "DIGEST_INVALID"
 
 

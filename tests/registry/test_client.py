@@ -241,8 +241,9 @@ BLOB = digest_of(b"content")
         (Reply(200, {"Content-Length": "6"}), False),
         (Reply(404), False),
         (Reply(307, {"Location": "http://127.0.0.1:1/elsewhere", "Content-Length": "0"}), True),
+        (Reply(301, {"Location": "http://127.0.0.1:1/another-registry"}), False),
     ],
-    ids=["there", "cut short", "not there", "elsewhere"],
+    ids=["there", "cut short", "not there", "elsewhere", "moved"],
 )
 def test_a_blob_is_looked_for_without_being_read(server: Server, reply: Reply, is_there: bool) -> None:
     server.answers(reply)
