@@ -145,7 +145,7 @@ class PushDiagnostics:
             return self._not_logged_in(error.text)
         if error.status == 403:
             return self._not_allowed(error.text)
-        if error.status == 404:
+        if error.is_repository_missing:
             message = f"there is no repository `{self.target.repository}` in `{self._registry.host}`"
             return PublishError(Diagnostic(message, facts=answers, hint=f"create it, then run {self.retry}"))
         if error.status is None:

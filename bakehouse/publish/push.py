@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 
 from bakehouse.build.built_image import BuiltImage
@@ -176,11 +175,12 @@ class _Push:
         form = self.target.form
         if form is not FORMS["docker"]:
             self._report(f"its recipe builds an {form}; SageMaker may reject it, but accepts Docker schema 2")
+        sent = 0
         try:
             try:
                 sent = self._upload(packed)
             except RegistryError as error:
-                if error.status != HTTPStatus.NOT_FOUND:
+                if not error.is_repository_missing:
                     raise
                 self._create_repository()
                 sent = self._upload(packed)

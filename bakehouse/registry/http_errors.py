@@ -79,6 +79,12 @@ class RegistryError(Exception):
         return self.code in ("DIGEST_INVALID", "SIZE_INVALID")
 
     @property
+    def is_repository_missing(self) -> bool:
+        """Return whether the repository does not exist; missing uploads and blobs are 404, too."""
+        # NOT_FOUND is Harbor's code for a missing project.
+        return self.status == 404 and self.code in ("NAME_UNKNOWN", "NOT_FOUND")
+
+    @property
     def may_pass(self) -> bool:
         """Return whether a retry may help."""
         if self.status is None:

@@ -10,7 +10,7 @@ import pytest
 
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.pack import PackedImage, Packer
-from bakehouse.errors import TagTakenError
+from bakehouse.errors import Diagnostic, PublishError, TagTakenError
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.queue import PushQueue
@@ -26,7 +26,7 @@ from bakehouse.util.terminal import Reporter
 from tests.publish.test_publish import CONFIG, DIGEST, LAYER, MANIFEST, holding
 from tests.publish.test_push import BUILT, PASSED
 from tests.registry.test_referrers import FakeRegistry
-from tests.support.proxy import Proxy, Reply
+from tests.support.proxy import Forward, Proxy, Reply, Request, error_body
 
 DAY = date(2026, 11, 20)
 IMAGE = replace(BUILT.image, name="image")
@@ -77,6 +77,33 @@ def test_an_image_is_uploaded_and_tagged(tmp_path: Path, fake_registry: FakeRegi
     assert fake_registry.manifests[TAG] == (DOCKER_MANIFEST, MANIFEST)
     assert fake_registry.blobs == {digest_of(CONFIG): CONFIG, digest_of(LAYER): LAYER}
     assert published.sent == len(LAYER)
+
+
+def test_an_image_that_another_machine_pushed_meanwhile_is_published(
+    tmp_path: Path, fake_registry: FakeRegistry, proxy: Proxy
+) -> None:
+    def pushed_by_another(request: Request, forward: Forward) -> Reply:
+        fake_registry.blobs.update({digest_of(CONFIG): CONFIG, digest_of(LAYER): LAYER})
+        fake_registry.manifests[TAG] = DOCKER_MANIFEST, MANIFEST
+        return Reply(403, {}, error_body("DENIED", "the tag exists"))
+
+    proxy.do("PUT", "/blobs/uploads/", pushed_by_another)
+    published = push(tmp_path, NamedRegistry(proxy.host, lambda _: None))
+    assert (published.digest, published.sent) == (DIGEST, 0)
+
+
+def test_a_lost_upload_is_not_a_missing_repository(tmp_path: Path, proxy: Proxy) -> None:
+    proxy.fail("PUT", "/blobs/uploads/", 404, error_body("BLOB_UPLOAD_UNKNOWN", "no such upload"))
+    with pytest.raises(PublishError) as caught:
+        push(tmp_path, NamedRegistry(proxy.host, lambda _: None))
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"the push to `{proxy.host}/team/image` failed",
+            facts=(("registry", "no such upload"),),
+            hint="check the registry's log, then run `bake push image`",
+        ),
+    )
+    assert proxy.seen("PUT", "/blobs/uploads/") == 3
 
 
 def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
