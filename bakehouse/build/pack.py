@@ -12,6 +12,8 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, PublishError
 from bakehouse.registry.layer_cache import CompressedLayer, LayerCache
 from bakehouse.registry.manifest import Form, Manifest, digest_of, parse, short
+from bakehouse.util.deadline import NEVER
+from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
@@ -37,18 +39,27 @@ class Packer:
     engine: Engine
     state: Path
 
-    def pack(self, built: BuiltImage, form: Form, report: Reporter) -> PackedImage:
-        """Return an image with all layers in the cache. Raises PublishError if the image is gone."""
+    def pack(self, built: BuiltImage, form: Form, report: Reporter, until: float = NEVER) -> PackedImage:
+        """Return an image with all layers in the cache.
+
+        Raises PublishError if the image is gone, OverdueError if another image is compressed at `until`.
+        """
+
+        def wait() -> None:
+            report("waiting for the compression of another image")
+
         cache = LayerCache(self.state / "layers", form.compression)
         config = self._known_config(built.digest)
         if config is None or None in self._layers(config, cache):
-            config = self._compress(built, cache, report)
+            # One at a time: images share layers, and each compression uses all cores.
+            with exclusive(self.state / "pack.lock", wait, until):
+                config = self._compress(built, cache, report)
         layers = tuple(layer for layer in self._layers(config, cache) if layer)
         if digest_of(config) != built.digest or len(layers) != len(_diff_ids(config)):
             message = f"the engine exported another image than {built.image.name}"
             facts = (("built", built.digest), ("exported", digest_of(config)))
             raise EngineError(Diagnostic(message, facts=facts, hint=f"run `bake build {built.image.name}`"))
-        if not self._config_path(built.digest).exists():
+        if self._known_config(built.digest) is None:
             write_whole(self._config_path(built.digest), config)
         return PackedImage(_manifest(config, layers, form), config, layers)
 
@@ -80,9 +91,11 @@ class Packer:
 
     def _known_config(self, digest: Digest) -> bytes | None:
         try:
-            return self._config_path(digest).read_bytes()
+            config = self._config_path(digest).read_bytes()
         except OSError:
             return None
+        # A file that was damaged on disk is written again.
+        return config if digest_of(config) == digest else None
 
     def _config_path(self, digest: Digest) -> Path:
         return self.state / "configurations" / f"{digest.removeprefix('sha256:')}.json"

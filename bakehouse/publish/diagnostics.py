@@ -185,6 +185,11 @@ class PushDiagnostics:
         message = f"`{self.target.repository_uri}` accepted the push, but has no tag `{self.target.tag}`"
         return PublishError(Diagnostic(message, hint=f"run {self.retry} again"))
 
+    def damaged(self, diff_id: Digest) -> PublishError:
+        """A file of the layer cache was changed on disk, and is removed."""
+        message = f"the compressed layer {short(diff_id)} in `build/layers` was damaged; it was removed"
+        return PublishError(Diagnostic(message, hint=f"run {self.retry} again to compress it anew"))
+
     def candidate_gone(self) -> PublishError:
         """The candidate is no longer in the registry."""
         message = f"`{self.target.repository_uri}` no longer has the candidate {short(self.target.digest)}"

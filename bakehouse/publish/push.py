@@ -22,7 +22,7 @@ from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.layer_cache import CompressedLayer
 from bakehouse.registry.manifest import FORMS, digest_of, short, unfit_platform
 from bakehouse.registry.registry import DeadlineRegistry, Registry
-from bakehouse.registry.upload import Blob, Sent, Uploader
+from bakehouse.registry.upload import Blob, DamagedFileError, Sent, Uploader
 from bakehouse.util.deadline import OverdueError, remaining
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.format import format_bytes, format_count
@@ -166,7 +166,7 @@ class _Push:
 
     def _push(self) -> int:
         """Upload what the registry lacks, then the manifest; return the bytes of the uploaded layers."""
-        packed = self.packer.pack(self.built, self.target.form, self._report)
+        packed = self.packer.pack(self.built, self.target.form, self._report, self.options.until)
         if reasons := unfit_platform(packed.config):
             raise self.diagnostics.unfit(reasons, pushed=False)
         manifest = packed.manifest
@@ -196,7 +196,11 @@ class _Push:
         config = Blob(digest_of(packed.config), len(packed.config), packed.config)
 
         def upload(layer: CompressedLayer) -> int:
-            state = self._upload_blob(Blob(layer.digest, layer.bytes, layer.path), progress)
+            try:
+                state = self._upload_blob(Blob(layer.digest, layer.bytes, layer.path), progress)
+            except DamagedFileError as error:
+                layer.path.unlink(missing_ok=True)
+                raise self.diagnostics.damaged(layer.diff_id) from error
             self._report(f"layer {short(layer.diff_id)} {state} ({format_bytes(layer.bytes)})")
             return layer.bytes if state is Sent.UPLOADED else 0
 

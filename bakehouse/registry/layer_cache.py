@@ -25,7 +25,10 @@ class CompressedLayer:
 
 
 class LayerCache:
-    """Directory of compressed layers. A file's name contains both digests, so a file is whole or absent."""
+    """Directory of compressed layers.
+
+    A file's name contains both digests and its size; a file of another size was damaged and counts as absent.
+    """
 
     def __init__(self, directory: Path, compression: str) -> None:
         self._directory = directory / identifier(compression)
@@ -33,11 +36,15 @@ class LayerCache:
 
     def get(self, diff_id: Digest) -> CompressedLayer | None:
         """Return a layer that was compressed before."""
-        for path in self._directory.glob(f"{_hex(diff_id)}.*"):
-            # A mark of use, for `bake clean`.
-            with contextlib.suppress(OSError):
-                os.utime(path)
-            return CompressedLayer(diff_id, Digest(f"sha256:{path.suffix[1:]}"), path.stat().st_size, path)
+        for path in self._directory.glob(f"{diff_id.removeprefix('sha256:')}.*.*"):
+            _, digest, size = path.name.split(".")
+            # Another process may remove it.
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size == int(size):
+                    # A mark of use, for `bake clean`.
+                    with contextlib.suppress(PermissionError):
+                        os.utime(path)
+                    return CompressedLayer(diff_id, Digest(f"sha256:{digest}"), int(size), path)
         return None
 
     def add(self, content: Iterable[bytes]) -> CompressedLayer:
@@ -56,13 +63,14 @@ class LayerCache:
                 for block in compressed(hashed(), self._compress):
                     packed.update(block)
                     file.write(block)
-            path = self._directory / f"{plain.hexdigest()}.{packed.hexdigest()}"
+                size = file.tell()
+            path = self._directory / f"{plain.hexdigest()}.{packed.hexdigest()}.{size}"
             Path(temporary).replace(path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
         diff_id, digest = Digest(f"sha256:{plain.hexdigest()}"), Digest(f"sha256:{packed.hexdigest()}")
-        return CompressedLayer(diff_id, digest, path.stat().st_size, path)
+        return CompressedLayer(diff_id, digest, size, path)
 
 
 def remove_unused(directory: Path, seconds: float) -> int:
@@ -76,7 +84,3 @@ def remove_unused(directory: Path, seconds: float) -> int:
                 path.unlink()
                 removed += status.st_size
     return removed
-
-
-def _hex(digest: Digest) -> str:
-    return digest.removeprefix("sha256:")

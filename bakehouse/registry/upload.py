@@ -1,5 +1,6 @@
 """Uploads of blobs through the registry API: in chunks, and resumed where a connection was cut."""
 
+import hashlib
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,17 @@ class Blob:
             file.seek(offset)
             return file.read(size)
 
+    def is_damaged(self) -> bool:
+        """Return whether the file no longer has the content of its digest."""
+        if isinstance(self.content, bytes):
+            return False
+        with self.content.open("rb") as file:
+            return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}" != self.digest
+
+
+class DamagedFileError(Exception):
+    """A file to upload no longer has the content of its digest."""
+
 
 @dataclass(frozen=True, slots=True)
 class Uploader:
@@ -60,7 +72,7 @@ class Uploader:
     def upload(self, blob: Blob, sources: Sequence[str] = ()) -> Sent:
         """Upload a blob unless the repository has it, or can mount it from one of `sources`, its neighbours.
 
-        Raises RegistryError.
+        Raises RegistryError, or DamagedFileError.
         """
         is_small = blob.size <= CHUNK_BYTES
         state, location = Sent.EXISTED, None
@@ -86,8 +98,10 @@ class Uploader:
                 return Sent.UPLOADED
             except RegistryError as error:
                 failures, stalls = failures + 1, stalls + error.is_stalled
-                # The registry of the distribution project answers 400 to bytes that were damaged during the transfer.
+                # `docker-registry` answers 400 to bytes that were damaged during the transfer.
                 is_lost = location is not None and (error.is_corrupted or error.status in _LOST_UPLOAD)
+                if error.is_corrupted and blob.is_damaged():
+                    raise DamagedFileError from error
                 if stalls > 1 or failures >= self.repository.retry_policy.attempts:
                     raise
                 if not error.may_pass and not is_lost:
@@ -143,7 +157,7 @@ class Uploader:
             if error.may_pass:
                 raise
             return None, 0
-        # The registry of the distribution project rejects an earlier location after a part of a chunk.
+        # The earlier location may be for another offset.
         return response.headers.get("Location", location), _received(response)
 
     def _body(self, content: bytes) -> Body | None:

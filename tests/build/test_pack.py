@@ -1,7 +1,10 @@
 """Images packed for registries: the same bytes, however an engine stores them."""
 
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,9 @@ from bakehouse.build.built_image import BuiltImage, configuration_digest
 from bakehouse.build.pack import Packer
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import Diagnostic, EngineError, PublishError
+from bakehouse.registry.layer_cache import CompressedLayer, LayerCache
 from bakehouse.registry.manifest import DOCKER_MANIFEST, FORMS, GZIP_LAYER, digest_of, unfit
+from bakehouse.util.file_lock import exclusive
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 from tests.support.layer_archives import Form, Member, config_of, layer, saved
 
@@ -66,6 +71,49 @@ def test_what_was_packed_once_needs_no_engine(tmp_path: Path) -> None:
     lines = messages()
     assert Packer(absent, tmp_path).pack(BUILT, FORMS["docker"], lines.append) == first
     assert lines == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}"])
+def test_a_damaged_configuration_is_read_again(tmp_path: Path, content: bytes) -> None:
+    first = Packer(Engine(), tmp_path).pack(BUILT, FORMS["docker"], messages().append)
+    (stored,) = (tmp_path / "configurations").iterdir()
+    stored.write_bytes(content)
+    assert Packer(Engine(), tmp_path).known_layers(BUILT.digest) is None
+    assert Packer(Engine(), tmp_path).pack(BUILT, FORMS["docker"], messages().append) == first
+    assert stored.read_bytes() == CONFIG
+
+
+def test_a_layer_of_images_that_are_pushed_at_once_is_compressed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = threading.Barrier(2)
+    added: list[str] = []
+    add = LayerCache.add
+
+    def slow_add(self: LayerCache, content: Iterable[bytes]) -> CompressedLayer:
+        time.sleep(0.05)
+        layer = add(self, content)
+        added.append(layer.diff_id)
+        return layer
+
+    def at_once(path: Path, waiting: Callable[[], None], until: float) -> AbstractContextManager[None]:
+        started.wait(5)
+        return exclusive(path, waiting, until)
+
+    monkeypatch.setattr(LayerCache, "add", slow_add)
+    monkeypatch.setattr("bakehouse.build.pack.exclusive", at_once)
+    lines = messages()
+
+    def run() -> None:
+        Packer(Engine(), tmp_path).pack(BUILT, FORMS["docker"], lines.append)
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(added) == sorted(digest_of(layer) for layer in LAYERS)
+    assert lines.count("waiting for the compression of another image") == 1
 
 
 def test_an_image_that_is_gone_is_reported(tmp_path: Path) -> None:

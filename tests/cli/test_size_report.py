@@ -10,31 +10,34 @@ import pytest
 from bakehouse.analysis.sizes import PartSize
 from bakehouse.build.pack import Packer
 from bakehouse.cli.size_report import _new_layers
+from bakehouse.registry.manifest import digest_of
 from bakehouse.util.files import write_whole
 from tests.analysis.test_fleet_sizes import RECORD, SMALL
 from tests.support.fake_engine import FakeEngine, Run
 
 
-def packer(state: Path, **layers: Sequence[str]) -> Packer:
-    """Packed images with these layers before, by their configurations."""
-    for name, diff_ids in layers.items():
-        config = json.dumps({"rootfs": {"diff_ids": diff_ids}})
-        write_whole(state / "configurations" / f"{name}.json", config)
-    return Packer(FakeEngine(lambda spec: Run()), state)
+def config(layers: str) -> bytes:
+    """Configuration of an image with these layers, one letter each."""
+    return json.dumps({"rootfs": {"diff_ids": [f"sha256:{layer}" for layer in layers]}}).encode()
 
 
-NOW = replace(SMALL, config="sha256:now")
-RELEASED = replace(RECORD, config="sha256:released")
+def new_layers(state: Path, now: str, released: str, *, packed: Sequence[str]) -> tuple[PartSize, ...] | None:
+    """The layers that a release lacks; the images with `packed` layers were packed on this machine."""
+    for layers in packed:
+        digest = digest_of(config(layers)).removeprefix("sha256:")
+        write_whole(state / "configurations" / f"{digest}.json", config(layers))
+    packer = Packer(FakeEngine(lambda spec: Run()), state)
+    size = replace(SMALL, config=digest_of(config(now)))
+    return _new_layers(packer, size, replace(RECORD, config=digest_of(config(released))))
 
 
 def test_layers_that_a_release_has_not_are_those_of_their_parts(tmp_path: Path) -> None:
     upper = SMALL.layers[1]
-    other = packer(tmp_path / "other", now=["sha256:a", "sha256:b"], released=["sha256:a", "sha256:c"])
-    assert _new_layers(other, NOW, RELEASED) == (PartSize(upper.owner, 1, upper.stored, upper.unpacked),)
-    same = packer(tmp_path / "same", now=["sha256:a", "sha256:b"], released=["sha256:b", "sha256:a"])
-    assert _new_layers(same, NOW, RELEASED) == ()
+    part = PartSize(upper.owner, 1, upper.stored, upper.unpacked)
+    assert new_layers(tmp_path, "ab", "ac", packed=["ab", "ac"]) == (part,)
+    assert new_layers(tmp_path, "ab", "ba", packed=["ab", "ba"]) == ()
 
 
-@pytest.mark.parametrize("name", ["now", "released"])
-def test_a_release_of_another_machine_is_not_compared(tmp_path: Path, name: str) -> None:
-    assert _new_layers(packer(tmp_path, **{name: ["sha256:a", "sha256:b"]}), NOW, RELEASED) is None
+@pytest.mark.parametrize("packed", ["ab", "ac"])
+def test_a_release_of_another_machine_is_not_compared(tmp_path: Path, packed: str) -> None:
+    assert new_layers(tmp_path, "ab", "ac", packed=[packed]) is None

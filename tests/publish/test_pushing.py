@@ -41,10 +41,12 @@ class FakePacker:
     """Packs the image of these tests."""
 
     directory: Path
+    stored: bytes = LAYER
+    """Content of the file of its layer."""
 
-    def pack(self, built: BuiltImage, form: Form, report: Reporter) -> PackedImage:
+    def pack(self, built: BuiltImage, form: Form, report: Reporter, until: float) -> PackedImage:
         path = self.directory / "layer"
-        path.write_bytes(LAYER)
+        path.write_bytes(self.stored)
         return PackedImage(
             parse(MANIFEST), CONFIG, (CompressedLayer(digest_of(LAYER), digest_of(LAYER), len(LAYER), path),)
         )
@@ -62,12 +64,14 @@ def proxy(fake_registry: FakeRegistry) -> Iterator[Proxy]:
         yield running
 
 
-def push(directory: Path, registry: NamedRegistry, queue: PushQueue | None = None) -> PublishedImage:
+def push(
+    directory: Path, registry: NamedRegistry, queue: PushQueue | None = None, stored: bytes = LAYER
+) -> PublishedImage:
     retry_policy = RetryPolicy(attempts=3, pause=0.01, timeout=5)
     publication = PushOptions(DAY, directory, prefix="team", settle=0.0, retry_policy=retry_policy)
     built = replace(BUILT, digest=digest_of(CONFIG), image=IMAGE)
     report = replace(PASSED, digest=built.digest)
-    packer = cast("Packer", FakePacker(directory))
+    packer = cast("Packer", FakePacker(directory, stored))
     return publish(built, report, registry, packer, publication, print, queue)
 
 
@@ -90,6 +94,19 @@ def test_an_image_that_another_machine_pushed_meanwhile_is_published(
     proxy.do("PUT", "/blobs/uploads/", pushed_by_another)
     published = push(tmp_path, NamedRegistry(proxy.host, lambda _: None))
     assert (published.digest, published.sent) == (DIGEST, 0)
+
+
+def test_a_damaged_layer_is_removed_from_the_cache(tmp_path: Path, proxy: Proxy) -> None:
+    proxy.fail("PUT", "/blobs/uploads/1.*" + digest_of(LAYER), 400, error_body("DIGEST_INVALID", "damaged"))
+    with pytest.raises(PublishError) as caught:
+        push(tmp_path, NamedRegistry(proxy.host, lambda _: None), stored=LAYER[:-1] + b"?")
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"the compressed layer {digest_of(LAYER)[:19]} in `build/layers` was damaged; it was removed",
+            hint="run `bake push image` again to compress it anew",
+        ),
+    )
+    assert not (tmp_path / "layer").exists()
 
 
 def test_a_lost_upload_is_not_a_missing_repository(tmp_path: Path, proxy: Proxy) -> None:
