@@ -88,6 +88,11 @@ def check_listed_files_are_there() -> None:
     assert not wrong, f"{len(wrong)} files are missing or have another size, for example {wrong[0]}"
 
 
+def check_licence_texts_are_there() -> None:
+    empty = [path for path, [(_, size), *_] in listed().items() if path.endswith("/copyright") and not size]
+    assert not empty, f"{empty[0]} contains no licence text"
+
+
 def check_nothing_is_left_over() -> None:
     leftovers = [str(path) for pattern in LEFTOVERS for path in Path("/").glob(pattern.lstrip("/"))]
     assert not leftovers, ", ".join(leftovers[:5])

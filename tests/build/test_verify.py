@@ -19,6 +19,7 @@ import pytest
 
 from bakehouse.build import verify
 from bakehouse.build.verify import CheckAnswer, Outcome, VersionResult
+from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Content
 from bakehouse.catalog.user_files import File
 from bakehouse.cli.diagnostics import failure_text
@@ -596,3 +597,31 @@ def test_a_program_without_its_library_fails_the_check(
         contents.check_programs_and_libraries_find_their_libraries()
 
     assert str(caught.value) == f"{user} needs libanswer.so, which is not found"
+
+
+def test_an_empty_licence_text_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "LISTS", tmp_path)
+    (tmp_path / "hwloc").write_text("1718 /usr/share/doc/hwloc/copyright\n")
+    contents.check_licence_texts_are_there()
+
+    (tmp_path / "metis").write_text("0 /usr/share/doc/metis/copyright\n")
+    with pytest.raises(AssertionError) as caught:
+        contents.check_licence_texts_are_there()
+
+    assert str(caught.value) == "/usr/share/doc/metis/copyright contains no licence text"
+
+
+def test_licence_texts_of_sources_are_joined(tmp_path: Path) -> None:
+    script = tmp_path / "keep-licences"
+    script.write_text(
+        (HOME / "templates/bin/keep-licences").read_text().replace("/out", str(tmp_path / "out"))
+    )
+    for name, text in (("NOTICE", "b\n"), ("LICENSE.txt", "a\n"), ("more/COPYING", "c\n"), ("README", "d\n")):
+        (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "source" / name).write_text(text)
+
+    for arguments in (["metis"], ["librmm", ".", "more"], ["nothing", "missing"]):
+        subprocess.run(["sh", script, *arguments], cwd=tmp_path / "source", check=True)
+
+    texts = {path.parent.name: path.read_text() for path in tmp_path.glob("out/usr/share/doc/*/copyright")}
+    assert texts == {"metis": "a\nb\n", "librmm": "a\nb\nc\n", "nothing": ""}

@@ -604,3 +604,15 @@ def test_a_cpu_image_has_both_libraries_where_all_checksums_are_known() -> None:
     ]
     assert len(wheels) == 3
     assert all(wheel.sha256 for wheel in wheels)
+
+
+def test_components_that_are_compiled_ship_their_licence_texts() -> None:
+    templates = {path.parent.name: path.read_text() for path in RECIPES.glob("components/*/install.j2")}
+    compiled = {
+        name
+        for name, text in templates.items()
+        if re.search(rf"FROM (toolchain|efa-installer) AS {name}\n", text)
+    }
+    compiled -= {"cuda-compat", "sshd"}  # They only place files
+    kept = {name for name, text in templates.items() if re.search(rf"keep-licences {name}\b", text)}
+    assert kept == compiled
