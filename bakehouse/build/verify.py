@@ -80,7 +80,7 @@ class ProbeResults:
 
 @dataclass(frozen=True, slots=True)
 class _Verification:
-    """What was last verified under the name of an image."""
+    """The last verification of an image of that name."""
 
     digest: Digest
     surroundings: str

@@ -101,7 +101,7 @@ class Stage:
     layer: int = 0
     """Position among the layers of an image; smaller numbers are lower."""
     is_partial: bool = False
-    """Whether other stages or the base contain some packages of the component's lock."""
+    """Other stages or the base contain some packages of the component's lock."""
 
     @property
     def packages(self) -> str:

@@ -23,6 +23,7 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         build.build,
         build.rehearse,
         build.reproduce,
+        build.digest,
         build.sizes,
     ),
     "Test": (test.smoke, test.run_training_job),
