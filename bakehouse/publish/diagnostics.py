@@ -63,6 +63,18 @@ class PushDiagnostics:
             )
         )
 
+    def format_taken(self, other: Digest, reasons: tuple[Reason, ...]) -> TagTakenError:
+        """The immutable tag names this image in another format."""
+        target = self.target
+        return TagTakenError(
+            Diagnostic(
+                f"tag `{target.tag}` is taken by the same image in another format",
+                reasons=reasons,
+                facts=(("in repository", target.repository_uri), ("there", other)),
+                hint=f"set the previous `format` of `{target.image}`, or push under tomorrow's tag",
+            )
+        )
+
     def _cause(self, origin: Origin) -> str:
         key = self.target.key
         if origin.key == key:

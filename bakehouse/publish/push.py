@@ -76,7 +76,7 @@ def publish(
     image = built.image
     check_releasable(built, report, candidate=options.candidate)
     if options.candidate:
-        tag = candidate_tag(image.name, built.digest)
+        tag = candidate_tag(image.name, built.digest, image.format)
     else:
         tag = immutable_tag(image.name, options.day, image.key)
     try:

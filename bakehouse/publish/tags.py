@@ -73,9 +73,11 @@ class ReleaseTags:
         with self.diagnostics.translate_errors():
             manifests = {tag: self.remote.manifest(tag) for tag in tags()}
         for tag, manifest in manifests.items():
-            if manifest and self.target.matches_image(manifest):
+            if manifest and self.target.matches_image(manifest) and not unfit(manifest, self.target.form):
                 return tag, manifest
         if other := manifests.get(self.target.tag):
+            if self.target.matches_image(other):
+                raise self.diagnostics.format_taken(other.digest, unfit(other, self.target.form))
             raise self.taken(other)
         return None
 
@@ -162,9 +164,13 @@ def immutable_tag(identifier: str, day: date, key: ImageKey) -> str:
     return f"{identifier}-{day:%Y%m%d}-{key[:8]}"
 
 
-def candidate_tag(identifier: str, digest: Digest) -> str:
-    """Return the tag of a candidate; it contains the digest, so it never names another image."""
-    return f"{identifier}-candidate-{digest.removeprefix('sha256:')[:16]}"
+def candidate_tag(identifier: str, digest: Digest, form: str) -> str:
+    """Return the tag of a candidate; it contains the digest, so it never names another image.
+
+    The tag also contains the format, except `docker`, because an image has another manifest in each format.
+    """
+    suffix = "" if form == "docker" else f"-{form}"
+    return f"{identifier}-candidate-{digest.removeprefix('sha256:')[:16]}{suffix}"
 
 
 def is_release_of(tag: str, identifier: str, key: ImageKey) -> bool:

@@ -1,8 +1,9 @@
 """Pushes to a registry in memory."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -18,7 +19,7 @@ from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.layer_cache import CompressedLayer
-from bakehouse.registry.manifest import DOCKER_MANIFEST, Form, digest_of, parse
+from bakehouse.registry.manifest import DOCKER_MANIFEST, FORMS, Form, digest_of, parse, unfit
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
@@ -47,8 +48,11 @@ class FakePacker:
     def pack(self, built: BuiltImage, form: Form, report: Reporter, until: float) -> PackedImage:
         path = self.directory / "layer"
         path.write_bytes(self.stored)
+        document = json.loads(MANIFEST) | {"mediaType": form.manifest}
+        document["layers"] = [layer | {"mediaType": form.layer} for layer in document["layers"]]
+        content = MANIFEST if form is FORMS["docker"] else json.dumps(document).encode()
         return PackedImage(
-            parse(MANIFEST), CONFIG, (CompressedLayer(digest_of(LAYER), digest_of(LAYER), len(LAYER), path),)
+            parse(content), CONFIG, (CompressedLayer(digest_of(LAYER), digest_of(LAYER), len(LAYER), path),)
         )
 
 
@@ -59,17 +63,31 @@ def fake_registry() -> FakeRegistry:
 
 @pytest.fixture
 def proxy(fake_registry: FakeRegistry) -> Iterator[Proxy]:
+    def tags(request: Request, forward: Forward) -> Reply:
+        names = [name for name in fake_registry.manifests if not name.startswith("sha256:")]
+        return Reply(200, {}, json.dumps({"tags": names}).encode())
+
     with Proxy(1).running() as running:
         running.answers.append(fake_registry.answer)
+        running.do("GET", "/tags/list", tags)
         yield running
 
 
 def push(
-    directory: Path, registry: NamedRegistry, queue: PushQueue | None = None, stored: bytes = LAYER
+    directory: Path,
+    registry: NamedRegistry,
+    queue: PushQueue | None = None,
+    stored: bytes = LAYER,
+    form: str = "docker",
+    *,
+    day: date = DAY,
+    candidate: bool = False,
 ) -> PublishedImage:
     retry_policy = RetryPolicy(attempts=3, pause=0.01, timeout=5)
-    publication = PushOptions(DAY, directory, prefix="team", settle=0.0, retry_policy=retry_policy)
-    built = replace(BUILT, digest=digest_of(CONFIG), image=IMAGE)
+    publication = PushOptions(
+        day, directory, prefix="team", candidate=candidate, settle=0.0, retry_policy=retry_policy
+    )
+    built = replace(BUILT, digest=digest_of(CONFIG), image=replace(IMAGE, format=form))
     report = replace(PASSED, digest=built.digest)
     packer = cast("Packer", FakePacker(directory, stored))
     return publish(built, report, registry, packer, publication, print, queue)
@@ -107,6 +125,36 @@ def test_a_damaged_layer_is_removed_from_the_cache(tmp_path: Path, proxy: Proxy)
         ),
     )
     assert not (tmp_path / "layer").exists()
+
+
+@pytest.mark.parametrize("candidate", [False, True])
+def test_a_changed_format_is_published_under_another_tag(
+    tmp_path: Path, proxy: Proxy, candidate: bool
+) -> None:
+    registry = NamedRegistry(proxy.host, lambda _: None)
+    tags = {"docker": list[str](), "oci-zstd": list[str]()}
+    for day, form in ((DAY, "docker"), (DAY + timedelta(1), "oci-zstd")):
+        for _ in range(2):
+            published = push(tmp_path, registry, form=form, day=day, candidate=candidate)
+            assert published.media_type == FORMS[form].manifest
+            tags[form] += published.tags
+    assert len({*tags["docker"]}) == len({*tags["oci-zstd"]}) == 1
+    assert tags["docker"][0] != tags["oci-zstd"][0]
+
+
+def test_a_changed_format_under_todays_tag_is_reported(tmp_path: Path, proxy: Proxy) -> None:
+    registry = NamedRegistry(proxy.host, lambda _: None)
+    push(tmp_path, registry)
+    with pytest.raises(TagTakenError) as caught:
+        push(tmp_path, registry, form="oci")
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"tag `{TAG}` is taken by the same image in another format",
+            reasons=unfit(parse(MANIFEST), FORMS["oci"]),
+            facts=(("in repository", f"{proxy.host}/team/image"), ("there", DIGEST)),
+            hint="set the previous `format` of `image`, or push under tomorrow's tag",
+        ),
+    )
 
 
 def test_a_lost_upload_is_not_a_missing_repository(tmp_path: Path, proxy: Proxy) -> None:
