@@ -2,14 +2,11 @@
 
 import contextlib
 import gzip
-import importlib
 import io
 import json
+import posixpath
 import re
-import shutil
-import subprocess
 import tarfile
-import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -60,16 +57,20 @@ def walk(
     """Read an image; `reader_of` returns the reader of a layer's uncompressed archive, or None."""
     blobs: dict[str, LayerBlob] = {}
     documents: dict[str, bytes] = {}
+    links: dict[str, str] = {}
     stream = io.BufferedReader(_Chunks(chunks, on_progress), 1 << 20)
     try:
         with tarfile.open(fileobj=stream, mode="r|") as archive:
             while member := archive.next():
                 if member.isreg():
                     _take(archive, member, blobs, documents, reader_of)
+                elif member.issym():
+                    # Docker up to version 24 saves the second of two equal layers as a link to the first.
+                    links[member.name] = posixpath.join(posixpath.dirname(member.name), member.linkname)
         # Read the engine's response to its end; otherwise the connection is aborted
         while stream.read(1 << 20):
             pass
-        return _image(blobs, documents)
+        return _image(blobs, documents, links)
     except _UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
         raise EngineError(_unreadable(reason)) from error
@@ -103,13 +104,15 @@ def _take(
             reader(inner)
 
 
-def _image(blobs: Mapping[str, LayerBlob], documents: Mapping[str, bytes]) -> SavedImage:
+def _image(
+    blobs: Mapping[str, LayerBlob], documents: Mapping[str, bytes], links: Mapping[str, str]
+) -> SavedImage:
     if "manifest.json" not in documents:
         message = "it contains no image"
         raise ValueError(message)
     (listed,) = json.loads(documents["manifest.json"])
     config = documents[listed["Config"]]
-    layers = tuple(blobs[name] for name in listed["Layers"])
+    layers = tuple(blobs[posixpath.normpath(links.get(name, name))] for name in listed["Layers"])
     return SavedImage(layers, instructions(config, len(layers)), config)
 
 
@@ -162,57 +165,14 @@ def decompressed(file: IO[bytes], compression: Compression) -> Iterator[IO[bytes
         with gzip.GzipFile(fileobj=file) as inner:
             yield inner  # type: ignore[misc]  # reads as any file does
     elif compression == "zstd":
-        with _zstd(file) as inner:
-            yield inner
+        import zstandard
+
+        try:
+            with zstandard.ZstdDecompressor().stream_reader(
+                file, read_across_frames=True, closefd=False
+            ) as inner:
+                yield inner
+        except zstandard.ZstdError as error:
+            raise ValueError(str(error)) from error
     else:
         yield file
-
-
-@contextlib.contextmanager
-def _zstd(file: IO[bytes]) -> Iterator[IO[bytes]]:
-    # Part of Python since 3.14
-    with contextlib.suppress(ImportError):
-        with importlib.import_module("compression.zstd").open(file) as inner:
-            yield inner
-        return
-    program = shutil.which("zstd")
-    if program is None:
-        message = "cannot read layers compressed with zstd"
-        raise EngineError(Diagnostic(message, hint="install zstd: `apt-get install zstd`"))
-    with subprocess.Popen(
-        [program, "--decompress", "--stdout", "--quiet"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        assert process.stdin
-        assert process.stdout
-        read_errors: list[Exception] = []
-        feeder = threading.Thread(target=_feed, args=(file, process.stdin, read_errors), daemon=True)
-        feeder.start()
-        try:
-            yield process.stdout
-        except BaseException as error:
-            process.kill()
-            feeder.join()
-            if read_errors and isinstance(error, Exception):
-                # The archive is incomplete because reading its source failed
-                raise read_errors[0] from error
-            raise
-        feeder.join()
-    if read_errors:
-        raise read_errors[0]
-    if process.returncode:
-        message = f"zstd exited with {process.returncode}"
-        raise EOFError(message)
-
-
-def _feed(file: IO[bytes], program: IO[bytes], errors: list[Exception]) -> None:
-    """Copy a file to a program; errors of reading the file are added to `errors`."""
-    with contextlib.suppress(BrokenPipeError), program:
-        try:
-            shutil.copyfileobj(file, program, 1 << 20)
-        except BrokenPipeError:
-            raise
-        except Exception as error:
-            errors.append(error)

@@ -4,11 +4,12 @@ import gzip
 import hashlib
 import io
 import json
-import subprocess
 import tarfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+import zstandard
 
 Form = Literal["gzip", "zstd", "none"]
 
@@ -49,7 +50,7 @@ def compressed(content: bytes, form: Form) -> bytes:
     if form == "gzip":
         return gzip.compress(content)
     if form == "zstd":
-        return subprocess.run(["zstd", "-q", "-c"], input=content, capture_output=True, check=True).stdout
+        return zstandard.compress(content)
     return content
 
 
