@@ -23,7 +23,7 @@ CLIENTS = {
     "packaging": {"catalog", "resolve", "fetch", "lock", "build", "publish", "cli"},
     "deflate": {"registry"},
     "requests": {"engine", "registry"},
-    "zstandard": {"registry"},
+    "zstandard": {"engine", "registry"},
     "urllib3": {"fetch"},
     "uv": {"fetch", "lock"},
     "yaml": {"util"},

@@ -132,7 +132,6 @@ def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple
         Feature.LOCAL: ("engine's machine", "this one"),
         Feature.PLATFORM: ("engine's platform", engine.platform),
         Feature.ROOTFUL: ("engine's rights", "root"),
-        Feature.CONTAINERD_STORE: ("engine's store", f"containerd image store ({engine.store})"),
         Feature.BRIDGE: ("engine's network", f"default bridge, gateway {engine.bridge}"),
         Feature.BUILDX: ("buildx", engine.buildx or ""),
     }

@@ -26,7 +26,6 @@ class Feature(StrEnum):
     LOCAL = "local"
     PLATFORM = "platform"
     ROOTFUL = "rootful"
-    CONTAINERD_STORE = "containerd store"
     BRIDGE = "default bridge"
     BUILDX = "buildx"
 
@@ -209,8 +208,6 @@ def _missing_feature(daemon: Daemon, feature: Feature) -> MissingFeature | None:
             has, value = daemon.platform == PLATFORM, daemon.platform
         case Feature.ROOTFUL:
             has, value = not daemon.rootless, ""
-        case Feature.CONTAINERD_STORE:
-            has, value = daemon.containerd_store, daemon.store
         case Feature.BRIDGE:
             has, value = daemon.bridge is not None, ""
         case Feature.BUILDX:
@@ -224,8 +221,7 @@ def _missing_feature(daemon: Daemon, feature: Feature) -> MissingFeature | None:
 _MISSING: Mapping[Feature, tuple[str, str, str]] = {
     Feature.LOCAL: (
         "the container engine runs on another machine, `{}`",
-        "build steps cannot download files from this machine, containers cannot mount its directories, and"
-        " the engine cannot push to a registry on its loopback interface",
+        "build steps cannot download files from this machine, and containers cannot mount its directories",
         "run `bake` on the engine's machine, or unset DOCKER_HOST and run `docker context use default`",
     ),
     Feature.PLATFORM: (
@@ -235,16 +231,8 @@ _MISSING: Mapping[Feature, tuple[str, str, str]] = {
     ),
     Feature.ROOTFUL: (
         "the container engine runs rootless",
-        "it has its own network namespace, so build steps cannot download files from this machine, and the"
-        " engine cannot push to a registry on its loopback interface",
+        "it has its own network namespace, so build steps cannot download files from this machine",
         "use an engine that runs as root: `docker context use default`",
-    ),
-    Feature.CONTAINERD_STORE: (
-        "the container engine stores images in `{}`, not in the containerd image store",
-        "only a push creates an image's manifest then, so Bakehouse cannot verify that the pushed image is"
-        " the smoke-tested one",
-        'add {"features": {"containerd-snapshotter": true}} to /etc/docker/daemon.json and restart the engine'
-        " (present images stay on disk, but become invisible)",
     ),
     Feature.BRIDGE: (
         "the container engine has no default bridge network",

@@ -53,9 +53,9 @@ class PushDiagnostics:
                 reasons=(Reason(self._cause(origin)),),
                 facts=(
                     ("in repository", target.repository_uri),
-                    ("there", other),
+                    ("there, manifest", other),
                     *((f"there, {name}", value) for name, value in facts if value),
-                    ("here", target.digest),
+                    ("here, configuration", target.digest),
                     *((("here, revision", self.revision),) if self.revision else ()),
                     ("to use it", f"{target.repository_uri}@{other}"),
                 ),
@@ -70,7 +70,7 @@ class PushDiagnostics:
             Diagnostic(
                 f"tag `{target.tag}` is taken by the same image in another format",
                 reasons=reasons,
-                facts=(("in repository", target.repository_uri), ("there", other)),
+                facts=(("in repository", target.repository_uri), ("there, manifest", other)),
                 hint=f"set the previous `format` of `{target.image}`, or push under tomorrow's tag",
             )
         )

@@ -199,7 +199,7 @@ def test_an_immutable_tag_is_never_overwritten(
     with pytest.raises(TagTakenError) as caught:
         push(image)
     facts = dict(caught.value.diagnostics[0].facts)
-    assert facts["there"] == rivals[0]
+    assert facts["there, manifest"] == rivals[0]
     assert re.fullmatch(
         r"20[0-9-]{8} [0-9:]{5} UTC; CloudTrail's PutImage names the user", facts["there, pushed"]
     )

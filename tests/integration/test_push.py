@@ -125,8 +125,8 @@ def test_a_taken_tag_is_not_overwritten(push: Push, image: BuiltImage, other: Bu
     assert diagnostic.reasons == (Reason(cause),)
     assert [fact for fact in diagnostic.facts if fact[0] != "there, created"] == [
         ("in repository", repository),
-        ("there", published.digest),
-        ("here", other.digest),
+        ("there, manifest", published.digest),
+        ("here, configuration", other.digest),
         ("to use it", f"{repository}@{published.digest}"),
     ]
     assert diagnostic.hint == "use the existing image, or push under tomorrow's tag"

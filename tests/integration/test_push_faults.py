@@ -235,7 +235,7 @@ def test_a_conflict_names_both_sides(
     assert re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d", facts.pop("there, created"))
     assert facts == {
         "in repository": pushing.location,
-        "there": other,
+        "there, manifest": other,
         "there, ledger": ledger,
         "there, revision": "3be01c4",
         "here": images["same"].digest,
@@ -372,7 +372,7 @@ def test_a_concurrent_push_after_the_first_check_is_reported(
 
     scene.proxy.do("HEAD", "/blobs/", overtake)
     diagnostic = pushing.refused(image, TagTakenError)
-    assert ("there", layouts["other"].manifest.digest) in diagnostic.facts
+    assert ("there, manifest", layouts["other"].manifest.digest) in diagnostic.facts
 
 
 def test_a_layer_that_the_registry_lacks_is_named(pushing: Pushing, image: BuiltImage) -> None:

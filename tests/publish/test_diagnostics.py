@@ -70,8 +70,8 @@ def test_a_taken_tag() -> None:
             ),
             facts=(
                 ("in repository", PLACE),
-                ("there", OTHER),
-                ("here", DIGEST),
+                ("there, manifest", OTHER),
+                ("here, configuration", DIGEST),
                 ("to use it", f"{PLACE}@{OTHER}"),
             ),
             hint="use the existing image, or push under tomorrow's tag",
@@ -122,13 +122,13 @@ def test_both_sides_of_a_conflict() -> None:
     origin = Origin(IMAGE.key, "3be01c4", "2026-11-18 09:41", "ci")
     facts = diagnostics.tag_taken(OTHER, origin, "2026-11-18 09:45 UTC").diagnostics[0].facts
     assert facts[1:-1] == (
-        ("there", OTHER),
+        ("there, manifest", OTHER),
         ("there, pushed", "2026-11-18 09:45 UTC"),
         ("there, ledger", f"ledger's of {OTHER[:9]}"),
         ("there, revision", "3be01c4"),
         ("there, created", "2026-11-18 09:41"),
         ("there, by", "ci"),
-        ("here", DIGEST),
+        ("here, configuration", DIGEST),
         ("here, revision", "8802d51"),
     )
 

@@ -151,7 +151,7 @@ def test_a_changed_format_under_todays_tag_is_reported(tmp_path: Path, proxy: Pr
         Diagnostic(
             f"tag `{TAG}` is taken by the same image in another format",
             reasons=unfit(parse(MANIFEST), FORMS["oci"]),
-            facts=(("in repository", f"{proxy.host}/team/image"), ("there", DIGEST)),
+            facts=(("in repository", f"{proxy.host}/team/image"), ("there, manifest", DIGEST)),
             hint="set the previous `format` of `image`, or push under tomorrow's tag",
         ),
     )
@@ -187,7 +187,7 @@ def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
     monkeypatch.setattr(Repository, "_exchange", relayed)
     with pytest.raises(TagTakenError) as caught:
         push(tmp_path, NamedRegistry(ECR, lambda _: None))
-    assert ("there", digest_of(OTHERS)) in caught.value.diagnostics[0].facts
+    assert ("there, manifest", digest_of(OTHERS)) in caught.value.diagnostics[0].facts
 
 
 class Overdue(NamedRegistry):
