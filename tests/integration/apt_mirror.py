@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.support.file_server import FileServer, serving
@@ -18,7 +18,7 @@ NAMES = ("house-common", "house-editor", "house-maker", "house-tools")
 
 
 class Mirror:
-    """A mirror of a distribution with four packages, each a program that says its version."""
+    """A mirror of a distribution with packages that are a program each, which says its version."""
 
     def __init__(self, server: FileServer, directory: Path) -> None:
         self._server, self._directory = server, directory
@@ -27,11 +27,11 @@ class Mirror:
     def url(self) -> str:
         return f"{self._server.url}/house"
 
-    def has(self, version: str) -> None:
-        """Have all packages in one version, and no other one."""
+    def has(self, version: str, names: Iterable[str] = NAMES) -> None:
+        """Have packages in one version, and no other one."""
         for path in [path for path in self._server.files if path.startswith("/house/")]:
             del self._server.files[path]
-        index = [self._added(name, version) for name in NAMES]
+        index = [self._added(name, version) for name in names]
         self._server.files["/house/Packages"] = "\n".join(index).encode()
 
     def _added(self, name: str, version: str) -> str:

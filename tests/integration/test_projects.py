@@ -277,6 +277,10 @@ class Journey:
     """Text that the job prints."""
     moves_base: bool = False
     """The project locks the packages of Debian itself, and begins with an older one."""
+    job: tuple[str, ...] = ("--instance-type", "ml.c5.2xlarge")
+    """Settings of the job whose code `estimator` prints."""
+    code: str = ""
+    """Text that the code contains."""
 
     def __str__(self) -> str:
         return self.project if self.image == self.project else f"{self.project}-{self.image}"
@@ -398,10 +402,9 @@ def travel(journey: Journey, customer: Customer) -> None:
     assert image_uri == customer.bake("uri", image).strip()
     docker("pull", "--quiet", image_uri)
     for sdk in ("v2", "v3", "boto3"):
-        code = customer.bake(
-            "estimator", image, "--instance-type", "ml.c5.2xlarge", "--role", ROLE, "--sdk", sdk
-        )
+        code = customer.bake("estimator", image, *journey.job, "--role", ROLE, "--sdk", sdk)
         assert image_uri in code
+        assert journey.code in code
         compile(code, sdk, "exec")
     customer.bake("render", "--check", image)
 

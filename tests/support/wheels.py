@@ -3,18 +3,26 @@
 import base64
 import hashlib
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 
 def wheel(
-    directory: Path, name: str, version: str, *, tag: str = "py3-none-any", requires: tuple[str, ...] = ()
+    directory: Path,
+    name: str,
+    version: str,
+    *,
+    tag: str = "py3-none-any",
+    requires: tuple[str, ...] = (),
+    files: Mapping[str, str] | None = None,
 ) -> Path:
-    """A wheel with one module, which says its version."""
+    """A wheel with one module, which says its version, and more files."""
     path = directory / f"{name}-{version}-{tag}.whl"
     info = f"{name}-{version}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     contents = {
         f"{name}.py": f'__version__ = "{version}"\n',
+        **(files or {}),
         f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {requirement}\n" for requirement in requires),
         f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
