@@ -6,6 +6,7 @@ checkout anew, after a change of templates or components.
 
 import ast
 import contextlib
+import functools
 import json
 import os
 import re
@@ -328,6 +329,8 @@ def test_from_a_changed_requirement_to_a_released_image(
             finally:
                 customer.bake("registry", "stop")
                 remove_images(customer, journey.image)
+    # Layers of several journeys would fill the disk
+    shutil.rmtree(customer.root / "build")
 
 
 @pytest.mark.engine
@@ -409,6 +412,13 @@ def travel(journey: Journey, customer: Customer) -> None:
     customer.bake("render", "--check", image)
 
 
+@functools.cache
+def tested_commit() -> str:
+    """Return the commit of the checkout when its wheel was made."""
+    head = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(head, cwd=HOME, capture_output=True, text=True, check=True).stdout.strip()
+
+
 @contextlib.contextmanager
 def recorded(name: str, customer: Customer, config: pytest.Config) -> Iterator[None]:
     """Record the result of a journey, with `--projects`. A failed journey keeps the last good result."""
@@ -418,8 +428,7 @@ def recorded(name: str, customer: Customer, config: pytest.Config) -> Iterator[N
 
 @contextlib.contextmanager
 def _recorded(name: str, customer: Customer, results: Path) -> Iterator[None]:
-    head = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(head, cwd=HOME, capture_output=True, text=True, check=True).stdout.strip()
+    commit = tested_commit()
     try:
         yield
     except BaseException as error:
