@@ -54,3 +54,61 @@ def test_a_failing_helper_is_reported_without_its_output(
             hint=f"check `credHelpers` and `credsStore` in docker's settings, or run `docker login {HOST}`",
         ),
     )
+
+
+def use_helper(directory: Path, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    helper = directory / "docker-credential-test"
+    helper.write_text(f"#!/bin/sh\necho '{output}'\n")
+    helper.chmod(0o755)
+    monkeypatch.setenv("PATH", str(directory), prepend=":")
+    (directory / "config.json").write_text(json.dumps({"credHelpers": {HOST: "test"}}))
+
+
+INVALID = Diagnostic(
+    f"cannot read docker's login for `{HOST}`: invalid settings or output of its helper",
+    hint=f"check `auths` and the credential helper in docker's settings, or run `docker login {HOST}`",
+)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[]",
+        json.dumps({"auths": {HOST: {"auth": ""}}}),
+        json.dumps({"auths": {"other.example.com": {"auth": "bm9jb2xvbg=="}}}),
+    ],
+    ids=["list", "empty", "without colon"],
+)
+def test_settings_that_docker_cannot_read_are_reported(configured: Path, content: str) -> None:
+    configured.write_text(content)
+    with pytest.raises(RegistryAuthError) as caught:
+        docker_login(HOST)
+    assert caught.value.diagnostics == (INVALID,)
+
+
+@pytest.mark.parametrize("output", ["not JSON", "{}"])
+def test_a_helper_that_prints_something_else_is_reported(
+    configured: Path, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_helper(configured.parent, output, monkeypatch)
+    with pytest.raises(RegistryAuthError) as caught:
+        docker_login(HOST)
+    assert caught.value.diagnostics == (INVALID,)
+
+
+@pytest.mark.parametrize("source", ["file", "helper"])
+def test_an_identity_token_is_reported(
+    configured: Path, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if source == "helper":
+        use_helper(configured.parent, '{"Username": "<token>", "Secret": "secret"}', monkeypatch)
+    else:
+        configured.write_text(json.dumps({"auths": {HOST: {"auth": "MDAwOg==", "identitytoken": "secret"}}}))
+    with pytest.raises(RegistryAuthError) as caught:
+        docker_login(HOST)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            f"docker's login for `{HOST}` is an identity token, which Bakehouse does not support",
+            hint=f"log in with a user name and a password or access token: `docker login {HOST}`",
+        ),
+    )
