@@ -3,6 +3,7 @@
 The hosts are named `algo-1`, `algo-2`, …. The SageMaker Training Toolkit in the image starts the ranks.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -151,6 +152,8 @@ class _Monitor:
         self._started = time.monotonic()
         self._deadline = job.deadline
         self._pending_kills = dict(job.kills)
+        self._searched: dict[tuple[str, str], int] = {}
+        """Position up to which the log of a host does not contain the text of a kill."""
         self._pending_partitions = list(job.partitions)
         self.faults: list[InjectedFault] = []
         self.ended_at: dict[str, float] = {}
@@ -206,8 +209,15 @@ class _Monitor:
     def _has_come(self, moment: float | str, now: float) -> bool:
         if isinstance(moment, float | int):
             return moment <= now
-        logs = (self._logs / f"{host}.log" for host in self._hosts)
-        return any(moment in log.read_text(errors="replace") for log in logs if log.exists())
+        text = moment.encode()
+        for host in self._hosts:
+            with contextlib.suppress(FileNotFoundError), (self._logs / f"{host}.log").open("rb") as log:
+                log.seek(self._searched.get((moment, host), 0))
+                if text in log.read():
+                    return True
+                # The end of what was read may be the beginning of the text.
+                self._searched[moment, host] = max(0, log.tell() - len(text) + 1)
+        return False
 
     def _cut_off(self, partition: NetworkPartition) -> None:
         sides = [

@@ -3,10 +3,11 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 from bakehouse.cluster import cluster
 from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, input_files
-from bakehouse.engine.protocol import ContainerSpec
+from bakehouse.engine.protocol import Container, ContainerSpec
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
 
 JOB = TrainingJob(
@@ -262,6 +263,21 @@ def test_a_host_is_killed_once_a_text_is_in_the_log_of_any_host(tmp_path: Path) 
     cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
 
     assert [run.signals for run in hosts.values()] == [[], ["SIGKILL"]]
+
+
+def test_a_log_is_searched_for_a_text_from_where_the_last_search_ended(tmp_path: Path) -> None:
+    monitor = cluster._Monitor({"algo-1": cast("Container", None)}, JOB, tmp_path)
+    assert not monitor._has_come("epoch 2", 0.0)
+    with (tmp_path / "algo-1.log").open("wb", buffering=0) as log:
+        log.write(b"epoch 1\nepo")
+        assert not monitor._has_come("epoch 2", 0.0)
+        # Written over, because what was searched is not read again.
+        log.seek(0)
+        log.write(b"epoch 2\n")
+        assert not monitor._has_come("epoch 2", 0.0)
+        log.seek(11)
+        log.write(b"ch 2\n")
+        assert monitor._has_come("epoch 2", 0.0)
 
 
 def test_what_hosts_print_is_heard_with_their_names(tmp_path: Path) -> None:
