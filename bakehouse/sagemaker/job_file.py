@@ -94,7 +94,7 @@ class JobFile:
         enabled = compiler.get("enabled", True) if isinstance(compiler, dict) else compiler is not None
         channels = {}
         for name, value in self._mapping(self._content, "inputs").items():
-            names = value.get("instance_groups", ()) if isinstance(value, dict) else ()
+            names = self._list(value, "instance_groups") if isinstance(value, dict) else ()
             channels[name] = tuple(map(str, names))
         request = TrainingRequest(
             sender=sender,
@@ -141,11 +141,11 @@ class JobFile:
             name: _decoded(value) for name, value in self._texts(self._content, "HyperParameters").items()
         }
         channels = {}
-        for channel in self._content.get("InputDataConfig") or ():
+        for channel in self._list(self._content, "InputDataConfig"):
             source = channel
             for key in ("DataSource", "S3DataSource"):
                 source = source.get(key) if isinstance(source, dict) else None
-            names = source.get("InstanceGroupNames") or () if isinstance(source, dict) else ()
+            names = self._list(source, "InstanceGroupNames") if isinstance(source, dict) else ()
             if isinstance(channel, dict):
                 channels[str(channel.get("ChannelName", ""))] = tuple(map(str, names))
         starts_toolkit = not algorithm.get("ContainerEntrypoint")
@@ -211,6 +211,10 @@ class JobFile:
     def _mapping(self, content: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         value = self._value(content, key, "a mapping", lambda value: isinstance(value, dict))
         return value if isinstance(value, dict) else {}
+
+    def _list(self, content: Mapping[str, Any], key: str) -> Sequence[object]:
+        value = self._value(content, key, "a list", lambda value: isinstance(value, list))
+        return value if isinstance(value, list) else ()
 
     def _texts(self, content: Mapping[str, Any], key: str) -> dict[str, str]:
         values = self._mapping(content, key)

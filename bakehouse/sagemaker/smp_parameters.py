@@ -180,11 +180,10 @@ def check_degrees(path: str, values: Mapping[str, object], job: ModelParallelJob
 def _check_degree(
     path: str, degree: int, ranks: int, findings: Findings, noun: str = "ranks", *, is_divisor: bool = True
 ) -> None:
-    divisors = [number for number in range(1, ranks + 1) if not ranks % number]
     if degree > ranks:
         message = f"is {degree}, but the job has {ranks} {noun}"
         findings.at(rules.SMP_DEGREE, path, message, f"use at most {ranks}")
     elif is_divisor and ranks % degree:
         message = f"is {degree}, which does not divide the job's {ranks} {noun}"
-        below = max(number for number in divisors if number < degree)
+        below = next(number for number in range(degree - 1, 0, -1) if not ranks % number)
         findings.at(rules.SMP_DEGREE, path, message, f"use a divisor, such as {below}")

@@ -354,6 +354,15 @@ has 16 ranks
 
 hint: use at most 16""",
     ),
+    "a degree for very many ranks": (
+        smp({"pipeline_parallel_degree": 3}),
+        job((InstanceGroup("ml.p4d.24xlarge", 1_000_000_000, gpus=8),)),
+        """\
+error: `distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree` is 3, which does not \
+divide the job's 8000000000 ranks
+
+hint: use a divisor, such as 2""",
+    ),
     "a degree that does not divide the ranks": (
         smp({"pipeline_parallel_degree": 3}),
         job(A100),

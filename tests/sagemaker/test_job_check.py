@@ -308,6 +308,12 @@ def test_the_launcher_of_a_request(
         ({"distribution": "mpi"}, "`distribution` in `{}` must be a mapping"),
         ({"environment": {"A": 1}}, "`A` in `{}` must be a string"),
         ({"instance_groups": ["train"]}, "`instance_groups` in `{}` must be a list of mappings"),
+        ({"inputs": {"train": {"instance_groups": 5}}}, "`instance_groups` in `{}` must be a list"),
+        ({**REQUEST, "InputDataConfig": 5}, "`InputDataConfig` in `{}` must be a list"),
+        (
+            {**REQUEST, "InputDataConfig": [{"DataSource": {"S3DataSource": {"InstanceGroupNames": 5}}}]},
+            "`InstanceGroupNames` in `{}` must be a list",
+        ),
         ({"class": "Pytorch"}, "`class` in `{}` is `Pytorch`, which is not a class of SDK v2"),
     ],
 )
@@ -317,6 +323,13 @@ def test_values_of_wrong_types_are_refused(
     path = in_file(tmp_path, content)
 
     assert refused(workspace, file=path).startswith("error: " + message.format(path))
+
+
+def test_a_channel_without_groups_may_be_null(workspace: Workspace, tmp_path: Path) -> None:
+    content = {**ESTIMATOR, "inputs": {"train": {"instance_groups": None}}}
+    without = in_file(tmp_path, ESTIMATOR)
+    expected = names(job_check.check(workspace, "", JobSpec(), without))
+    assert names(job_check.check(workspace, "", JobSpec(), in_file(tmp_path, content))) == expected
 
 
 def test_a_file_that_is_not_json(workspace: Workspace, tmp_path: Path) -> None:
