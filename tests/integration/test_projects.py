@@ -413,7 +413,7 @@ def travel(journey: Journey, customer: Customer) -> None:
 
 
 @functools.cache
-def tested_commit() -> str:
+def checkout_commit() -> str:
     """Return the commit of the checkout when its wheel was made."""
     head = ["git", "rev-parse", "HEAD"]
     return subprocess.run(head, cwd=HOME, capture_output=True, text=True, check=True).stdout.strip()
@@ -428,7 +428,7 @@ def recorded(name: str, customer: Customer, config: pytest.Config) -> Iterator[N
 
 @contextlib.contextmanager
 def _recorded(name: str, customer: Customer, results: Path) -> Iterator[None]:
-    commit = tested_commit()
+    commit = checkout_commit()
     try:
         yield
     except BaseException as error:
