@@ -237,7 +237,7 @@ def test_a_conflict_names_both_sides(
         "there, manifest": other,
         "there, ledger": ledger,
         "there, revision": "3be01c4",
-        "here": images["same"].digest,
+        "here, configuration": images["same"].digest,
         "here, revision": "8802d51",
         "to use it": f"{pushing.location}@{other}",
     }
