@@ -6,7 +6,8 @@ file only replaces an unknown one.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import abc
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from bakehouse.catalog.component import Artifact, BaseSource, Component, Registr
 from bakehouse.errors import Location, Problems, RecipeError
 from bakehouse.util.files import is_file
 from bakehouse.util.yaml_fields import Fields
-from bakehouse.util.yaml_reader import load
+from bakehouse.util.yaml_reader import Mapping, Node, Scalar, load
 
 FILE = "pins.yaml"
 IMAGES, FILES = "images", "files"
 """Sections of the file."""
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _SHA256 = re.compile("[0-9a-f]{64}")
+_BYTES = re.compile("[1-9][0-9]{0,17}")
 _HINT = "restore the file from version control, or delete the entry and run `bake lock`"
 
 
@@ -39,9 +41,9 @@ class Pin:
 class Pins:
     """The pins of recipe directories."""
 
-    images: Mapping[str, Pin]
+    images: abc.Mapping[str, Pin]
     """By reference with host; images of Docker Hub have none."""
-    files: Mapping[str, Pin]
+    files: abc.Mapping[str, Pin]
     """By `Artifact.pin_name`."""
 
     def __bool__(self) -> bool:
@@ -56,7 +58,7 @@ def read_pins(roots: Iterable[Path], problems: Problems) -> Pins:
         if not is_file(path):
             continue
         try:
-            fields = Fields(load(path), f"`{FILE}`", problems)
+            fields = Fields(_sections(path), f"`{FILE}`", problems)
         except RecipeError as error:
             problems.extend(error.diagnostics)
             continue
@@ -69,12 +71,28 @@ def read_pins(roots: Iterable[Path], problems: Problems) -> Pins:
             sha256 = entry.text("sha256", required=True)
             if sha256 and not _SHA256.fullmatch(sha256):
                 entry.report(f"`{sha256}` is not a sha256", entry.place("sha256"), hint=_HINT)
-            entry.require("bytes")
-            size = entry.size("bytes", "unknown")
+            size = entry.text("bytes", required=True)
+            if size and not _BYTES.fullmatch(size):
+                entry.report(f"`{size}` is not a valid number of bytes", entry.place("bytes"), hint=_HINT)
+                size = ""
             entry.finish()
-            files[name.text] = Pin(sha256, entry.place("sha256"), size, entry.place("bytes"))
+            files[name.text] = Pin(
+                sha256, entry.place("sha256"), int(size) if size else None, entry.place("bytes")
+            )
         fields.finish()
     return Pins(images, files)
+
+
+def _sections(path: Path) -> Node:
+    """Return the sections of a file that have entries: users may delete all of them."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    if all(not line.strip() or line.lstrip().startswith("#") for line in lines):
+        return Mapping((), Location(path, 1, 1))
+    node = load(path)
+    if not isinstance(node, Mapping):
+        return node
+    entries = (entry for entry in node.entries if not (isinstance(entry[1], Scalar) and not entry[1].text))
+    return Mapping(tuple(entries), node.location)
 
 
 def pinned(component: Component, pins: Pins) -> Component:

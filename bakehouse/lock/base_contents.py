@@ -115,16 +115,17 @@ def record(
         path = workspace.project.recipe_roots[-1] / DIRECTORY / file_of(pinned)
         rows = (line.rpartition(" ") for line in texts["keys"].splitlines())
         keys = {key_path: sha256 for key_path, _, sha256 in rows}
-        _remove_former(path.parent, pinned)
         write_whole(path, text_of(pinned, packages, keys))
+        _remove_former(path, pinned)
         yield f"{path.name}: {format_count(len(packages), 'package')}"
 
 
-def _remove_former(directory: Path, pinned: str) -> None:
+def _remove_former(current: Path, pinned: str) -> None:
     """Remove the records of other digests of a base, which its tag no longer points to."""
     heading = heading_of(pinned.partition("@")[0])
-    for path in directory.glob("*.txt"):
-        if path.read_text(encoding="utf-8", errors="replace").startswith(f"{heading}@"):
+    for path in current.parent.glob("*.txt"):
+        text = path.read_text(encoding="utf-8", errors="replace")
+        if path != current and text.startswith(f"{heading}@"):
             path.unlink(missing_ok=True)
 
 

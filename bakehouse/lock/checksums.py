@@ -55,13 +55,14 @@ def pin(
     index: Index,
     report: Callable[[str], None],
     shared_names: Collection[str] = (),
-    write: Writer | None = None,
+    write: Writer,
 ) -> tuple[Pinned, ...]:
     """Download artifacts without a sha256, and write their sha256 and size in place of `unknown`.
 
     Directories of `mirrors` are searched first, by file name; a file of `shared_names`, which different
-    artifacts have, must be below the host and path of its URL. `write` replaces `write_pin`. If only the size
-    of an artifact is missing, it is written if the file is on this machine; nothing is downloaded for it.
+    artifacts have, must be below the host and path of its URL. `write` is `write_pin`, or records elsewhere.
+    If only the size of an artifact is missing, it is written if the file is on this machine; nothing is
+    downloaded for it.
     Each artifact is written before the next is processed. At the end it raises BuildError with all files that
     are unavailable or have another size. Raises StaleError if a line has changed.
     """
@@ -90,7 +91,7 @@ def pin(
         if pinned:
             location = artifact.location
             shift = sum(line.path == location.path and line.line < location.line for line in added_lines)
-            if (write or write_pin)(pinned, shift):
+            if write(pinned, shift):
                 added_lines.append(location)
             report(pinned.line)
             results.append(pinned)
@@ -187,6 +188,9 @@ def _pinned(
         hint = "compare both with the publisher's value"
         facts = (("found", pinned.origin),)
         raise BuildError(Diagnostic(message, artifact.location, facts=facts, hint=hint))
+    if not pinned.bytes:
+        message = f"`{artifact.file}` is empty"
+        raise BuildError(Diagnostic(message, artifact.location, facts=(("found", pinned.origin),)))
     return pinned
 
 

@@ -157,23 +157,32 @@ def resolve(recipe: Recipe, catalog: Catalog, budget: SearchBudget | None = None
 def _with_compatibility_libraries(
     recipe: Recipe, catalog: Catalog, budget: SearchBudget | None
 ) -> Resolution | None:
-    """Return the versions for a host with an old driver, if the image's cuda-compat supports it."""
-    driver = recipe.targets.driver
-    if driver is None or all(requirement.name != CUDA_COMPAT for requirement in recipe.components):
+    """Return the newest versions for a host with an old driver that a cuda-compat supports."""
+    driver, component = recipe.targets.driver, catalog.components.get(CUDA_COMPAT)
+    wanted = next((item for item in recipe.components if item.name == CUDA_COMPAT), None)
+    if driver is None or component is None or wanted is None:
         return None
-    without_driver = replace(recipe, targets=replace(recipe.targets, driver=None))
-    try:
-        resolution = _Search(without_driver, catalog, budget).run()
-    except Unsatisfiable:
-        return None
-    branches = {
-        branch
-        for choice in resolution.choices
-        if choice.name == CUDA_COMPAT
-        for branch in str(choice.spec.facts.get("branches", "")).split()
-    }
-    is_supported = driver.text.partition(".")[0] in branches
-    return replace(resolution, recipe=recipe, targets=_targets(recipe, catalog)) if is_supported else None
+    branch = driver.text.partition(".")[0]
+    for release in component.releases:
+        branches = {name for variant in release.variants for name in _branches(variant.spec)}
+        if branch not in branches or not wanted.allows(release.version):
+            continue
+        exact = replace(wanted, specifier=f"=={release.version}")
+        without_driver = replace(
+            recipe,
+            components=tuple(exact if item is wanted else item for item in recipe.components),
+            targets=replace(recipe.targets, driver=None),
+        )
+        try:
+            resolution = _Search(without_driver, catalog, budget).run()
+        except Unsatisfiable:
+            continue
+        return replace(resolution, recipe=recipe, targets=_targets(recipe, catalog))
+    return None
+
+
+def _branches(spec: VariantSpec) -> list[str]:
+    return str(spec.facts.get("branches", "")).split()
 
 
 _Left = Mapping[str, int]

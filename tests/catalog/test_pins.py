@@ -57,6 +57,22 @@ def test_a_pin_replaces_the_digest_of_a_component(vendor: Tree) -> None:
     assert spec(vendor)[0].digest == NEW
 
 
+@pytest.mark.parametrize("text", ["", "# made by `bake lock`\n", "images:\nfiles:\n"])
+def test_all_pins_can_be_deleted(vendor: Tree, text: str) -> None:
+    vendor.write("pins.yaml", text)
+    assert spec(vendor)[0].digest is None
+
+
+@pytest.mark.parametrize("size", ["unknown", "0", "x"])
+def test_a_pin_needs_a_size(vendor: Tree, size: str) -> None:
+    vendor.write("pins.yaml", f"files: {{b: {{sha256: {'d' * 64}, bytes: {size}}}}}\n")
+    with pytest.raises(RecipeError) as caught:
+        vendor.catalog()
+    [mistake] = caught.value.diagnostics
+    assert mistake.message == f"`{size}` is not a valid number of bytes"
+    assert mistake.hint == "restore the file from version control, or delete the entry and run `bake lock`"
+
+
 def test_mistakes_in_pins(vendor: Tree) -> None:
     vendor.write("pins.yaml", "image: {}\nimages: {a: latest}\nfiles: {b: {sha256: x}}\n")
     with pytest.raises(RecipeError) as caught:

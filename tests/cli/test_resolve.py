@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,19 @@ def test_the_component_with_the_bound_is_a_reason(
 ) -> None:
     assert main.run(("resolve", image, "--assume", assumption)) == 3
     assert reason in capsys.readouterr().err
+
+
+def test_an_old_driver_gets_the_newest_cuda_whose_compatibility_libraries_support_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
+    (tmp_path / "own/images").mkdir(parents=True)
+    (tmp_path / "own/images/small.yaml").write_text(
+        'summary: a\nbase: {nvidia-cuda: "*"}\n'
+        'components: {python: "3.12", cuda-compat: "*", pytorch: ">=2.9"}\ntargets: {driver: "470"}\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert "driver 470 needs cuda-compat 12.8" in answer(capsys, "resolve", "small")
 
 
 def test_a_driver_fits_that_the_compatibility_libraries_support(capsys: pytest.CaptureFixture[str]) -> None:

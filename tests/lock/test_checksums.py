@@ -68,6 +68,7 @@ class Pinning:
             index=Index(pip, None),
             report=self.messages.append,
             shared_names=self.shared_names,
+            write=write_pin,
         )
 
 
@@ -101,6 +102,18 @@ def a_pin(
 ) -> Pinned:
     artifact = Artifact("source", "url", "http://x.example/x", "x", None, location, size, size_place)
     return Pinned(artifact, CHECKSUM, 4, "a mirror")
+
+
+def test_an_empty_file_is_not_recorded(tmp_path: Path, pinning: Pinning, component: Path) -> None:
+    (tmp_path / "mirror/part-1.0.tar.gz").touch()
+
+    with pytest.raises(BuildError) as caught:
+        pinning(artifact(component, "https://x.example/part-1.0.tar.gz", "part-1.0.tar.gz"))
+
+    [error] = caught.value.diagnostics
+    assert error.message == "`part-1.0.tar.gz` is empty"
+    assert error.facts == (("found", str(tmp_path / "mirror/part-1.0.tar.gz")),)
+    assert component.read_text() == YAML
 
 
 def test_the_size_gets_a_line_below_the_sha256(component: Path) -> None:
