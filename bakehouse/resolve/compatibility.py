@@ -4,8 +4,9 @@ Compatibility of a pair holds for every recipe of a catalogue, so each pair is c
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import translate
+from functools import cached_property
 from itertools import groupby
 
 from bakehouse.catalog.catalog import Catalog
@@ -25,8 +26,11 @@ class Options:
     def __init__(self, listed: tuple[Option, ...]) -> None:
         self.listed = listed
         self.provided = frozenset(name for candidate, _ in listed for name in candidate.provided)
-        self.frameworks = FRAMEWORKS.intersection(name for option in listed for name in _required(option))
+        required = [_required(option) for option in listed]
+        self.frameworks = FRAMEWORKS & set().union(*required)
         """The frameworks that candidates require."""
+        self.always_required = frozenset(required[0].intersection(*required[1:]) if required else ())
+        """The names that all candidates require."""
         self._least_additions_first: dict[frozenset[str], Options] = {}
         self._compatible: dict[int, tuple[int, int]] = {}
         """By the identity of another candidate: the checked candidates, and the compatible ones."""
@@ -122,13 +126,11 @@ class Compatibility:
         shared: CompatibilityCache,
         demands: tuple[Demand, ...],
         targets: tuple[Candidate, ...],
+        components: Mapping[str, Component],
         base: Component | None,
     ) -> None:
         """`demands` are those of the recipe itself."""
-        self._present = {
-            *(shared.options(base).provided if base else ()),
-            *(demand.requirement.name for demand in demands),
-        }
+        self._components, self._base = components, base
         self._recipe, self._shared, self._recipe_demands, self._targets = recipe, shared, demands, targets
         self.options: dict[str, Options] = {}
         """By name: the same ones at every step."""
@@ -138,6 +140,19 @@ class Compatibility:
         """Identities of candidates that have fewer demands in this recipe than elsewhere."""
         self._compatible_with_altered: dict[str, Options] = {}
         self._demands: dict[int, tuple[Demand, ...]] = {}
+
+    @cached_property
+    def _present(self) -> set[str]:
+        """The names that the image contains whatever is chosen."""
+        present = {*(self._shared.options(self._base).provided if self._base else ())}
+        names = [demand.requirement.name for demand in self._recipe_demands]
+        while names:
+            name = names.pop()
+            if name not in present:
+                present.add(name)
+                if component := self._components.get(name):
+                    names += self._shared.options(component).always_required
+        return present
 
     def list(self, name: str, component: Component | None) -> Options:
         """Record and return the candidates of a name, newest first; none without a component."""
@@ -185,7 +200,8 @@ class Compatibility:
     def _listed(self, component: Component) -> Options:
         pattern, excluded = self._recipe.variants.get(component.name), self._recipe.exclude
         options = self._shared.options(component, pattern.text if pattern else "*")
-        options = options.least_additions_first(options.frameworks - self._present)
+        if options.frameworks:
+            options = options.least_additions_first(options.frameworks - self._present)
         if not excluded:
             return options
         altered = {

@@ -233,7 +233,12 @@ class _Search:
         self._demands = tuple(Demand(requirement, None) for requirement in requirements)
         shared = CompatibilityCache.of(catalog)
         self._compatibility = Compatibility(
-            recipe, shared, self._demands, self._targets, self._components.get(recipe.base.name)
+            recipe,
+            shared,
+            self._demands,
+            self._targets,
+            self._components,
+            self._components.get(recipe.base.name),
         )
         self._skipped: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
 

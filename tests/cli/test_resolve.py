@@ -53,17 +53,38 @@ def test_the_component_with_the_bound_is_a_reason(
     assert reason in capsys.readouterr().err
 
 
+def resolve_own(directory: Path, monkeypatch: pytest.MonkeyPatch, recipe: str) -> int:
+    """Resolve a recipe of a user's project, and return the exit code."""
+    (directory / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
+    (directory / "own/images").mkdir(parents=True)
+    (directory / "own/images/small.yaml").write_text(f"summary: a\n{recipe}")
+    monkeypatch.chdir(directory)
+    return main.run(("resolve", "small"))
+
+
 def test_an_old_driver_gets_the_newest_cuda_whose_compatibility_libraries_support_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
-    (tmp_path / "own/images").mkdir(parents=True)
-    (tmp_path / "own/images/small.yaml").write_text(
-        'summary: a\nbase: {nvidia-cuda: "*"}\n'
-        'components: {python: "3.12", cuda-compat: "*", pytorch: ">=2.9"}\ntargets: {driver: "470"}\n'
+    recipe = (
+        'base: {nvidia-cuda: "*"}\n'
+        'components: {python: "3.12", cuda-compat: "*", pytorch: ">=2.9"}\n'
+        'targets: {driver: "470"}\n'
     )
-    monkeypatch.chdir(tmp_path)
-    assert "driver 470 needs cuda-compat 12.8" in answer(capsys, "resolve", "small")
+    assert resolve_own(tmp_path, monkeypatch, recipe) == 0
+    assert "driver 470 needs cuda-compat 12.8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("component", ["torchvision", "deepspeed-cpu"])
+def test_a_framework_that_a_component_needs_is_the_one_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], component: str
+) -> None:
+    recipe = (
+        'base: {debian: "12"}\n'
+        f'components: {{python: "3.11", {component}: "*", horovod: "*"}}\n'
+        "variants: {pytorch: cpu-*}\n"
+    )
+    assert resolve_own(tmp_path, monkeypatch, recipe) == 0
+    assert "tensorflow" not in capsys.readouterr().out
 
 
 def test_a_driver_fits_that_the_compatibility_libraries_support(capsys: pytest.CaptureFixture[str]) -> None:
