@@ -64,10 +64,13 @@ def run(
     report: Reporter,
     on_event: OnEvent = _ignore,
     failures: list[BakehouseError] | None = None,
+    changes: list[str] | None = None,
     *,
     upgrade: bool = False,
 ) -> tuple[str, ...]:
     """Lock the images and components that names or globs select; return a line for each change.
+
+    `changes` gets the lines as well, also those before an error.
 
     It makes missing locks and locks of changed requirements, and records missing digests of vendor bases,
     checksums and sizes of files. `upgrade` locks everything selected anew, at the newest versions that fit;
@@ -77,15 +80,23 @@ def run(
     state = project.find(start).state
     # Two concurrent runs would overwrite each other's results
     with exclusive(state / "locks" / "lock", lambda: report("waiting for another `bake lock` to end")):
-        return _run(unlocked_workspace(start, failures), patterns, report, on_event, upgrade=upgrade)
+        workspace = unlocked_workspace(start, failures)
+        return _run(
+            workspace, patterns, report, on_event, [] if changes is None else changes, upgrade=upgrade
+        )
 
 
 def _run(
-    workspace: Workspace, patterns: Sequence[str], report: Reporter, on_event: OnEvent, *, upgrade: bool
+    workspace: Workspace,
+    patterns: Sequence[str],
+    report: Reporter,
+    on_event: OnEvent,
+    changes: list[str],
+    *,
+    upgrade: bool,
 ) -> tuple[str, ...]:
     settings = workspace.project
     selection = _select(workspace, patterns, upgrade=upgrade)
-    changes: list[str] = []
     for component in selection.components:
         changes += _lock_component(component, settings, report, upgrade=upgrade)
     workspace, selection = _satisfiable(workspace, selection)

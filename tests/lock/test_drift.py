@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from bakehouse.catalog.requirements_file import lock_heading
+from bakehouse.cli import main
 from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
 from bakehouse.errors import ConflictError, Diagnostic, EngineError, Problems, StaleError
@@ -106,8 +107,8 @@ def test_without_an_engine_a_vendor_base_gets_no_first_lock(
     ]
 
 
-def test_another_failure_does_not_hide_a_vendor_that_does_not_answer(
-    project: Tree, monkeypatch: pytest.MonkeyPatch
+def test_another_failure_hides_neither_a_silent_vendor_nor_what_was_locked(
+    project: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> Iterator[str]:
         raise EngineError(Diagnostic("no engine"))
@@ -123,6 +124,9 @@ def test_another_failure_does_not_hide_a_vendor_that_does_not_answer(
     with pytest.raises(EngineError) as caught:
         locking.run(project.root, ["small"], print)
     assert [each.message for each in caught.value.diagnostics] == ["no answer", "no engine"]
+    monkeypatch.chdir(project.root)
+    assert main.run(("lock", "small")) == EngineError.exit_code
+    assert capsys.readouterr().out == "pinned\n"
 
 
 def test_only_named_bases_are_pulled_for_locking(project: Tree) -> None:

@@ -241,18 +241,24 @@ def lock(
 
     from bakehouse.build.progress import Progress
     from bakehouse.cli import json_report
+    from bakehouse.errors import BakehouseError
     from bakehouse.lock import drift
     from bakehouse.lock import lock as locking
 
-    with Progress.on(sys.stderr) as progress:
-        if check:
-            differences = locking.check(Path.cwd(), split(images), progress.report, progress, failures)
-        else:
-            lines = locking.run(
-                Path.cwd(), split(images), progress.report, progress, failures, upgrade=upgrade
-            )
     if check:
+        with Progress.on(sys.stderr) as progress:
+            differences = locking.check(Path.cwd(), split(images), progress.report, progress, failures)
         show(json_report.drift(differences) if json else drift.table(differences))
         locking.require_locked(differences)
-    else:
-        show("".join(f"{line}\n" for line in lines))
+        return
+    changes: list[str] = []
+    try:
+        with Progress.on(sys.stderr) as progress:
+            lines = locking.run(
+                Path.cwd(), split(images), progress.report, progress, failures, changes, upgrade=upgrade
+            )
+    except BakehouseError:
+        # These files are changed, whatever failed later
+        show("".join(f"{line}\n" for line in changes))
+        raise
+    show("".join(f"{line}\n" for line in lines))
