@@ -65,6 +65,10 @@ def parse(text: str) -> GitSource:
         reason = "after `#` write only `subdirectory=` and a path in the repository"
         raise ValueError(reason)
     path, _, revision = parts.path.partition("@")
+    if revision.startswith("-"):
+        # git would read it as an option
+        reason = "write a commit of 40 hexadecimal digits after `@`"
+        raise ValueError(reason)
     return GitSource(parts._replace(path=path).geturl(), revision, subdirectory)
 
 

@@ -55,6 +55,10 @@ def test_sources_as_pip_writes_them(text: str, expected: GitSource) -> None:
             "remove the credentials from the URL: git takes them from its credential helpers",
         ),
         (
+            "git+https://git.example/b@--upload-pack=touch",
+            "write a commit of 40 hexadecimal digits after `@`",
+        ),
+        (
             f"git+ext::sh%20x@{COMMIT}",
             "write `git+https://`, `git+ssh://` or `git+file://` instead of `git+ext://`",
         ),
