@@ -95,9 +95,9 @@ def stored_images(
     packer: Packer, images: Sequence[Image], named: Sequence[str], report: Reporter
 ) -> tuple[BuiltImage, ...]:
     """Return the images that the engine has. Raises UsageError if an image in `named` is missing."""
-    engine, state = packer.engine, packer.state
+    engine, cache = packer.engine, packer.cache
     pairs = [(image, engine.image(image.reference)) for image in images]
-    built = tuple(BuiltImage.stored_as(stored, image, engine, state) for image, stored in pairs if stored)
+    built = tuple(BuiltImage.stored_as(stored, image, engine, cache) for image, stored in pairs if stored)
     missing = [image.name for image, stored in pairs if not stored]
     named_missing = [name for name in missing if name in named]
     if named_missing or not built:

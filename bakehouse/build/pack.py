@@ -10,7 +10,7 @@ from bakehouse.build.built_image import BuiltImage
 from bakehouse.engine import image_archive, usage_lock
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, PublishError
-from bakehouse.registry.layer_cache import CompressedLayer, LayerCache
+from bakehouse.registry.layer_cache import LAYERS, CompressedLayer, LayerCache
 from bakehouse.registry.manifest import Form, Manifest, digest_of, parse, short
 from bakehouse.util.deadline import NEVER
 from bakehouse.util.file_lock import exclusive
@@ -34,10 +34,10 @@ class PackedImage:
 
 @dataclass(frozen=True, slots=True)
 class Packer:
-    """Packs images of one engine; what was compressed once is kept under `state`."""
+    """Packs images of one engine; what was compressed once is kept in the cache for all projects."""
 
     engine: Engine
-    state: Path
+    cache: Path
 
     def pack(self, built: BuiltImage, form: Form, report: Reporter, until: float = NEVER) -> PackedImage:
         """Return an image with all layers in the cache.
@@ -48,13 +48,13 @@ class Packer:
         def wait() -> None:
             report("waiting for the compression of another image")
 
-        cache = LayerCache(self.state / "layers", form.compression)
+        layer_cache = LayerCache(self.cache / LAYERS, form.compression)
         config = self._known_config(built.digest)
-        if config is None or None in self._layers(config, cache):
+        if config is None or None in self._layers(config, layer_cache):
             # One at a time: images share layers, and each compression uses all cores.
-            with exclusive(self.state / "pack.lock", wait, until):
-                config = self._compress(built, cache, report)
-        layers = tuple(layer for layer in self._layers(config, cache) if layer)
+            with exclusive(self.cache / "pack.lock", wait, until):
+                config = self._compress(built, layer_cache, report)
+        layers = tuple(layer for layer in self._layers(config, layer_cache) if layer)
         if digest_of(config) != built.digest or len(layers) != len(_diff_ids(config)):
             message = f"the engine exported another image than {built.image.name}"
             facts = (("built", built.digest), ("exported", digest_of(config)))
@@ -98,7 +98,7 @@ class Packer:
         return config if digest_of(config) == digest else None
 
     def _config_path(self, digest: Digest) -> Path:
-        return self.state / "configurations" / f"{digest.removeprefix('sha256:')}.json"
+        return self.cache / "configurations" / f"{digest.removeprefix('sha256:')}.json"
 
 
 def _diff_ids(config: bytes) -> list[Digest]:

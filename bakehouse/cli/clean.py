@@ -10,7 +10,7 @@ from bakehouse.fetch.cache import FileCache
 from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import Workspace, plan_recipes, raise_failures, select_own
 from bakehouse.registry import destination
-from bakehouse.registry.layer_cache import remove_unused
+from bakehouse.registry.layer_cache import LAYERS, remove_unused
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.terminal import Reporter
 
@@ -42,8 +42,10 @@ def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool
         destination.local_registry(workspace.project).stop()
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         report(f"removed {workspace.project.state}")
-    elif size := remove_unused(workspace.project.state / "layers", _LAYER_SECONDS):
-        report(f"removed {format_bytes(size)} of compressed layers that no push used for two weeks")
+    layers = workspace.project.cache / LAYERS
+    if size := remove_unused(layers, 0 if cache else _LAYER_SECONDS):
+        unused = "" if cache else " that no push used for two weeks"
+        report(f"removed {format_bytes(size)} of compressed layers{unused}")
     store = FileCache(workspace.project.cache, report)
     files, size = store.weigh()
     if cache:

@@ -38,7 +38,7 @@ def run(
     planned = plan_images(workspace, patterns).images
     others = _others(workspace, against, planned)
     with workflow.engine(report, Feature.PLATFORM) as connected:
-        packer = Packer(connected, workspace.project.state)
+        packer = Packer(connected, workspace.project.cache)
         stored = stored_images(packer, planned, patterns, report)
         first = stored[0].image
         if against and len(stored) > 1:

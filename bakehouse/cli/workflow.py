@@ -136,7 +136,7 @@ def image_digests(
     """Return built images with the digests of their manifests, which a push gives to registries."""
     images = plan_images(workspace, patterns).images
     with engine(report, Feature.PLATFORM) as connected:
-        packer = Packer(connected, workspace.project.state)
+        packer = Packer(connected, workspace.project.cache)
         return tuple(
             (built, packer.pack(built, FORMS[built.image.format], report).manifest.digest)
             for built in size_check.stored_images(packer, images, patterns, report)
@@ -147,7 +147,7 @@ def _require_budgets(workspace: Workspace, built: Sequence[BuiltImage], report: 
     """Check the size budgets of images."""
     if any(item.image.budgets for item in built):
         with engine(report, Feature.PLATFORM) as connected:
-            packer = Packer(connected, workspace.project.state)
+            packer = Packer(connected, workspace.project.cache)
             reader = size_check.SizeReader(packer, workspace.templates, report)
             size_check.require_budgets(reader, built)
 

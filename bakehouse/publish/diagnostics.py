@@ -199,7 +199,7 @@ class PushDiagnostics:
 
     def damaged(self, diff_id: Digest) -> PublishError:
         """A file of the layer cache was changed on disk, and is removed."""
-        message = f"the compressed layer {short(diff_id)} in `build/layers` was damaged; it was removed"
+        message = f"the compressed layer {short(diff_id)} in the cache was damaged; it was removed"
         return PublishError(Diagnostic(message, hint=f"run {self.retry} again to compress it anew"))
 
     def candidate_gone(self) -> PublishError:

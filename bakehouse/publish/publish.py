@@ -224,7 +224,7 @@ class ImagePush:
     def _pushed(
         self, registry: Registry, options: push.PushOptions, report: SmokeReport | None
     ) -> PublishedImage:
-        packer = Packer(self.engine, self.project.state)
+        packer = Packer(self.engine, self.project.cache)
         return push.publish(self.built, report, registry, packer, options, self.progress, self.queue)
 
     def _source(self, published: PublishedImage) -> EcrRegistry:

@@ -12,6 +12,9 @@ from pathlib import Path
 from bakehouse.registry.compression import compressed, compressor, identifier
 from bakehouse.util.oci import Digest
 
+LAYERS = "layers"
+"""Directory of compressed layers in the cache."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompressedLayer:

@@ -120,7 +120,7 @@ def test_a_damaged_layer_is_removed_from_the_cache(tmp_path: Path, proxy: Proxy)
         push(tmp_path, NamedRegistry(proxy.host, lambda _: None), stored=LAYER[:-1] + b"?")
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"the compressed layer {digest_of(LAYER)[:19]} in `build/layers` was damaged; it was removed",
+            f"the compressed layer {digest_of(LAYER)[:19]} in the cache was damaged; it was removed",
             hint="run `bake push image` again to compress it anew",
         ),
     )
