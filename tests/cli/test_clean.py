@@ -1,5 +1,6 @@
 """Which images `bake clean` removes."""
 
+import os
 from collections.abc import Collection
 from pathlib import Path
 
@@ -52,3 +53,27 @@ def test_in_bakehouses_checkout_all_older_images_are_removed(engine: Recorder) -
 
     assert engine.prefixes == ["bakehouse/"]
     assert "bakehouse/mpi-cpu:latest" in engine.kept
+
+
+@pytest.mark.parametrize(
+    ("cache", "line"),
+    [
+        (False, "removed 4 bytes of compressed layers that no push used for two weeks"),
+        (True, "removed 7 bytes of compressed layers"),
+    ],
+)
+def test_compressed_layers_that_no_push_uses_are_removed(
+    engine: Recorder, tmp_path: Path, cache: bool, line: str
+) -> None:
+    tree = Tree(tmp_path / "project")
+    tree.write("pyproject.toml", "[tool.bakehouse]\n")
+    directory = tmp_path / "cache/layers/gzip"
+    directory.mkdir(parents=True)
+    (directory / "old").write_text("old\n")
+    os.utime(directory / "old", (0, 0))
+    (directory / "new").write_text("new")
+    lines: list[str] = []
+    clean.run(open_workspace(tree.root), lines.append, everything=False, cache=cache)
+
+    assert line in lines
+    assert [path.name for path in directory.iterdir()] == ([] if cache else ["new"])

@@ -93,7 +93,7 @@ def registry(context: Context, action: str = "status", json: bool = False) -> No
 @bake_task(
     help={
         "all": "also all images of the project, their bases and everything below build/",
-        "cache": "also the downloaded files of all projects",
+        "cache": "also the downloaded files and compressed layers of all projects",
     }
 )
 def clean(context: Context, all: bool = False, cache: bool = False) -> None:
