@@ -221,7 +221,7 @@ def spoilt(mpi_cpu: Built) -> Iterator[BuiltImage]:
         container.put_archive("/", tar.pack({"/root/.ssh/id_rsa": key}))
         image = container.commit(changes=['ENTRYPOINT ["sh", "-c", "exit 0"]'])
         container.remove()
-        yield replace(built, digest=Digest(str(image.id)))
+        yield replace(built, digest=Digest(str(image.id)), stored=Digest(str(image.id)))
         client.images.remove(str(image.id), force=True)
 
 
@@ -288,7 +288,12 @@ def with_code(mpi_cpu: Built) -> Iterator[BuiltImage]:
         container.put_archive("/", tar.pack({"/opt/ml/code/train.py": USER_SCRIPT}))
         committed = container.commit(changes=["ENV SAGEMAKER_PROGRAM=train.py"])
         container.remove()
-        yield replace(built, digest=Digest(str(committed.id)), image=replace(image, entry_point="train.py"))
+        yield replace(
+            built,
+            digest=Digest(str(committed.id)),
+            stored=Digest(str(committed.id)),
+            image=replace(image, entry_point="train.py"),
+        )
         client.images.remove(str(committed.id), force=True)
 
 
@@ -340,7 +345,7 @@ def test_an_image_without_the_toolkit_is_tested_with_its_launcher(
         container.wait()
         committed = container.commit(changes=["ENTRYPOINT []", "CMD []"])
         container.remove()
-        bare = replace(mpi_cpu[1], digest=Digest(str(committed.id)))
+        bare = replace(mpi_cpu[1], digest=Digest(str(committed.id)), stored=Digest(str(committed.id)))
         try:
             report = smoke(engine, bare, tmp_path, only=["mpirun_1x2", "train_success", "train_failure"])
         finally:
