@@ -140,21 +140,21 @@ def texts(directories: Iterable[str]) -> Iterator[tuple[str, bytes]]:
 def check_no_secrets() -> None:
     """Neither files nor the environment contain credentials. A value that is a path is not one."""
     home = Path.home()
-    found = [f"{home / name} has credentials" for name in CREDENTIAL_FILES if (home / name).is_file()]
-    found += [
+    secrets = [f"{home / name} has credentials" for name in CREDENTIAL_FILES if (home / name).is_file()]
+    secrets += [
         f"the variable {name} has a secret"
         for name, value in sorted(os.environ.items())
         if CREDENTIAL_VARIABLE.fullmatch(name) and value and not value.startswith("/")
     ]
     patterns = {what: re.compile(pattern) for what, pattern in SECRETS.items()}
-    found += [
+    secrets += [
         f"{path} contains {what}"
         for path, content in texts(SECRET_DIRECTORIES)
         for what, pattern in patterns.items()
         if pattern.search(content)
     ]
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    assert not found, f"{found[0]}{more}"
+    more = f" (and {len(secrets) - 1} more)" if len(secrets) > 1 else ""
+    assert not secrets, f"{secrets[0]}{more}"
 
 
 def check_library_path_has_only_directories() -> None:

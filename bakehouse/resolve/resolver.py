@@ -159,18 +159,18 @@ def _with_compatibility_libraries(
 ) -> Resolution | None:
     """Return the newest versions for a host with an old driver that a cuda-compat supports."""
     driver, component = recipe.targets.driver, catalog.components.get(CUDA_COMPAT)
-    wanted = next((item for item in recipe.components if item.name == CUDA_COMPAT), None)
-    if driver is None or component is None or wanted is None:
+    requirement = next((item for item in recipe.components if item.name == CUDA_COMPAT), None)
+    if driver is None or component is None or requirement is None:
         return None
     branch = driver.text.partition(".")[0]
     for release in component.releases:
         branches = {name for variant in release.variants for name in _branches(variant.spec)}
-        if branch not in branches or not wanted.allows(release.version):
+        if branch not in branches or not requirement.allows(release.version):
             continue
-        exact = replace(wanted, specifier=f"=={release.version}")
+        exact = replace(requirement, specifier=f"=={release.version}")
         without_driver = replace(
             recipe,
-            components=tuple(exact if item is wanted else item for item in recipe.components),
+            components=tuple(exact if item is requirement else item for item in recipe.components),
             targets=replace(recipe.targets, driver=None),
         )
         try:
