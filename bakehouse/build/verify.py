@@ -12,9 +12,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+import elftools
 import packaging
 from packaging.version import InvalidVersion, Version
 
+from bakehouse import catalog
 from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import BuildError, Diagnostic
@@ -27,8 +29,11 @@ PROBES = Path(__file__).parents[1] / "probes"
 ASK_SECONDS = 600.0
 _DIRECTORY = "/run/bakehouse"
 _RECORD = "verification.json"
-_CONTENTS = InstalledComponent("contents", "", "", PROBES / "contents.py")
-"""Checks of the whole image: each file has one owner, and no temporary files remain."""
+_IMAGE_PROBES = tuple(
+    InstalledComponent(name, "", "", PROBES / f"{name}.py") for name in ("contents", "libraries")
+)
+"""Checks of the whole image: of its files, and of what the loader finds."""
+_FACTS = Path(catalog.__file__).with_name("data") / "libraries.json"
 
 
 class Outcome(StrEnum):
@@ -139,16 +144,58 @@ def run_probes(
 
     The default is all components.
     """
-    parts = (*image.all_parts, *([_CONTENTS] if with_checks else []))
+    parts = _probed(image, with_checks=with_checks)
     if components is not None:
         parts = tuple(part for part in parts if part.component in components)
-    probed = tuple(part for part in parts if part.smoke)
     started = time.monotonic()
-    if not probed:
+    spec = _probe_spec(image, digest, parts, with_checks=with_checks, seconds=seconds, gpus=gpus)
+    if spec is None:
         return read_results(parts, (), 0.0, log)
+    with engine.container(spec) as container:
+        container.start(log)
+        outcome = container.wait(seconds)
+        container.stop(grace=0)
+        lines = container.stdout().splitlines()
+    seconds_taken = time.monotonic() - started
+    end = f"exited with {outcome.exit_code}" if outcome else f"no result within {seconds:g} s"
+    return _cut_short(read_results(parts, lines, seconds_taken, log), end)
+
+
+def check_spec(image: Image, digest: Digest, seconds: float) -> ContainerSpec:
+    """Return the container in which all components read their version and run their checks."""
+    spec = _probe_spec(
+        image, digest, _probed(image, with_checks=True), with_checks=True, seconds=seconds, gpus=0
+    )
+    assert spec, "the probes of the image have smoke files"
+    return spec
+
+
+def check_results(image: Image, answers: str, seconds: float, log: Path, end: str) -> ProbeResults:
+    """Return the results of the container of `check_spec`, and `end` for those that are missing."""
+    results = read_results(_probed(image, with_checks=True), answers.splitlines(), seconds, log)
+    return _cut_short(results, end)
+
+
+def _probed(image: Image, *, with_checks: bool) -> tuple[InstalledComponent, ...]:
+    return (*image.all_parts, *(_IMAGE_PROBES if with_checks else ()))
+
+
+def _probe_spec(
+    image: Image,
+    digest: Digest,
+    parts: Iterable[InstalledComponent],
+    *,
+    with_checks: bool,
+    seconds: float,
+    gpus: int,
+) -> ContainerSpec | None:
+    """Return the container that probes components; None if none has a smoke file."""
+    probed = tuple(part for part in parts if part.smoke)
+    if not probed:
+        return None
     options = (*(("--checks",) if with_checks else ()), "--seconds", str(seconds / 2))
     files = {f"{_DIRECTORY}/smoke/{part.component}.py": _bytes(part) for part in probed}
-    spec = ContainerSpec(
+    return ContainerSpec(
         image=digest,
         command=(
             *("python3", f"{_DIRECTORY}/checks.py"),
@@ -158,20 +205,11 @@ def run_probes(
         files={
             **files,
             f"{_DIRECTORY}/checks.py": (PROBES / "checks.py").read_bytes(),
-            **(_packaging() if with_checks else {}),
+            **(_probe_inputs(image) if with_checks else {}),
         },
         gpus=tuple(range(gpus)),
         image_name=image.name,
     )
-    with engine.container(spec) as container:
-        container.start(log)
-        outcome = container.wait(seconds)
-        container.stop(grace=0)
-        lines = container.stdout().splitlines()
-    results = read_results(parts, lines, time.monotonic() - started, log)
-    if outcome is None:
-        return _cut_short(results, f"no result within {seconds:g} s")
-    return _cut_short(results, f"exited with {outcome.exit_code}")
 
 
 def read_results(
@@ -320,10 +358,19 @@ def _bytes(part: InstalledComponent) -> bytes:
     return part.smoke.read_bytes() if part.smoke else b""
 
 
-def _packaging() -> dict[str, bytes]:
-    """Return a copy of the library `packaging` for `probes/contents.py`, by path in the container."""
-    paths = Path(packaging.__file__).parent.glob("*.py")
-    return {f"{_DIRECTORY}/smoke/probe_packaging/{path.name}": path.read_bytes() for path in paths}
+def _probe_inputs(image: Image) -> dict[str, bytes]:
+    """Return the libraries and facts of the checks of the whole image, by path in the container."""
+    facts = json.loads(_FACTS.read_bytes()) | {"targets": dict(image.gpu_targets)}
+    copies = ((packaging, "probe_packaging"), (elftools, "pyelftools/elftools"))
+    return {
+        f"{_DIRECTORY}/smoke/libraries.json": json.dumps(facts).encode(),
+        **{
+            f"{_DIRECTORY}/smoke/{name}/{path.relative_to(directory)}": path.read_bytes()
+            for library, name in copies
+            for directory in (Path(str(library.__file__)).parent,)
+            for path in directory.rglob("*.py")
+        },
+    }
 
 
 def _read(record: Path) -> _Verification | None:

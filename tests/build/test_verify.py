@@ -178,14 +178,29 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
         *("python3", "/run/bakehouse/checks.py", "--checks", "--seconds", "10.0"),
         "a=/run/bakehouse/smoke/a.py",
         "contents=/run/bakehouse/smoke/contents.py",
+        "libraries=/run/bakehouse/smoke/libraries.py",
     )
-    assert {path for path in spec.files if "probe_packaging" not in path} == {
-        "/run/bakehouse/checks.py",
+    copies = ("probe_packaging/requirements.py", "pyelftools/elftools/elf/elffile.py")
+    assert {path for path in spec.files if path.count("/") == 4 or path.endswith(copies)} == {
         "/run/bakehouse/smoke/a.py",
         "/run/bakehouse/smoke/contents.py",
+        "/run/bakehouse/smoke/libraries.py",
+        "/run/bakehouse/smoke/libraries.json",
+        *(f"/run/bakehouse/smoke/{name}" for name in copies),
     }
-    assert "/run/bakehouse/smoke/probe_packaging/requirements.py" in spec.files
+    assert json.loads(spec.files["/run/bakehouse/smoke/libraries.json"])["targets"] == {}
     assert spec.network == "none"
+
+
+def test_a_check_gives_its_evidence(tmp_path: Path) -> None:
+    text = "def check_files(): return 'files: 3'\ndef check_others(): return True\n"
+
+    _, *answers = ask_here("--checks", f"a={smoke_file(tmp_path, 'a', text)}")
+
+    results = [
+        (answer["check"], answer["outcome"], answer["reason"]) for answer in answers if "reason" in answer
+    ]
+    assert results == [("files", "passed", "files: 3"), ("others", "passed", "")]
 
 
 def test_a_component_tells_what_it_brought(tmp_path: Path) -> None:
@@ -426,7 +441,7 @@ def test_requirements_are_read_without_packaging_and_pip_in_the_image(tmp_path: 
     installed_package(packages, "a", "1.0", "b>=2")
     installed_package(packages, "b", "2.0rc1")
     copy = tmp_path / "smoke"
-    for path, content in verify._packaging().items():
+    for path, content in verify._probe_inputs(image()).items():
         file = copy / Path(path).relative_to("/run/bakehouse/smoke")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
@@ -556,47 +571,6 @@ def test_the_library_path_has_only_directories(
     contents.check_library_path_has_only_directories()
     monkeypatch.delenv("LD_LIBRARY_PATH")
     contents.check_library_path_has_only_directories()
-
-
-LDD = """\
-/bin/sh:
-\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)
-/usr/local/lib/libmpi.so.40:
-\tlibcuda.so.1 => not found
-\tlibibverbs.so.1 => not found
-\tlibcudart.so.13 => not found
-\tlibm.so.6 => /lib/x86_64-linux-gnu/libm.so.6 (0x00007f)
-"""
-
-
-def test_missing_libraries_are_reported_with_the_files_that_need_them() -> None:
-    missing = contents.not_found(LDD, {"libcudart.so.13"})
-
-    assert [*missing] == [("/usr/local/lib/libmpi.so.40", "libibverbs.so.1")]
-    assert [name for _, name in contents.not_found(LDD)] == ["libibverbs.so.1", "libcudart.so.13"]
-
-
-def test_a_program_without_its_library_fails_the_check(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not shutil.which("gcc"):
-        pytest.skip("gcc is not installed")
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "a.c").write_text("int answer(void) { return 42; }\n")
-    library, user = tmp_path / "lib/libanswer.so", tmp_path / "lib/libuser.so"
-    for output, needed in ((library, []), (user, [f"-L{tmp_path}/lib", "-Wl,--no-as-needed", "-lanswer"])):
-        subprocess.run(["gcc", "-shared", "-o", output, tmp_path / "a.c", *needed], check=True)
-    (tmp_path / "lists").mkdir()
-    (tmp_path / "lists/user").write_text(f"{user.stat().st_size} {user}\n")
-    monkeypatch.setattr(contents, "LISTS", tmp_path / "lists")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(library.parent))
-    contents.check_programs_and_libraries_find_their_libraries()
-
-    library.unlink()
-    with pytest.raises(AssertionError) as caught:
-        contents.check_programs_and_libraries_find_their_libraries()
-
-    assert str(caught.value) == f"{user} needs libanswer.so, which is not found"
 
 
 def test_an_empty_licence_text_fails_the_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
