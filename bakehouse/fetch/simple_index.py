@@ -1,8 +1,10 @@
-"""Reader of package index pages in HTML and JSON (PEP 503 and 691)."""
+"""Reader of package index pages in HTML and JSON (PEP 503, 592, 658, 691 and 700)."""
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from html.parser import HTMLParser
+from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
@@ -16,6 +18,15 @@ class Link:
     url: str
     sha256: str
     """Empty if it is not on the page."""
+    size: int | None = None
+    uploaded: str = ""
+    """Date of the upload, such as `2026-11-23`; empty if it is not on the page, as in HTML."""
+    yanked: str | None = None
+    """Reason of a withdrawn file, which may be empty; None if the file is not withdrawn."""
+    requires_python: str = ""
+    has_metadata: bool = False
+    """The metadata of the wheel is at the URL with `.metadata` appended."""
+    metadata_sha256: str = ""
 
     @property
     def file(self) -> str:
@@ -24,8 +35,9 @@ class Link:
 
 def links(text: str, kind: str, address: str) -> tuple[Link, ...]:
     """Return the links of an index page; `address` is its URL. Empty if it is not an index page."""
-    files = _in_json(text) if kind == JSON else _in_html(text)
-    return tuple(Link(absolute, sha256) for url, sha256 in files if (absolute := _absolute(address, url)))
+    listed = _in_json(text) if kind == JSON else _in_html(text)
+    absolute = ((link, _absolute(address, link.url)) for link in listed)
+    return tuple(replace(link, url=url) for link, url in absolute if url)
 
 
 def _absolute(address: str, url: str) -> str:
@@ -38,15 +50,29 @@ def _absolute(address: str, url: str) -> str:
     return absolute
 
 
-def _in_json(text: str) -> list[tuple[str, str]]:
+def _in_json(text: str) -> list[Link]:
     try:
-        files = json.loads(text)["files"]
-        return [(str(file["url"]), str(file.get("hashes", {}).get("sha256", ""))) for file in files]
+        return [_link(file) for file in json.loads(text)["files"]]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
 
 
-def _in_html(text: str) -> list[tuple[str, str]]:
+def _link(file: Mapping[str, Any]) -> Link:
+    yanked, metadata = file.get("yanked", False), file.get("core-metadata", False)
+    size = file.get("size")
+    return Link(
+        str(file["url"]),
+        str(file.get("hashes", {}).get("sha256", "")),
+        size if isinstance(size, int) and size >= 0 else None,
+        str(file.get("upload-time") or "")[:10],
+        (yanked if isinstance(yanked, str) else "") if yanked is not False else None,
+        str(file.get("requires-python") or ""),
+        bool(metadata),
+        str(metadata.get("sha256", "")) if isinstance(metadata, dict) else "",
+    )
+
+
+def _in_html(text: str) -> list[Link]:
     page = _Page()
     page.feed(text)
     return page.links
@@ -57,11 +83,24 @@ class _Page(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.links: list[tuple[str, str]] = []
+        self.links: list[Link] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "a":
-            url, _, fragment = (dict(attrs).get("href") or "").partition("#")
+            values = dict(attrs)
+            url, _, fragment = (values.get("href") or "").partition("#")
+            metadata = values.get("data-core-metadata") or ""
             self.links.append(
-                (url, fragment.removeprefix("sha256=") if fragment.startswith("sha256=") else "")
+                Link(
+                    url,
+                    _sha256(fragment),
+                    yanked=(values["data-yanked"] or "") if "data-yanked" in values else None,
+                    requires_python=values.get("data-requires-python") or "",
+                    has_metadata="data-core-metadata" in values,
+                    metadata_sha256=_sha256(metadata),
+                )
             )
+
+
+def _sha256(text: str) -> str:
+    return text.removeprefix("sha256=") if text.startswith("sha256=") else ""

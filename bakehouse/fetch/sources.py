@@ -1,5 +1,7 @@
 """Sources of each file: mirrors first, then its URL, the indexes, apt's mirrors."""
 
+import contextlib
+import hashlib
 import os
 import re
 import subprocess
@@ -17,7 +19,7 @@ from urllib.request import url2pathname
 from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
-from bakehouse.fetch import apt_config, s3, simple_index
+from bakehouse.fetch import apt_config, s3, simple_index, wheel_metadata
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, origin_of, redacted
 from bakehouse.fetch.http_client import NO_FILE, HttpClient, SourceError, SourceResponse
 from bakehouse.fetch.pip_config import PipConfig
@@ -25,11 +27,12 @@ from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.s3 import S3Files
 from bakehouse.util import git
 from bakehouse.util.deadline import OverdueError, bounded
-from bakehouse.util.format import format_count
+from bakehouse.util.format import format_bytes, format_count
 
 _MOST_PAGE = 64 * 10**6
 _APT_LOGINS = Path("/etc/apt/auth.conf")
 _PYTHON = ("wheel", "sdist")
+NO_PROJECT = "no index has the project"
 _ON_EVERY_INDEX = "pip"
 """A project that any index for `pip install` has."""
 _APT_SECONDS = 15.0
@@ -51,6 +54,13 @@ def _once(make: Callable[["DownloadConfig"], T]) -> cached_property[T]:
 
     locked.__name__ = name
     return cached_property(locked)
+
+
+class _MissingError(SourceError):
+    """An index does not have a project."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_FILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +190,48 @@ class DownloadConfig:
             with self._apt_web.open(release):
                 return
         _read(Path(url2pathname(urlsplit(release).path)), Path.read_bytes)
+
+    def project(self, name: str) -> tuple[simple_index.Link, ...]:
+        """Return the files of a project in the first index that has it. Raises SourceError."""
+        for index in filter(_is_web, self.indexes):
+            with contextlib.suppress(_MissingError):
+                return self._page(f"{index.rstrip('/')}/{canonicalize_name(name)}/")
+        raise SourceError(NO_PROJECT)
+
+    def _page(self, url: str) -> tuple[simple_index.Link, ...]:
+        try:
+            with self._pip_web.open(url, accept=simple_index.ACCEPT) as response:
+                return simple_index.links(response.text(_MOST_PAGE), response.kind, response.address)
+        except SourceError as error:
+            if error.reason == NO_FILE:
+                raise _MissingError from error
+            raise
+
+    def wheel_metadata(self, link: simple_index.Link) -> str:
+        """Return the METADATA of a wheel without downloading the wheel. Raises SourceError."""
+        return wheel_metadata.read(self._pip_web, link)
+
+    def page(self, url: str, limit: int) -> str:
+        """Return the text of a page outside the package indexes. Raises SourceError."""
+        with self._web.open(url, accept="application/json, text/html;q=0.9, text/plain;q=0.8") as response:
+            return response.text(limit)
+
+    def sha256(self, url: str, limit: int) -> str:
+        """Return the sha256 of a file outside the package indexes. Raises SourceError."""
+        digest, count = hashlib.sha256(), 0
+        with self._web.open(url) as response:
+            if (response.total or 0) > limit:
+                reason = f"has a file larger than {format_bytes(limit)}"
+                raise SourceError(reason)
+            for chunk in response.chunks():
+                digest.update(chunk)
+                if (count := count + len(chunk)) > limit:
+                    reason = f"has a file larger than {format_bytes(limit)}"
+                    raise SourceError(reason)
+            if response.total is not None and count != response.total:
+                reason = f"was cut off after {count} of {response.total} bytes"
+                raise SourceError(reason)
+        return digest.hexdigest()
 
     def size(self, address: str) -> int | None:
         """Return the size of a file at a URL; None if its server does not send it. Raises SourceError."""

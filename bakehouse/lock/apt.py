@@ -119,6 +119,11 @@ class Resolved:
     """The index fields of each package, by name."""
     changes: tuple[PackageChange, ...] = ()
 
+    @property
+    def newer(self) -> tuple[PackageChange, ...]:
+        """The packages that are not locked, or have another version on the mirrors."""
+        return tuple(change for change in self.changes if change.after)
+
 
 def resolve(
     suite: str,

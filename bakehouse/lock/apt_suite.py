@@ -7,7 +7,7 @@ from pathlib import Path
 from bakehouse.catalog.apt_lock import DIRECTORY, SUFFIX, AptLock, Deb, NotLocked, apt_locks, stanzas, written
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.lock import apt
-from bakehouse.lock.apt import PackageChange
+from bakehouse.lock.apt import PackageChange, Resolved
 from bakehouse.plan.apt_packages import suite_lists
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import resolve
@@ -56,14 +56,19 @@ def drift(
     workspace: Workspace, recipes: Sequence[Recipe], report: Reporter
 ) -> dict[str, tuple[PackageChange, ...]]:
     """Return by suite the packages that are not locked, or have another version on the mirrors."""
-    changes = {}
+    newest = resolve_newest(workspace, recipes, report)
+    return {suite: resolved.newer for suite, resolved in newest.items()}
+
+
+def resolve_newest(workspace: Workspace, recipes: Sequence[Recipe], report: Reporter) -> dict[str, Resolved]:
+    """Resolve by suite the packages of images at the newest versions of the mirrors, without the locks."""
+    newest = {}
     for suite, lists in _package_lists(workspace, recipes).items():
         report(f"resolving the packages of {suite} with apt")
         locked = workspace.apt_locks.suites.get(suite)
         with _located(suite, workspace, recipes):
-            resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=None)
-        changes[suite] = tuple(change for change in resolved.changes if change.after)
-    return changes
+            newest[suite] = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=None)
+    return newest
 
 
 def _package_lists(workspace: Workspace, recipes: Iterable[Recipe]) -> dict[str, list[tuple[str, ...]]]:

@@ -5,15 +5,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TypeVar
+
+from packaging.version import Version
 
 from bakehouse.catalog import project
 from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.project import HOME, Project
-from bakehouse.catalog.python_lock import Lock, load_lock
+from bakehouse.catalog.python_lock import Lock, Package, load_lock
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import (
@@ -98,7 +101,7 @@ def _run(
     settings = workspace.project
     selection = _select(workspace, patterns, upgrade=upgrade)
     for component in selection.components:
-        changes += _lock_component(component, settings, report, upgrade=upgrade)
+        changes += _lock_component(component, workspace, report, upgrade=upgrade)
     workspace, selection = _satisfiable(workspace, selection)
     problems = Problems()
     changes += pin(workspace, selection.recipes, report, problems, upgrade=upgrade)
@@ -207,7 +210,7 @@ def check(
     # A project cannot lock the components of Bakehouse anew
     own = (each for each in chosen if is_own(workspace, each.component.location.path))
     candidates = (*own, *drift.candidates(selection.components))
-    drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace.project), report)
+    drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace), report)
     return tuple(drifts)
 
 
@@ -262,11 +265,40 @@ def _satisfiable(workspace: Workspace, selection: "_Selection") -> "tuple[Worksp
     return replace(workspace, recipes=fitting), replace(selection, recipes=selected)
 
 
-def _resolve_now(settings: Project, lock: Lock, spec: VariantSpec) -> tuple[pylock.LockedFile, ...]:
-    """Resolve requirements without the packages that the component installs from its own wheels."""
-    index = _index(settings, drift.python_of(spec) or "3.11")
-    own = [artifact.file.split("-")[0] for artifact in spec.artifacts if artifact.file.endswith(".whl")]
-    return pylock.resolve(lock.requirements, (), index, without=own)
+def _resolve_now(
+    workspace: Workspace, lock: Lock, spec: VariantSpec, preferred: Iterable[Package] = ()
+) -> tuple[pylock.LockedFile, ...]:
+    """Resolve requirements without the wheels of the component and of the components that it requires.
+
+    A requirement such as `accelerate` would add another PyTorch to the one that the component requires.
+    """
+    index = _index(workspace.project, drift.python_of(spec) or "3.11")
+    components = workspace.catalog.components
+    required = (components[item.name] for item in spec.requires if item.name in components)
+    specs = (candidate.spec for candidate in drift.candidates(required))
+    artifacts = chain(spec.artifacts, *(other.artifacts for other in specs))
+    wheels = {artifact.file.split("-")[0] for artifact in artifacts if artifact.file.endswith(".whl")}
+    return pylock.resolve(lock.requirements, (), index, without=sorted(wheels), preferred=preferred)
+
+
+def _locked_packages(workspace: Workspace, python: str) -> tuple[Package, ...]:
+    """Return each package that components lock for a Python version, in its most frequent version.
+
+    Images cannot have two components that lock different versions of a package.
+    """
+    packages: dict[str, list[Package]] = {}
+    for candidate in drift.candidates(workspace.catalog.components.values()):
+        lock = candidate.spec.lock
+        if lock and drift.python_of(candidate.spec) == python and lock.is_readable:
+            for package in lock.packages:
+                packages.setdefault(package.name, []).append(package)
+    return tuple(max(versions, key=partial(_frequency, versions)) for versions in packages.values())
+
+
+def _frequency(packages: Sequence[Package], package: Package) -> tuple[int, Version]:
+    """Return how many packages have the version of one of them, and the version."""
+    versions = [each.version for each in packages]
+    return versions.count(package.version), Version(package.version)
 
 
 def unlocked_workspace(start: Path, failures: list[BakehouseError] | None = None) -> Workspace:
@@ -360,9 +392,9 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _lock_component(
-    component: Component, settings: Project, report: Reporter, *, upgrade: bool
+    component: Component, workspace: Workspace, report: Reporter, *, upgrade: bool
 ) -> Iterable[str]:
-    """Make the missing and outdated locks of a component's variants."""
+    """Make the missing and outdated locks of a component's variants, from versions of other components."""
     for release in component.releases:
         for variant in release.variants:
             lock, python = variant.spec.lock, drift.python_of(variant.spec)
@@ -377,7 +409,8 @@ def _lock_component(
             heading = lock.heading(python)
             if upgrade or lock.first_line != heading or not lock.is_readable:
                 report(f"{component.name}: locking {lock.path.name} for Python {python}")
-                files = _resolve_now(settings, lock, variant.spec)
+                preferred = () if upgrade else _locked_packages(workspace, python)
+                files = _resolve_now(workspace, lock, variant.spec, preferred)
                 write_whole(lock.path, pylock.lock_text(heading, files))
                 yield f"{lock.path.name}: {format_count(len(files), 'package')}"
 

@@ -3,8 +3,10 @@
 uv resolves them from the indexes that pip uses on this machine. A lock names no index.
 """
 
+import functools
 import os
 import subprocess
+import sys
 import tempfile
 import tomllib
 import zipfile
@@ -82,14 +84,18 @@ def resolve(
     *,
     alone: bool = False,
     without: Sequence[str] = (),
+    preferred: Iterable[Package] = (),
 ) -> tuple[LockedFile, ...]:
     """Return the newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
 
     `alone` leaves out dependencies. `without` names installed packages, which are left out together with
-    dependencies that only they need. Raises ConflictError with uv's output if no versions fit, and BuildError
-    if an index is unreachable.
+    dependencies that only they need. Where several versions fit, a `preferred` package keeps its version.
+    Raises ConflictError with uv's output if no versions fit, and BuildError if an index is unreachable.
     """
-    return _files(_compile(requirements, constraints, index, (), alone=alone, without=without), index)
+    packages = _compile(
+        requirements, constraints, index, (), alone=alone, without=without, preferred=preferred
+    )
+    return _files(packages, index)
 
 
 def resolve_beside(
@@ -113,7 +119,7 @@ def resolve_beside(
 
 def _files(packages: Iterable[Mapping[str, Any]], index: Index) -> tuple[LockedFile, ...]:
     """Return the file to install of each package."""
-    tags = _tags(index.python_version)
+    tags = python_tags(index.python_version)
     chosen = [(package["name"], package["version"], _choose(package, tags)) for package in packages]
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
@@ -173,6 +179,7 @@ def _compile(
             output.write_text(rows)
         command = [
             find_uv_bin(), "pip", "compile", "--quiet", "--format=pylock.toml",
+            "--python", _interpreter(index.python_version),
             "--python-version", index.python_version, "--python-platform", PLATFORM,
             # pip takes the newest version of all indexes; uv's default stops at the first one
             "--index-strategy=unsafe-best-match", "--constraints", str(paths["constraints"]),
@@ -203,6 +210,17 @@ def _compile(
             for package in packages
             if "marker" not in package or Marker(package["marker"]).evaluate(environment)
         ]
+
+
+@functools.cache
+def _interpreter(version: str) -> str:
+    """Return a Python of a version for the build of source distributions, else the one of this process.
+
+    Left to itself, uv searches in each run, and downloads a Python that the machine lacks.
+    """
+    command = [find_uv_bin(), "python", "find", "--quiet", "--no-project", "--no-python-downloads", version]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    return process.stdout.strip() or sys.executable
 
 
 def _preferences(packages: Iterable[Package]) -> str:
@@ -262,7 +280,7 @@ def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int]) -> Mapping[str,
     raise BuildError(Diagnostic(message))
 
 
-def _tags(python_version: str) -> dict[Tag, int]:
+def python_tags(python_version: str) -> dict[Tag, int]:
     """Return the tags that a Python version can install, best first."""
     major, minor = (int(part) for part in python_version.split(".")[:2])
     numbers = range(_GLIBC, 4, -1)

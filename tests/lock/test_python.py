@@ -1,7 +1,9 @@
 """Locks made by the real uv out of a directory of packages."""
 
 import socket
+import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,18 @@ def test_the_wheel_that_fits_best_is_taken(tmp_path: Path, index: Index) -> None
         wheel(directory, "fast", "1.0", tag=tag)
     (file,) = resolve(["fast"], [], index)
     assert file.file == "fast-1.0-cp311-cp311-manylinux_2_28_x86_64.whl"
+
+
+def test_no_python_is_downloaded(tmp_path: Path, index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    """uv downloads the Python of a lock if the machine lacks it, although a lock of wheels needs none."""
+    wheel(tmp_path / "wheels", "top", "1.0")
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("UV_PYTHON_INSTALL_DIR", str(tmp_path / "pythons"))
+    with serving() as server:
+        monkeypatch.setenv("UV_PYTHON_INSTALL_MIRROR", server.url)
+        resolve(["top"], [], replace(index, python_version="3.13"))
+        assert server.paths == []
 
 
 def test_constraints_bound_what_is_chosen(tmp_path: Path, index: Index) -> None:

@@ -1,0 +1,89 @@
+"""METADATA of wheels on an index, from the metadata file of PEP 658 or from parts of the wheel."""
+
+import hashlib
+import io
+import zipfile
+import zlib
+from typing import TYPE_CHECKING, Any
+
+from bakehouse.fetch.http_client import HttpClient, SourceError
+from bakehouse.util.format import format_bytes
+
+if TYPE_CHECKING:
+    from bakehouse.fetch.simple_index import Link
+
+_MOST_METADATA = 4 * 10**6
+_MOST_READ = 16 * 10**6
+_BUFFER = 1 << 16
+
+
+def read(web: HttpClient, link: "Link") -> str:
+    """Return the METADATA of a wheel. Raises SourceError."""
+    if link.has_metadata:
+        with web.open(f"{link.url}.metadata", accept="text/plain, */*;q=0.5") as response:
+            text = response.text(_MOST_METADATA)
+        if link.metadata_sha256 and hashlib.sha256(text.encode()).hexdigest() != link.metadata_sha256:
+            reason = f"its metadata of `{link.file}` does not have the checksum of its page"
+            raise SourceError(reason)
+        return text
+    if link.size is None:
+        reason = f"states neither the metadata nor the size of `{link.file}`"
+        raise SourceError(reason)
+    try:
+        with zipfile.ZipFile(io.BufferedReader(_RemoteFile(web, link.url, link.size), _BUFFER)) as archive:
+            [member] = [each for each in archive.infolist() if _is_metadata(each.filename)]
+            if member.file_size > _MOST_METADATA:
+                reason = f"its metadata of `{link.file}` is larger than {format_bytes(_MOST_METADATA)}"
+                raise SourceError(reason)
+            return archive.read(member).decode(errors="replace")
+    except (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
+        reason = f"has no readable wheel `{link.file}`"
+        raise SourceError(reason) from error
+
+
+def _is_metadata(name: str) -> bool:
+    return name.count("/") == 1 and name.endswith(".dist-info/METADATA")
+
+
+class _RemoteFile(io.RawIOBase):
+    """A file on a server, of which only the parts that are read are transferred."""
+
+    def __init__(self, web: HttpClient, url: str, size: int) -> None:
+        super().__init__()
+        self._web, self._url, self._size = web, url, size
+        self._position = self._total = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._position = offset + (0, self._position, self._size)[whence]
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer).cast("B")
+        count = max(0, min(len(view), self._size - self._position))
+        self._total += count
+        if self._total > _MOST_READ:
+            reason = f"has no metadata in {format_bytes(_MOST_READ)} of `{self._url.rpartition('/')[2]}`"
+            raise SourceError(reason)
+        data = bytearray()
+        if count:
+            with self._web.open(self._url, start=self._position) as response:
+                if response.start != self._position:
+                    reason = "does not send parts of files"
+                    raise SourceError(reason)
+                for chunk in response.chunks():
+                    data += chunk
+                    if len(data) >= count:
+                        break
+        read = min(count, len(data))
+        view[:read] = data[:read]
+        self._position += read
+        return read

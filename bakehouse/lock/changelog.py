@@ -1,0 +1,84 @@
+"""Changelogs of Debian packages: the vulnerabilities that newer versions fix."""
+
+import gzip
+import re
+import subprocess
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+
+_HEADER = re.compile(r"[a-z0-9][a-z0-9.+-]+ \((?P<version>[^()\s]+)\) (?P<suite>[^;]+);")
+_CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
+_FILE = re.compile(r"\./usr/share/doc/[^/]+/changelog(?P<debian>\.Debian)?\.gz")
+_REBUILD = re.compile(r"\+b[0-9]+$")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangelogEntry:
+    """One version of a source package."""
+
+    version: str
+    suite: str
+    """The suite that it was uploaded to, such as `bookworm-security`."""
+    cves: tuple[str, ...]
+    """The CVE numbers in its text."""
+
+
+def read_changelog(deb: Path) -> tuple[ChangelogEntry, ...]:
+    """Return the changelog of a package file, newest entry first; empty if the file has none."""
+    # Packages of Debian itself have no upstream changelog, so that `changelog.gz` is the one of Debian
+    native: tuple[ChangelogEntry, ...] = ()
+    command = ["dpkg-deb", "--fsys-tarfile", str(deb)]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
+        tarfile.open(fileobj=process.stdout, mode="r|") as archive,
+    ):
+        for member in archive:
+            match = _FILE.fullmatch(member.name)
+            content = archive.extractfile(member) if match and member.isfile() else None
+            if match and content:
+                text = gzip.decompress(content.read()).decode("utf-8", errors="replace")
+                entries = tuple(parse(text))
+                if match["debian"]:
+                    return entries
+                native = entries
+    return native
+
+
+def parse(text: str) -> Iterator[ChangelogEntry]:
+    """Yield the entries of a changelog, newest first; nothing if it is not one of Debian."""
+    header, cves = None, dict[str, None]()
+    for line in text.splitlines():
+        match = _HEADER.match(line)
+        if match is None:
+            cves.update(dict.fromkeys(_CVE.findall(line)))
+            continue
+        if header:
+            yield ChangelogEntry(header["version"], header["suite"], tuple(cves))
+        header, cves = match, {}
+    if header:
+        yield ChangelogEntry(header["version"], header["suite"], tuple(cves))
+
+
+def newer_entries(entries: tuple[ChangelogEntry, ...], version: str) -> tuple[ChangelogEntry, ...]:
+    """Return the entries above a version."""
+    return tuple(takewhile(lambda entry: is_newer(entry.version, version), entries))
+
+
+def is_newer(version: str, other: str) -> bool:
+    """Return whether a version of Debian is newer than another one."""
+    command = ["dpkg", "--compare-versions", version, "gt", other]
+    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+
+def source_of(fields: Mapping[str, str]) -> tuple[str, str]:
+    """Return name and version of the source package in the index fields of a package."""
+    name, _, version = fields.get("Source", fields["Package"]).partition(" ")
+    return name, version.strip("()") or fields["Version"]
+
+
+def without_rebuild(version: str) -> str:
+    """Return a version without the number of Debian's rebuild of the same source, such as `+b1`."""
+    return _REBUILD.sub("", version)

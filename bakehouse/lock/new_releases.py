@@ -1,0 +1,308 @@
+"""New upstream releases of components, as package indexes, repositories and pages list them.
+
+An answer that does not look like the expected one is an error, never "nothing new".
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from packaging.metadata import InvalidMetadata, Metadata
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+from packaging.version import InvalidVersion, Version
+
+from bakehouse.catalog.component import Component
+from bakehouse.catalog.upstream import VERSION, Upstream
+from bakehouse.errors import BuildError, Diagnostic, Reason
+from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.simple_index import Link
+from bakehouse.fetch.sources import DownloadConfig
+from bakehouse.lock.python import python_tags
+from bakehouse.util import git
+
+_MOST_PAGE = 16 * 10**6
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRelease:
+    """A release that the catalogue does not have."""
+
+    version: str
+    date: str = ""
+    """Date of the upload, such as `2026-11-23`; empty if upstream does not state it."""
+    files: Mapping[str, tuple[Link, ...]] = field(default_factory=dict)
+    """Its files by project of the package index, without withdrawn ones."""
+    sha256: str = ""
+    """The checksum that upstream states for its archive."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamState:
+    """The new releases of an upstream, oldest first, and remarks about the known ones."""
+
+    releases: tuple[UpstreamRelease, ...]
+    remarks: tuple[str, ...] = ()
+
+
+class UpstreamError(BuildError):
+    """A component cannot be updated, because of what its upstream answers or does not answer."""
+
+    def __init__(self, name: str, *reasons: str, hint: str = "") -> None:
+        message = f"`{name}` was not updated"
+        super().__init__(Diagnostic(message, reasons=tuple(map(Reason, reasons)), hint=hint))
+
+
+def new_releases(component: Component, downloads: DownloadConfig, since: str = "") -> UpstreamState:
+    """Return the releases of a component's upstream that the catalogue lacks.
+
+    These are the newest patch release of each minor version above the newest known release. With a date, they
+    are all releases from that day on. Raises BuildError if the answer of the upstream is not usable.
+    """
+    upstream = component.upstream
+    assert upstream
+    try:
+        match upstream.kind:
+            case "pypi":
+                return _from_index(component, upstream, downloads, since)
+            case "git":
+                listed = _tags(component, upstream)
+            case "page":
+                listed = _on_page(component, upstream, downloads)
+            case _:
+                return UpstreamState(())
+    except SourceError as error:
+        raise UpstreamError(component.name, f"{_place(upstream)}: {error.reason}") from error
+    if since:
+        reason = f"{_place(upstream)} states no dates"
+        raise UpstreamError(component.name, reason, hint="leave out `--since`")
+    return UpstreamState(_selected(component, upstream, listed, lambda release: True))
+
+
+def _place(upstream: Upstream) -> str:
+    match upstream.kind:
+        case "pypi":
+            return "the package index"
+        case _:
+            return f"`{upstream.address}`"
+
+
+def _from_index(
+    component: Component, upstream: Upstream, downloads: DownloadConfig, since: str
+) -> UpstreamState:
+    pages = {project: downloads.project(project) for project in upstream.projects}
+    files: dict[str, dict[Version, list[Link]]] = {}
+    remarks = []
+    for project, links in pages.items():
+        by_version: dict[Version, list[Link]] = {}
+        for link in links:
+            if version := file_version(link.file, project):
+                by_version.setdefault(version, []).append(link)
+        if not by_version:
+            reason = f"its page of `{project}` lists no file of that project"
+            raise SourceError(reason)
+        files[project] = by_version
+        _compare_known(component, project, links)
+        remarks += _withdrawn(component, project, by_version)
+    usable = {
+        project: {
+            version: kept
+            for version, all_links in by_version.items()
+            if (kept := [link for link in all_links if link.yanked is None and _is_for_linux(link)])
+        }
+        for project, by_version in files.items()
+    }
+    first = usable[upstream.projects[0]]
+    if since and not any(link.uploaded for links in first.values() for link in links):
+        reason = "states no dates of uploads, which `--since` needs"
+        raise SourceError(reason)
+    listed = [
+        UpstreamRelease(
+            str(version),
+            min((link.uploaded for link in links), default=""),
+            {project: tuple(own[version]) for project, own in usable.items() if version in own},
+        )
+        for version, links in first.items()
+    ]
+    selected = _selected(component, upstream, listed, lambda each: each.date >= since, is_dated=bool(since))
+    return UpstreamState(selected, tuple(remarks))
+
+
+def file_version(file: str, project: str) -> Version | None:
+    """Return the version of a wheel or source distribution of a project; None for other files."""
+    try:
+        name, version = (
+            parse_wheel_filename(file)[:2] if file.endswith(".whl") else parse_sdist_filename(file)
+        )
+    except (InvalidWheelFilename, InvalidSdistFilename, InvalidVersion):
+        return None
+    return version if name == canonicalize_name(project) else None
+
+
+def _compare_known(component: Component, project: str, links: Iterable[Link]) -> None:
+    """Raise SourceError if a file that the catalogue locks has another checksum now."""
+    known = {
+        package.file: package.sha256
+        for spec in component.specs
+        if (package := spec.packages_by_name.get(canonicalize_name(project))) and package.file
+    }
+    for link in links:
+        if link.sha256 and known.get(link.file, link.sha256) != link.sha256:
+            reason = f"has another checksum for `{link.file}` than the lock of this component"
+            raise SourceError(reason)
+
+
+def _withdrawn(component: Component, project: str, files: Mapping[Version, list[Link]]) -> list[str]:
+    remarks = []
+    for release in component.releases:
+        links = files.get(Version(release.version), [])
+        if links and all(link.yanked is not None for link in links):
+            reason = next((f": {link.yanked}" for link in links if link.yanked), "")
+            remarks.append(f"{project} {release.version} was withdrawn from the package index{reason}")
+    return remarks
+
+
+def _is_for_linux(link: Link) -> bool:
+    """Return whether a file can be installed on 64-bit Linux, by some Python."""
+    if not link.file.endswith(".whl"):
+        return True
+    tags = parse_wheel_filename(link.file)[3]
+    return any(
+        tag.platform == "any" or tag.platform.endswith("linux_x86_64") or _is_manylinux(tag.platform)
+        for tag in tags
+    )
+
+
+def _is_manylinux(platform: str) -> bool:
+    return platform.startswith("manylinux") and platform.endswith("_x86_64")
+
+
+def installable(links: Iterable[Link], python: str) -> tuple[Link, ...]:
+    """Return the files that a Python version can install on 64-bit Linux, wheels first."""
+    tags = python_tags(python)
+    wheels, others = [], []
+    for link in links:
+        try:
+            if link.requires_python and not SpecifierSet(link.requires_python).contains(f"{python}.0"):
+                continue
+        except InvalidSpecifier:
+            continue
+        if not link.file.endswith(".whl"):
+            others.append(link)
+        elif any(tag in tags for tag in parse_wheel_filename(link.file)[3]):
+            wheels.append(link)
+    return (*wheels, *others)
+
+
+def _selected(
+    component: Component,
+    upstream: Upstream,
+    listed: Iterable[UpstreamRelease],
+    is_chosen: Callable[[UpstreamRelease], bool],
+    *,
+    is_dated: bool = False,
+) -> tuple[UpstreamRelease, ...]:
+    known = {Version(release.version) for release in component.releases}
+    left_out = {Version(version) for version in upstream.skip}
+    newest, oldest = max(known), min(known)
+    chosen: dict[object, UpstreamRelease] = {}
+    for release in sorted(listed, key=lambda each: Version(each.version)):
+        version = Version(release.version)
+        is_final = not (version.is_prerelease or version.local or version in left_out)
+        if (
+            is_final
+            and version not in known
+            and is_chosen(release)
+            and version > (oldest if is_dated else newest)
+        ):
+            chosen[version if is_dated else version.release[:2]] = release
+    return tuple(chosen.values())
+
+
+def _tags(component: Component, upstream: Upstream) -> list[UpstreamRelease]:
+    before, _, after = upstream.tag.partition(VERSION)
+    try:
+        names = git.tags(upstream.address)
+    except git.GitError as error:
+        raise SourceError(str(error)) from error
+    texts = [
+        name.removeprefix(before).removesuffix(after)
+        for name in names
+        if name.startswith(before) and name.endswith(after)
+    ]
+    return _known_among(component, [UpstreamRelease(text) for text in texts if _is_version(text)])
+
+
+def _on_page(component: Component, upstream: Upstream, downloads: DownloadConfig) -> list[UpstreamRelease]:
+    text = downloads.page(upstream.address, _MOST_PAGE)
+    releases: dict[str, UpstreamRelease] = {}
+    for match in re.finditer(upstream.pattern, text):
+        groups = match.groupdict()
+        version, sha256 = groups["version"], groups.get("sha256") or ""
+        earlier = releases.get(version)
+        if earlier and sha256 and earlier.sha256 not in ("", sha256):
+            reason = f"states two checksums of {version}"
+            raise SourceError(reason)
+        if _is_version(version) and (not earlier or not earlier.sha256):
+            releases[version] = UpstreamRelease(version, sha256=sha256 if _SHA256.fullmatch(sha256) else "")
+    return _known_among(component, [*releases.values()])
+
+
+def _known_among(component: Component, releases: list[UpstreamRelease]) -> list[UpstreamRelease]:
+    """Return releases. Raises SourceError unless the catalogue has one of them: it is another list."""
+    known = {Version(release.version) for release in component.releases}
+    if not any(Version(release.version) in known for release in releases):
+        reason = "lists none of the releases that the catalogue has"
+        raise SourceError(reason)
+    return releases
+
+
+def _is_version(text: str) -> bool:
+    try:
+        return len(text) < 100 and bool(Version(text))
+    except InvalidVersion:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class WheelMetadata:
+    """The fields of METADATA that a release entry follows from."""
+
+    file: str
+    requires: Mapping[str, Requirement]
+    """Its requirements on Linux without extras, by normal name."""
+    requires_python: str
+
+
+def read_metadata(link: Link, project: str, version: str, downloads: DownloadConfig) -> WheelMetadata:
+    """Return the metadata of a wheel. Raises SourceError if it is that of another wheel, or not readable."""
+    try:
+        metadata = Metadata.from_email(downloads.wheel_metadata(link), validate=False)
+        name, stated = metadata.name, metadata.version
+        required, requires_python = metadata.requires_dist or [], metadata.requires_python
+    except (InvalidMetadata, ExceptionGroup, ValueError, KeyError):
+        reason = f"has no readable metadata of `{link.file}`"
+        raise SourceError(reason) from None
+    if canonicalize_name(name) != canonicalize_name(project) or stated != Version(version):
+        reason = f"has {name} {stated} in `{link.file}`"
+        raise SourceError(reason)
+    on_linux = {
+        "sys_platform": "linux",
+        "platform_system": "Linux",
+        "platform_machine": "x86_64",
+        "extra": "",
+    }
+    requires: dict[str, Requirement] = {
+        canonicalize_name(each.name): each
+        for each in required
+        if each.marker is None or each.marker.evaluate({**on_linux})
+    }
+    return WheelMetadata(link.file, requires, str(requires_python or ""))

@@ -1,0 +1,139 @@
+"""Entries of releases in a `component.yaml`: the text of the next one, made from the text of the one before.
+
+The rest of the file stays as it is, byte by byte.
+"""
+
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from packaging.version import Version
+from ruamel.yaml import YAML
+from ruamel.yaml.scalarstring import DoubleQuotedScalarString, ScalarString
+
+from bakehouse.catalog.component import Component, Release
+
+_VERSIONED = ("source", "lock", "url", "file", "pypi", "name")
+"""Keys whose text may contain the version of the release."""
+_INDENT = "  "
+
+
+@dataclass
+class Entry:
+    """The fields of a release as written, which can be changed; its text keeps the style of the file."""
+
+    fields: Any
+    version: str
+
+    @property
+    def variants(self) -> list[Any]:
+        """The variants as written; the release itself if it has none."""
+        return list(self.fields.get("variants") or [self.fields])
+
+    def text(self, indent: int) -> str:
+        """Return the entry as an item of a list whose dashes have this indentation."""
+        stream = io.StringIO()
+        _yaml().dump(self.fields, stream)
+        lines = stream.getvalue().splitlines()
+        margin = " " * indent
+        first, *rest = lines
+        return "".join(
+            f"{line}\n" for line in (f"{margin}- {first}", *(_indented(line, margin) for line in rest))
+        )
+
+
+def _indented(line: str, margin: str) -> str:
+    return f"{margin}{_INDENT}{line}" if line else line
+
+
+def _yaml() -> YAML:
+    yaml = YAML()
+    yaml.preserve_quotes = True
+    yaml.width = 4096
+    yaml.indent(mapping=2, sequence=4, offset=2)
+    return yaml
+
+
+def entry_text(text: str, release: Release) -> tuple[str, int]:
+    """Return the text of a release in its file, and the indentation of its dash."""
+    lines = text.splitlines(keepends=True)
+    start = release.location.line - 1
+    indent = lines[start].index("-")
+    end = start + 1
+    while end < len(lines) and (not lines[end].strip() or _depth(lines[end]) > indent):
+        end += 1
+    return "".join(lines[start:end]), indent
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def read_entry(text: str, release: Release) -> Entry:
+    """Read the entry of a release, without its comments, which are about that release."""
+    own, indent = entry_text(text, release)
+    lines = [line[indent + 2 :] for line in own.splitlines() if not line.lstrip().startswith("#")]
+    return Entry(_yaml().load("\n".join(lines) + "\n"), release.version)
+
+
+def with_version(entry: Entry, version: str) -> None:
+    """Replace the version of an entry in all texts that contain it, such as URLs and names of locks."""
+    rename(entry, _pattern(entry.version), version, _VERSIONED)
+    entry.fields["version"] = DoubleQuotedScalarString(version)
+    entry.version = version
+
+
+def _pattern(version: str) -> re.Pattern[str]:
+    return re.compile(rf"(?<![0-9])(?<![0-9]\.){re.escape(version)}(?!\.?[0-9])")
+
+
+def rename(entry: Entry, pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> None:
+    """Replace a pattern in the values of some keys, and in requirements."""
+    _walk(entry.fields, lambda old: pattern.sub(text, old), keys)
+
+
+def _walk(node: Any, change: Callable[[str], str], keys: tuple[str, ...]) -> None:
+    for key, value in node.items():
+        if isinstance(value, dict):
+            _walk(value, change, keys)
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                if isinstance(item, dict):
+                    _walk(item, change, keys)
+                elif isinstance(item, str) and key == "requirements":
+                    value[number] = _like(item, change(item))
+        elif isinstance(value, str) and key in keys:
+            node[key] = _like(value, change(value))
+
+
+def _like(old: Any, new: str) -> Any:
+    """Return a text in the quotes of another one."""
+    return type(old)(new) if isinstance(old, ScalarString) else new
+
+
+def set_text(mapping: Any, key: str, text: str) -> None:
+    """Set a value in the quotes of the old one, else in double quotes."""
+    old = mapping.get(key)
+    mapping[key] = _like(old, text) if isinstance(old, ScalarString) else DoubleQuotedScalarString(text)
+
+
+def mappings(entry: Entry, key: str) -> Iterator[Any]:
+    """Yield the mappings of a key at the level of the release and of its variants."""
+    levels = [entry.fields, *(entry.fields.get("variants") or ())]
+    yield from (level[key] for level in levels if level.get(key))
+
+
+def insert(text: str, component: Component, entry: Entry) -> str:
+    """Return the text of a component with one more release, above the next older one."""
+    lines = text.splitlines(keepends=True)
+    older = [each for each in component.releases if Version(each.version) < Version(entry.version)]
+    newest_first = max(older, key=lambda release: Version(release.version))
+    _, indent = entry_text(text, newest_first)
+    start = newest_first.location.line - 1
+    is_first = all(newest_first.location.line <= each.location.line for each in component.releases)
+    # A comment above an entry is about it; above the first one it may be about all
+    while not is_first and lines[start - 1].lstrip().startswith("#") and _depth(lines[start - 1]) == indent:
+        start -= 1
+    return "".join((*lines[:start], entry.text(indent), *lines[start:]))

@@ -1,0 +1,372 @@
+"""The task `update`: entries for new upstream releases, with the evidence for each value.
+
+An entry is made from the one of the release before. Everything is written into a copy of the component first:
+the catalogue is read with it, and its images are resolved and rendered. The component itself changes only at
+the end, so an unusable answer changes nothing.
+"""
+
+import contextlib
+import difflib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from bakehouse.catalog.catalog import Catalog, load_catalog, read_directory
+from bakehouse.catalog.component import Component, Requirement
+from bakehouse.catalog.recipe import read_recipes
+from bakehouse.errors import BakehouseError, BuildError, ConflictError, Diagnostic, Problems, UsageError
+from bakehouse.fetch import pip_config
+from bakehouse.fetch.connection import bundle_of
+from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.sources import DownloadConfig
+from bakehouse.lock import python as pylock
+from bakehouse.lock.new_releases import UpstreamError, UpstreamRelease, new_releases
+from bakehouse.lock.release_draft import FILE, Evidence, ReleaseDrafter, read_copy
+from bakehouse.plan import dockerfile
+from bakehouse.plan.workspace import Workspace, is_own, nearest_name, plan_resolutions
+from bakehouse.resolve import what_if
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from bakehouse.util.files import write_whole
+from bakehouse.util.format import format_count, format_names, format_table
+from bakehouse.util.terminal import Reporter
+
+_MOST_NAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The entry of a new release."""
+
+    component: str
+    version: str
+    day: str
+    """Day of the upload; empty if upstream does not state it."""
+    before: str
+    """The release whose entry it is made from."""
+    evidence: tuple[Evidence, ...]
+    checks: tuple[str, ...]
+    """Values that upstream does not state in a form that a program can read."""
+    diff: str
+    moved: tuple[str, ...]
+    """Images that would contain the release."""
+    bases: tuple[str, ...]
+    """Bases on which the release resolves."""
+
+
+@dataclass
+class ComponentUpdate:
+    """The result of `update` for one component."""
+
+    component: Component
+    proposals: list[Proposal] = field(default_factory=list)
+    remarks: tuple[str, ...] = ()
+    failures: list[BakehouseError] = field(default_factory=list)
+
+
+def run(
+    workspace: Workspace, names: Sequence[str], report: Reporter, *, since: str = "", write: bool = False
+) -> list[ComponentUpdate]:
+    """Find new releases of components, and return the proposed entries; `write` adds them to the files.
+
+    Without names all components are checked. Failures are part of the result.
+    """
+    components = _select(workspace, names, write=write)
+    pip = pip_config.read()
+    certificates = bundle_of(workspace.project.ca, pip)
+    downloads = DownloadConfig((), pip, certificates, os.environ)
+    updates = []
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name) / "recipes"
+        (root / "components").mkdir(parents=True)
+        updater = _Updater(workspace, root, downloads, pylock.Index(pip, certificates))
+        for component in components:
+            update = ComponentUpdate(component)
+            updates.append(update)
+            if not is_checked(component):
+                continue
+            report(f"checking {component.name}")
+            try:
+                state = new_releases(component, downloads, since)
+            except BakehouseError as error:
+                update.failures.append(error)
+                continue
+            update.remarks = state.remarks
+            for release in state.releases:
+                report(f"{component.name} {release.version}: reading its metadata and making its locks")
+                try:
+                    update.proposals.append(updater.add(component, release))
+                except BakehouseError as error:
+                    update.failures.append(error)
+            if write and update.proposals:
+                _write(component, root / "components" / component.name)
+    return updates
+
+
+def parse_day(text: str) -> str:
+    """Return a day such as `2026-06-30`. Raises UsageError."""
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError as error:
+        message = f"`{text}` is not a day"
+        raise UsageError(Diagnostic(message, hint="write it as `--since 2026-06-30`")) from error
+
+
+def raise_failures(updates: Iterable[ComponentUpdate]) -> None:
+    """Raise the errors of components that could not be checked or updated, as one error."""
+    diagnostics = [each for update in updates for failure in update.failures for each in failure.diagnostics]
+    if diagnostics:
+        raise BuildError(*diagnostics)
+
+
+def _select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[Component]:
+    """Return the components with names or globs, those first that others are compiled against."""
+    components = workspace.catalog.components
+    problems = Problems()
+    for pattern in names:
+        if not any(fnmatchcase(name, pattern) for name in components):
+            hint = nearest_name(pattern, components)
+            problems.add(Diagnostic(f"unknown component `{pattern}`", hint=hint))
+    selected = [
+        component
+        for name, component in components.items()
+        if any(fnmatchcase(name, pattern) for pattern in names or ["*"])
+    ]
+    for component in selected:
+        if write and names and not is_own(workspace, component.location.path):
+            message = f"`{component.name}` is a component of Bakehouse, which is not changed from a project"
+            hint = f"copy its directory to `components/{component.name}` of your recipes to update it there"
+            problems.add(Diagnostic(message, hint=hint))
+    problems.raise_as(UsageError)
+    if write:
+        selected = [each for each in selected if is_own(workspace, each.location.path)]
+    return sorted(selected, key=lambda component: (component.stage_order, component.name))
+
+
+def _write(component: Component, directory: Path) -> None:
+    """Copy new locks, and then the entry, so that an entry never lacks its locks."""
+    paths = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != FILE)
+    for path in (*paths, directory / FILE):
+        target = component.directory / path.relative_to(directory)
+        if not target.is_file() or target.read_bytes() != path.read_bytes():
+            write_whole(target, path.read_bytes())
+
+
+class _Updater:
+    """Adds releases to copies of components, which later ones see."""
+
+    def __init__(
+        self, workspace: Workspace, root: Path, downloads: DownloadConfig, index: pylock.Index
+    ) -> None:
+        self._root, self._downloads, self._index = root, downloads, index
+        self._workspace = workspace
+        self._resolutions = _resolutions(workspace)
+        self._components: dict[Path, Component] = {}
+        """Components that stay as they are, by directory."""
+
+    def add(self, component: Component, release: UpstreamRelease) -> Proposal:
+        """Add a release to the copy of a component. If that fails, the copy is as it was."""
+        directory = self._root / "components" / component.name
+        if not directory.exists():
+            shutil.copytree(component.directory, directory)
+        with tempfile.TemporaryDirectory() as name:
+            kept = Path(name) / "component"
+            shutil.copytree(directory, kept)
+            try:
+                return self._added(component.name, release, directory)
+            except BaseException as error:
+                shutil.rmtree(directory)
+                shutil.copytree(kept, directory)
+                if isinstance(error, SourceError):
+                    reason = f"{release.version}: the package index: {error.reason}"
+                    raise UpstreamError(component.name, reason) from error
+                if isinstance(error, BakehouseError) and not isinstance(error, UpstreamError):
+                    raise UpstreamError(component.name, *_reasons(release.version, error)) from error
+                raise
+
+    def _added(self, name: str, release: UpstreamRelease, directory: Path) -> Proposal:
+        component = read_copy(directory)
+        drafter = ReleaseDrafter(component, release, self._workspace.catalog, self._downloads)
+        draft, before, after = drafter.write(self._index)
+        workspace, resolutions = self._with_copy()
+        moved = self._check(name, release.version, workspace, resolutions)
+        try:
+            bases = _bases(name, release.version, workspace.catalog)
+        except ConflictError:
+            # What it recommends, such as torchvision, often has its release some days later
+            bases = _bases(name, release.version, _without_recommendations(name, workspace.catalog))
+            draft.check("no known release of a component that it recommends fits it")
+        earlier = set(_concerning(name, drafter.before, workspace.catalog))
+        for line in _concerning(name, release.version, workspace.catalog):
+            if line not in earlier:
+                draft.check(line)
+        self._workspace, self._resolutions = workspace, resolutions
+        return Proposal(
+            name,
+            release.version,
+            release.date,
+            drafter.before,
+            tuple(draft.evidence),
+            tuple(draft.checks),
+            _changed_lines(before, after),
+            moved,
+            bases,
+        )
+
+    def _with_copy(self) -> tuple[Workspace, dict[str, Resolution]]:
+        """Return the workspace with the copies in place of the components. Raises RecipeError."""
+        roots = (*(each for each in self._workspace.project.recipe_roots if each != self._root), self._root)
+        project = replace(self._workspace.project, recipe_roots=roots)
+        catalog = load_catalog(roots, read=self._read)
+        recipes = read_recipes(roots, catalog, project=project.root)
+        workspace = replace(self._workspace, project=project, catalog=catalog, recipes=recipes.by_name)
+        return workspace, _resolutions(workspace)
+
+    def _read(self, directory: Path, problems: Problems) -> Component:
+        """Read a component. Only copies are read again, because no others change."""
+        if component := self._components.get(directory):
+            return component
+        component = read_directory(directory, problems)
+        if not (problems or directory.is_relative_to(self._root)):
+            self._components[directory] = component
+        return component
+
+    def _check(
+        self, name: str, version: str, workspace: Workspace, resolutions: dict[str, Resolution]
+    ) -> tuple[str, ...]:
+        """Return the images that contain the release now, after rendering them. Raises RecipeError."""
+        if lost := sorted(self._resolutions.keys() - resolutions.keys()):
+            raise UpstreamError(name, f"with {version} these images cannot be resolved: {format_names(lost)}")
+        moved = [
+            resolution
+            for resolution in resolutions.values()
+            if any((each.name, each.version) == (name, version) for each in resolution.all_choices)
+        ]
+        if moved:
+            dockerfile.render(plan_resolutions(workspace, moved), workspace.templates)
+        return tuple(resolution.recipe.name for resolution in moved)
+
+
+def _reasons(version: str, error: BakehouseError) -> Iterator[str]:
+    for each in error.diagnostics:
+        yield f"{version}: {each.message}"
+        yield from (reason.text for reason in each.reasons)
+        yield from each.tail
+
+
+def _resolutions(workspace: Workspace) -> dict[str, Resolution]:
+    """Return the resolutions of all images that can be resolved."""
+    resolutions = {}
+    for name, recipe in workspace.recipes.items():
+        with contextlib.suppress(Unsatisfiable):
+            resolutions[name] = resolve(recipe, workspace.catalog)
+    return resolutions
+
+
+def _bases(name: str, version: str, catalog: Catalog) -> tuple[str, ...]:
+    """Return the bases on which a release resolves. Raises ConflictError if there is none."""
+    assumptions = what_if.parse_assumptions([f"{name}=={version}"], catalog)
+    resolutions = what_if.resolve_on_bases(assumptions, catalog)
+    return tuple(dict.fromkeys(resolution.base.name for resolution in resolutions))
+
+
+def _without_recommendations(name: str, catalog: Catalog) -> Catalog:
+    component = catalog.components[name]
+    releases = tuple(
+        replace(
+            release,
+            variants=tuple(
+                replace(variant, spec=replace(variant.spec, recommends=())) for variant in release.variants
+            ),
+        )
+        for release in component.releases
+    )
+    return Catalog({**catalog.components, name: replace(component, releases=releases)})
+
+
+def _concerning(name: str, version: str, catalog: Catalog) -> Iterator[str]:
+    """Yield the known conflicts that a release takes part in, and the components that exclude it."""
+    [release] = [each for each in catalog.components[name].releases if each.version == version]
+    provided: dict[str, set[str]] = {name: {version}}
+    for variant in release.variants:
+        for own, value in variant.spec.provides.items():
+            provided.setdefault(own, set()).add(value)
+    for component in (each for each in catalog.components.values() if each.name != name):
+        newest = component.releases[0]
+        owner = f"{component.name} {newest.version}"
+        for spec in (variant.spec for variant in newest.variants):
+            for conflict in spec.conflicts:
+                concerned = [part for part in conflict.parts if part.name in provided]
+                if (
+                    concerned
+                    and not conflict.content
+                    and all(_allows_any(each, provided) for each in concerned)
+                ):
+                    parts = " and ".join(f"{each.name} {each.specifier or '*'}" for each in conflict.parts)
+                    yield f"known conflict of {owner} with {parts}: {conflict.reason}"
+            for requirement in (*spec.requires, *spec.constraints):
+                if requirement.name == name and not requirement.allows(version):
+                    yield f"{owner} excludes it: it needs {name} {requirement.specifier}"
+
+
+def _allows_any(requirement: Requirement, provided: Mapping[str, set[str]]) -> bool:
+    return any(requirement.allows(version) for version in provided[requirement.name])
+
+
+def _changed_lines(before: str, after: str) -> str:
+    lines = difflib.ndiff(before.splitlines(keepends=True), after.splitlines(keepends=True))
+    return "".join(line for line in lines if line.startswith(("+ ", "- ")))
+
+
+def text(updates: Iterable[ComponentUpdate], *, written: bool) -> str:
+    """Format the proposals, and the state of the other components."""
+    updates = tuple(updates)
+    blocks = [_proposal_text(proposal) for update in updates for proposal in update.proposals]
+    if not written and blocks:
+        blocks.append("nothing was written; add `--write` to write these entries\n")
+    remarks = [f"{update.component.name}: {remark}\n" for update in updates for remark in update.remarks]
+    current = [
+        update.component.name
+        for update in updates
+        if not update.proposals and not update.failures and is_checked(update.component)
+    ]
+    if current:
+        remarks.append(f"no new release: {', '.join(current)}\n")
+    unchecked: dict[str, list[str]] = {}
+    for update in updates:
+        if not is_checked(update.component):
+            unchecked.setdefault(_why_unchecked(update.component), []).append(update.component.name)
+    rows = [("not checked", ", ".join(names), reason) for reason, names in unchecked.items()]
+    return "\n".join(
+        [*blocks, "".join(remarks) + format_table(rows, max_width=40) if rows or remarks else ""]
+    )
+
+
+def is_checked(component: Component) -> bool:
+    return component.upstream is not None and component.upstream.kind != "none"
+
+
+def _why_unchecked(component: Component) -> str:
+    return component.upstream.address if component.upstream else "it has no `upstream`"
+
+
+def _proposal_text(proposal: Proposal) -> str:
+    """Return a release with its entry, its evidence and what is left to check."""
+    day = f", uploaded on {proposal.day}" if proposal.day else ""
+    moved = _shortened(proposal.moved) or "none would change"
+    evidence = format_table(
+        ((each.field, each.value, each.source) for each in proposal.evidence), indent="  ", max_width=40
+    )
+    checks = "".join(f"  check: {line}\n" for line in proposal.checks)
+    heading = f"{proposal.component} {proposal.version}{day}; made from {proposal.before}\n"
+    images = f"  resolves on: {', '.join(proposal.bases)}\n  images: {moved}\n"
+    return f"{heading}{proposal.diff}{evidence}{checks}{images}"
+
+
+def _shortened(names: Sequence[str]) -> str:
+    rest = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {format_count(rest, 'other')}" if rest > 0 else "")

@@ -1,0 +1,77 @@
+"""Locks of components, with versions that other components have locked."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.lock import lock as locking
+from tests.conftest import COMPONENTS, Tree
+from tests.support.locked_debian import index
+from tests.support.wheels import wheel
+
+TUNING = """\
+summary: Libraries for fine-tuning
+releases:
+  - version: "1.0"
+    requires: {python: "3.11", torch: "*"}
+    requirements: [tuning]
+    lock: tuning.txt
+"""
+WHEEL = """\
+        artifacts:
+          wheel: {url: "https://x.example/torch-2.9.0%2Bcpu-cp311-cp311-linux_x86_64.whl", sha256: unknown}
+"""
+
+
+@pytest.fixture
+def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tree:
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\n')
+    tree.component("debian", COMPONENTS["debian"].replace("bookworm", "sid"))
+    tree.write("apt/sid.packages", index())
+    wheels = tmp_path / "wheels"
+    wheel(wheels, "tuning", "1.0", requires=("torch>=2", "shared"))
+    wheel(wheels, "torch", "2.10.0", requires=("nvidia_cublas",))
+    wheel(wheels, "nvidia_cublas", "13.0")
+    for version in ("1.0", "2.0", "3.0"):
+        wheel(wheels, "shared", version)
+    for name, value in {
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_CONFIG_FILE": "/dev/null",
+        "UV_CACHE_DIR": str(tmp_path / "cache"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    # The files of these components do not exist
+    monkeypatch.setattr(locking, "pin", lambda *_, **__: ())
+    return tree
+
+
+def locked(tree: Tree, *, upgrade: bool = False) -> list[str]:
+    locking.run(tree.root, ["tuning"], lambda _: None, upgrade=upgrade)
+    lines = (tree.root / "components/tuning/tuning.txt").read_text().splitlines()[1:]
+    return [line.split(" ")[0] for line in lines]
+
+
+def test_wheels_of_required_components_are_left_out_with_what_only_they_need(project: Tree) -> None:
+    project.component("tuning", TUNING)
+    assert locked(project) == ["nvidia-cublas==13.0", "shared==3.0", "torch==2.10.0", "tuning==1.0"]
+
+    torch = COMPONENTS["torch"].replace('        provides: {cuda: "12.8"}\n', WHEEL, 1)
+    project.component("torch", torch)
+    assert locked(project, upgrade=True) == ["shared==3.0", "tuning==1.0"]
+
+
+def test_the_most_frequent_versions_of_other_locks_are_kept_unless_upgraded(project: Tree) -> None:
+    for name, version in {"first": "1.0", "second": "2.0", "third": "1.0"}.items():
+        release = f"{{version: '1', requires: {{python: '3.11'}}, lock: {name}.txt}}"
+        project.component(name, f"summary: Another\nreleases: [{release}]\n")
+        file = f"shared-{version}-py3-none-any.whl"
+        project.write(
+            f"components/{name}/{name}.txt", f"shared=={version} --hash=sha256:{'ab' * 32}  # {file} 10\n"
+        )
+    text = TUNING.replace(', torch: "*"', "")
+    project.component("tuning", text)
+    # Not locked yet either
+    project.component("unlocked", text)
+    assert "shared==1.0" in locked(project)
+    assert "shared==3.0" in locked(project, upgrade=True)

@@ -1,0 +1,468 @@
+"""Entries for new releases, proposed from the answers of a local package index."""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+
+from bakehouse.catalog.catalog import load_catalog
+from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.recipe import read_recipes
+from bakehouse.errors import BuildError, UsageError
+from bakehouse.lock import update
+from bakehouse.lock.release_draft import Evidence, read_copy
+from bakehouse.lock.release_entry import entry_text, read_entry
+from bakehouse.lock.update import ComponentUpdate
+from bakehouse.plan import dockerfile
+from bakehouse.plan.workspace import Workspace
+from tests.support.file_server import FileServer, serving
+from tests.support.git_repository import commit, git
+from tests.support.index_server import metadata, put_index, put_page, wheel_file
+
+LINUX = "manylinux_2_28_x86_64"
+COMPONENT = """\
+summary: A fast library
+stage_order: 50
+upstream: {pypi: [fast-lib], provides: {quick: quick-lib}, skip: {"3.0.0": it does not start}}
+# Of every release
+releases:
+  # The first one
+  - version: "1.0.0"
+    source: https://example.org/fast/1.0.0
+    notes: slow at first
+    confidence: medium
+    requires: {glibc: ">=2.17", grid: "==1.*"}
+    conflicts:
+      - with: {quick: "<2"}
+        reason: it hangs
+        source: https://example.org/issues/1
+    variants:
+      # Not for 3.12
+      - name: py${python|tag}
+        matrix: {python: ["3.11", "3.13"]}
+        requires: {python: "${python}"}
+        provides: {quick: "1.0"}
+        facts: {option: "-O2"}
+        requirements: ["fast-lib==1.0.0", 'other; python_version < "3"']
+        lock: locks/1.0.0-py${python|tag}.txt
+"""
+GRID = """\
+summary: A grid
+stage_order: 45
+upstream: {pypi: [grid-lib]}
+releases:
+  - version: "2.1.0"
+    source: https://example.org/grid
+    lock: locks/2.1.0.txt
+  - version: "1.0.0"
+    source: https://example.org/grid
+    lock: locks/1.0.0.txt
+"""
+DEBIAN = """\
+summary: Debian
+stage_order: 0
+releases:
+  - version: "12"
+    source: https://www.debian.org/releases/bookworm/
+    base: {bootstrap: bookworm, packages: [ca-certificates, python3]}
+    provides: {glibc: "2.36"}
+"""
+PYTHON = """\
+summary: Python
+stage_order: 10
+releases:
+  - {version: "3.13", source: https://docs.python.org/3.13/}
+  - {version: "3.12", source: https://docs.python.org/3.12/}
+  - {version: "3.11", source: https://docs.python.org/3.11/}
+"""
+RECIPE = """\
+summary: An image
+base: {debian: "12"}
+components: {python: "3.13", fast: "*"}
+"""
+NEW = """\
+  - version: "1.1.1"
+    source: https://example.org/fast/1.1.1
+    requires: {glibc: ">=2.28", grid: ">=2.0,<2.2"}
+    variants:
+      - name: py${python|tag}
+        matrix: {python: ["3.13"]}
+        requires: {python: "${python}"}
+        provides: {quick: "2.5"}
+        facts: {option: "-O2"}
+        requirements: ["fast-lib==1.1.1", 'other; python_version < "3"']
+        lock: locks/1.1.1-py${python|tag}.txt
+"""
+REPORT = f"""\
+fast 1.1.1, uploaded on 2026-11-02; made from 1.0.0
+{"".join(f"+ {line}" for line in NEW.splitlines(keepends=True))}\
+  py${{python|tag}}  without Python 3.11  it has no wheels for it
+  requires.glibc   >=2.28               fast_lib-1.1.1-cp313-cp313-manylinux_2_28_x86_64.whl
+  requires.grid    >=2.0,<2.2           fast_lib-1.1.1-cp313-cp313-{LINUX}.whl: Requires-Dist: grid-lib>=2.0.0
+  provides.quick   2.5 (was 1.0)        quick-lib in the lock
+  check: notes of 1.0.0 were left out: slow at first
+  check: source https://example.org/fast/1.1.1 was not opened
+  check: grid is limited to the known 2.1.0; upstream states >=2.0.0
+  check: conflict with quick <2 no longer applies: it provides quick 2.5
+  check: as in 1.0.0: facts.option
+  resolves on: debian
+  images: image
+
+nothing was written; add `--write` to write these entries
+
+no new release: grid
+not checked  debian, python  it has no `upstream`
+"""
+PROJECTS: dict[str, dict[str, Any]] = {
+    "fast-lib": {
+        "files": [
+            wheel_file("fast_lib", "1.0.0", f"cp313-cp313-{LINUX}", "2026-01-01"),
+            wheel_file("fast_lib", "1.1.0", f"cp313-cp313-{LINUX}"),
+            wheel_file("fast_lib", "1.1.1", f"cp313-cp313-{LINUX}", "2026-11-02"),
+            wheel_file("fast_lib", "1.1.1", "cp311-cp311-win_amd64"),
+            wheel_file("fast_lib", "1.2.0", f"cp313-cp313-{LINUX}", yanked="wrong kernels"),
+            wheel_file("fast_lib", "2.0.0rc1", f"cp313-cp313-{LINUX}"),
+            wheel_file("fast_lib", "3.0.0", f"cp313-cp313-{LINUX}"),
+            wheel_file("other_lib", "9.0.0", f"cp313-cp313-{LINUX}"),
+        ],
+        "metadata": {
+            version: metadata("fast-lib", version, "grid-lib>=2.0.0", "quick-lib>=2")
+            for version in ("1.0.0", "1.1.0", "1.1.1", "1.2.0", "3.0.0")
+        },
+    },
+    "quick-lib": {
+        "files": [wheel_file("quick_lib", "2.5.3", "py3-none-any")],
+        "metadata": {"2.5.3": metadata("quick-lib", "2.5.3")},
+    },
+    "grid-lib": {
+        "files": [
+            wheel_file("grid_lib", "2.1.0", "py3-none-any"),
+            wheel_file("grid_lib", "1.0.0", "py3-none-any"),
+        ],
+        "metadata": {version: metadata("grid-lib", version) for version in ("1.0.0", "2.1.0")},
+    },
+}
+
+
+def lock_line(name: str, version: str, tag: str) -> str:
+    file = wheel_file(name.replace("-", "_"), version, tag)
+    sha256 = file["hashes"]["sha256"]  # type: ignore[index]
+    return f"{name}=={version} --hash=sha256:{sha256}  # {file['filename']} 1000\n"
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    """A project of its own: a base, Python, and two components with locks."""
+    recipes = tmp_path / "recipes"
+    copytree(HOME / "recipes" / "apt", recipes / "apt")
+    contents = {
+        "debian/component.yaml": DEBIAN,
+        "python/component.yaml": PYTHON,
+        "fast/component.yaml": COMPONENT,
+        "fast/locks/1.0.0-py311.txt": lock_line("fast-lib", "1.0.0", f"cp311-cp311-{LINUX}"),
+        "fast/locks/1.0.0-py313.txt": lock_line("fast-lib", "1.0.0", f"cp313-cp313-{LINUX}"),
+        "grid/component.yaml": GRID,
+        "grid/locks/1.0.0.txt": lock_line("grid-lib", "1.0.0", "py3-none-any"),
+        "grid/locks/2.1.0.txt": lock_line("grid-lib", "2.1.0", "py3-none-any"),
+    }
+    for name, text in contents.items():
+        path = recipes / "components" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (recipes / "images").mkdir()
+    (recipes / "images" / "image.yaml").write_text(RECIPE)
+    project = Project(tmp_path, (recipes,))
+    catalog = load_catalog(project.recipe_roots)
+    images = read_recipes(project.recipe_roots, catalog, project=tmp_path).by_name
+    return Workspace(project, catalog, images, dockerfile.read_templates(HOME / "templates"))
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
+    """The server of the index that pip is set to."""
+    with serving() as server:
+        monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+        monkeypatch.setenv("PIP_INDEX_URL", f"{server.url}/simple")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+        for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_NO_INDEX"):
+            monkeypatch.delenv(name, raising=False)
+        put_index(server, PROJECTS)
+        yield server
+
+
+def files_of(workspace: Workspace) -> dict[str, bytes]:
+    root = workspace.project.root / "recipes"
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def run(workspace: Workspace, *names: str, write: bool = False, since: str = "") -> list[ComponentUpdate]:
+    return update.run(workspace, names, lambda line: None, write=write, since=since)
+
+
+def test_a_new_release_is_reported_with_its_evidence(workspace: Workspace, index: FileServer) -> None:
+    before = files_of(workspace)
+    assert update.text(run(workspace), written=False) == REPORT
+    assert files_of(workspace) == before
+
+
+def test_write_adds_the_entry_and_its_locks_and_nothing_else(workspace: Workspace, index: FileServer) -> None:
+    before = files_of(workspace)
+    run(workspace, "fast", write=True)
+    after = files_of(workspace)
+    name = "components/fast/component.yaml"
+    lock = "components/fast/locks/1.1.1-py313.txt"
+    first = '  - version: "1.0.0"'
+    assert after[name].decode() == COMPONENT.replace(first, f"{NEW}{first}")
+    assert after[lock].decode() == (
+        '# Python 3.13: fast-lib==1.1.1, other; python_version < "3"\n'
+        + lock_line("fast-lib", "1.1.1", f"cp313-cp313-{LINUX}")
+        + lock_line("grid-lib", "2.1.0", "py3-none-any")
+        + lock_line("quick-lib", "2.5.3", "py3-none-any")
+    )
+    assert {key: value for key, value in after.items() if key not in (name, lock)} == {
+        key: value for key, value in before.items() if key != name
+    }
+
+
+def failure_of(updates: list[ComponentUpdate]) -> list[str]:
+    return [
+        reason.text
+        for each in updates
+        for failure in each.failures
+        for diagnostic in failure.diagnostics
+        for reason in diagnostic.reasons
+    ]
+
+
+def changed(
+    project: str = "fast-lib", version: str = "1.1.1", text: str = "", **others: Any
+) -> dict[str, Any]:
+    """The answers of the index with one wheel changed."""
+    answers = json.loads(json.dumps(PROJECTS))
+    for file in answers[project]["files"]:
+        if f"-{version}-cp313" in file["filename"] or f"-{version}-py3" in file["filename"]:
+            file.update(others)
+    if text:
+        answers[project]["metadata"][version] = text
+    return dict(answers)
+
+
+NO_METADATA: dict[str, Any] = {"core-metadata": False}
+WRONG_METADATA: dict[str, Any] = {"core-metadata": {"sha256": "0" * 64}}
+PAGE = "/simple/fast-lib/"
+WHEEL = f"fast_lib-1.1.1-cp313-cp313-{LINUX}.whl"
+NO_FILE = "the package index: its page of `fast-lib` lists no file of that project"
+
+
+def endless_redirect(server: FileServer) -> None:
+    server.redirects[PAGE] = PAGE
+
+
+def whole_wheel_only(server: FileServer) -> None:
+    put_index(server, changed(**NO_METADATA, size=2 * 10**9))
+    server.files[f"/files/{WHEEL}"] = bytes(2 * 10**6)
+    server.knows_ranges = False
+
+
+HOSTILE: dict[str, tuple[Callable[[FileServer], object], str]] = {
+    "HTML error page": (
+        lambda server: put_page(server, "fast-lib", b"<a href='/'>sorry</a>", "text/html"),
+        NO_FILE,
+    ),
+    "JSON that is not a page": (lambda server: put_page(server, "fast-lib", b"[]"), NO_FILE),
+    "endless redirect": (endless_redirect, "the package index: redirects too often"),
+    "endless page": (
+        lambda server: put_page(server, "fast-lib", b" " * (64 * 10**6 + 1)),
+        "the package index: its index page is larger than 64.0 MB",
+    ),
+    "server error": (lambda server: server.statuses.append(500), "the package index: answered with 500"),
+    "missing project": (
+        lambda server: server.files.pop(PAGE),
+        "the package index: no index has the project",
+    ),
+    "known file with other bytes": (
+        lambda server: put_index(server, changed(version="1.0.0", hashes={"sha256": "0" * 64})),
+        f"the package index: has another checksum for `{WHEEL.replace('1.1.1', '1.0.0')}` "
+        "than the lock of this component",
+    ),
+    "renamed wheel": (
+        lambda server: put_index(server, changed(text=metadata("other-lib", "1.1.1"))),
+        f"1.1.1: the package index: has other-lib 1.1.1 in `{WHEEL}`",
+    ),
+    "wheel of another version": (
+        lambda server: put_index(server, changed(text=metadata("fast-lib", "1.1.2"))),
+        f"1.1.1: the package index: has fast-lib 1.1.2 in `{WHEEL}`",
+    ),
+    "metadata with a wrong checksum": (
+        lambda server: put_index(server, changed(**WRONG_METADATA)),
+        f"1.1.1: the package index: its metadata of `{WHEEL}` does not have the checksum of its page",
+    ),
+    "metadata that is an error page": (
+        lambda server: put_index(server, changed(text="<html>sorry</html>")),
+        f"1.1.1: the package index: has no readable metadata of `{WHEEL}`",
+    ),
+    "2 GB instead of a part": (whole_wheel_only, "1.1.1: the package index: does not send parts of files"),
+    "unknown contents": (
+        lambda server: put_index(server, changed(text=metadata("fast-lib", "1.1.1", "grid-lib>=2.0.0"))),
+        "1.1.1: the package index: leaves out `quick-lib`, by which its contents are known",
+    ),
+    "component that the catalogue lacks": (
+        lambda server: put_index(
+            server, changed(text=metadata("fast-lib", "1.1.1", "grid-lib>=7", "quick-lib"))
+        ),
+        "1.1.1: it needs grid >=7, and the catalogue has none",
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", list(HOSTILE))
+def test_an_unusable_answer_changes_nothing(workspace: Workspace, index: FileServer, answer: str) -> None:
+    spoil, reason = HOSTILE[answer]
+    spoil(index)
+    before = files_of(workspace)
+    updates = run(workspace, "fast", write=True)
+    assert failure_of(updates) == [reason]
+    assert files_of(workspace) == before
+    assert index.paths.count(f"/files/{WHEEL}") < 3
+
+
+def test_a_withdrawn_release_is_not_proposed_and_a_known_one_is_reported(
+    workspace: Workspace, index: FileServer
+) -> None:
+    answers = changed(yanked="it hangs")
+    for file in answers["fast-lib"]["files"]:
+        if "-1.0.0-" in file["filename"]:
+            file["yanked"] = "it is slow"
+    put_index(index, answers)
+    [fast] = run(workspace, "fast")
+    # 1.1.0 is the newest release that is left
+    assert [proposal.version for proposal in fast.proposals] == ["1.1.0"]
+    assert fast.remarks == ("fast-lib 1.0.0 was withdrawn from the package index: it is slow",)
+
+
+def test_since_a_day_all_releases_are_proposed(workspace: Workspace, index: FileServer) -> None:
+    [fast] = run(workspace, "fast", since="2026-11-01")
+    assert [proposal.version for proposal in fast.proposals] == ["1.1.0", "1.1.1"]
+    with pytest.raises(UsageError) as caught:
+        update.parse_day("last week")
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.hint) == (
+        "`last week` is not a day",
+        "write it as `--since 2026-06-30`",
+    )
+
+
+def test_an_unknown_component_is_named(workspace: Workspace) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(workspace, "fats")
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.hint) == ("unknown component `fats`", "did you mean `fast`?")
+
+
+def test_failures_are_raised_together(workspace: Workspace, index: FileServer) -> None:
+    index.statuses += [500, 500]
+    with pytest.raises(BuildError) as caught:
+        update.raise_failures(run(workspace, "fast", "grid"))
+    assert [each.message for each in caught.value.diagnostics] == [
+        "`grid` was not updated",
+        "`fast` was not updated",
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (HOME / "recipes" / "components").iterdir()))
+def test_an_entry_keeps_the_style_of_its_file(name: str) -> None:
+    """Only the lines of continued flow mappings are joined, which `instance` has."""
+    component = read_copy(HOME / "recipes" / "components" / name)
+    text = (component.directory / "component.yaml").read_text()
+    assert component.upstream
+    own, indent = entry_text(text, component.releases[0])
+    expected = "".join(line for line in own.splitlines(keepends=True) if not line.lstrip().startswith("#"))
+    if name == "instance":
+        expected = re.sub(r",\n +", ", ", expected)
+    assert read_entry(text, component.releases[0]).text(indent) == expected
+
+
+GRID_ARCHIVE = """\
+summary: A grid
+stage_order: 45
+upstream: {upstream}
+releases:
+  - version: "1.0"
+    source: https://example.org/grid/v1.0
+    artifacts:
+      source:
+        url: {server}/grid-1.0.tar.gz
+        notes: The checksum that Spack's recipe has
+        sha256: {zeros}
+        bytes: 7
+"""
+
+
+def with_archive(workspace: Workspace, server: FileServer, upstream: str) -> Workspace:
+    """Return the workspace with a `grid` that is an archive."""
+    path = workspace.project.root / "recipes" / "components" / "grid" / "component.yaml"
+    path.write_text(GRID_ARCHIVE.format(upstream=upstream, server=server.url, zeros="0" * 64))
+    return replace(workspace, catalog=load_catalog(workspace.project.recipe_roots))
+
+
+def test_tags_of_a_repository_are_releases(workspace: Workspace, index: FileServer, tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    commit(repository, {"file": "text"})
+    for tag in ("v1.0-1", "v1.1-1", "v1.2rc1-1", "other", "v2.0"):
+        git(repository, "tag", tag)
+    index.files["/grid-1.1.tar.gz"] = b"an archive"
+    upstream = f'{{git: "{repository.as_uri()}", tag: "v{{version}}-1"}}'
+    run(with_archive(workspace, index, upstream), "grid", write=True)
+    text = files_of(workspace)["components/grid/component.yaml"].decode()
+    sha256 = hashlib.sha256(b"an archive").hexdigest()
+    entry = f"""\
+  - version: "1.1"
+    source: https://example.org/grid/v1.1
+    artifacts:
+      source:
+        url: {index.url}/grid-1.1.tar.gz
+        sha256: {sha256}
+  - version: "1.0"
+"""
+    assert entry in text
+
+
+def test_an_archive_that_is_missing_changes_nothing(
+    workspace: Workspace, index: FileServer, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    commit(repository, {"file": "text"})
+    for tag in ("1.0", "1.1"):
+        git(repository, "tag", tag)
+    changed_workspace = with_archive(workspace, index, f'{{git: "{repository.as_uri()}"}}')
+    before = files_of(workspace)
+    assert failure_of(run(changed_workspace, "grid", write=True)) == [
+        f"1.1: `{index.url}/grid-1.1.tar.gz`: does not have the file"
+    ]
+    assert files_of(workspace) == before
+
+
+def test_releases_and_checksums_on_a_page(workspace: Workspace, index: FileServer) -> None:
+    upstream = (
+        f'{{page: "{index.url}/list", '
+        r"pattern: 'grid-(?P<version>[0-9.]+)\.tar\.gz (?P<sha256>[0-9a-f]{64})'}"
+    )
+    changed_workspace = with_archive(workspace, index, upstream)
+    index.files["/list"] = f"grid-1.0.tar.gz {'0' * 64}, grid-1.1.tar.gz {'1' * 64}".encode()
+    [grid] = run(changed_workspace, "grid")
+    assert [(each.version, each.evidence) for each in grid.proposals] == [
+        ("1.1", (Evidence("artifacts.source", "sha256 111111111111…", f"{index.url}/list"),))
+    ]
+    for answer, reason in (
+        (b"<html>sorry</html>", "lists none of the releases that the catalogue has"),
+        (f"grid-1.1.tar.gz {'1' * 64} grid-1.1.tar.gz {'2' * 64}".encode(), "states two checksums of 1.1"),
+    ):
+        index.files["/list"] = answer
+        assert failure_of(run(changed_workspace, "grid")) == [f"`{index.url}/list`: {reason}"]
