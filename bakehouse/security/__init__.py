@@ -1,0 +1,1 @@
+"""Find known vulnerabilities in images, and their fixes. Start at `report`."""

@@ -1,0 +1,154 @@
+"""Findings of images with small packages, on mirrors that have a newer version of one."""
+
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+
+from bakehouse.catalog import project as settings
+from bakehouse.catalog.apt_lock import deb_of, stanzas
+from bakehouse.cli import json_report
+from bakehouse.errors import BakehouseError, NotScannedError, VulnerableError
+from bakehouse.lock import apt
+from bakehouse.lock.apt import Resolved, package_changes
+from bakehouse.plan.workspace import Workspace
+from bakehouse.security.findings import SecurityReport, require_clean
+from bakehouse.security.report import make_report, text
+from tests.cli.test_json_report import sample, shape
+from tests.conftest import COMPONENTS, Tree, error_text, templates
+from tests.lock.test_changelog import deb
+from tests.support.fake_commands import put
+from tests.support.locked_debian import PACKAGES, index, stanza
+
+CHANGELOG = """\
+openssl (1.2) sid-security; urgency=high
+
+  * Complete the fix of CVE-2026-0001; fix CVE-2026-0002
+
+ -- A Test <t@e.st>  Wed, 21 Oct 2026 16:54:24 +0700
+
+openssl (1.1) sid-security; urgency=medium
+
+  * CVE-2026-0001, CVE-2026-0003
+
+ -- A Test <t@e.st>  Wed, 23 Sep 2026 10:52:17 +0700
+
+openssl (1.0) sid; urgency=medium
+
+  * CVE-2025-9999
+
+ -- A Test <t@e.st>  Mon, 04 May 2026 20:47:50 +0200
+"""
+
+
+class Mirror:
+    """Mirrors of a suite; its files are in a directory of the project."""
+
+    def __init__(self, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._tree = tree
+        self._packages = {fields["Package"]: fields for _, fields in stanzas(index())}
+        monkeypatch.setattr(apt, "resolve", self._resolve)
+
+    def update(self, name: str, version: str, changelog: str, **fields: str) -> None:
+        """Add a newer version of a package; its file has no changelog if the text is empty."""
+        files = {"changelog.Debian.gz": changelog} if changelog else {}
+        directory = self._tree.root / "mirror"
+        directory.mkdir(exist_ok=True)
+        content = deb(directory, name, version, files).read_bytes()
+        added = {"Version": version, "Size": str(len(content)), "SHA256": sha256(content).hexdigest()}
+        text = stanza(name, {**PACKAGES[name], **added, **fields})
+        [(_, self._packages[name])] = stanzas(text)
+
+    def _resolve(self, *_: object, **options: object) -> Resolved:
+        assert options == {"upgrade": None}
+        locked = (deb_of(fields) for _, fields in stanzas(index()))
+        return Resolved(
+            self._packages, package_changes({deb.name: deb for deb in locked if deb}, self._packages)
+        )
+
+
+@pytest.fixture
+def project(tree: Tree) -> Tree:
+    """The small catalogue as a user's project, on a Debian that Bakehouse itself has no lock of."""
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\nmirrors = ["mirror"]\ncache = "cache"\n')
+    tree.component("debian", COMPONENTS["debian"].replace("bookworm", "sid"))
+    tree.write("apt/sid.packages", index())
+    return tree
+
+
+@pytest.fixture
+def mirror(project: Tree, monkeypatch: pytest.MonkeyPatch) -> Mirror:
+    put(project.root, monkeypatch, apt_config="true", apt_get="true")
+    return Mirror(project, monkeypatch)
+
+
+def make(tree: Tree) -> SecurityReport:
+    """Return the report of the tree's images, without the catalogue of Bakehouse."""
+    location = replace(settings.find(tree.root), recipe_roots=(tree.root,))
+    workspace = Workspace(location, tree.catalog(), tree.recipes(), templates())
+    return make_report(workspace, [], lambda _: None)
+
+
+def refused(report: SecurityReport) -> BakehouseError:
+    with pytest.raises(BakehouseError) as caught:
+        require_clean(report)
+    return caught.value
+
+
+def test_an_update_with_the_vulnerabilities_that_its_changelog_names(project: Tree, mirror: Mirror) -> None:
+    mirror.update("openssl", "1.2", CHANGELOG)
+    mirror.update("gcc-12", "12.3", "gcc-12 (12.3) sid; urgency=low\n\n  * New upstream version.\n")
+    report = make(project)
+    assert text(report) == (
+        "openssl 1.0 -> 1.2 (sid-security)\n"
+        "  fixed in 1.2  CVE-2026-0001, CVE-2026-0002\n"
+        "  fixed in 1.1  CVE-2026-0003\n"
+        "  packages      openssl\n"
+        "  affected      base debian 12: small\n"
+        "\n"
+        "gcc-12 12.2 -> 12.3 (sid)\n"
+        "  fixes     its changelog names no CVE\n"
+        "  packages  gcc-12\n"
+        "  affected  tools of all build stages (not in the image): small\n"
+        "\n"
+        "Vulnerabilities without a fix in the suites are not listed.\n"
+    )
+    error = refused(report)
+    assert isinstance(error, VulnerableError)
+    assert error_text(error) == (
+        "error: 1 package with 3 known vulnerabilities\n\nhint: run `bake lock --upgrade openssl`\n"
+    )
+
+
+def test_the_json_report_has_the_documented_shape(project: Tree, mirror: Mirror) -> None:
+    mirror.update("openssl", "1.2", CHANGELOG)
+    mirror.update("gpgv", "2.0", "")
+    assert shape(json_report.security(make(project))) == shape(sample("security"))
+
+
+def test_an_update_without_a_readable_changelog_is_not_scanned(project: Tree, mirror: Mirror) -> None:
+    mirror.update("gpgv", "2.0", "")
+    mirror.update("openssl", "1.2", CHANGELOG, Source="openssl-defaults (7)")
+    mirror.update("libc6", "2.0", CHANGELOG, SHA256="0d" * 32)
+    report = make(project)
+    assert report.findings == ()
+    assert [(item.what, item.reason) for item in report.not_scanned] == [
+        ("update of gpgv 1.0 -> 2.0", "none of its packages contains a changelog"),
+        ("update of libc6 1.0 -> 2.0", "`libc6_2.0_amd64.deb` could not be downloaded: apt has no mirror"),
+        ("update of openssl-defaults 1.0 -> 1.2", "its version differs from that of its source package"),
+    ]
+    error = refused(report)
+    assert isinstance(error, NotScannedError)
+    assert error_text(error) == "error: no open finding, but 3 groups of files were not scanned\n"
+
+
+def test_an_image_without_updates_is_clean(project: Tree, mirror: Mirror) -> None:
+    report = make(project)
+    assert text(report) == ("no finding\n\nVulnerabilities without a fix in the suites are not listed.\n")
+    require_clean(report)
+
+
+def test_unlocked_packages_are_not_scanned(project: Tree, mirror: Mirror) -> None:
+    (project.root / "apt/sid.packages").unlink()
+    [item] = make(project).not_scanned
+    assert (item.what, item.reason) == ("Debian packages of sid", "they are not locked")
