@@ -1,6 +1,6 @@
 """Bake of images while this machine serves their files to the build steps."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
 from bakehouse.build import prefetch
@@ -29,16 +29,19 @@ def bake_with_inputs(
     progress: Progress,
     environment: Mapping[str, str] | None = None,
     first: Collection[str] = (),
+    check: Callable[[], None] = lambda: None,
 ) -> dict[str, buildx.BakedImage]:
     """Build all targets as one graph, as `buildx.bake` does, and report the downloads meanwhile.
 
-    Raises ImagesFailed as soon as a download fails; the images that do not need the file can still be built.
+    `check` is called again and again, and may raise an exception to stop the build. Raises ImagesFailed as
+    soon as a download fails; the images that do not need the file can still be built.
     """
     names = {target.name for target in targets}
 
     def report_event(event: Event) -> None:
         progress(event)
-        _require_files(downloads, names, progress)
+        check()
+        require_files(downloads, names, progress)
 
     try:
         return buildx.bake(
@@ -53,11 +56,12 @@ def bake_with_inputs(
         )
     except BuildError:
         # A step that did not get its file fails too, with a less helpful message.
-        _require_files(downloads, names, progress)
+        require_files(downloads, names, progress)
         raise
 
 
-def _require_files(downloads: Downloads, names: Collection[str], progress: Progress) -> None:
+def require_files(downloads: Downloads, names: Collection[str], progress: Progress) -> None:
+    """Report the downloads. Raises ImagesFailed for the images of these names that need a failed one."""
     for line in downloads.fetcher.lines():
         progress.report(line)
     users = downloads.required.images

@@ -18,10 +18,11 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
 
 from bakehouse.catalog.apt_lock import Deb
+from bakehouse.engine import image_load
 from bakehouse.engine.buildkit_events import LOG_LINES, TAIL_LINES, Tail
+from bakehouse.engine.image_load import add_entry
 from bakehouse.engine.protocol import Engine
 from bakehouse.engine.step_output import telling_lines
 from bakehouse.errors import BuildError, Diagnostic, EngineError
@@ -46,6 +47,15 @@ _REMOVED = (
     "var/log/*", "var/lib/apt/lists/*", "var/cache/apt/*", "var/cache/ldconfig/aux-cache",
     "var/cache/debconf/*-old", "var/lib/dpkg/*-old", "etc/*-", "etc/hostname", "etc/resolv.conf",
 )  # fmt: skip
+_PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
+_INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", *_PROXIES, *map(str.upper, _PROXIES))
+"""Variables that mmdebstrap gets; others would reach the scripts of packages and change the image."""
+_ENVIRONMENT = {
+    "SOURCE_DATE_EPOCH": str(EPOCH),
+    "LC_ALL": "C.UTF-8",
+    # The scripts of Python's packages import modules, whose bytecode would stay in the image.
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
 _REPOSITORY = "packages"
 _NO_MIRRORS = "# The packages of this image are locked by sha256. To install others, name a mirror here."
 _NETWORK = re.compile(
@@ -99,13 +109,17 @@ def _bootstrap(base: BootstrappedBase, state: Path, report: Callable[[str], None
         else:
             command = _command(base, mirrors, directory)
         layer = _Layer(directory / "layer.tar.gz")
-        environment = {"SOURCE_DATE_EPOCH": str(EPOCH), "LC_ALL": "C.UTF-8"}
+        environment = dict(_ENVIRONMENT)
         if os.geteuid() == 0:
             environment["TMPDIR"] = str(directory)
         tail = Tail(LOG_LINES)
         # On SIGTERM mmdebstrap would finish first; the private directory has all its files.
         with process.running(
-            command, environment=environment, stdout=subprocess.PIPE, gently=False
+            command,
+            environment=environment,
+            inherited=_INHERITED,
+            stdout=subprocess.PIPE,
+            gently=False,
         ) as mmdebstrap:
             assert mmdebstrap.stdout
             assert mmdebstrap.stderr
@@ -262,27 +276,14 @@ def _load(base: BootstrappedBase, layer: _Layer) -> None:
     name = f"{hashlib.sha256(config).hexdigest()}.json"
     entry = {"Config": name, "RepoTags": [base.reference], "Layers": [layer.path.name]}
     manifest = json.dumps([entry]).encode()
-    tail = Tail()
-    with process.running(["docker", "load", "--quiet"], stdin=subprocess.PIPE) as docker:
-        assert docker.stdin
-        assert docker.stderr
-        with contextlib.suppress(BrokenPipeError), tarfile.open(mode="w|", fileobj=docker.stdin) as archive:
-            for file, content in (("manifest.json", manifest), (name, config)):
-                _add(archive, file, io.BytesIO(content), len(content))
-            with layer.path.open("rb") as stream:
-                _add(archive, layer.path.name, stream, layer.stored)
-        with contextlib.suppress(BrokenPipeError):
-            docker.stdin.close()
-        process.read({docker.stderr: lambda data: tail.add(data.decode(errors="replace"))}, lambda: None)
-        if docker.wait() != 0:
-            message = f"the engine could not load base `{base.reference}`"
-            raise BuildError(Diagnostic(message, tail=tail.lines()))
 
+    def write(archive: tarfile.TarFile) -> None:
+        for file, content in (("manifest.json", manifest), (name, config)):
+            add_entry(archive, file, io.BytesIO(content), len(content))
+        with layer.path.open("rb") as stream:
+            add_entry(archive, layer.path.name, stream, layer.stored)
 
-def _add(archive: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> None:
-    entry = tarfile.TarInfo(name)
-    entry.size = size
-    archive.addfile(entry, content)
+    image_load.load(write, f"the engine could not load base `{base.reference}`")
 
 
 def _failure(base: BootstrappedBase, lines: Sequence[str], mirrors: Sequence[str], log: Path) -> BuildError:

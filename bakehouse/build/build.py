@@ -9,9 +9,10 @@ from pathlib import Path
 
 from bakehouse.build import base_image, prefetch, registry_auth, up_to_date
 from bakehouse.build.bake import bake_with_inputs, target_of
-from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs
+from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs, remote_inputs
 from bakehouse.build.built_image import BuiltImage, record_configuration
 from bakehouse.build.progress import Progress
+from bakehouse.build.remote import RemoteBuilders, prepare
 from bakehouse.build.verify import verify_image
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx, daemon_info, provision
@@ -42,10 +43,12 @@ def build_images(
     *,
     source: str,
     offline: bool,
+    builders: Sequence[str] = (),
 ) -> tuple[BuiltImage, ...]:
     """Return the images in their order, each verified; `source` and `offline` as in `start_downloads`.
 
-    Raises BuildError with all failures, after building what can be built.
+    `builders` are remote builders, of which the first that is available builds. Raises BuildError with all
+    failures, after building what can be built.
     """
 
     def verify(built: BuiltImage) -> None:
@@ -61,7 +64,21 @@ def build_images(
     new: tuple[BuiltImage, ...] = ()
     if outdated:
         present = [built.image for built in current]
-        new = _build(project, outdated, present, engine, progress, verify_new, source=source, offline=offline)
+        remote = RemoteBuilders(list(builders), progress.report) if builders else None
+        if remote:
+            # Before anything is downloaded
+            remote.first()
+        new = _build(
+            project,
+            outdated,
+            present,
+            engine,
+            progress,
+            verify_new,
+            source=source,
+            offline=offline,
+            builders=remote,
+        )
     # After the build, so that a mismatch here does not stop the other images.
     verify_all(current, verify, progress.report)
     by_name = {built.image.name: built for built in (*current, *new)}
@@ -78,6 +95,7 @@ def _build(
     *,
     source: str,
     offline: bool,
+    builders: RemoteBuilders | None,
 ) -> tuple[BuiltImage, ...]:
     bases = {image.name: image.base for image in images if isinstance(image.base, BootstrappedBase)}
     stepping = [image.name for image in images if image.content.run and image.name in bases]
@@ -87,15 +105,25 @@ def _build(
         downloads = stack.enter_context(
             prefetch.start_downloads(images, project, engine, progress.report, source=source, offline=offline)
         )
-        inputs = build_inputs(
-            state=project.state,
-            mirrors=project.mirrors,
-            ca=project.ca,
-            report=progress.report,
-            suites=() if offline else [base.suite for base in bases.values()],
-            served_suites=() if offline else [bases[name].suite for name in stepping],
-            downloads=downloads,
-        )
+        served_suites = () if offline else [bases[name].suite for name in stepping]
+        if builders:
+            inputs = remote_inputs(
+                state=project.state,
+                ca=project.ca,
+                report=progress.report,
+                suites=served_suites,
+                has_own_steps=any(image.content.run for image in images),
+            )
+        else:
+            inputs = build_inputs(
+                state=project.state,
+                mirrors=project.mirrors,
+                ca=project.ca,
+                report=progress.report,
+                suites=() if offline else [base.suite for base in bases.values()],
+                served_suites=served_suites,
+                downloads=downloads,
+            )
         logins = registry_auth.base_logins(registry_auth.pulled_bases(images), project, progress.report)
         return build(
             images,
@@ -107,8 +135,10 @@ def _build(
             progress=progress,
             verify=verify,
             expected_bytes=partial(expected_bytes, present=present),
-            restart=partial(restart, progress.report),
+            # The engine of another machine is left alone.
+            restart=(lambda: False) if builders else partial(restart, progress.report),
             environment=stack.enter_context(logins),
+            builders=builders,
         )
 
 
@@ -141,12 +171,14 @@ def build(
     expected_bytes: Callable[[Sequence[Image]], int],
     restart: Callable[[], bool],
     environment: Mapping[str, str] | None = None,
+    builders: RemoteBuilders | None = None,
 ) -> tuple[BuiltImage, ...]:
     """Bootstrap the bases, then build and verify images that are rendered under `root`/images.
 
     A failed image does not stop the others; failures are raised at the end. `expected_bytes` estimates the
     unpacked size of images; `restart` restarts an engine that lost a layer and returns whether it did.
-    `environment` is for docker's programs, such as registry logins.
+    `environment` is for docker's programs, such as registry logins. `builders` build instead of the engine,
+    which then loads the images.
     """
     absent = [image for image in images if not engine.image(image.reference)]
     _check_disk(absent, expected_bytes)
@@ -160,7 +192,7 @@ def build(
         )
     failures: list[Diagnostic] = []
 
-    def bake(targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
+    def bake_here(targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
         return bake_with_inputs(
             targets,
             cwd=root,
@@ -178,7 +210,20 @@ def build(
             names = ", ".join(f"`{name}`" for name in sorted(error.images))
             progress.report(f"{names} failed to build; continuing with the others")
 
-    baked = buildx.bake_with_retries(map(target_of, images), bake, on_failure, restart, progress.report)
+    with contextlib.ExitStack() as stack:
+        bake: Callable[[Sequence[buildx.Target]], dict[str, buildx.BakedImage]] = bake_here
+        if builders:
+            remote = prepare(
+                images,
+                builders,
+                root=root,
+                state=state,
+                engine=engine,
+                downloads=downloads,
+                progress=progress,
+            )
+            bake = partial(stack.enter_context(remote).bake, inputs=inputs, environment=environment)
+        baked = buildx.bake_with_retries(map(target_of, images), bake, on_failure, restart, progress.report)
     built = []
     for image in (image for image in images if image.name in baked):
         digests = baked[image.name]

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from bakehouse.build import file_server
+from bakehouse.build import file_server, step_files
 from bakehouse.errors import Diagnostic, EngineError, Reason
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
@@ -101,15 +101,37 @@ def build_inputs(
 
 
 @contextlib.contextmanager
+def remote_inputs(
+    *,
+    state: Path,
+    ca: Path | None,
+    report: Reporter,
+    suites: Iterable[str],
+    has_own_steps: bool,
+    environment: Mapping[str, str] = os.environ,
+) -> Iterator[BuildInputs]:
+    """Collect the inputs of steps on a remote builder, whose files are contexts of the build.
+
+    Settings of this machine, which may contain credentials, are passed only if users' own steps need them.
+    """
+    texts: dict[str, str] = {}
+    proxies: dict[str, str] = {}
+    if has_own_steps:
+        texts, proxies = _network_inputs(ca, pip_config.read(environment), report, environment)
+        texts["sources"] = _source_list(suites)
+    texts |= {"pip": step_files.PIP, "mirrors": step_files.MIRRORS}
+    with _secrets(texts, state) as secrets:
+        yield BuildInputs(secrets, _arguments(proxies, ""))
+
+
+@contextlib.contextmanager
 def apt_inputs(
     *, state: Path, ca: Path | None, report: Reporter, environment: Mapping[str, str] = os.environ
 ) -> Iterator[BuildInputs]:
     """Collect the inputs of steps that only use Debian mirrors."""
-    bundle = bundle_of(ca, pip_config.read(environment), environment)
-    certificates = _certificates(bundle, report)
-    texts = {"ca": certificates, "apt": _apt_conf(report, has_ca=bool(ca and certificates))}
+    texts, proxies = _network_inputs(ca, pip_config.read(environment), report, environment)
     with _secrets(texts, state) as secrets:
-        yield BuildInputs(secrets, _arguments(_proxies(environment, report), ""))
+        yield BuildInputs(secrets, _arguments(proxies, ""))
 
 
 @contextlib.contextmanager
@@ -138,15 +160,11 @@ def _served_inputs(
     apt = {f"Acquire::http::Proxy::{urlsplit(url).hostname}": "DIRECT"}
     if any(file.kind == "deb" for file in downloads.required.files):
         apt["Acquire::http::Timeout"] = str(_SERVED_APT_SECONDS)
-    bundle = bundle_of(ca, pip_config.read(environment), environment)
-    certificates = _certificates(bundle, report)
-    texts = {
-        "pip": _SERVED_PIP.format(url=url, host=urlsplit(url).netloc, seconds=_SERVED_SECONDS),
-        "ca": certificates,
-        "mirrors": f"{url}/sha256\n",
-        "apt": _apt_conf(report, has_ca=bool(ca and certificates)) + apt_config.written(apt),
-    }
-    return texts, _proxies(environment, report)
+    texts, proxies = _network_inputs(ca, pip_config.read(environment), report, environment)
+    texts["pip"] = _SERVED_PIP.format(url=url, host=urlsplit(url).netloc, seconds=_SERVED_SECONDS)
+    texts["mirrors"] = f"{url}/sha256\n"
+    texts["apt"] += apt_config.written(apt)
+    return texts, proxies
 
 
 def _direct_inputs(
@@ -154,14 +172,18 @@ def _direct_inputs(
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return secrets and proxies of steps that download directly."""
     pip, mirrors = _reachable(pip_config.read(environment), mirrors, report)
-    bundle = bundle_of(ca, pip, environment)
-    certificates = _certificates(bundle, report)
-    texts = {
-        "pip": _pip_conf(pip, has_ca=bool(certificates)),
-        "ca": certificates,
-        "mirrors": "".join(f"{mirror.rstrip('/')}\n" for mirror in mirrors),
-        "apt": _apt_conf(report, has_ca=bool(ca and certificates)),
-    }
+    texts, proxies = _network_inputs(ca, pip, report, environment)
+    texts["pip"] = _pip_conf(pip, has_ca=bool(texts["ca"]))
+    texts["mirrors"] = "".join(f"{mirror.rstrip('/')}\n" for mirror in mirrors)
+    return texts, proxies
+
+
+def _network_inputs(
+    ca: Path | None, pip: PipConfig, report: Reporter, environment: Mapping[str, str]
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return this machine's certificates and apt settings as secrets, and its proxies."""
+    certificates = _certificates(bundle_of(ca, pip, environment), report)
+    texts = {"ca": certificates, "apt": _apt_conf(report, has_ca=bool(ca and certificates))}
     return texts, _proxies(environment, report)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from bakehouse.engine import image_archive, usage_lock
+from bakehouse.engine import usage_lock
 from bakehouse.engine.protocol import Engine, StoredImage
 from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import digest_of
@@ -42,8 +42,8 @@ def configuration_digest(stored: Digest, engine: Engine, state: Path) -> Digest:
         return Digest(path.read_text().strip())
     except OSError:
         pass
-    with usage_lock.engine_in_use(), engine.export_image(stored) as chunks:
-        config = image_archive.walk(chunks, lambda digest: None).config
+    with usage_lock.engine_in_use():
+        config = engine.read_image(stored, lambda digest: None).config
     return record_configuration(stored, digest_of(config), state)
 
 

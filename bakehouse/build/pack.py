@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import IO
 
 from bakehouse.build.built_image import BuiltImage
-from bakehouse.engine import image_archive, usage_lock
+from bakehouse.engine import usage_lock
+from bakehouse.engine.image_archive import READ_BYTES
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, PublishError
 from bakehouse.registry.layer_cache import LAYERS, CompressedLayer, LayerCache
@@ -18,8 +19,6 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
-
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ class Packer:
         """Compress the layers that the cache lacks; return the configuration."""
 
         def compress(layer: IO[bytes]) -> None:
-            compressed = cache.add(iter(lambda: layer.read(_READ_BYTES), b""))
+            compressed = cache.add(iter(lambda: layer.read(READ_BYTES), b""))
             report(f"compressed layer {short(compressed.diff_id)} ({format_bytes(compressed.bytes)})")
 
         def reader_of(digest: str) -> Callable[[IO[bytes]], None] | None:
@@ -81,8 +80,8 @@ class Packer:
         if self.engine.image(built.stored) is None:
             message = f"the engine no longer has the tested image {short(built.digest)}"
             raise PublishError(Diagnostic(message, hint=f"run `bake release {built.image.name}`"))
-        with usage_lock.engine_in_use(), self.engine.export_image(built.stored) as chunks:
-            return image_archive.walk(chunks, reader_of).config
+        with usage_lock.engine_in_use():
+            return self.engine.read_image(built.stored, reader_of).config
 
     def known_layers(self, digest: Digest) -> tuple[Digest, ...] | None:
         """Return the uncompressed layers of an image that was packed before; None if it was not."""

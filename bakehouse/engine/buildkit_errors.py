@@ -30,6 +30,8 @@ _NO_SESSION_HINT = "run the same command again (a BuildKit bug after an interrup
 _SAME_IMAGE = re.compile(r'image "\S+": already exists')
 """Two builds that give an image the same name at the same time."""
 _SAME_IMAGE_HINT = "run the same command again: another build has created the image"
+_PARTIAL = re.compile(r"failed to copy: unsupported offset")
+"""BuildKit 0.13 keeps the part of an OCI layout's blob that it received before, but cannot read the rest."""
 _ENGINES_OWN = re.compile(f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}")
 """Failures of the engine itself, which affect all images."""
 _DISK_HINT = "check `docker system df`; `docker builder prune` removes unused build cache"
@@ -66,6 +68,14 @@ _KILLED = "137"
 
 class LayerLost(BuildError):
     """The engine lost a layer; after a restart all images can be built."""
+
+
+class EngineGone(EngineError):
+    """The engine closed the connection."""
+
+
+class TransferBroken(BuildError):
+    """BuildKit cannot resume the interrupted transfer of a context, not even in a later build."""
 
 
 class EngineTimedOut(BuildError):
@@ -136,7 +146,7 @@ def explain(
     """
     if _GONE.search(failure.text):
         message, hint = "the container engine does not answer", "run `bake doctor`"
-        return EngineError(Diagnostic(message, tail=(_last_word(failure.text),), hint=hint))
+        return EngineGone(Diagnostic(message, tail=(_last_word(failure.text),), hint=hint))
     causes = _causes(failure, dockerfiles)
     failed = frozenset(image for cause in causes for image in cause.images)
     stopped = [name for name in failure.targets if name not in failed | failure.exported]
@@ -144,6 +154,8 @@ def explain(
     diagnostics = [_diagnostic(cause, stopped if affects_all else (), sources, logs) for cause in causes]
     if any(_LOST.search(cause.evidence) for cause in causes):
         return LayerLost(*diagnostics)
+    if any(_PARTIAL.search(cause.evidence) for cause in causes):
+        return TransferBroken(*diagnostics)
     if affects_all:
         timed_out = all(_TIMED_OUT.search(cause.evidence) for cause in causes)
         return EngineTimedOut(*diagnostics) if timed_out else BuildError(*diagnostics)

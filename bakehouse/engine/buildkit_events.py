@@ -13,6 +13,7 @@ TAIL_LINES = 15
 LOG_LINES = 100_000
 """Lines of a step's output that are kept for its log, which is written if the step fails."""
 EXPORT = "exporting to image"
+_EXPORTS = {"exporting to oci image format": EXPORT}
 _NAME = re.compile(r"\[(?P<prefix>[^\]]+)\] (?P<text>.*)", re.DOTALL)
 _POSITION = re.compile(r"\d+/\d+")
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -150,11 +151,11 @@ def _parse_name(name: str, targets: Mapping[str, str]) -> tuple[str, str, str, s
     only = next(iter(targets.values())) if len(targets) == 1 else ""
     match = _NAME.fullmatch(name)
     if match is None:
-        return only, "", "", name
+        return only, "", "", _EXPORTS.get(name, name)
     words = match["prefix"].split()
     target = targets[words.pop(0)] if not only and words[0] in targets else only
     position = words.pop() if words and _POSITION.fullmatch(words[-1]) else ""
-    return target, " ".join(words), position, match["text"]
+    return target, " ".join(words), position, _EXPORTS.get(match["text"], match["text"])
 
 
 def _seconds(text: str | None) -> float | None:

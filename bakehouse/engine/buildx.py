@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -20,6 +21,9 @@ from bakehouse.util.tempdir import private_directory
 
 SHARED_INPUTS = "bakehouse-inputs"
 """Target that replaces the stage `inputs` of all images of a call."""
+FILES_CONTEXT = "bakehouse-files-"
+"""First part of the names of contexts that a build adds to the steps of a Dockerfile."""
+_FILES_MOUNT = re.compile(rf"--mount=type=bind,from={FILES_CONTEXT}\S+ ")
 _NO_DEFAULT_LOAD = {"BUILDX_NO_DEFAULT_LOAD": "1"}
 """Otherwise buildx exports that target as an image without a name."""
 _SETTLE_SECONDS = 2.0
@@ -48,6 +52,12 @@ class Target:
     bake_file: Path
     sources: Mapping[str, Path] = field(default_factory=dict)
     """Template files by stage name."""
+    dockerfile: str = ""
+    """Text to build instead of the Dockerfile; its lines differ in mounts of `FILES_CONTEXT` only."""
+    contexts: Mapping[str, str] = field(default_factory=dict)
+    """Named contexts, which replace bases and stages."""
+    output: str = ""
+    """Exporter instead of that of the bake file."""
 
 
 def bake(
@@ -137,7 +147,8 @@ def _call(
         command += [f"--metadata-file={metadata}"]
         for file in (*dict.fromkeys(target.bake_file for target in targets), override):
             command += ["--file", str(file)]
-        environment = {**(environment or {}), **_NO_DEFAULT_LOAD}
+        # A builder of the user's environment builds only if a caller passes it on.
+        environment = {"BUILDX_BUILDER": "", **(environment or {}), **_NO_DEFAULT_LOAD}
         with process.running([*command, *reader.targets], cwd=cwd, environment=environment) as buildx:
             assert buildx.stderr
             process.read({buildx.stderr: reader.feed}, lambda: on_event(Tick()))
@@ -207,10 +218,16 @@ def _override(
     """Return an additional bake file; buildx parses secrets as CSV, so paths with commas need quotes."""
     entries = [f'id={name},"src={path}"' for name, path in sorted(secrets.items())]
     extra: dict[str, object] = {"args": dict(arguments), "secret": entries}
-    exports = {name: {"output": [output]} for name, output in outputs.items()}
-    merged = {target.target: extra | exports.get(target.target, {}) for target in targets}
-    for name in shared:
-        merged[name] = {**merged[name], "contexts": {"inputs": f"target:{SHARED_INPUTS}"}}
+    merged: dict[str, dict[str, object]] = {}
+    for target in targets:
+        contexts = {"inputs": f"target:{SHARED_INPUTS}"} if target.target in shared else {}
+        output = outputs.get(target.target, target.output)
+        merged[target.target] = {
+            **extra,
+            **({"output": [output]} if output else {}),
+            **({"dockerfile-inline": target.dockerfile} if target.dockerfile else {}),
+            **({"contexts": {**target.contexts, **contexts}} if target.contexts or contexts else {}),
+        }
     if shared:
         merged[SHARED_INPUTS] = {
             "context": str((directory / SHARED_INPUTS).absolute()),
@@ -272,7 +289,7 @@ class _OutputReader:
             targets=tuple(self.targets.values()),
             steps=tuple(self._errors.values()),
             outputs={digest: tail.lines() for digest, tail in self._tails.items()},
-            text="\n".join(self._output.end()),
+            text=_FILES_MOUNT.sub("", "\n".join(self._output.end())),
             exported=frozenset(self._exported),
         )
 

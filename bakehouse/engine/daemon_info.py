@@ -105,16 +105,14 @@ def docker(*arguments: str) -> ProgramResult:
     return run_program("docker", *arguments)
 
 
-def run_program(*command: str) -> ProgramResult:
+def run_program(*command: str, seconds: float = CLIENT_SECONDS) -> ProgramResult:
     """Run a program that answers a question."""
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=CLIENT_SECONDS
-        )
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds)
     except FileNotFoundError:
         return ProgramResult(127, "", f"{command[0]}: command not found")
     except subprocess.TimeoutExpired:
-        return ProgramResult(124, "", f"{command[0]}: no answer within {CLIENT_SECONDS} seconds")
+        return ProgramResult(124, "", f"{command[0]}: no answer within {seconds:.0f} seconds")
     return ProgramResult(done.returncode, done.stdout, done.stderr)
 
 

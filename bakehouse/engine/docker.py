@@ -12,11 +12,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bakehouse.engine import tar
+from bakehouse.engine import content_store, image_archive, tar
 from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remove_until_gone
 from bakehouse.engine.docker_errors import check_socket, translate_errors
+from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 from bakehouse.engine.protocol import CleanupCounts, Container, ContainerSpec, StoredImage
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import tempdir
@@ -32,7 +34,6 @@ IMAGE_LABEL = "bakehouse.image"
 CONNECTION_LABEL = "bakehouse.connection"
 REHEARSED_LABEL = "org.bakehouse.rehearsed"
 POOL = 64
-_SAVED_CHUNK = 1 << 20
 _Created = TypeVar("_Created")
 
 
@@ -82,12 +83,17 @@ class DockerEngine:
         layers = tuple((image.attrs.get("RootFS") or {}).get("Layers") or ())
         return StoredImage(str(image.id), int(image.attrs["Size"]), REHEARSED_LABEL in labels, key, layers)
 
-    @contextlib.contextmanager
-    def export_image(self, reference: str) -> Iterator[Iterable[bytes]]:
+    def read_image(
+        self, reference: str, reader_of: ReaderOf, on_progress: OnProgress = lambda number: None
+    ) -> SavedImage:
         with translate_errors(f"save `{reference}`"):
-            chunks = self._client.api.get_image(reference, chunk_size=_SAVED_CHUNK)
+            image = str(self._client.images.get(reference).id)
+            data_root = Path(self._client.info()["DockerRootDir"])
+            if saved := content_store.read(image, data_root, reader_of, on_progress):
+                return saved
+            chunks = self._client.api.get_image(reference, chunk_size=image_archive.READ_BYTES)
             with contextlib.closing(chunks):
-                yield chunks
+                return image_archive.walk(chunks, reader_of, on_progress)
 
     @contextlib.contextmanager
     def container(self, spec: ContainerSpec) -> Iterator[Container]:

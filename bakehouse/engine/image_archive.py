@@ -14,6 +14,7 @@ from typing import IO, Any, Literal
 
 from bakehouse.errors import Diagnostic, EngineError
 
+READ_BYTES = 1 << 20
 _LARGEST_DOCUMENT = 16 << 20
 _HEAD = 512
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -27,6 +28,10 @@ _UNREADABLE = (
 
 Compression = Literal["gzip", "zstd", "none"]
 Reader = Callable[[IO[bytes]], object]
+ReaderOf = Callable[[str], Reader | None]
+"""Returns the reader of a layer's uncompressed archive by its digest; None for layers to skip."""
+OnProgress = Callable[[int], object]
+"""Receives the number of bytes read so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,35 +55,36 @@ class SavedImage:
 
 
 def walk(
-    chunks: Iterable[bytes],
-    reader_of: Callable[[str], Reader | None],
-    on_progress: Callable[[int], object] = lambda number: None,
+    chunks: Iterable[bytes], reader_of: ReaderOf, on_progress: OnProgress = lambda number: None
 ) -> SavedImage:
-    """Read an image; `reader_of` returns the reader of a layer's uncompressed archive, or None."""
+    """Read an image from its archive."""
     blobs: dict[str, LayerBlob] = {}
     documents: dict[str, bytes] = {}
     links: dict[str, str] = {}
-    stream = io.BufferedReader(_Chunks(chunks, on_progress), 1 << 20)
-    try:
-        with tarfile.open(fileobj=stream, mode="r|") as archive:
-            while member := archive.next():
-                if member.isreg():
-                    _take(archive, member, blobs, documents, reader_of)
-                elif member.issym():
-                    # Docker up to version 24 saves the second of two equal layers as a link to the first.
-                    links[member.name] = posixpath.join(posixpath.dirname(member.name), member.linkname)
+    stream = buffered(chunks, on_progress)
+    with unreadable_as_engine_error(), tarfile.open(fileobj=stream, mode="r|") as archive:
+        while member := archive.next():
+            if member.isreg():
+                _take(archive, member, blobs, documents, reader_of)
+            elif member.issym():
+                # Docker up to version 24 saves the second of two equal layers as a link to the first.
+                links[member.name] = posixpath.join(posixpath.dirname(member.name), member.linkname)
         # Read the engine's response to its end; otherwise the connection is aborted
-        while stream.read(1 << 20):
+        while stream.read(READ_BYTES):
             pass
         return _image(blobs, documents, links)
+
+
+@contextlib.contextmanager
+def unreadable_as_engine_error() -> Iterator[None]:
+    """Raise EngineError for a damaged archive or document."""
+    try:
+        yield
     except _UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise EngineError(_unreadable(reason)) from error
-
-
-def _unreadable(reason: str) -> Diagnostic:
-    hint = "run `docker save IMAGE | tar t` to see the engine's archive"
-    return Diagnostic("the engine exported an unreadable image", facts=(("reason", reason),), hint=hint)
+        hint = "run `docker save IMAGE | tar t` to see the engine's archive"
+        message = "the engine exported an unreadable image"
+        raise EngineError(Diagnostic(message, facts=(("reason", reason),), hint=hint)) from error
 
 
 def _take(
@@ -86,22 +92,28 @@ def _take(
     member: tarfile.TarInfo,
     blobs: dict[str, LayerBlob],
     documents: dict[str, bytes],
-    reader_of: Callable[[str], Reader | None],
+    reader_of: ReaderOf,
 ) -> None:
     file = archive.extractfile(member)
     assert isinstance(file, io.BufferedReader)
-    compression = compression_of(file.peek(_HEAD))
-    if compression is None:
-        if member.size <= _LARGEST_DOCUMENT:
-            documents[member.name] = file.read()
-        return
     last = member.name.rpartition("/")[2]
     # Docker's own image store up to version 24 names layers `<id>/layer.tar`
     digest = f"sha256:{last}" if _HASH.fullmatch(last) else member.name
-    blobs[member.name] = LayerBlob(digest, member.size, compression)
+    if layer := read_layer(file, digest, member.size, reader_of):
+        blobs[member.name] = layer
+    elif member.size <= _LARGEST_DOCUMENT:
+        documents[member.name] = file.read()
+
+
+def read_layer(file: io.BufferedReader, digest: str, size: int, reader_of: ReaderOf) -> LayerBlob | None:
+    """Read a layer with the reader for its digest; return None if the file is not a layer."""
+    compression = compression_of(file.peek(_HEAD))
+    if compression is None:
+        return None
     if reader := reader_of(digest):
         with decompressed(file, compression) as inner:
             reader(inner)
+    return LayerBlob(digest, size, compression)
 
 
 def _image(
@@ -123,10 +135,13 @@ def instructions(config: bytes, layers: int) -> tuple[str, ...]:
     return made_by if len(made_by) == layers else ("",) * layers
 
 
-class _Chunks(io.RawIOBase):
-    """Chunks of bytes as a file."""
+def buffered(chunks: Iterable[bytes], on_progress: OnProgress) -> io.BufferedReader:
+    """Return chunks of bytes as a file."""
+    return io.BufferedReader(_Chunks(chunks, on_progress), READ_BYTES)
 
-    def __init__(self, chunks: Iterable[bytes], on_progress: Callable[[int], object]) -> None:
+
+class _Chunks(io.RawIOBase):
+    def __init__(self, chunks: Iterable[bytes], on_progress: OnProgress) -> None:
         self._chunks, self._on_progress = iter(chunks), on_progress
         self._left = memoryview(b"")
         self._count = 0

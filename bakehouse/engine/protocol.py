@@ -1,10 +1,12 @@
 """Interface of a container engine; `docker.py` implements it."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 
 GIB = 1024**3
 
@@ -116,8 +118,8 @@ class Engine(Protocol):
     def image(self, reference: str) -> StoredImage | None:
         """Return the image with this name or digest, or None."""
 
-    def export_image(self, reference: str) -> contextlib.AbstractContextManager[Iterable[bytes]]:
-        """Return an image as an archive in chunks, with its layers as stored."""
+    def read_image(self, reference: str, reader_of: ReaderOf, on_progress: OnProgress = ...) -> SavedImage:
+        """Read an image with its layers as stored, each in one pass."""
 
     def container(self, spec: ContainerSpec) -> contextlib.AbstractContextManager[Container]:
         """Create a container with its files, without starting it."""

@@ -74,6 +74,22 @@ def test_a_silent_step_of_mmdebstrap_is_reported() -> None:
     assert lines == [step, f"still running: {step} (10 s)", f"still running: {step} (20 s)"]
 
 
+def test_the_environment_of_the_user_does_not_reach_scripts_of_packages(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, mmdebstrap=f"env > {tmp_path}/environment; printf layer")
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "")
+    monkeypatch.setenv("PYTHONPATH", "/own")
+    monkeypatch.setenv("https_proxy", "http://proxy.example")
+
+    ensure(engine, tmp_path)
+
+    variables = dict(line.split("=", 1) for line in (tmp_path / "environment").read_text().splitlines())
+    assert variables["PYTHONDONTWRITEBYTECODE"] == "1"
+    assert variables["https_proxy"] == "http://proxy.example"
+    assert "PYTHONPATH" not in variables
+
+
 def test_the_engine_is_given_one_gzip_layer_and_a_fixed_configuration(engine: Engine, tmp_path: Path) -> None:
     messages: list[str] = []
     ensure(engine, tmp_path, messages)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.engine.buildkit_errors import EngineTimedOut, Failure, ImagesFailed, explain
+from bakehouse.engine.buildkit_errors import EngineTimedOut, Failure, ImagesFailed, TransferBroken, explain
 from bakehouse.engine.buildkit_events import Step
 from bakehouse.errors import BuildError, EngineError
 
@@ -328,6 +328,23 @@ def test_a_failure_before_any_step() -> None:
     assert failure_message(
         text="ERROR: failed to stat pip: no such file or directory\n", exported=("a", "b")
     ) == ("error: failed to stat pip: no such file or directory\n")
+
+
+def test_a_transfer_that_buildkit_cannot_resume() -> None:
+    """Seen with BuildKit 0.13, in every later build, after a build that ended while it received a layout."""
+    error = explain(
+        Failure(
+            targets=("a", "b"),
+            steps=(step("failed to compute cache key: failed to copy: unsupported offset"),),
+            outputs={},
+            text="",
+            exported=frozenset(),
+        ),
+        {name: Path("images", name, "Dockerfile") for name in ("a", "b")},
+        {},
+    )
+
+    assert isinstance(error, TransferBroken)
 
 
 def test_a_layer_that_the_engine_lost_is_reported_as_its_fault() -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, Layer
 from bakehouse.engine.buildkit_events import Event, Step, Tick
 from bakehouse.engine.buildx import BakedImage, Target, bake_with_retries
 from bakehouse.engine.dockerd import DaemonPaths
-from bakehouse.errors import BuildError, Diagnostic, EngineError
+from bakehouse.errors import BuildError, Diagnostic, EngineError, Location
 from bakehouse.util.oci import Digest
 from tests.support.fake_commands import only, put
 
@@ -81,6 +82,68 @@ def test_secrets_and_arguments_travel_in_a_private_file(project: Path) -> None:
     }
     assert override == {"target": {"a": extra, "b": extra}}
     assert list((project / "state/private").iterdir()) == []
+
+
+def test_a_target_can_have_its_own_dockerfile_contexts_and_exporter(project: Path) -> None:
+    own = replace(
+        TARGETS[0], dockerfile="FROM a\n", contexts={"a": "oci-layout:///d@sha256:aa"}, output="type=oci"
+    )
+    for image in ("a", "b"):
+        write_input(project, image, "list.txt", "x")
+    baked = buildx.bake(
+        [own, TARGETS[1]], cwd=project, state=project / "state", secrets={}, arguments={}, on_event=print
+    )
+
+    shared = {"inputs": "target:bakehouse-inputs"}
+    targets = json.loads((project / "override.json").read_text())["target"]
+    assert [targets[name] for name in ("a", "b")] == [
+        {
+            "args": {},
+            "secret": [],
+            "output": ["type=oci"],
+            "dockerfile-inline": "FROM a\n",
+            "contexts": {"a": "oci-layout:///d@sha256:aa", **shared},
+        },
+        {"args": {}, "secret": [], "contexts": shared},
+    ]
+    assert [*baked] == ["a", "b"]
+
+
+def test_an_added_mount_does_not_hide_the_line_of_a_failed_step(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "images/a/Dockerfile").write_text("FROM scratch\nRUN --mount=type=secret,id=pip false\n")
+    added = "--mount=type=bind,from=bakehouse-files-0f1e,target=/run/bakehouse"
+    quoted = f"RUN {added} --mount=type=secret,id=pip false"
+    frame = f"Dockerfile:2\n{'-' * 20}\n   2 | >>> {quoted}\n{'-' * 20}\nERROR: exit code: 1\n"
+    (project / "frame").write_text(frame)
+    put(project, monkeypatch, docker="cat frame >&2; exit 1")
+
+    with pytest.raises(ImagesFailed) as failed:
+        bake(project)
+
+    assert failed.value.diagnostics[0].location == Location(
+        project / "images/a/Dockerfile", 2, 1, 36, "RUN --mount=type=secret,id=pip false"
+    )
+
+
+@pytest.mark.parametrize(("environment", "builder"), [(None, ""), ({"BUILDX_BUILDER": "near"}, "near")])
+def test_only_a_builder_that_is_passed_on_builds(
+    project: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str] | None, builder: str
+) -> None:
+    monkeypatch.setenv("BUILDX_BUILDER", "far")
+    put(project, monkeypatch, docker=f'echo "$BUILDX_BUILDER" > builder\n{BAKE}')
+    buildx.bake(
+        TARGETS,
+        cwd=project,
+        state=project / "state",
+        secrets={},
+        arguments={},
+        on_event=print,
+        environment=environment,
+    )
+
+    assert (project / "builder").read_text() == f"{builder}\n"
 
 
 def write_input(project: Path, image: str, name: str, content: str) -> None:

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from bakehouse.engine import dockerd
 from bakehouse.engine.dockerd import GIGABYTE, DaemonPaths
 from tests.support.bridges import bridge
 from tests.support.fake_commands import put
+from tests.support.programs import started
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def paths(tmp_path: Path) -> DaemonPaths:
 @pytest.fixture
 def sleeper() -> Iterator[int]:
     """Process that is not an engine."""
-    with subprocess.Popen(["sleep", "60"]) as process:
+    with started(["sleep", "60"]) as process:
         # For a moment after its start it still bears our name.
         while not Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(b"sleep"):
             time.sleep(0.01)

@@ -7,14 +7,18 @@ from collections.abc import Iterator
 
 import pytest
 
-from bakehouse.analysis.layers import LayerContents, LayerFile, read_image
-from bakehouse.engine.image_archive import decompressed
+from bakehouse.analysis.layers import LayerContents, LayerFile, readers_into
+from bakehouse.engine.image_archive import Reader, decompressed, walk
 from bakehouse.errors import EngineError
 from tests.conftest import error_text
 from tests.support.layer_archives import Form, Member, compressed, layer, saved
 
 LOWER, UPPER = layer(Member("a", b"1")), layer(Member("b", b"22"), Member("c", b"333"))
 MADE_BY = ("mmdebstrap bookworm", "COPY /out/ / # buildkit")
+
+
+def skip(digest: str) -> Reader | None:
+    return None
 
 
 def pieces(archive: bytes, size: int = 1000) -> Iterator[bytes]:
@@ -25,7 +29,7 @@ def pieces(archive: bytes, size: int = 1000) -> Iterator[bytes]:
 def test_layers_come_in_their_order_with_what_they_hold(form: Form) -> None:
     contents: dict[str, LayerContents] = {}
 
-    stored = read_image(pieces(saved([LOWER, UPPER], MADE_BY, form)), contents)
+    stored = walk(pieces(saved([LOWER, UPPER], MADE_BY, form)), readers_into(contents))
 
     assert [layer.compression for layer in stored.layers] == [form, form]
     assert [layer.bytes for layer in stored.layers] == [
@@ -39,31 +43,31 @@ def test_layers_come_in_their_order_with_what_they_hold(form: Form) -> None:
 
 
 def test_a_layer_that_is_an_empty_archive_is_a_layer() -> None:
-    stored = read_image([saved([layer()], ["RUN true"], "none")], {})
+    stored = walk([saved([layer()], ["RUN true"], "none")], readers_into({}))
 
     assert len(stored.layers) == 1
 
 
 def test_a_layer_that_is_known_is_not_read_again() -> None:
     archive = saved([LOWER, UPPER], MADE_BY)
-    first = read_image([archive]).layers[0].digest
+    first = walk([archive], skip).layers[0].digest
     cached = LayerContents((LayerFile("/known", 7),))
     contents = {first: cached}
 
-    stored = read_image([archive], contents)
+    stored = walk([archive], readers_into(contents))
 
     assert [contents[layer.digest].files[0].path for layer in stored.layers] == ["/known", "/b"]
 
 
 def test_history_that_does_not_fit_the_layers_tells_nothing() -> None:
-    assert read_image([saved([LOWER, UPPER], MADE_BY[:1])]).made_by == ("", "")
+    assert walk([saved([LOWER, UPPER], MADE_BY[:1])], skip).made_by == ("", "")
 
 
 def test_it_is_reported_how_much_has_come() -> None:
     archive = saved([LOWER], MADE_BY[:1])
     counts: list[int] = []
 
-    read_image(pieces(archive), on_progress=counts.append)
+    walk(pieces(archive), skip, counts.append)
 
     assert counts[0] == 1000
     assert counts[-1] == len(archive)
@@ -84,7 +88,7 @@ def test_it_is_reported_how_much_has_come() -> None:
 )
 def test_what_is_damaged_is_reported(archive: bytes, reason: str) -> None:
     with pytest.raises(EngineError) as caught:
-        read_image([archive], {})
+        walk([archive], readers_into({}))
 
     assert error_text(caught.value) == (
         "error: the engine exported an unreadable image\n"
@@ -125,7 +129,7 @@ def test_equal_layers_may_be_linked() -> None:
         Member("three/layer.tar", link="../one/layer.tar"),
         Member("manifest.json", json.dumps(listed).encode()),
     )
-    lower, upper, third = read_image([archive], {}).layers
+    lower, upper, third = walk([archive], readers_into({})).layers
     assert (lower.digest, upper.digest) == ("one/layer.tar", "two/layer.tar")
     assert third == lower
 
@@ -144,7 +148,7 @@ def test_layers_with_one_name_are_distinguished() -> None:
     )
     contents: dict[str, LayerContents] = {}
 
-    stored = read_image([archive], contents)
+    stored = walk([archive], readers_into(contents))
 
     assert [contents[layer.digest].files for layer in stored.layers] == [
         (LayerFile("/a", 1),),

@@ -16,6 +16,7 @@ from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.engine.provision import HostInfo, Steps
 from tests.cli.test_doctor import ENGINE
 from tests.support.fake_commands import put
+from tests.support.programs import started
 
 BARE = HostInfo(
     root=True,
@@ -220,7 +221,7 @@ class Running:
     @contextlib.contextmanager
     def dockerd(self, configuration: Path) -> Iterator[None]:
         command = [str(self._program), "--config-file", str(configuration)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        with started(command, stdin=subprocess.PIPE) as process:
             self.paths.pidfile.write_text(f"{process.pid}\n")
             # For a moment after its start it still bears our name.
             while dockerd.process_of(self.paths.pidfile, "dockerd") is None:

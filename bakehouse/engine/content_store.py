@@ -1,0 +1,80 @@
+"""Images in containerd's content store, read as files.
+
+Docker 26 saves images of this store at 30 MB/s, far below the speed of its files.
+"""
+
+import contextlib
+import io
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bakehouse.engine.image_archive import (
+    READ_BYTES,
+    OnProgress,
+    ReaderOf,
+    SavedImage,
+    buffered,
+    instructions,
+    read_layer,
+    unreadable_as_engine_error,
+)
+
+_BLOBS = "containerd/daemon/io.containerd.content.v1.content/blobs"
+
+
+def read(image: str, data_root: Path, reader_of: ReaderOf, on_progress: OnProgress) -> SavedImage | None:
+    """Read an image by the digest of its manifest.
+
+    Returns None where this process cannot read the store: another user's, another machine's, another kind, or
+    a damaged one.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            manifest = json.loads(_blob(data_root, image).read_bytes())
+            config = _blob(data_root, manifest["config"]["digest"]).read_bytes()
+            # All are open before the first is read: the engine may remove the image meanwhile.
+            layers = {
+                layer["digest"]: stack.enter_context(_blob(data_root, layer["digest"]).open("rb"))
+                for layer in manifest["layers"]
+            }
+        except (OSError, KeyError, ValueError):
+            return None
+        with unreadable_as_engine_error():
+            return _read(manifest, config, layers, reader_of, on_progress)
+
+
+def _read(
+    manifest: dict[str, Any],
+    config: bytes,
+    files: dict[str, io.BufferedReader],
+    reader_of: ReaderOf,
+    on_progress: OnProgress,
+) -> SavedImage:
+    blobs = {}
+    done = 0
+    for digest, file in files.items():
+        size = os.fstat(file.fileno()).st_size
+        start = done
+
+        def count(number: int, start: int = start) -> None:
+            on_progress(start + number)
+
+        blob = read_layer(buffered(_chunks(file), count), digest, size, reader_of)
+        if blob is None:
+            message = f"blob {digest} is not a layer"
+            raise ValueError(message)
+        blobs[digest] = blob
+        done += size
+    layers = tuple(blobs[layer["digest"]] for layer in manifest["layers"])
+    return SavedImage(layers, instructions(config, len(layers)), config)
+
+
+def _chunks(file: io.BufferedReader) -> Iterator[bytes]:
+    return iter(lambda: file.read(READ_BYTES), b"")
+
+
+def _blob(data_root: Path, digest: str) -> Path:
+    return data_root / _BLOBS / digest.replace(":", "/")
