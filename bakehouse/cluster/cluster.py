@@ -116,7 +116,7 @@ def run(
         for path, target in (collect or {}).items():
             for host, container in hosts.items():
                 container.copy(path, target / host)
-    host_logs, rank_logs = _split_logs(job, logs)
+    host_logs, rank_logs = split_logs(job, logs)
     return JobResult(
         results, events, host_logs, rank_logs, timed_out, seconds, monitor.stopped, tuple(monitor.faults)
     )
@@ -257,7 +257,7 @@ def _host_result(
     )
 
 
-def _split_logs(job: TrainingJob, directory: Path) -> tuple[dict[str, str], dict[str, SplitLog]]:
+def split_logs(job: TrainingJob, directory: Path) -> tuple[dict[str, str], dict[str, SplitLog]]:
     """Split each host's log by rank and write a file for each rank."""
     logs, rank_logs = {}, {}
     for host in job.host_names:

@@ -27,6 +27,7 @@ from bakehouse.cluster.smoke_results import (
     evaluate_job,
     evaluate_user_job,
     key_result,
+    not_tested,
 )
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import Diagnostic, SmokeError, UsageError
@@ -39,7 +40,7 @@ from bakehouse.util.terminal import Reporter
 COMPONENT_SECONDS = 600.0
 _STARTUP_SECONDS = 60.0
 
-_STARTUP = f"""
+STARTUP = f"""
 command -v train >/dev/null && echo train
 python3 -c 'from importlib.util import find_spec; find_spec("sagemaker_training") and print("toolkit")'
 [ -z "$(ls -A {CODE_DIRECTORY} 2>/dev/null)" ] || echo code
@@ -76,7 +77,9 @@ def smoke(
     selected = {name: check for name, check in checks.by_name().items() if not only or name in only}
     results = _run_all(engine, selected, report)
     transport = smoke_report.transport_of(results)
-    smoked = SmokeReport(built.image.name, built.digest, transport, results, platform.node())
+    smoked = SmokeReport(
+        built.image.name, built.digest, transport, results, platform.node(), smoke_report.now()
+    )
     if only:
         complete = smoke_report.load(state, built.digest)
         if complete is None:
@@ -109,14 +112,12 @@ class _Checks:
 
     def _startup(self) -> Startup:
         """Return what the image starts: a base or a step of the recipe may have added it."""
-        spec = ContainerSpec(self.built.stored, ("sh", "-c", _STARTUP), image_name=self.built.image.name)
+        spec = ContainerSpec(self.built.stored, ("sh", "-c", STARTUP), image_name=self.built.image.name)
         with self.engine.container(spec) as container:
-            container.start(_empty_directory(self.directory / "startup") / "startup.log")
+            container.start(empty_directory(self.directory / "startup") / "startup.log")
             container.wait(_STARTUP_SECONDS)
             container.stop(grace=0)
-            lines = container.stdout().split()
-        has_train = "train" in lines
-        return Startup(has_train, has_train and "toolkit" in lines, "code" in lines)
+            return startup_of(container.stdout().split())
 
     def _components(self) -> tuple[CheckResult, ...]:
         self.report(f"{COMPONENTS} started")
@@ -124,7 +125,7 @@ class _Checks:
             self.engine,
             self.built.image,
             self.built.stored,
-            log=_empty_directory(self.directory / COMPONENTS) / "components.log",
+            log=empty_directory(self.directory / COMPONENTS) / "components.log",
             with_checks=True,
             seconds=self.deadline or COMPONENT_SECONDS,
             gpus=self.gpus,
@@ -133,11 +134,9 @@ class _Checks:
 
     def _job(self, check: Check) -> tuple[CheckResult, ...]:
         if check.job is None:
-            definition = check.smoke.definition if check.smoke else ""
-            result = CheckResult(check.name, Outcome.NOT_TESTED, 0.0, check.not_tested, ranks=0)
-            return (replace(result, definition=definition),)
+            return (not_tested(check, check.not_tested),)
         self.report(f"{check.name} started")
-        logs = _empty_directory(self.directory / check.name)
+        logs = empty_directory(self.directory / check.name)
         job = replace(check.job, deadline=self.deadline) if self.deadline else check.job
         evaluate = evaluate_user_job if check.smoke else evaluate_job
         return (evaluate(check, job, cluster.run(self.engine, job, logs), logs),)
@@ -155,6 +154,12 @@ class _Checks:
                 if KEY_MARK.encode() in content and hashlib.sha256(content).hexdigest() not in self.base_keys
             ]
         return (key_result(keys, time.monotonic() - started),)
+
+
+def startup_of(words: Collection[str]) -> Startup:
+    """Return what an image starts from the output of `STARTUP`."""
+    has_train = "train" in words
+    return Startup(has_train, has_train and "toolkit" in words, "code" in words)
 
 
 def require_checks(image: Image, only: Sequence[str]) -> None:
@@ -203,7 +208,8 @@ def _line(result: CheckResult) -> str:
     return f"{result.name} {result.outcome}{seconds}{reason}"
 
 
-def _empty_directory(path: Path) -> Path:
+def empty_directory(path: Path) -> Path:
+    """Return a directory that exists and is empty."""
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     return path

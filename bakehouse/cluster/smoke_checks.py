@@ -47,7 +47,10 @@ class Subject:
     image: Image
     digest: Digest
     gpus: int
+    """GPUs of all hosts."""
     startup: Startup
+    hosts: int = 1
+    """Hosts that have the GPUs, the same number each."""
 
     @property
     def toolkit_starts_torchrun(self) -> bool:
@@ -75,14 +78,14 @@ class Check:
 
 
 def job_checks(
-    image: Image, digest: Digest, gpus: int = 0, startup: Startup | None = None
+    image: Image, digest: Digest, gpus: int = 0, startup: Startup | None = None, hosts: int = 1
 ) -> tuple[Check, ...]:
-    """Return the checks of an image, longest first."""
+    """Return the checks of an image, longest first. The GPUs are those of `hosts` hosts together."""
     makers = (
         *(_user_code, _mpi_2x2, _torchrun_2x2, _train_success, _train_failure),
         *(_torchrun_1x2, _nccl, _gpu, _mpirun_1x2),
     )
-    subject = Subject(image, digest, gpus, startup or Startup())
+    subject = Subject(image, digest, gpus, startup or Startup(), hosts)
     checks = (maker(subject) for maker in makers)
     return tuple(check for check in checks if check)
 
@@ -274,20 +277,21 @@ def _torchrun_2x2(subject: Subject) -> Check | None:
 
 
 def _nccl(subject: Subject) -> Check | None:
-    name, script, gpus = "nccl_all_reduce", "torchrun_allreduce.py", subject.gpus
+    name, script = "nccl_all_reduce", "torchrun_allreduce.py"
+    hosts, gpus = subject.hosts, subject.gpus // subject.hosts
     if not subject.image.gpu or "torchrun" not in subject.image.launchers:
         return None
     if not gpus:
         return Check(name, not_tested=_NO_GPU)
-    job = _launcher_job(subject, name, script, *_torchrun(gpus))
+    job = _launcher_job(subject, name, script, *_torchrun(gpus, hosts))
     command = (*job.command, "--transport=nccl")
-    job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(gpus=gpus))
+    job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
     return _check(name, script, job)
 
 
 def _gpu(subject: Subject) -> Check | None:
     """Return the check of PyTorch's kernels and memory on each GPU, and of NCCL across them."""
-    name, script, gpus = "gpu", "gpu.py", subject.gpus
+    name, script, gpus = "gpu", "gpu.py", subject.gpus // subject.hosts
     if not subject.image.gpu or "torchrun" not in subject.image.launchers:
         return None
     if not gpus:

@@ -1,10 +1,12 @@
 """Smoke-test results, stored by image digest; `push` requires a pass."""
 
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from bakehouse.build.verify import Outcome
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.errors import Diagnostic, SmokeError
 from bakehouse.util.files import display_path, write_whole
+from bakehouse.util.format import format_count, format_names
 from bakehouse.util.oci import Digest
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -25,6 +28,16 @@ _TRANSPORTS: Mapping[str, tuple[str, ...]] = {
 }
 """Checks in which ranks use a transport; the first transport that passed is reported."""
 _RERUN = "remove it, then run `bake smoke` again"
+MAX_AGE = timedelta(days=30)
+"""Age up to which `promote` accepts results: the hosts and drivers of images change."""
+_MAX_CLOCK_DIFFERENCE = timedelta(hours=1)
+_HASH = "sha256"
+"""Field of a file with the sha256 of its other fields, as compact JSON with sorted keys."""
+
+
+def now() -> str:
+    """Return the present time as reports contain it."""
+    return datetime.now(UTC).replace(microsecond=0).isoformat()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +73,15 @@ class SmokeReport:
     """Transport over which ranks communicated: `nccl`, `gloo`, `mpi` or `none`."""
     checks: tuple[CheckResult, ...]
     machine: str = ""
-    """Host name of the machine that ran the checks."""
+    """Host name of the machine that ran the checks, or the kind and number of machines."""
+    date: str = field(default_factory=now)
+    """Time at which the oldest of the checks ended."""
+    origin: str = ""
+    """Job on other machines that ran the checks."""
+    unfinished: tuple[str, ...] = ()
+    """Checks that should have run but have no result."""
+    interrupted: str = ""
+    """Reason why these did not run."""
 
     @property
     def passed(self) -> bool:
@@ -77,7 +98,9 @@ def save(report: SmokeReport, state: Path) -> Path:
 
 
 def write(report: SmokeReport, path: Path) -> None:
-    write_whole(path, json.dumps(asdict(report), indent=2, sort_keys=True, default=str) + "\n")
+    document = json.loads(json.dumps(asdict(report), default=str))
+    document[_HASH] = _hash_of(document)
+    write_whole(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
 def load(state: Path, digest: Digest) -> SmokeReport | None:
@@ -86,11 +109,16 @@ def load(state: Path, digest: Digest) -> SmokeReport | None:
     return _read(path, digest) if path.exists() else None
 
 
-def load_all(state: Path, digest: Digest) -> SmokeReport | None:
-    """Return the merged reports of this machine and of others."""
+def load_all(state: Path, digest: Digest, *, only_recent: bool = False) -> SmokeReport | None:
+    """Return the merged reports of this machine and of others.
+
+    With `only_recent`, checks that passed before `MAX_AGE` count as not tested. Failures count at any age.
+    """
     own = load(state, digest)
     reports = [own] if own else []
     reports += [_read(path, digest) for path in sorted(_directory(state, digest).glob("*.json"))]
+    if only_recent:
+        reports = [_without_stale_passes(report) for report in reports]
     return merge_reports(reports) if reports else None
 
 
@@ -107,15 +135,41 @@ def has_passed(state: Path, image: str) -> bool:
 def attach(path: Path, image: str, digests: Sequence[Digest], state: Path) -> SmokeReport:
     """Store another machine's report of an image that has one of `digests`.
 
-    Checks in a later report of the same machine replace those in its earlier reports.
+    Raises SmokeError if the file was changed, or the report is of another image, incomplete or stale.
     """
     report = _read(path)
     if report.image != image or report.digest not in digests:
         facts = (("expected", f"{image} {digests[0]}"), ("found", f"{report.image} {report.digest}"))
         raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=facts))
+    if report.unfinished:
+        facts = (("not run", format_names(report.unfinished)), ("because", report.interrupted))
+        raise SmokeError(
+            Diagnostic(
+                f"`{path}` is incomplete: {format_count(len(report.unfinished), 'check')} did not run",
+                facts=tuple((name, text) for name, text in facts if text),
+                hint="run the checks again",
+            )
+        )
+    if (age := _age(report)) > MAX_AGE or age < -_MAX_CLOCK_DIFFERENCE:
+        reason = "dated in the future"
+        if age > MAX_AGE:
+            reason = f"{age.days} days old; the limit is {MAX_AGE.days}"
+        written = (("written", report.date),)
+        raise SmokeError(
+            Diagnostic(f"`{path}` is stale: it is {reason}", facts=written, hint="run the checks again")
+        )
+    return store(report, state)
+
+
+def store(report: SmokeReport, state: Path) -> SmokeReport:
+    """Store a report from other machines; its checks replace those in their earlier reports."""
     target = _directory(state, report.digest) / f"{_file_name(report.machine)}.json"
     if target.exists():
-        report = replace(report, checks=replace_checks(_read(target), report.checks).checks)
+        earlier = _read(target)
+        merged = replace_checks(earlier, report.checks)
+        has_earlier = {check.name for check in merged.checks} > {check.name for check in report.checks}
+        date = min(report.date, earlier.date) if has_earlier else report.date
+        report = replace(report, checks=merged.checks, date=date)
     write(report, target)
     return report
 
@@ -126,6 +180,24 @@ def replace_checks(report: SmokeReport, checks: Iterable[CheckResult]) -> SmokeR
     old = tuple(new.pop(check.name, check) for check in report.checks)
     merged = old + tuple(new.values())
     return replace(report, transport=transport_of(merged), checks=merged)
+
+
+def _without_stale_passes(report: SmokeReport) -> SmokeReport:
+    """Return a report in which checks that passed too long ago were not tested."""
+    if _age(report) <= MAX_AGE:
+        return report
+    reason = f"its result of {report.date[:10]} is older than {MAX_AGE.days} days"
+    checks = tuple(
+        replace(check, outcome=Outcome.NOT_TESTED, reason=reason)
+        if check.outcome is Outcome.PASSED
+        else check
+        for check in report.checks
+    )
+    return replace(report, transport=transport_of(checks), checks=checks)
+
+
+def _age(report: SmokeReport) -> timedelta:
+    return datetime.now(UTC) - datetime.fromisoformat(report.date)
 
 
 def transport_of(checks: Iterable[CheckResult]) -> str:
@@ -223,14 +295,24 @@ def check_diagnostic(report: SmokeReport, check: CheckResult) -> Diagnostic:
 def _read(path: Path, digest: Digest | None = None) -> SmokeReport:
     """Return the report in a file; raise SmokeError if it is invalid or belongs to another digest."""
     try:
-        report = _parse(json.loads(path.read_text(encoding="utf-8")))
+        document = json.loads(path.read_text(encoding="utf-8"))
+        expected, found = document.pop(_HASH), _hash_of(document)
+        report = _parse(document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         facts = (("because", f"{type(error).__name__}: {error}"),)
         raise SmokeError(Diagnostic(f"`{path}` is not a smoke report", facts=facts, hint=_RERUN)) from error
+    if expected != found:
+        hashes = (("expected", f"sha256:{expected}"), ("found", f"sha256:{found}"))
+        raise SmokeError(Diagnostic(f"`{path}` was changed after it was written", facts=hashes, hint=_RERUN))
     if digest and report.digest != digest:
         digests = (("expected", digest), ("found", report.digest))
         raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=digests, hint=_RERUN))
     return report
+
+
+def _hash_of(document: Mapping[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _path(state: Path, digest: Digest) -> Path:
@@ -247,8 +329,10 @@ def _file_name(machine: str) -> str:
 
 
 def _parse(fields: Mapping[str, Any]) -> SmokeReport:
-    report = SmokeReport(**{**fields, "checks": tuple(_parse_check(check) for check in fields["checks"])})
+    checks = tuple(_parse_check(check) for check in fields["checks"])
+    report = SmokeReport(**{**fields, "checks": checks, "unfinished": tuple(fields["unfinished"])})
     texts = (report.image, report.transport, report.machine, *(check.name for check in report.checks))
+    _age(report)
     if not all(isinstance(text, str) for text in texts) or not _DIGEST.fullmatch(report.digest):
         message = "invalid name or digest"
         raise ValueError(message)

@@ -21,6 +21,12 @@ PRIVATE_KEYS = "no_private_keys"
 TAIL_LINES = 12
 
 
+def not_tested(check: Check, reason: str) -> CheckResult:
+    """Return the result of a check that does not run."""
+    definition = check.smoke.definition if check.smoke else ""
+    return CheckResult(check.name, Outcome.NOT_TESTED, 0.0, reason, ranks=0, definition=definition)
+
+
 def evaluate_job(check: Check, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:
     """Return the result of a check that runs a job."""
     failure, reason = _problem(check, job, result)

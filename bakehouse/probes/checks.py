@@ -45,6 +45,8 @@ def load(path: str) -> types.ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    # Dataclasses look up the module of their annotations.
+    sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -72,7 +74,8 @@ def run_check(component: str, name: str, path: str, check: Callable[[], object],
     write(out, component, check=name, outcome="started")
     started, outcome, reason, line = time.monotonic(), "passed", "", 0
     try:
-        check()
+        evidence = check()
+        reason = evidence if isinstance(evidence, str) else ""
     except unittest.SkipTest as skip:
         outcome, reason = "not tested", str(skip)
     except BaseException as error:

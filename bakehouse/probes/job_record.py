@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-DIRECTORY = Path("/opt/ml/output/data/ranks")
+DIRECTORY = Path(os.environ.get("SM_OUTPUT_DATA_DIR", "/opt/ml/output/data"), "ranks")
+
+
+def host_name() -> str:
+    """Return the name that SageMaker gives this host. The kernel's name can be another one."""
+    try:
+        return str(json.loads(Path("/opt/ml/input/config/resourceconfig.json").read_text())["current_host"])
+    except (OSError, ValueError, KeyError):
+        return platform.node()
 
 
 class Rank:
@@ -29,10 +38,10 @@ class Rank:
         """Record that the rank reaches the first collective. The others wait for ranks that do not."""
         self.record("arrived")
         # One write, because ranks without a buffer mix their lines
-        print(f"rank {self.rank} of {self.size} on {platform.node()} has arrived\n", end="", flush=True)
+        print(f"rank {self.rank} of {self.size} on {host_name()} has arrived\n", end="", flush=True)
 
     def record(self, step: str, reason: str = "") -> None:
-        line = {"rank": self.rank, "host": platform.node(), "step": step, "at": time.time(), "reason": reason}
+        line = {"rank": self.rank, "host": host_name(), "step": step, "at": time.time(), "reason": reason}
         with (DIRECTORY / f"{self.rank}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import array
 import json
 import os
-import platform
 import subprocess
 
-from job_record import Rank, recorded  # type: ignore[import-not-found]
+from job_record import Rank, host_name, recorded  # type: ignore[import-not-found]
 
 
 def exchange(rank: Rank) -> list[str]:
@@ -31,7 +30,7 @@ def exchange(rank: Rank) -> list[str]:
     if world.sendrecv(f"from {rank.rank}", dest=after, source=before) != f"from {before}":
         message = "a message in the ring came from a wrong rank"
         raise RuntimeError(message)
-    hosts = sorted(set(world.allgather(platform.node())))
+    hosts = sorted(set(world.allgather(host_name())))
     print(f"all-reduce over {rank.size} ranks on {', '.join(hosts)} gave {expected}\n", end="", flush=True)
     return hosts
 

@@ -30,7 +30,8 @@ def main() -> None:
         raise RuntimeError(message)
     channel = Path(os.environ[f"SM_CHANNEL_{arguments.channel.upper()}"])
     total = arguments.epochs * sum(json.loads((channel / "numbers.json").read_text()))
-    Path("/opt/ml/checkpoints/last.json").write_text(json.dumps({"epoch": arguments.epochs}))
+    base = os.environ.get("SAGEMAKER_BASE_DIR", "/opt/ml")
+    Path(base, "checkpoints/last.json").write_text(json.dumps({"epoch": arguments.epochs}))
     Path(os.environ["SM_MODEL_DIR"], "model.json").write_text(json.dumps({"total": total}))
 
 

@@ -103,8 +103,7 @@ def _attach(
                 raise _unattached(published, Reason(f"`{registry.host}` no longer has it"))
             return remote.attach(subject, documents)
     except RegistryError as error:
-        answer = f"HTTP {error.status}: {error.text}" if error.status else error.text
-        raise _unattached(published, Reason(f"`{registry.host}` answered {answer}")) from error
+        raise _unattached(published, Reason(f"`{registry.host}` answered {error.answer}")) from error
     except OverdueError as error:
         raise _unattached(published, Reason(str(error))) from error
 

@@ -117,7 +117,7 @@ class PushDiagnostics:
         if error.status is None:
             hint = f"check that it runs and is reachable from here, then run {self.retry}"
             return self._failure(f"`{host}` does not answer", (("answer", error.text),), hint)
-        return self._failure(f"`{host}` failed", (("answer", f"HTTP {error.status}: {error.text}"),))
+        return self._failure(f"`{host}` failed", (("answer", error.answer),))
 
     def untagged(self, error: RegistryError) -> PublishError:
         """The registry did not set a tag on a manifest that it has."""
@@ -141,7 +141,7 @@ class PushDiagnostics:
         repository = self.target.repository_uri
         pause = f"{error.retry_after:.0f} s" if error.retry_after else ""
         answers = tuple(
-            (name, text) for name, text in (("registry", error.text), ("retry after", pause)) if text
+            (name, text) for name, text in (("registry", error.answer), ("retry after", pause)) if text
         )
         if error.is_full:
             hint = f"free space or raise the quota, then run {self.retry}"

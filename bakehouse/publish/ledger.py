@@ -1,13 +1,14 @@
 """The ledger of a project: its own files, or the team's in S3 with the files as copies."""
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, UsageError
+from bakehouse.plan.model import Image
 from bakehouse.publish.releases import ReleaseRecord, append, load, text_of, with_record
 from bakehouse.publish.s3_ledger import S3Ledger
 from bakehouse.util.file_lock import exclusive
@@ -50,6 +51,20 @@ def select_images(ledger: Ledger, patterns: Sequence[str]) -> tuple[str, ...]:
         selected.update(matches)
     problems.raise_as(UsageError)
     return tuple(sorted(selected)) if patterns else images
+
+
+def unreleased_images(
+    ledger: Ledger, images: Iterable[Image], *, candidates: bool = False
+) -> tuple[Image, ...]:
+    """Return the images that have no release with their build key; with `candidates`, no candidate either."""
+    return tuple(
+        image
+        for image in images
+        if not any(
+            record.key == image.key and (record.is_released or (candidates and record.candidate))
+            for record in ledger.records(image.name)
+        )
+    )
 
 
 @dataclass(frozen=True, slots=True)

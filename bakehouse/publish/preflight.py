@@ -106,5 +106,5 @@ def _failure(registry: Registry, place: str, error: RegistryError) -> PublishErr
         )
     if error.status < 400:
         return PublishError(Diagnostic(f"`{host}` is not a registry", hint="check the host and its port"))
-    facts = (("answer", f"HTTP {error.status}: {error.text}"),)
+    facts = (("answer", error.answer),)
     return PublishError(Diagnostic(f"`{place}` does not accept uploads", facts=facts))

@@ -49,12 +49,8 @@ def promote_image(
     candidate = image_uris.to_promote(
         project.images, image.name, registry=options.registry, image_uri=options.image_uri
     )
-    if candidate.candidate and candidate.key != image.key:
-        # Today's recipe may require fewer checks than the candidate's did.
-        facts = (("recipe's key", image.key), ("candidate's key", candidate.key))
-        hint = "check out the commit that it was published from, which `bake releases` shows"
-        message = f"the candidate of `{image.name}` was not built from this recipe"
-        raise UsageError(Diagnostic(message, facts=facts, hint=hint))
+    if candidate.candidate:
+        require_same_key(candidate, image)
     report = _smoke_report(project, candidate, options)
     push_options = push_options_for(project, options)
     locations = _all_locations(candidate, records)
@@ -100,12 +96,25 @@ def promote_image(
     return record
 
 
+def require_same_key(candidate: ReleaseRecord, image: Image) -> None:
+    """Raise UsageError for a candidate of another recipe: the present one may require fewer checks."""
+    if candidate.key != image.key:
+        facts = (("recipe's key", image.key), ("candidate's key", candidate.key))
+        hint = "check out the commit that it was published from, which `bake releases` shows"
+        message = f"the candidate of `{image.name}` was not built from this recipe"
+        raise UsageError(Diagnostic(message, facts=facts, hint=hint))
+
+
 def _smoke_report(project: Project, candidate: ReleaseRecord, options: PublishOptions) -> SmokeReport | None:
     """Merged smoke reports of a candidate, including those from other machines."""
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
     for path in options.reports:
         smoke_report.attach(path, candidate.image, digests, project.state)
-    reports = [report for digest in digests if (report := smoke_report.load_all(project.state, digest))]
+    reports = [
+        report
+        for digest in digests
+        if (report := smoke_report.load_all(project.state, digest, only_recent=True))
+    ]
     return smoke_report.merge_reports(reports) if reports else None
 
 

@@ -208,7 +208,7 @@ class Repository:
                     raise
                 else:
                     delay = f" in {error.retry_after:.0f} s" if error.retry_after else ""
-                    self._progress(f"{self.registry.host} failed, retrying{delay}: {error.text}")
+                    self._progress(f"{self.registry.host} failed, retrying{delay}: {error.answer}")
                     if not self.retry_policy.wait(attempt, error.retry_after):
                         raise
                     attempt += 1

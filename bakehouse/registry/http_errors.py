@@ -61,6 +61,12 @@ class RegistryError(Exception):
         self.text = text
 
     @property
+    def answer(self) -> str:
+        """The registry's message with the HTTP status."""
+        has_status = self.status is None or self.text.startswith("HTTP ")
+        return self.text if has_status else f"HTTP {self.status}: {self.text}"
+
+    @property
     def is_expired(self) -> bool:
         """Return whether a new login may help; ECR answers 403 to an expired token."""
         return self.status == 401 or (self.status == 403 and "expired" in self.text)

@@ -107,7 +107,7 @@ class Uploader:
                 if not error.may_pass and not is_lost:
                     raise
                 delay = f" in {error.retry_after:.0f} s" if error.retry_after else ""
-                self.report(f"upload interrupted, resuming{delay}: {error.text}")
+                self.report(f"upload interrupted, resuming{delay}: {error.answer}")
                 if not self.repository.retry_policy.wait(failures - 1, error.retry_after):
                     raise
                 if error.is_corrupted or is_small:

@@ -93,6 +93,11 @@ class TrainingService:
             with translate_errors(action):
                 self._client("s3").put_object(**arguments)
 
+    def download(self, bucket: str, key: str) -> bytes:
+        """Return an object of S3."""
+        with translate_errors(f"download `s3://{bucket}/{key}`"):
+            return bytes(self._client("s3").get_object(Bucket=bucket, Key=key)["Body"].read())
+
     def require_bucket(self, bucket: str, owner: str) -> None:
         """Check that the SDK's bucket belongs to `owner`; create it if it is missing."""
         try:

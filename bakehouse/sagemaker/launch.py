@@ -80,13 +80,13 @@ class JobCallbacks:
     """Include the toolkit's report of its environment."""
 
 
-_PRINTED = JobCallbacks()
+PRINTED = JobCallbacks()
 
 
 def launch(
     workspace: Workspace,
     request: LaunchRequest,
-    callbacks: JobCallbacks = _PRINTED,
+    callbacks: JobCallbacks = PRINTED,
     pace: Pace = EVERY_FEW_SECONDS,
 ) -> LaunchReport:
     """Check a job, send it and follow it to its end.
@@ -104,7 +104,7 @@ def launch(
         raise LaunchError(replace(error.diagnostic, facts=facts)) from error
     ranks = first_ranks(arguments, instances(workspace.catalog))
     try:
-        _send(service, arguments)
+        send(service, arguments)
         callbacks.report(f"{name}: sent to SageMaker in {region}")
     except KeyboardInterrupt:
         is_stopping = request.stop_on_interrupt
@@ -114,14 +114,14 @@ def launch(
         return launch_report.report(name, region, followed)
     if request.detach:
         return LaunchReport(name, region, None)
-    return _follow(service, name, ranks, callbacks, pace, stop_on_interrupt=request.stop_on_interrupt)
+    return follow_sent(service, name, ranks, callbacks, pace, stop_on_interrupt=request.stop_on_interrupt)
 
 
 def follow_job(
     workspace: Workspace,
     name: str,
     region: str,
-    callbacks: JobCallbacks = _PRINTED,
+    callbacks: JobCallbacks = PRINTED,
     pace: Pace = EVERY_FEW_SECONDS,
     *,
     stop_on_interrupt: bool = False,
@@ -137,7 +137,7 @@ def follow_job(
             raise LaunchError(Diagnostic(message, hint=hint)) from error
         raise LaunchError(error.diagnostic) from error
     ranks = first_ranks(description.request, instances(workspace.catalog))
-    return _follow(service, name, ranks, callbacks, pace, stop_on_interrupt=stop_on_interrupt)
+    return follow_sent(service, name, ranks, callbacks, pace, stop_on_interrupt=stop_on_interrupt)
 
 
 def default_region(workspace: Workspace) -> str:
@@ -169,7 +169,7 @@ def first_ranks(request: Mapping[str, Any], instance_types: Mapping[str, Instanc
     return {name: None if per_host is None else index * per_host for index, name in enumerate(names)}
 
 
-def _follow(
+def follow_sent(
     service: TrainingService,
     name: str,
     ranks: Mapping[str, int | None],
@@ -178,6 +178,7 @@ def _follow(
     *,
     stop_on_interrupt: bool,
 ) -> LaunchReport:
+    """Follow a job whose first ranks of each host are known, and report how it ended."""
     stream = LogStream(ranks, callbacks.output, colour=callbacks.colour, verbose=callbacks.verbose)
     try:
         followed = follow(
@@ -217,10 +218,7 @@ def _check(request: LaunchRequest) -> None:
     def report(message: str, hint: str) -> None:
         problems.add(Diagnostic(message, hint=hint))
 
-    if not job.role:
-        report("no IAM role given", "set `--role arn:aws:iam::123456789012:role/SageMakerRole`")
-    elif not _ROLE.fullmatch(job.role):
-        report(f"`{job.role}` is not the ARN of a role", "use `arn:aws:iam::123456789012:role/SageMakerRole`")
+    check_role(job.role, problems)
     if not job.groups and not job.instance_type:
         hint = "set `--instance-type` and `--instance-count`, or `--group`"
         report("no instance type given", hint)
@@ -235,17 +233,28 @@ def _check(request: LaunchRequest) -> None:
     for channel, uri in request.inputs.items():
         if not _CHANNEL.fullmatch(channel):
             report(f"`{channel}` is not a valid channel name", "use at most 64 letters, digits and `._-`")
-        if not _is_s3(uri):
+        if not is_s3(uri):
             hint = "use for example `s3://bucket/data`"
             report(f"channel `{channel}` is `{uri}`, which is not an S3 URI", hint)
     if len(request.inputs) > _MAX_CHANNELS:
         report(f"the job has {len(request.inputs)} channels", f"use at most {_MAX_CHANNELS}")
-    if request.output and not _is_s3(request.output):
+    if request.output and not is_s3(request.output):
         report(f"`--output {request.output}` is not an S3 URI", "use for example `s3://bucket/models`")
     problems.raise_as(UsageError)
 
 
-def _is_s3(uri: str) -> bool:
+def check_role(role: str, problems: Problems) -> None:
+    """Report a role that is missing or not an ARN."""
+    if not role:
+        hint = "set `--role arn:aws:iam::123456789012:role/SageMakerRole`"
+        problems.add(Diagnostic("no IAM role given", hint=hint))
+    elif not _ROLE.fullmatch(role):
+        hint = "use `arn:aws:iam::123456789012:role/SageMakerRole`"
+        problems.add(Diagnostic(f"`{role}` is not the ARN of a role", hint=hint))
+
+
+def is_s3(uri: str) -> bool:
+    """Return whether a text is the S3 URI of something in a bucket."""
     return uri.startswith(S3) and bool(uri.removeprefix(S3).partition("/")[0])
 
 
@@ -287,8 +296,8 @@ def _with_code(
     )
 
 
-def _send(service: TrainingService, arguments: Mapping[str, Any]) -> None:
-    """Create the job; raise LaunchError if SageMaker rejects it."""
+def send(service: TrainingService, arguments: Mapping[str, Any]) -> None:
+    """Create a job; raise LaunchError if SageMaker rejects it."""
     began = datetime.now(UTC)
     try:
         service.create(arguments)

@@ -1,6 +1,9 @@
 """Reports stored by digest, and the failures in them."""
 
+import json
+import re
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 
@@ -214,13 +217,6 @@ def test_a_failure_by_another_definition_does_not_fail_a_release() -> None:
     assert smoke_report.release_blockers(both, ("user_code",), SMOKE) == ()
 
 
-def test_a_report_of_before_the_user_s_test_is_read(tmp_path: Path) -> None:
-    path = smoke_report.save(HERE, tmp_path)
-    path.write_text(path.read_text().replace('"definition": "",', ""))
-
-    assert smoke_report.load(tmp_path, DIGEST) == HERE
-
-
 @pytest.mark.parametrize(
     ("passed", "transport"),
     [
@@ -287,6 +283,89 @@ def test_a_report_of_another_image_is_not_attached(tmp_path: Path, report: Smoke
           found     {report.image} {report.digest}
         """)
     assert smoke_report.load_all(tmp_path, DIGEST) is None
+
+
+def refused(path: Path, directory: Path) -> str:
+    with pytest.raises(SmokeError) as caught:
+        smoke_report.attach(path, "mpi-cpu", [DIGEST], directory)
+    assert smoke_report.load_all(directory / "state", DIGEST) is None
+    return failure_text(caught.value.diagnostics[0])
+
+
+def test_a_report_that_was_changed_is_not_attached(tmp_path: Path) -> None:
+    path = written(tmp_path, replace(THERE, checks=(replace(GPU, outcome=Outcome.FAILED),)))
+    document = json.loads(path.read_text())
+    expected = document["sha256"]
+    path.write_text(path.read_text().replace('"outcome": "failed"', '"outcome": "passed"'))
+
+    text = refused(path, tmp_path)
+
+    assert re.sub("found     sha256:[0-9a-f]{64}", "found     X", text) == dedent(f"""\
+        error: `{path}` was changed after it was written
+          expected  sha256:{expected}
+          found     X
+
+        hint: remove it, then run `bake smoke` again
+        """)
+
+
+def test_a_report_with_other_spaces_is_the_same_report(tmp_path: Path) -> None:
+    path = written(tmp_path, THERE)
+    path.write_text(json.dumps(json.loads(path.read_text())))
+
+    assert smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path) == THERE
+
+
+def test_an_incomplete_report_is_not_attached(tmp_path: Path) -> None:
+    report = replace(THERE, unfinished=("mpi_2x2", "gpu"), interrupted="stopped by SIGTERM")
+    path = written(tmp_path, report)
+
+    assert refused(path, tmp_path) == dedent(f"""\
+        error: `{path}` is incomplete: 2 checks did not run
+          not run  `mpi_2x2`, `gpu`
+          because  stopped by SIGTERM
+
+        hint: run the checks again
+        """)
+
+
+@pytest.mark.parametrize(
+    ("days", "reason"), [(31, "31 days old; the limit is 30"), (-2, "dated in the future")]
+)
+def test_a_stale_report_is_not_attached(tmp_path: Path, days: int, reason: str) -> None:
+    date = (datetime.now(UTC) - timedelta(days=days)).isoformat()
+    path = written(tmp_path, replace(THERE, date=date))
+
+    assert refused(path, tmp_path) == dedent(f"""\
+        error: `{path}` is stale: it is {reason}
+          written  {date}
+
+        hint: run the checks again
+        """)
+
+
+def test_stored_passes_expire_and_failures_do_not(tmp_path: Path) -> None:
+    old = (datetime.now(UTC) - timedelta(days=31)).isoformat()
+    failed = replace(GPU, name="mpi_2x2", outcome=Outcome.FAILED)
+    smoke_report.save(replace(HERE, date=old, checks=(failed, GPU)), tmp_path)
+
+    everything = smoke_report.load_all(tmp_path, DIGEST)
+    recent = smoke_report.load_all(tmp_path, DIGEST, only_recent=True)
+
+    assert everything
+    assert [check.outcome for check in everything.checks] == [Outcome.FAILED, Outcome.PASSED]
+    assert recent
+    assert [check.outcome for check in recent.checks] == [Outcome.FAILED, Outcome.NOT_TESTED]
+    assert recent.checks[1].reason == f"its result of {old[:10]} is older than 30 days"
+
+
+def test_a_rerun_of_some_checks_does_not_make_the_others_recent(tmp_path: Path) -> None:
+    old = (datetime.now(UTC) - timedelta(days=31)).isoformat()
+    other = replace(GPU, name="gpu")
+    smoke_report.store(replace(THERE, date=old, checks=(GPU, other)), tmp_path)
+
+    assert smoke_report.store(replace(THERE, checks=(GPU,)), tmp_path).date == old
+    assert smoke_report.store(replace(THERE, checks=(GPU, other)), tmp_path).date == THERE.date
 
 
 @pytest.mark.parametrize(

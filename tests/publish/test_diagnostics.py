@@ -240,7 +240,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
             RegistryError(500, "UNKNOWN", "unknown error"),
             Diagnostic(
                 f"the push to `{PLACE}` failed",
-                facts=(("registry", "unknown error"),),
+                facts=(("registry", "HTTP 500: unknown error"),),
                 hint=f"check the registry's log and disk, then {AGAIN}",
             ),
         ),
@@ -248,7 +248,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
             RegistryError(400, "TAG_INVALID", "the tag is immutable"),
             Diagnostic(
                 f"the push to `{PLACE}` failed",
-                facts=(("registry", "the tag is immutable"),),
+                facts=(("registry", "HTTP 400: the tag is immutable"),),
                 hint="check the registry's log, then run `bake push mpi-cpu`",
             ),
         ),
@@ -256,7 +256,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
             RegistryError(429, "TOOMANYREQUESTS", "Rate limit exceeded", retry_after=60.0),
             Diagnostic(
                 f"the push to `{PLACE}` failed",
-                facts=(("registry", "Rate limit exceeded"), ("retry after", "60 s")),
+                facts=(("registry", "HTTP 429: Rate limit exceeded"), ("retry after", "60 s")),
                 hint=f"check the registry's log and disk, then {AGAIN}",
             ),
         ),

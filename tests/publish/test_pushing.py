@@ -164,7 +164,7 @@ def test_a_lost_upload_is_not_a_missing_repository(tmp_path: Path, proxy: Proxy)
     assert caught.value.diagnostics == (
         Diagnostic(
             f"the push to `{proxy.host}/team/image` failed",
-            facts=(("registry", "no such upload"),),
+            facts=(("registry", "HTTP 404: no such upload"),),
             hint="check the registry's log, then run `bake push image`",
         ),
     )

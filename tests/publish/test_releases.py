@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 
 from bakehouse.build.verify import Outcome
 from bakehouse.catalog.project import Project
+from bakehouse.cli import tables
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
-from bakehouse.plan.model import InstalledComponent
+from bakehouse.plan.model import ImageKey, InstalledComponent
 from bakehouse.publish.ecr_scan import Scan
-from bakehouse.publish.ledger import open_ledger, select_images
+from bakehouse.publish.ledger import open_ledger, select_images, unreleased_images
 from bakehouse.publish.record import record_of, with_known
 from bakehouse.publish.releases import (
     ReleasedArtifact,
@@ -416,4 +417,38 @@ def test_a_damaged_ledger_as_a_person_reads_it(tmp_path: Path, monkeypatch: pyte
         "  --> releases.json:1:2\n"
         "\n"
         "hint: restore it with `git checkout -- releases.json`; nothing was written to it\n"
+    )
+
+
+def test_images_without_a_release_of_their_key_are_unreleased(tmp_path: Path) -> None:
+    ledger = open_ledger(Project(tmp_path, ()))
+    candidate = replace(a_record(), candidate=True)
+
+    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
+    ledger.add(candidate)
+    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
+    assert unreleased_images(ledger, [IMAGE], candidates=True) == ()
+    ledger.add(replace(candidate, candidate=False))
+    assert unreleased_images(ledger, [IMAGE]) == ()
+    other = replace(IMAGE, key=ImageKey("0" * 64))
+    assert unreleased_images(ledger, [other], candidates=True) == (other,)
+
+
+def test_release_notes_list_the_changes_since_the_release_before() -> None:
+    first = replace(
+        a_record(), checks=(ReleasedCheck("mpi_2x2", "passed"),), parts=(ReleasedComponent("a", "1", ""),)
+    )
+    parts = (ReleasedComponent("a", "2", ""), ReleasedComponent("b", "1", ""))
+    uri = first.image_uri.replace(first.digest, OTHER)
+    second = replace(first, digest=OTHER, image_uri=uri, date="2026-11-21", parts=parts, bytes=600_000_000)
+    candidate = replace(second, candidate=True, digest=DIGEST)
+
+    assert tables.release_notes([replace(first, candidate=True)]) == ""
+    assert tables.release_notes([first]) == (
+        f"## mpi-cpu 2026-11-20\n\n`{first.image_uri}`\n\nFirst release, 595.0 MB.\n\n- a 1\n\n"
+        "Checks: mpi_2x2: passed.\n\n"
+    )
+    assert tables.release_notes([first, second, candidate]) == (
+        f"## mpi-cpu 2026-11-21\n\n`{uri}`\n\nChanges since 2026-11-20 (`{first.digest[:19]}`):\n\n"
+        "- a 1 → 2\n- b none → 1\n- size 595.0 MB → 600.0 MB\n\nChecks: mpi_2x2: passed.\n\n"
     )

@@ -166,7 +166,7 @@ def test_a_silent_registry_is_asked_twice(proxy: Proxy, methods: str) -> None:
 
     proxy.do(methods, "/blobs/", silent)
     with pytest.raises(RegistryError) as raised:
-        uploader(proxy, timeout=0.1).upload(blob(SMALL))
+        uploader(proxy, timeout=1).upload(blob(SMALL))
     assert raised.value.is_stalled
     assert len(seen) == 2
 

@@ -135,7 +135,7 @@ def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
             "pytorch-cp",
             JobSpec(),
             "",
-            "error: there is no image `pytorch-cp`\n\nhint: did you mean `pytorch-cpu`?",
+            "error: unknown image `pytorch-cp`\n\nhint: did you mean `pytorch-cpu`?",
         ),
         (
             "",

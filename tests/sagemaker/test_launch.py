@@ -40,7 +40,7 @@ from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.snippets import snippet
 from tests.publish.test_releases import a_record
-from tests.support.programs import BAKE
+from tests.support.programs import BAKE, started
 from tests.support.proxy import Reply
 from tests.support.training_front import ACCOUNT, REGION, Played, TrainingFront, training_front
 
@@ -1121,7 +1121,7 @@ def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -
     """Send a real signal to a real process after it printed a line of a host."""
     job = f"ctrl-c-{stops}"
     arguments = command(*LAUNCH_COMMAND, "--job-name", job, *(["--stop-on-interrupt"] if stops else []))
-    with subprocess.Popen(
+    with started(
         arguments,
         env=environment(aws),
         stdout=subprocess.PIPE,

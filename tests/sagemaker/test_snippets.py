@@ -187,6 +187,12 @@ def test_training_compiler_can_be_off() -> None:
     assert "sagemaker_pytorch_xla_multi_worker_enabled" not in snippet(XLA, off)
 
 
+def test_an_image_with_transformers() -> None:
+    code = snippet(with_parts(PYTORCH, pytorch="2.13.0", transformers="5.23.0", python="3.11"))
+    assert "from sagemaker.huggingface import HuggingFace\n" in code
+    assert '    distribution={"torch_distributed": {"enabled": True}},\n    py_version="py311",\n' in code
+
+
 def test_an_image_with_its_own_training_code() -> None:
     code = snippet(replace(PYTORCH, entry_point="train.py"))
     assert "estimator = Estimator(\n" in code

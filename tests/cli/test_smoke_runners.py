@@ -1,0 +1,193 @@
+"""Jobs of a smoke test for other runners, checked against their schemas, and ssh with a stub."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate  # type: ignore[import-untyped]
+import pytest
+from botocore.session import Session  # type: ignore[import-untyped]
+from botocore.validate import ParamValidator  # type: ignore[import-untyped]
+
+from bakehouse.cli import smoke_runners
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.cluster.remote_smoke import RemoteSmoke
+from bakehouse.errors import BakehouseError, EngineError, SmokeError, UsageError
+from tests.cluster.test_remote_smoke import URI, document, remote
+from tests.support.fake_engine import image
+
+pytestmark = pytest.mark.timeout(60)
+
+GPUS = replace(remote(), gpus=4)
+NAME = smoke_runners.job_id(GPUS)
+
+
+def message(error: BakehouseError) -> str:
+    return failure_text(error.diagnostics[0])
+
+
+def test_the_kubernetes_job_is_valid() -> None:
+    manifest: Any = smoke_runners.kubernetes_job(GPUS, b"print()\n", 1800)
+
+    for item in manifest["items"]:
+        kubernetes_validate.validate(item, "1.31", strict=True)
+    config_map, job = manifest["items"]
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == URI
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": "4"}}
+    assert (job["spec"]["backoffLimit"], job["spec"]["activeDeadlineSeconds"]) == (0, 1800)
+    assert config_map["metadata"]["name"] == NAME
+
+
+def test_checks_that_no_config_map_can_contain_are_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        smoke_runners.kubernetes_job(GPUS, b"x" * 800_000, 60)
+
+    assert message(caught.value) == (
+        "error: the checks are too big for a ConfigMap\n\nhint: select some with `--check`\n"
+    )
+
+
+def test_the_batch_definition_is_valid() -> None:
+    definition: Any = smoke_runners.batch_definition(GPUS, 30)
+
+    shape = Session().get_service_model("batch").operation_model("RegisterJobDefinition").input_shape
+    assert not ParamValidator().validate(definition, shape).has_errors()
+    assert definition["containerProperties"]["image"] == URI
+    assert {"type": "GPU", "value": "4"} in definition["containerProperties"]["resourceRequirements"]
+    # The least that AWS Batch takes
+    assert definition["timeout"] == {"attemptDurationSeconds": 60}
+
+
+def test_the_batch_command_fetches_and_runs_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "smoke.py"
+    script.write_text('import sys\nif __name__ == "__main__":\n    print(sys.argv[1:])\n')
+    definition: Any = smoke_runners.batch_definition(GPUS, 60)
+    command = definition["containerProperties"]["command"]
+
+    command = [sys.executable, *command[1:-1], script.as_uri()]
+
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_slurm_script_runs_the_candidate_by_its_tag(tmp_path: Path) -> None:
+    text = smoke_runners.slurm_script(GPUS, "mpi-cpu-candidate-4f", tmp_path, 601)
+
+    host = URI.partition("/")[0]
+    assert text.splitlines() == [
+        "#!/bin/bash",
+        f"#SBATCH --job-name={NAME}",
+        "#SBATCH --nodes=1",
+        "#SBATCH --ntasks=1",
+        "#SBATCH --gpus-per-node=4",
+        "#SBATCH --time=11",
+        f"srun '--container-image=docker://{host}#team/mpi-cpu:mpi-cpu-candidate-4f' "
+        f"--container-mounts={tmp_path}:/bakehouse --no-container-mount-home "
+        "python3 /bakehouse/smoke.py --out /bakehouse/results.json",
+    ]
+    assert subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("runner", smoke_runners.PRINTED)
+def test_a_job_is_written_with_its_script(tmp_path: Path, runner: str) -> None:
+    job = smoke_runners.write_job(runner, GPUS, "tag", tmp_path / "jobs", 60)
+
+    assert (tmp_path / "jobs/smoke.py").read_text().startswith('"""Run smoke checks')
+    assert job.path.parent == job.results.parent == tmp_path / "jobs"
+    assert job.path.exists()
+    assert any(str(job.path) in command for command in job.commands)
+
+
+@pytest.fixture
+def ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put stubs of ssh and docker on PATH: the first runs its command here, the second prints results."""
+    bin_directory = tmp_path / "bin"
+    bin_directory.mkdir()
+    results = tmp_path / "results"
+    results.write_text(json.dumps(document(GPUS)))
+    write(
+        bin_directory / "ssh", f'echo "ssh $@" >> {tmp_path}/calls; for last; do :; done; exec sh -c "$last"'
+    )
+    write(
+        bin_directory / "docker",
+        f'echo "docker $@" >> {tmp_path}/calls; cat > {tmp_path}/stdin; cat {results}',
+    )
+    monkeypatch.setenv("PATH", f"{bin_directory}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def write(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def test_a_host_runs_the_candidate_s_digest_over_ssh(ssh: Path) -> None:
+    lines: list[str] = []
+
+    results = smoke_runners.run_over_ssh(GPUS, "ssh://me@gpu-host:2222", 60, lines.append)
+
+    assert results == document(GPUS)
+    assert lines == [f"mpi-cpu: running {URI} on ssh://me@gpu-host:2222; Ctrl-C stops it"]
+    docker = (
+        f"docker run --rm --interactive --name {NAME} --hostname algo-1 --shm-size 2048m --gpus 4 "
+        f"--entrypoint python3 {URI} -"
+    )
+    assert (ssh / "calls").read_text().splitlines() == [
+        f"ssh -o BatchMode=yes -p 2222 -- me@gpu-host {docker}",
+        docker,
+    ]
+    assert (ssh / "stdin").read_text().startswith('"""Run smoke checks')
+
+
+def test_checks_that_take_too_long_are_ended_on_the_host(ssh: Path) -> None:
+    write(ssh / "bin/docker", f'echo "docker $1 $2 $3" >> {ssh}/calls; [ "$1" = rm ] || exec sleep 30')
+
+    with pytest.raises(SmokeError) as caught:
+        smoke_runners.run_over_ssh(GPUS, "ssh://gpu-host", 1, print)
+
+    assert message(caught.value) == (
+        "error: the checks on `ssh://gpu-host` did not end within 1 s\n\nhint: set a higher `--max-run`\n"
+    )
+    assert (ssh / "calls").read_text().splitlines()[-1] == f"docker rm --force {NAME}"
+
+
+def test_a_host_that_cannot_be_reached_is_an_error(ssh: Path) -> None:
+    write(ssh / "bin/ssh", "exit 255")
+
+    with pytest.raises(EngineError) as caught:
+        smoke_runners.run_over_ssh(GPUS, "ssh://gpu-host", 10, print)
+
+    assert message(caught.value) == (
+        "error: `ssh://gpu-host` cannot be reached over ssh\n\n"
+        "hint: run `ssh -o BatchMode=yes -- gpu-host docker version` to see why\n"
+    )
+
+
+def test_a_container_that_does_not_start_has_no_results(ssh: Path) -> None:
+    write(ssh / "bin/docker", "echo 'no such image' >&2; exit 125")
+
+    with pytest.raises(SmokeError, match="the output of `ssh://gpu-host` contains no complete results"):
+        smoke_runners.run_over_ssh(GPUS, "ssh://gpu-host", 10, print)
+
+
+@pytest.mark.parametrize("target", ["ssh://", "ssh://host:port", "ssh://host/path", "ssh://-oProxyCommand=x"])
+def test_an_invalid_address_is_refused(target: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        smoke_runners.run_over_ssh(GPUS, target, 10, print)
+
+    assert message(caught.value) == (
+        f"error: `{target}` is not the address of a host\n\n"
+        "hint: use `ssh://user@host` or `ssh://host:port`\n"
+    )
+
+
+def test_names_of_jobs_are_valid_for_all_runners() -> None:
+    odd = RemoteSmoke(replace(image(), name="PyTorch_2.13-" + 60 * "x"), URI, GPUS.digest)
+
+    assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", smoke_runners.job_id(odd))
+    assert len(smoke_runners.job_id(odd)) <= 63
