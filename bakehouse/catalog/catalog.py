@@ -4,7 +4,7 @@ Everything is as written, with its location; `resolve` chooses from it.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from bakehouse.catalog.component import (
 from bakehouse.catalog.matrix import variants
 from bakehouse.catalog.pins import Pins, pinned, read_pins
 from bakehouse.catalog.spec_reader import evidence, is_version, read_frozen, read_registries, read_spec
+from bakehouse.catalog.upstream import read_upstream
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
@@ -141,7 +142,17 @@ class Catalog:
         return tuple(each for each in self.broken if not each.names.isdisjoint(needed))
 
 
-def load_catalog(roots: Sequence[Path], problems: Problems | None = None) -> Catalog:
+def read_directory(directory: Path, problems: Problems) -> Component:
+    """Read the component of a directory. Raises RecipeError if its file is not readable YAML."""
+    fields = Fields(load(directory / "component.yaml"), f"component `{directory.name}`", problems)
+    return read_component(fields, directory)
+
+
+def load_catalog(
+    roots: Sequence[Path],
+    problems: Problems | None = None,
+    read: Callable[[Path, Problems], Component] = read_directory,
+) -> Catalog:
     """Read the components and pins of all recipe directories; those of later ones replace earlier ones.
 
     A component with mistakes is left out. Its mistakes are added to `problems`, or those of all components
@@ -156,8 +167,7 @@ def load_catalog(roots: Sequence[Path], problems: Problems | None = None) -> Cat
             name = directory.name
             directories[name], mistakes[name] = directory, Problems()
             try:
-                fields = Fields(load(directory / "component.yaml"), f"component `{name}`", mistakes[name])
-                components[name] = read_component(fields, directory)
+                components[name] = read(directory, mistakes[name])
             except RecipeError as error:
                 mistakes[name].extend(error.diagnostics)
                 components.pop(name, None)
@@ -288,6 +298,7 @@ def read_component(fields: Fields, directory: Path) -> Component:
     launchers = fields.texts("launchers")
     builds_on = fields.texts("builds_on")
     registries, frozen = read_registries(fields), read_frozen(fields)
+    upstream = read_upstream(fields)
     for launcher in launchers:
         if launcher not in ("mpirun", "torchrun"):
             fields.report(
@@ -320,6 +331,7 @@ def read_component(fields: Fields, directory: Path) -> Component:
         registries=registries,
         frozen=frozen,
         layer_order=layer_order,
+        upstream=upstream,
     )
 
 

@@ -10,6 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from bakehouse.catalog.python_lock import Lock, Package
+from bakehouse.catalog.upstream import Upstream
 from bakehouse.errors import Location
 
 INSTANCE = "instance"
@@ -221,6 +222,8 @@ class Component:
     """Packages that a base must keep; the first matching entry counts."""
     layer_order: int = 0
     """Smaller numbers come first. Engines unpack a layer again if a lower layer changes."""
+    upstream: Upstream | None = None
+    """None if the component does not say where its releases appear."""
 
     @property
     def specs(self) -> tuple[VariantSpec, ...]:

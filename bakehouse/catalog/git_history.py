@@ -43,14 +43,10 @@ def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
     present state. Raises UsageError.
     """
     top = _top(project.root)
-    try:
-        commit = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    except UsageError as error:
-        hint = "run `git log --oneline` to list the commits"
-        raise UsageError(Diagnostic(f"commit `{revision}` does not exist", hint=hint)) from error
+    commit = _commit(top, revision)
     with tempfile.TemporaryDirectory(prefix="bakehouse-") as temporary:
         directory = Path(temporary).resolve()
-        tree = _Tree(top, commit.decode().strip(), directory)
+        tree = _Tree(top, commit, directory)
         copies = {root: tree.copy_of(root) for root in project.recipe_roots if _is_within(root, top)}
         tree.lay_out(copies.values())
         roots = [copies.get(root, root) for root in project.recipe_roots]
@@ -68,6 +64,17 @@ def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
                 spot = replace(spot, path=Path(f"{revision}:{spot.path.relative_to(directory).as_posix()}"))
             message = f"cannot read the recipes of `{revision}`: {first.message}"
             raise UsageError(Diagnostic(message, spot)) from error
+
+
+def files_at(directory: Path, revision: str, path: str, name: str) -> dict[str, bytes]:
+    """Return the files of a name anywhere below `path` at a commit, by path relative to `directory`.
+
+    Raises UsageError.
+    """
+    commit = _commit(directory, revision)
+    paths = _git(directory, "ls-tree", "-r", "-z", "--name-only", commit, "--", path).split(b"\0")
+    selected = [item for raw in paths if PurePosixPath(item := os.fsdecode(raw)).name == name]
+    return {item: _git(directory, "show", f"{commit}:./{item}") for item in selected}
 
 
 def current(directory: Path) -> str:
@@ -201,6 +208,18 @@ def _referenced(roots: Iterable[Path]) -> Iterator[Path]:
         for text in (lock, f"{lock}.lock", code.text("directory") if code else "", *files):
             # A variable of a matrix can have any value.
             yield path.parent.joinpath(*takewhile(lambda part: "$" not in part, PurePosixPath(text).parts))
+
+
+def _commit(directory: Path, revision: str) -> str:
+    """Return the hash of a commit. Raises UsageError."""
+    try:
+        commit = _git(
+            directory, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
+        )
+    except UsageError as error:
+        hint = "run `git log --oneline` to list the commits"
+        raise UsageError(Diagnostic(f"commit `{revision}` does not exist", hint=hint)) from error
+    return commit.decode().strip()
 
 
 def _top(directory: Path) -> Path:

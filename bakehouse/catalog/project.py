@@ -12,6 +12,7 @@ from bakehouse.util.files import is_directory, is_file
 from bakehouse.util.toml_table import TomlTable, key_location
 
 if TYPE_CHECKING:
+    from bakehouse.catalog.ci_settings import CiSettings
     from bakehouse.catalog.registry_settings import RegistrySettings
 
 _PACKAGE = Path(__file__).resolve().parents[1]
@@ -36,6 +37,8 @@ _KEYS = (
     "prices",
     "ledger",
     "registries",
+    "builders",
+    "ci",
 )
 
 
@@ -57,12 +60,16 @@ class Project:
     cache: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
     """Cache of downloaded files by sha256, for all projects."""
     registry_port: int = _DEFAULT_PORT
+    builders: tuple[str, ...] = ()
+    """Names of buildx builders that build images, of which the first available one is used."""
     ledger: str = ""
     """`s3://bucket/prefix` of the ledger of a team; empty if the only ledger is in `images`."""
     prices: Mapping[str, float] = field(default_factory=dict)
     """Price of an hour of an instance type, set by the user."""
     keep_registry: bool = False
     """Let the local registry run after a push, so that its images can be pulled."""
+    ci: "CiSettings | None" = None
+    """Settings of generated pipelines; None without such a table."""
     state_directory: Path | None = None
     """`state`, if it is not in the project."""
 
@@ -155,10 +162,12 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         cache=_cache(root, table.text("cache"), environment),
         registry_port=_port(table, environment),
         keep_registry=environment.get("BAKEHOUSE_KEEP_REGISTRY", "1") != "0",
+        builders=_builders(table, environment),
         ledger=table.text("ledger", pattern=_LEDGER, hint=ledger_hint),
         prices=_prices(table),
         state_directory=Path(state).absolute() if state else None,
         registries=_registries(table),
+        ci=_ci(table),
     )
     problems.raise_as(RecipeError)
     return project
@@ -182,6 +191,13 @@ def _port(table: TomlTable, environment: Mapping[str, str]) -> int:
     return int(text or port)
 
 
+def _builders(table: TomlTable, environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the builder of buildx's own variable, else those of the table."""
+    names = table.texts("builders")
+    builder = environment.get("BUILDX_BUILDER")
+    return (builder,) if builder else names
+
+
 def _cache(root: Path, directory: str, environment: Mapping[str, str]) -> Path:
     if path := environment.get("BAKEHOUSE_CACHE") or directory:
         return root / Path(path).expanduser()
@@ -196,6 +212,14 @@ def _registries(table: TomlTable) -> Mapping[str, "RegistrySettings"]:
     from bakehouse.catalog.registry_settings import read_registries
 
     return read_registries(table)
+
+
+def _ci(table: TomlTable) -> "CiSettings | None":
+    if "ci" not in table.values:
+        return None
+    from bakehouse.catalog.ci_settings import read_ci
+
+    return read_ci(table)
 
 
 def _prices(table: TomlTable) -> dict[str, float]:

@@ -187,7 +187,7 @@ def history(old: Snapshot, new: Snapshot, pattern: str) -> History:
     )
     if not names:
         hint = suggestion(pattern, {**before, **after})
-        raise UsageError(Diagnostic(f"there is no image `{pattern}` at either commit", hint=hint))
+        raise UsageError(Diagnostic(f"image `{pattern}` does not exist at either commit", hint=hint))
     changed, same = [], 0
     for name in names:
         if name not in before or name not in after:

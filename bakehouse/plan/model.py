@@ -201,6 +201,8 @@ class Image:
     """Distribution packages that build stages share."""
     gpu_architecture: str = ""
     """GPU architectures that the components support, such as `>=7.5,<10`; empty if none declares them."""
+    gpu_targets: tuple[tuple[str, str], ...] = ()
+    """The instance types of the recipe's `targets` with their GPU architectures; not part of the key."""
     required: tuple[str, ...] = ()
     """Smoke checks that must pass before a release."""
     budgets: tuple[Budget, ...] = ()

@@ -169,6 +169,11 @@ def _image(
         frozen=frozen,
         toolchain=resolution.base.spec.build_apt,
         gpu_architecture=_required_range(choices, "gpu-architecture"),
+        gpu_targets=tuple(
+            (target.variant.name, architecture)
+            for target in resolution.targets
+            if (architecture := target.variant.spec.provides.get("gpu-architecture"))
+        ),
         required=_required(recipe, gpu=gpu, launchers=launchers),
         budgets=recipe.budgets,
         smoke=recipe.smoke,

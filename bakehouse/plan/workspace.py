@@ -197,7 +197,7 @@ def _no_match(workspace: Workspace, pattern: str) -> Diagnostic:
         message = f"`{pattern}` is an image of a rehearsal, which contains stubs"
         return Diagnostic(message, hint=f"use `{pattern.removeprefix('rehearsal/')}` for the image")
     is_glob = any(character in pattern for character in "*?[")
-    fact = "no image matches" if is_glob else "there is no image"
+    fact = "no image matches" if is_glob else "unknown image"
     hint = nearest_name(pattern, workspace.recipes) or "run `bake list` to list all images"
     return Diagnostic(f"{fact} `{pattern}`", hint=hint)
 

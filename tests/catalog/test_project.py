@@ -156,6 +156,14 @@ def test_a_mistake_in_an_inline_table_is_reported_without_its_line(empty: Tree) 
         project.find(empty.root, {})
 
 
+def test_builders_of_the_table_and_of_buildx(empty: Tree) -> None:
+    empty.write("pyproject.toml", '[tool.bakehouse]\nbuilders = ["far", "near"]\n')
+
+    assert project.find(empty.root, {}).builders == ("far", "near")
+    assert project.find(empty.root, {"BUILDX_BUILDER": "other"}).builders == ("other",)
+    assert project.find(empty.root, {"BUILDX_BUILDER": ""}).builders == ("far", "near")
+
+
 def test_prices_of_instance_types(empty: Tree) -> None:
     empty.write("pyproject.toml", '[tool.bakehouse.prices]\n"ml.p4d.24xlarge" = 37.688\n"ml.c5.xlarge" = 1\n')
 

@@ -211,7 +211,7 @@ def test_unknown_images_are_reported(tree: Tree) -> None:
 
     [diagnostic] = caught.value.diagnostics
     assert (diagnostic.message, diagnostic.hint) == (
-        "there is no image `smal` at either commit",
+        "image `smal` does not exist at either commit",
         "did you mean `small`?",
     )
 

@@ -297,6 +297,19 @@ def test_an_image_with_a_gpu_part_sees_the_gpus_on_a_plain_base(tree: Tree) -> N
     assert image.environment["NVIDIA_DRIVER_CAPABILITIES"] == "compute,utility"
 
 
+def test_an_image_has_the_gpus_of_its_targets(tree: Tree) -> None:
+    key = tree.planned_image().key
+    names = {"ml.p4d.24xlarge": 'gpu-architecture: "8.0"', "ml.c5.xlarge": 'vcpus: "4"', "ml.p5.48xlarge": ""}
+    variants = "".join(f"      - {{name: {name}, provides: {{{text}}}}}\n" for name, text in names.items())
+    release = f'summary: x\nreleases:\n  - version: "1"\n    variants:\n{variants}'
+    tree.component("instance", release)
+    tree.image(f"{IMAGE}targets: {{instances: [{', '.join(names)}]}}\n")
+
+    image = tree.planned_image()
+
+    assert (image.gpu_targets, image.key) == ((("ml.p4d.24xlarge", "8.0"),), key)
+
+
 def test_labels_tell_the_key_and_every_version(tree: Tree) -> None:
     image = tree.planned_image()
 

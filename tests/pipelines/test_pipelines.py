@@ -1,0 +1,461 @@
+"""Generated pipelines: their files, their schemas, zizmor, and the order and conditions of their commands.
+
+`bake` is a stub here, which records how it is called. tests/integration/test_pipelines.py runs the real one.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import main
+from tests.conftest import Tree
+from tests.support import pipelines
+from tests.support.git_repository import commit, git
+from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Machines
+
+BUILDSPEC = json.loads(Path(__file__).with_name("buildspec.schema.json").read_text())
+PACKAGE = "bakehouse==1.0"
+PUBLISHING = """\
+registry = "team"
+ledger = "s3://our-ledger/releases"
+
+[tool.bakehouse.registries.team]
+account = "123456789012"
+regions = ["eu-west-1", "us-east-1"]
+prefix = "team"
+"""
+CI = f"""
+[tool.bakehouse.ci]
+repository = "example/tiny"
+requirement = "{PACKAGE}"
+"""
+EVERYTHING = f"""{CI}
+images = ["tiny", "mpi-cpu", "pytorch-2.10-cu128-py312-efa", "pytorch-1.13-cu117-py39-extended"]
+test = "echo 'a: test' \\"#\\""
+shards = 2
+runner = "big"
+branch = "release/1"
+role = "arn:aws:iam::210987654321:role/team/publisher"
+create = true
+code_scanning = true
+"""
+PROJECTS = {
+    "local": "",
+    "publishing": PUBLISHING + CI,
+    "everything": PUBLISHING + EVERYTHING,
+    "gpu": PUBLISHING + CI + 'images = ["pytorch-2.10-cu128-py312-efa"]\n',
+}
+SYSTEMS = ("github", "gitlab", "codebuild")
+BAKE = """\
+# A stub of bake that records how it is called.
+echo "$@" >> "$STUB_LOG"
+case "$*" in
+    *--names) if [ -z "$STUB_NOTHING" ]; then echo tiny; fi ;;
+    "lint "*)
+        mkdir -p build/ci
+        echo '{"version": "2.1.0"}' > build/ci/lint.sarif
+        [ -z "$STUB_MISTAKE" ] ;;
+    "smoke "*)
+        mkdir -p build/smoke/tiny
+        echo '<testsuite/>' > build/smoke/tiny/junit.xml
+        if [ "$3" = --report ]; then echo {} > "$4"; fi ;;
+    "lock "*--upgrade) echo new > lock ;;
+    "releases "*--notes) echo "## $2" ;;
+esac
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    tree = Tree(tmp_path / "project")
+    tree.write("mine/images/tiny.yaml", 'summary: Tiny\nbase: {debian: "12"}\n')
+    monkeypatch.chdir(tree.root)
+    monkeypatch.setenv("NO_COLOR", "1")
+    return tree
+
+
+def configure(project: Tree, settings: str) -> None:
+    project.write("pyproject.toml", f'[tool.bakehouse]\nrecipes = ["mine"]\n{settings}')
+
+
+def generate(project: Tree, settings: str, system: str) -> list[Path]:
+    """Write a pipeline and return its YAML files."""
+    configure(project, settings)
+    assert main.run(("ci", system)) == 0
+    return sorted((project.root / f".{system}").rglob("*.yml"))
+
+
+@pytest.mark.parametrize("settings", PROJECTS.values(), ids=PROJECTS)
+def test_workflows_are_valid_and_zizmor_finds_nothing(project: Tree, settings: str) -> None:
+    files = generate(project, settings, "github")
+
+    check_schema("vendor.github-workflows", files)
+    # The strictest persona also reports what is only a matter of taste.
+    command = [
+        str(Path(sys.executable).with_name("zizmor")),
+        "--offline",
+        "--persona=auditor",
+        "--no-progress",
+    ]
+    result = subprocess.run([*command, *map(str, files)], capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+    for file in files:
+        workflow = yaml.safe_load(file.read_text())
+        assert workflow["permissions"] == {}
+        assert all("permissions" in job for job in workflow["jobs"].values())
+        # Only runs that publish nothing are cut.
+        cancels = workflow["concurrency"]["cancel-in-progress"]
+        assert cancels == (file.name == "bakehouse-pull-request.yml")
+
+
+@pytest.mark.parametrize("settings", PROJECTS.values(), ids=PROJECTS)
+def test_pipelines_of_gitlab_are_valid(project: Tree, settings: str) -> None:
+    check_schema("vendor.gitlab-ci", generate(project, settings, "gitlab"))
+
+
+@pytest.mark.parametrize("settings", PROJECTS.values(), ids=PROJECTS)
+def test_buildspecs_are_valid(project: Tree, settings: str) -> None:
+    for file in generate(project, settings, "codebuild"):
+        jsonschema.validate(yaml.safe_load(file.read_text()), BUILDSPEC)
+
+
+def check_schema(name: str, files: list[Path]) -> None:
+    program = str(Path(sys.executable).with_name("check-jsonschema"))
+    command = [program, "--builtin-schema", name, *map(str, files)]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_every_action_of_the_table_is_used_at_its_commit(project: Tree) -> None:
+    text = "".join(file.read_text() for file in generate(project, PROJECTS["everything"], "github"))
+    text += "".join(file.read_text() for file in generate(project, PROJECTS["publishing"], "github"))
+
+    used = {line.split("uses: ")[1] for line in text.splitlines() if "uses: " in line}
+
+    assert used == {f"{name}@{pin['commit']} # {pin['version']}" for name, pin in ACTIONS.items()}
+
+
+def test_bakehouse_has_its_own_pipeline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HOME)
+
+    assert main.run(("ci", "github", "--check")) == 0
+
+
+def test_a_missing_or_stale_file_fails_the_check(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = generate(project, "", "github")
+    first.unlink()
+    second.write_text(second.read_text().replace("contents: write # to push the branch", "contents: write"))
+    capsys.readouterr()
+
+    assert main.run(("ci", "github", "--check")) == 4
+    assert capsys.readouterr().err == (
+        "nothing publishes: `registry` is not a table of [tool.bakehouse.registries] with `account`\n"
+        "error: `.github/workflows/bakehouse-pull-request.yml` is missing\n"
+        "  --> .github/workflows/bakehouse-pull-request.yml:1:1\n"
+        "\nhint: run `bake ci github`, then commit the files\n"
+        "\n"
+        "error: `.github/workflows/bakehouse-upgrade.yml` is out of date\n"
+        "  --> .github/workflows/bakehouse-upgrade.yml:1:1\n"
+        "    | --- .github/workflows/bakehouse-upgrade.yml\n"
+        "    | +++ .github/workflows/bakehouse-upgrade.yml\n"
+        "    | @@ -29,3 +29,3 @@\n"
+        "    |      permissions:\n"
+        "    | -      contents: write\n"
+        "    | +      contents: write # to push the branch\n"
+        "    |        pull-requests: write # to open the pull request\n"
+        "\nhint: run `bake ci github`, then commit the files\n"
+        "\n2 errors\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("system", "settings", "message"),
+    [
+        ("githib", "", "unknown CI system `githib`\n\nhint: did you mean `github`?\n"),
+        ("jenkins", "", "unknown CI system `jenkins`\n\nhint: use one of `codebuild`, `github`, `gitlab`\n"),
+        (
+            "github",
+            PUBLISHING.replace('ledger = "s3://our-ledger/releases"\n', ""),
+            "a pipeline that publishes needs a ledger in S3, because its machines keep no files\n\n"
+            'hint: set `ledger` in [tool.bakehouse], such as `ledger = "s3://our-bucket/releases"`\n',
+        ),
+        (
+            "github",
+            PUBLISHING,
+            "the repository that may publish images is unknown\n\n"
+            'hint: set `repository = "owner/name"` in [tool.bakehouse.ci]\n',
+        ),
+    ],
+)
+def test_mistakes_are_reported(
+    project: Tree, capsys: pytest.CaptureFixture[str], system: str, settings: str, message: str
+) -> None:
+    configure(project, settings)
+
+    assert main.run(("ci", system)) == 64
+    assert capsys.readouterr().err == f"error: {message}"
+
+
+def test_the_role_may_be_assumed_by_the_branch_and_the_environment_only(project: Tree) -> None:
+    generate(project, PROJECTS["everything"], "github")
+
+    trust, pull = (
+        json.loads((project.root / f".github/bakehouse/{name}-trust.json").read_text())["Statement"][0]
+        for name in ("publish", "pull")
+    )
+    assert trust["Principal"] == {
+        "Federated": "arn:aws:iam::210987654321:oidc-provider/token.actions.githubusercontent.com"
+    }
+    assert trust["Condition"] == {
+        "StringEquals": {
+            "token.actions.githubusercontent.com:aud": "sts.amazonaws.com",
+            "token.actions.githubusercontent.com:sub": [
+                "repo:example/tiny:ref:refs/heads/release/1",
+                "repo:example/tiny:environment:release",
+            ],
+        }
+    }
+    subjects = pull["Condition"]["StringEquals"]["token.actions.githubusercontent.com:sub"]
+    assert subjects == ["repo:example/tiny:pull_request"]
+
+
+def test_the_role_may_do_only_what_publishing_needs(project: Tree) -> None:
+    generate(project, PROJECTS["everything"], "github")
+
+    policy = json.loads((project.root / ".github/bakehouse/publish-permissions.json").read_text())
+    statements = {each["Sid"]: each for each in policy["Statement"]}
+    assert statements["PublishImages"]["Resource"] == [
+        "arn:aws:ecr:eu-west-1:123456789012:repository/team/*",
+        "arn:aws:ecr:us-east-1:123456789012:repository/team/*",
+    ]
+    assert "ecr:CreateRepository" in statements["PublishImages"]["Action"]
+    assert statements["WriteLedger"]["Resource"] == ["arn:aws:s3:::our-ledger/releases/*"]
+    assert statements["PullBaseImages"]["Resource"] == [
+        "arn:aws:ecr:us-east-1:763104351884:repository/pytorch-training"
+    ]
+    anywhere = [name for name, each in statements.items() if each["Resource"] == ["*"]]
+    assert anywhere == ["LogIn"]
+    pull = json.loads((project.root / ".github/bakehouse/pull-permissions.json").read_text())
+    assert {each["Sid"] for each in pull["Statement"]} == {"LogIn", "PullBaseImages"}
+
+
+def test_the_role_may_scan_and_assume_the_role_of_the_registry(project: Tree) -> None:
+    role = "arn:aws:iam::123456789012:role/Pusher"
+    registry = f'prefix = "team"\nscan = "HIGH"\nrole = "{role}"\n'
+    generate(project, PROJECTS["publishing"].replace('prefix = "team"\n', registry), "github")
+
+    policy = json.loads((project.root / ".github/bakehouse/publish-permissions.json").read_text())
+    statements = {each["Sid"]: each for each in policy["Statement"]}
+    assert "ecr:StartImageScan" in statements["PublishImages"]["Action"]
+    assert statements["AssumeRegistryRole"]["Resource"] == [role]
+
+
+class Ci:
+    """A CI system with a project whose `bake` is a stub."""
+
+    def __init__(self, project: Tree, directory: Path, settings: str, system: str) -> None:
+        self.files = {
+            file.stem.removeprefix("bakehouse-"): file for file in generate(project, settings, system)
+        }
+        self.base = commit(project.root, {})
+        self.head = commit(project.root, {"mine/images/tiny.yaml": "summary: Changed\n"})
+        self.origin = directory / "origin.git"
+        pipelines.bare_origin(project.root, self.origin)
+        environment = pipelines.stub_programs(directory, PACKAGE, BAKE)
+        self.log = directory / "bake.log"
+        self.log.touch()
+        self.environment = {**environment, "STUB_LOG": str(self.log)}
+        self.machines = Machines(self.origin, directory, self.environment)
+
+    @property
+    def called(self) -> list[str]:
+        """The command lines of `bake` since the last look."""
+        lines = self.log.read_text().splitlines()
+        self.log.write_text("")
+        return lines
+
+    def switch(self, name: str) -> None:
+        self.machines.environment = {**self.environment, name: "1"}
+
+
+CHECK = (
+    "lint tiny --sarif build/ci/lint.sarif",
+    "ci {system} --check",
+    "render --check",
+    "lock tiny --check",
+    "plan tiny --from {base} --names",
+    "diff tiny --from {base}",
+)
+BUILD = ("plan tiny --from {base} --shard 1/1 --names", "build tiny", "smoke tiny", "sizes tiny")
+PUBLISH = (
+    "plan tiny --unreleased --shard 1/1 --names",
+    "build tiny",
+    "smoke tiny --report reports/tiny.json",
+    "push --candidate --attest tiny",
+)
+PROMOTE = ("promote tiny --report reports/tiny.json", "releases tiny --notes")
+
+
+def expected(ci: Ci, system: str, *groups: tuple[str, ...]) -> list[str]:
+    return [line.format(base=ci.base, system=system) for lines in groups for line in lines]
+
+
+@pytest.fixture
+def assumed() -> list[str]:
+    """The roles that jobs assumed, with the subject of their tokens."""
+    return []
+
+
+@pytest.fixture
+def github(project: Tree, tmp_path: Path) -> Ci:
+    return Ci(project, tmp_path, PROJECTS["publishing"], "github")
+
+
+def test_a_pull_request_checks_and_builds_what_it_affects(github: Ci) -> None:
+    run = GitHub(github.machines, "pull_request", github.head, base=github.base)
+    run.run(github.files["pull-request"])
+
+    assert github.called == expected(github, "github", CHECK, BUILD)
+    assert sorted(path.name for path in run.artifacts.iterdir()) == ["lint", "smoke-0"]
+    assert "## Affected images" in run.summary
+
+
+def test_a_pull_request_that_affects_no_image_builds_none(github: Ci) -> None:
+    github.switch("STUB_NOTHING")
+    GitHub(github.machines, "pull_request", github.head, base=github.base).run(github.files["pull-request"])
+
+    assert github.called == expected(github, "github", CHECK[:-1])
+
+
+def test_findings_are_kept_if_a_check_fails(github: Ci) -> None:
+    github.switch("STUB_MISTAKE")
+    run = GitHub(github.machines, "pull_request", github.head, base=github.base)
+
+    with pytest.raises(CommandError, match=r"^Check ended with 1"):
+        run.run(github.files["pull-request"])
+
+    assert (run.artifacts / "lint/lint.sarif").exists()
+    assert github.called == [CHECK[0]]
+
+
+def test_a_fork_gets_no_credentials(project: Tree, tmp_path: Path) -> None:
+    images = 'images = ["tiny", "pytorch-1.13-cu117-py39-extended"]\nshards = 1\ncode_scanning = true\n'
+    ci = Ci(project, tmp_path, PROJECTS["publishing"] + images, "github")
+    roles: list[str] = []
+
+    def assume(role: str, subject: str, region: str) -> dict[str, str]:
+        roles.append(f"{role} {subject}")
+        return {}
+
+    for fork in ("another/fork", ""):
+        run = GitHub(ci.machines, "pull_request", ci.head, base=ci.base, fork=fork, aws=assume)
+        run.run(ci.files["pull-request"])
+
+    assert roles == ["arn:aws:iam::123456789012:role/bakehouse-pull repo:example/tiny:pull_request"]
+
+
+def test_main_publishes_and_promotes_what_was_tested(github: Ci, assumed: list[str]) -> None:
+    def assume(role: str, subject: str, region: str) -> dict[str, str]:
+        assumed.append(subject)
+        return {}
+
+    run = GitHub(github.machines, "push", github.head, aws=assume)
+    run.run(github.files["publish"])
+
+    plan = "plan tiny --unreleased --names"
+    assert github.called == expected(github, "github", (plan,), PUBLISH, PROMOTE)
+    assert run.summary == "## tiny\n"
+    branch = "repo:example/tiny:ref:refs/heads/main"
+    assert assumed == [branch, branch, branch, "repo:example/tiny:environment:release"]
+
+
+def test_only_the_branch_publishes(github: Ci) -> None:
+    run = GitHub(github.machines, "workflow_dispatch", github.head, ref="refs/heads/other")
+    run.run(github.files["publish"])
+
+    assert github.machines.jobs == []
+
+
+def test_an_upgrade_is_proposed_as_a_pull_request(github: Ci, tmp_path: Path) -> None:
+    GitHub(github.machines, "schedule", github.head).run(github.files["upgrade"])
+
+    assert github.called == [
+        "lock tiny --upgrade", "render", "diff tiny --from HEAD~1", "outdated tiny"
+    ]  # fmt: skip
+    assert git(github.origin, "show", "bakehouse/upgrade:lock") == "new"
+    assert git(github.origin, "rev-parse", "bakehouse/upgrade~1") == github.head
+    called = [line.split()[:2] for line in (tmp_path / "gh.log").read_text().splitlines()]
+    assert called == [["auth", "setup-git"], ["pr", "list"], ["pr", "create"]]
+
+
+def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: list[str]) -> None:
+    ci = Ci(project, tmp_path, PROJECTS["publishing"], "gitlab")
+
+    def token(role: str, subject: str) -> str:
+        assumed.append(subject)
+        return "a-token"
+
+    common = {"CI_SERVER_HOST": "gitlab.example.com", "CI_PROJECT_PATH": "example/tiny"}
+    request = {
+        **common,
+        "CI_PIPELINE_SOURCE": "merge_request_event",
+        "CI_MERGE_REQUEST_DIFF_BASE_SHA": ci.base,
+        "CI_COMMIT_BRANCH": "",
+    }
+    GitLab(ci.machines, ci.head, request, token).run(".gitlab/bakehouse.yml")
+    assert ci.called == expected(ci, "gitlab", CHECK, BUILD)
+    assert assumed == []
+
+    # git sends the push to the repository of the test.
+    ci.machines.environment = {
+        **ci.environment,
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": f"url.file://{ci.origin}.insteadOf",
+        "GIT_CONFIG_VALUE_0": "https://bakehouse:secret@gitlab.example.com/example/tiny.git",
+    }
+    git(ci.origin, "config", "receive.advertisePushOptions", "true")
+    main = {
+        **common,
+        "CI_PIPELINE_SOURCE": "schedule",
+        "CI_COMMIT_BRANCH": "main",
+        "BAKEHOUSE_PUSH_TOKEN": "secret",
+    }
+    GitLab(ci.machines, ci.head, main, token).run(".gitlab/bakehouse.yml")
+
+    upgrade = ("lock tiny --upgrade", "render")
+    assert ci.called == expected(ci, "gitlab", PUBLISH, PROMOTE, ("releases --verify",), upgrade)
+    assert assumed == ["project_path:example/tiny:ref_type:branch:ref:main"] * 2
+    assert git(ci.origin, "show", "bakehouse/upgrade:lock") == "new"
+    files = [yaml.safe_load(file.read_text()) for file in ci.files.values()]
+    assert {*pipelines.every_command(files)} == {*ci.machines.commands}
+
+
+def test_codebuild_runs_the_same_commands(project: Tree, tmp_path: Path) -> None:
+    ci = Ci(project, tmp_path, PROJECTS["publishing"], "codebuild")
+    git(ci.origin, "update-ref", "refs/heads/main", ci.base)
+
+    webhook = {"CODEBUILD_WEBHOOK_BASE_REF": "refs/heads/main"}
+    CodeBuild(ci.machines, ci.head, webhook).run(ci.files["pull-request"])
+    assert ci.called == expected(ci, "codebuild", CHECK, BUILD)
+
+    CodeBuild(ci.machines, ci.head).run(ci.files["publish"])
+    assert ci.called == expected(ci, "codebuild", PUBLISH, PROMOTE, ("releases --verify",))
+    files = [yaml.safe_load(file.read_text()) for file in ci.files.values()]
+    assert {*pipelines.every_command(files)} == {*ci.machines.commands}
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_images_for_gpus_stay_candidates(project: Tree, system: str) -> None:
+    text = "".join(file.read_text() for file in generate(project, PROJECTS["everything"], system))
+
+    gpu = "GPU_IMAGES: pytorch-1.13-cu117-py39-extended pytorch-2.10-cu128-py312-efa"
+    assert gpu in text
+    assert "CPU_IMAGES: mpi-cpu tiny\n" in text
+    assert "plan $GPU_IMAGES --unpublished" in text
+    assert all("GPU_IMAGES" not in line for line in text.splitlines() if "promote" in line)

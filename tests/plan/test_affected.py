@@ -1,0 +1,66 @@
+"""Images that a change affects, and their shards."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.project import HOME, Project
+from bakehouse.errors import UsageError
+from bakehouse.plan import affected, image_lock
+from bakehouse.plan.model import Image, ImageKey
+from bakehouse.plan.workspace import open_workspace, plan_images
+from tests.support.fake_engine import image
+from tests.support.git_repository import commit
+
+
+def test_images_with_another_key_than_at_a_commit_are_affected(tmp_path: Path) -> None:
+    same, changed, added, damaged = (image(name) for name in ("same", "changed", "added", "damaged"))
+    old = replace(changed, key=ImageKey("0" * 64))
+    locks = {f"images/{each.name}/lock.json": image_lock.text(each) for each in (same, old)}
+    # The project may be below the top of its repository.
+    first = commit(
+        tmp_path,
+        {f"team/{path}": text for path, text in {**locks, "images/damaged/lock.json": "<<<"}.items()},
+    )
+    commit(tmp_path, {"team/images/changed/lock.json": image_lock.text(changed)})
+
+    project = Project(tmp_path / "team", ())
+    images = affected.changed_since(project, (same, changed, added, damaged), first)
+
+    assert [each.name for each in images] == ["changed", "added", "damaged"]
+
+
+def test_an_unknown_commit_is_a_mistake(tmp_path: Path) -> None:
+    commit(tmp_path, {"a": "b"})
+
+    with pytest.raises(UsageError, match=r"^commit `gone` does not exist$"):
+        affected.changed_since(Project(tmp_path, ()), (), "gone")
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/1000"])
+def test_an_invalid_shard_is_a_mistake(text: str) -> None:
+    with pytest.raises(UsageError, match=rf"^invalid shard `{text}`$"):
+        affected.parse_shard(text)
+
+
+def catalogue_images() -> tuple[Image, ...]:
+    return plan_images(
+        open_workspace(HOME), ["mpi-cpu", "pytorch-cpu", "pytorch-d*-cpu", "tensorflow-cpu"]
+    ).images
+
+
+def test_each_image_is_in_one_shard_and_shared_stages_stay_together() -> None:
+    images = catalogue_images()
+
+    shards = [affected.shard(images, number, 2) for number in (1, 2)]
+
+    names = [{each.name for each in shard} for shard in shards]
+    assert names[0] | names[1] == {each.name for each in images}
+    assert names[0].isdisjoint(names[1])
+    # The three images with PyTorch share its stage; TensorFlow has the other job.
+    assert {"tensorflow-cpu", "mpi-cpu"} in names
+
+
+def test_more_shards_than_images_leave_some_empty() -> None:
+    assert affected.shard((image("one"),), 2, 2) == ()
