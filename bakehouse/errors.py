@@ -144,6 +144,18 @@ class DifferenceError(BakehouseError):
     exit_code = 12
 
 
+class VulnerableError(BakehouseError):
+    """An image contains packages with known vulnerabilities that an update fixes."""
+
+    exit_code = 14
+
+
+class NotScannedError(BakehouseError):
+    """There is no finding, but the vulnerabilities of some contents are unknown."""
+
+    exit_code = 15
+
+
 class UsageError(BakehouseError):
     """The command line names something that does not exist."""
 

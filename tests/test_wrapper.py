@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = (
@@ -235,5 +236,5 @@ def test_the_lock_holds_names_versions_and_hashes_only() -> None:
 
 
 def _fits(requirement: Requirement, versions: dict[str, str]) -> bool:
-    version = versions.get(requirement.name.lower())
+    version = versions.get(canonicalize_name(requirement.name))
     return version is not None and requirement.specifier.contains(version)

@@ -10,7 +10,6 @@ from typing import IO
 
 from bakehouse.analysis import layer_diff
 from bakehouse.analysis.layer_diff import EntryDifference, LayerEntry
-from bakehouse.engine import image_archive
 from bakehouse.engine.image_archive import Reader
 from bakehouse.engine.protocol import ContainerSpec, Engine, StoredImage
 from bakehouse.errors import Diagnostic, Table
@@ -200,8 +199,7 @@ def _digest_at(stored: StoredImage, number: int) -> str:
 
 
 def _config(side: Side, stored: StoredImage) -> bytes:
-    with side.engine.export_image(stored.digest) as chunks:
-        return image_archive.walk(chunks, lambda digest: None).config
+    return side.engine.read_image(stored.digest, lambda digest: None).config
 
 
 def _settings(first: bytes, second: bytes) -> tuple[str, ...]:
@@ -229,8 +227,7 @@ def _entries(side: Side, stored: StoredImage, numbers: Sequence[int]) -> dict[in
 
         return take
 
-    with side.engine.export_image(stored.digest) as chunks:
-        saved = image_archive.walk(chunks, reader_of)
+    saved = side.engine.read_image(stored.digest, reader_of)
     return {number: read[layer.digest] for number, layer in enumerate(saved.layers) if number in numbers}
 
 

@@ -3,12 +3,11 @@
 import hashlib
 import struct
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import IO
 
-from bakehouse.engine import image_archive
-from bakehouse.engine.image_archive import Reader, SavedImage
+from bakehouse.engine.image_archive import Reader, ReaderOf
 
 HASHED_BYTES = 16 * 1024
 """Files of at least this size are hashed."""
@@ -79,23 +78,15 @@ def read(stream: IO[bytes]) -> LayerContents:
     return LayerContents(tuple(files.values()), tuple(sorted(others)), tuple(removed), tuple(emptied))
 
 
-def read_image(
-    chunks: Iterable[bytes],
-    contents: dict[str, LayerContents] | None = None,
-    on_progress: Callable[[int], object] = lambda number: None,
-) -> SavedImage:
-    """Read an image from chunks of its archive. Raises EngineError if it is unreadable.
-
-    `contents` receives the contents of layers by digest; layers that it has already are not read again.
-    Without it only the sizes of layers are read. `on_progress` receives the number of bytes read so far.
-    """
+def readers_into(contents: dict[str, LayerContents]) -> ReaderOf:
+    """Return the readers of layers that `contents`, by digest, lacks; each adds its layer."""
 
     def reader_of(digest: str) -> Reader | None:
-        if contents is None or digest in contents:
+        if digest in contents:
             return None
         return lambda layer: contents.update({digest: read(layer)})
 
-    return image_archive.walk(chunks, reader_of, on_progress)
+    return reader_of
 
 
 def members(stream: IO[bytes]) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bakehouse.analysis.layers import LayerContents, read_image
+from bakehouse.analysis.layers import LayerContents, readers_into
 from bakehouse.analysis.sizes import DirectorySize, ImageSize, directories_of, size_of, trims_of
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.pack import PackedImage, Packer
@@ -72,8 +72,7 @@ class SizeReader:
                 reported = self.clock()
                 self.report(f"{built.image.name}: {format_bytes(count)} read")
 
-        with self.packer.engine.export_image(built.stored) as chunks:
-            return read_image(chunks, self._contents, on_progress)
+        return self.packer.engine.read_image(built.stored, readers_into(self._contents), on_progress)
 
 
 def layer_names(image: Image, made_by: Sequence[str], templates: Mapping[str, str]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from bakehouse.util.suggest import suggestion
 
 PLACEHOLDERS = {
     "images": "[IMAGE...]",
+    "components": "[COMPONENT...]",
     "image": "IMAGE",
     "component": "COMPONENT",
     "other": "IMAGE",
@@ -18,10 +19,13 @@ PLACEHOLDERS = {
     "instance": "TYPE",
     "shell": "SHELL",
     "action": "ACTION",
+    "system": "SYSTEM",
     "name": "NAME",
     "task": "TASK",
 }
 
+MANY = ("images", "components")
+"""Arguments that take any number of values."""
 _FROM_ZERO = ("gpus", "keep_alive", "seed", "stop_grace")
 _CHECKED_BY_TASK = ("deadline", "limit")
 """Options whose tasks name their range."""
@@ -42,7 +46,7 @@ def usage(task: BakeTask) -> str:
     words = ["bake", task.name]
     for argument in task.arguments:
         placeholder = PLACEHOLDERS[argument]
-        is_optional = argument in task.optional_arguments and argument != "images"
+        is_optional = argument in task.optional_arguments and argument not in MANY
         words.append(f"[{placeholder}]" if is_optional else placeholder)
     if options(task):
         words.append("[OPTIONS]")
@@ -115,8 +119,8 @@ def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:
 def _named(values: Sequence[str], names: set[str], task: BakeTask) -> list[str]:
     """Return positional values as options. `names` are the arguments that were given as options."""
     arguments = [argument for argument in task.arguments if argument not in names]
-    if "images" in arguments:
-        return [f"--images={','.join(values)}"]
+    if arguments[:1] and arguments[0] in MANY:
+        return [f"--{arguments[0]}={','.join(values)}"]
     if len(values) > len(arguments):
         message = f"`{task.name}` takes no `{values[len(arguments)]}`"
         raise UsageError(Diagnostic(message, hint=usage_hint(task.name)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bakehouse.cli.command_line import option_name, options
+from bakehouse.cli.command_line import MANY, option_name, options
 from bakehouse.cli.tasks.collection import namespace
 from bakehouse.cli.tasks.declare import BakeTask
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
@@ -74,7 +74,8 @@ def _known(before: Sequence[str], word: str) -> Sequence[str]:
     if before[-1] in takes_value:
         return []
     values = [text for text in before[1:] if not text.startswith("-")]
-    arguments = task.arguments[:1] if task.arguments[:1] == ("images",) else task.arguments[len(values) :][:1]
+    takes_many = bool(task.arguments) and task.arguments[0] in MANY
+    arguments = task.arguments[:1] if takes_many else task.arguments[len(values) :][:1]
     try:
         return _values(arguments[0]) if arguments else []
     except BakehouseError:
@@ -90,8 +91,14 @@ def _values(argument: str) -> Sequence[str]:
         return [*_SCRIPTS]
     if argument == "action":
         return ["start", "stop", "status"]
+    if argument == "system":
+        from bakehouse.pipelines.render import SYSTEMS
+
+        return [*SYSTEMS]
     if argument == "component":
         return sorted(open_workspace().catalog.provided_names)
+    if argument == "components":
+        return sorted(open_workspace().catalog.components)
     if argument in ("images", "image", "other"):
         recipes = open_workspace().recipes.values()
         return sorted({name for recipe in recipes for name in (recipe.name, recipe.family)})

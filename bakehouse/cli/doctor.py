@@ -19,7 +19,8 @@ from pathlib import Path
 
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
-from bakehouse.engine import daemon_info, dockerd, provision
+from bakehouse.engine import builder_preflight, daemon_info, dockerd, provision
+from bakehouse.engine.builder_preflight import Check
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import BakehouseError, Diagnostic, EngineError
@@ -97,6 +98,22 @@ def examine(
             *ca_findings(project.ca, pip, environment),
             *sources.result(),
         )
+
+
+def examine_builders(names: Iterable[str]) -> tuple[Finding, ...]:
+    """Return the findings of builders, within seconds. Raises UsageError for unknown names."""
+    return tuple(
+        builder_finding(name, check) for name in names for check in builder_preflight.preflight(name)
+    )
+
+
+def builder_finding(builder: str, check: Check) -> Finding:
+    """Return one check of a builder as a finding."""
+    if check.fault:
+        answer = "".join(f": {value}" for _, value in check.fault.facts)
+        cost = f"no image can be built on {builder}"
+        return Finding(check.name, State.MISSING, f"{check.fault.message}{answer}", cost, check.fault.hint)
+    return Finding(check.name, State.OK if check.is_known else State.UNKNOWN, check.detail)
 
 
 def require_complete(findings: Iterable[Finding]) -> None:

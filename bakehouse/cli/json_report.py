@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from bakehouse.cli.doctor import Finding
     from bakehouse.cluster.smoke_report import SmokeReport
     from bakehouse.lock.drift import Drift
+    from bakehouse.lock.update import ComponentUpdate
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import Plan
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from bakehouse.sagemaker.rules import Finding as JobFinding
     from bakehouse.sagemaker.sizing import Recommendation
     from bakehouse.sagemaker.training_request import LaunchImage
+    from bakehouse.security.findings import SecurityReport
     from bakehouse.util.oci import Digest
 
 Json = dict[str, Any]
@@ -195,6 +197,62 @@ def outdated_components(components: Mapping[str, Sequence[OutdatedComponent]]) -
     ]
 
 
+def updates(components: Iterable[ComponentUpdate]) -> list[Json]:
+    """Return for each component its proposed releases, or the reason why it was not checked."""
+    return [
+        {
+            "component": update.component.name,
+            "upstream": update.component.upstream.kind if update.component.upstream else None,
+            "remarks": list(update.remarks),
+            "failures": [
+                reason.text
+                for failure in update.failures
+                for each in failure.diagnostics
+                for reason in each.reasons
+            ],
+            "releases": [
+                {
+                    "version": proposal.version,
+                    "day": proposal.day or None,
+                    "before": proposal.before,
+                    "evidence": [asdict(each) for each in proposal.evidence],
+                    "checks": list(proposal.checks),
+                    "diff": proposal.diff,
+                    "images": list(proposal.moved),
+                    "bases": list(proposal.bases),
+                }
+                for proposal in update.proposals
+            ],
+        }
+        for update in components
+    ]
+
+
+def security(report: SecurityReport) -> Json:
+    """Return the findings of images, and the contents that were not scanned."""
+    return {
+        "images": list(report.images),
+        "findings": [
+            {
+                "open": finding.is_open,
+                "kind": finding.kind,
+                "name": finding.name,
+                "version": finding.version,
+                "newer": finding.newer,
+                "source": finding.source,
+                "packages": list(finding.packages),
+                "vulnerabilities": [asdict(vulnerability) for vulnerability in finding.vulnerabilities],
+                "usages": [asdict(usage) for usage in finding.usages],
+            }
+            for finding in report.findings
+        ],
+        "not_scanned": [
+            {"what": item.what, "reason": item.reason, "images": list(item.images)}
+            for item in report.not_scanned
+        ],
+    }
+
+
 def plan(planned: Plan) -> Json:
     """Return stages by build key, and images with the stages they use."""
     return {
@@ -251,6 +309,9 @@ def smoke(reports: Sequence[SmokeReport]) -> list[Json]:
                 {"name": check.name, "outcome": check.outcome.value, "reason": check.reason or None}
                 for check in report.checks
             ],
+            "machine": report.machine,
+            "date": report.date,
+            "unfinished": list(report.unfinished),
         }
         for report in reports
     ]

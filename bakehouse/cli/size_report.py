@@ -65,7 +65,7 @@ def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tupl
     if against in ("", RELEASE):
         return ()
     if suggestion(against, [RELEASE, *workspace.recipes]) == f"did you mean `{RELEASE}`?":
-        message = f"there is no image `{against}`"
+        message = f"unknown image `{against}`"
         raise UsageError(Diagnostic(message, hint=f"did you mean `{RELEASE}`?"))
     others = plan_images(workspace, [against]).images
     if len(others) > 1:

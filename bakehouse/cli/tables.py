@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from bakehouse.publish.releases import by_release
 from bakehouse.resolve.phrases import location_text, warning_text
 from bakehouse.util.format import format_bytes, format_count, format_table
 
@@ -188,6 +189,7 @@ def smoke_table(reports: Sequence[SmokeReport]) -> str:
             for check in report.checks
             if check.outcome is Outcome.NOT_TESTED
         ]
+        lines += [f"  not run: {name}: {report.interrupted}" for name in report.unfinished]
     return "\n".join(lines) + "\n"
 
 
@@ -209,3 +211,32 @@ def released(records: Sequence[ReleaseRecord]) -> str:
         for record in records
     ]
     return format_table(rows)
+
+
+def release_notes(records: Sequence[ReleaseRecord]) -> str:
+    """Format the newest release of an image as Markdown, with its changes since the release before.
+
+    Return an empty text if the image was never released.
+    """
+    released = [record for record in by_release(records) if record.is_released]
+    if not released:
+        return ""
+    new = released[-1]
+    lines = [f"## {new.image} {new.date}", "", f"`{new.image_uri}`", ""]
+    # A digest that is released again has another record.
+    old = next((record for record in reversed(released) if record.digest != new.digest), None)
+    if old:
+        before = {part.component: part.version for part in old.parts}
+        after = {part.component: part.version for part in new.parts}
+        lines += [f"Changes since {old.date} (`{old.digest[:19]}`):", ""]
+        lines += [
+            f"- {name} {before.get(name, 'none')} → {after.get(name, 'none')}"
+            for name in dict.fromkeys([*before, *after])
+            if before.get(name) != after.get(name)
+        ]
+        lines.append(f"- size {format_bytes(old.bytes)} → {format_bytes(new.bytes)}")
+    else:
+        lines += [f"First release, {format_bytes(new.bytes)}.", ""]
+        lines += [f"- {part.component} {part.version}" for part in new.parts]
+    checks = ", ".join(f"{check.name}: {check.outcome}" for check in new.checks)
+    return "\n".join([*lines, "", f"Checks: {checks or 'none'}.", "", ""])

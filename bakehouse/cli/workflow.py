@@ -9,19 +9,22 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.analysis import size_check
-from bakehouse.build import base_image, build, prefetch, rehearse, run_log
+from bakehouse.build import base_image, build, prefetch, rehearse, remote, run_log
 from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.pack import Packer
 from bakehouse.build.progress import Progress
 from bakehouse.build.rehearse import Outcome, Rehearsed
 from bakehouse.catalog.base_contents import read_contents
+from bakehouse.catalog.project import Project
 from bakehouse.catalog.user_smoke import USER_CODE
-from bakehouse.cli import image_docs, tables
-from bakehouse.cluster import junit, smoke, smoke_report
+from bakehouse.cli import image_docs, smoke_runners, tables
+from bakehouse.cli.smoke_runners import PrintedJob
+from bakehouse.cluster import junit, remote_smoke, smoke, smoke_report
 from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
+from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.daemon_info import Feature
@@ -39,16 +42,21 @@ from bakehouse.plan.workspace import (
     resolve_all,
     select,
 )
-from bakehouse.publish import preflight, promote, publish
+from bakehouse.publish import image_uris, preflight, promote, publish
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
 from bakehouse.registry.manifest import FORMS
 from bakehouse.resolve.resolver import Resolution
-from bakehouse.sagemaker import local_job
+from bakehouse.sagemaker import local_job, smoke_job
 from bakehouse.sagemaker.distribution import Framework
+from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
+from bakehouse.sagemaker.launch import JobCallbacks
+from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.local_job import OpenStream, RunRequest
+from bakehouse.sagemaker.smoke_job import SmokeJob
 from bakehouse.util.files import write_whole
+from bakehouse.util.format import format_count
 from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
@@ -64,10 +72,16 @@ class RunOptions:
     """Print progress as JSON lines."""
     only: tuple[str, ...] = ()
     gpus: int = 0
+    hosts: int = 1
+    """Hosts of a smoke test on other machines."""
+    image_uri: str = ""
+    """The candidate to test on other machines; empty means the newest."""
     deadline: float | None = None
     report: Path | None = None
     """File for the smoke-test results, for `promote` on another machine."""
     terms: PublishOptions = field(default_factory=PublishOptions)
+    builders: tuple[str, ...] = ()
+    """Builders of buildx; the default is those of the project."""
     offline: bool = False
     """Build from local files, without the network."""
     source: str = ""
@@ -123,11 +137,18 @@ def build_plan(
             progress,
             source=options.source,
             offline=options.offline,
+            builders=_remote_builders(workspace.project, options),
         )
     today = datetime.now(UTC).date()
     _record(workspace, {item.image.name: run_log.built_run(item.image, today) for item in built})
     _require_budgets(workspace, built, report)
     return built
+
+
+def _remote_builders(project: Project, options: RunOptions) -> tuple[str, ...]:
+    """Return the builders of a build; empty if it is this machine's engine."""
+    names = options.builders or project.builders
+    return names if remote.is_remote(names) else ()
 
 
 def image_digests(
@@ -293,6 +314,95 @@ def smoke_images(
     if failures:
         raise SmokeError(*failures)
     return tuple(results)
+
+
+def remote_smoke_of(
+    workspace: Workspace, name: str, options: RunOptions, candidate: ReleaseRecord
+) -> RemoteSmoke:
+    """Return the smoke checks of a candidate for other machines. Raises UsageError for another build."""
+    image = _only(workspace, name)
+    promote.require_same_key(candidate, image)
+    _require_smoke_options([image], options)
+    return RemoteSmoke(
+        image,
+        candidate.image_uri,
+        Digest(candidate.digest),
+        hosts=options.hosts,
+        gpus=options.gpus,
+        only=options.only,
+        deadline=options.deadline,
+        base_keys=_keys_of_base(workspace, image),
+    )
+
+
+def smoke_on_sagemaker(
+    workspace: Workspace,
+    name: str,
+    job: SmokeJob,
+    callbacks: JobCallbacks,
+    options: RunOptions,
+    pace: Pace = EVERY_FEW_SECONDS,
+) -> tuple[LaunchReport, SmokeReport | None]:
+    """Smoke-test the newest candidate in Amazon ECR as a training job, and store the report by its digest.
+
+    Raises SmokeError for failed checks.
+    """
+    project = workspace.project
+    candidate = image_uris.to_promote(
+        project.images, _only(workspace, name).name, registry="ecr", image_uri=options.image_uri
+    )
+    gpus = smoke_job.check(job, candidate, workspace.catalog)
+    options = replace(options, gpus=gpus, hosts=job.instance_count)
+    remote = remote_smoke_of(workspace, name, options, candidate)
+    logs = project.state / "smoke" / remote.image.name / "sagemaker"
+    launched, result = smoke_job.smoke_on_sagemaker(
+        remote, job, workspace.catalog, project.prices, logs, callbacks, pace
+    )
+    if result:
+        keep_remote_report(workspace, result, options)
+    return launched, result
+
+
+def smoke_elsewhere(
+    workspace: Workspace,
+    name: str,
+    runner: str,
+    seconds: int,
+    results: Path | None,
+    report: Reporter,
+    options: RunOptions,
+) -> SmokeReport | PrintedJob:
+    """Smoke-test the newest candidate over ssh, or read the results of a job; otherwise write such a job.
+
+    Raises SmokeError for failed checks.
+    """
+    project = workspace.project
+    image = _only(workspace, name)
+    candidate = image_uris.to_promote(project.images, image.name, image_uri=options.image_uri)
+    remote = remote_smoke_of(workspace, name, options, candidate)
+    directory = project.state / "smoke" / image.name / runner.partition(":")[0]
+    if results:
+        text = results.read_text(encoding="utf-8", errors="replace")
+        document = remote_smoke.read_results(text, f"`{results}`")
+    elif runner.startswith(smoke_runners.SSH):
+        document = smoke_runners.run_over_ssh(remote, runner, seconds, report)
+    else:
+        return smoke_runners.write_job(runner, remote, candidate.tags[0], directory, seconds)
+    gpus = f" with {format_count(options.gpus, 'GPU')}" if options.gpus else ""
+    result = remote.report(document, directory / "logs", f"{runner}{gpus}", f"{runner}{gpus}")
+    keep_remote_report(workspace, result, options)
+    return result
+
+
+def keep_remote_report(workspace: Workspace, result: SmokeReport, options: RunOptions) -> None:
+    """Store a report from other machines by its digest if it is complete. Raises SmokeError for failures."""
+    state = workspace.project.state
+    write_whole(state / "smoke" / result.image / "junit.xml", junit.text(result))
+    if options.report:
+        smoke_report.write(result, options.report)
+    if not result.unfinished:
+        smoke_report.store(result, state)
+    smoke_report.require_passed(result)
 
 
 def require_smoke_options(workspace: Workspace, patterns: Sequence[str], options: RunOptions) -> None:

@@ -86,6 +86,12 @@ def commit_of(source: GitSource) -> str:
     return next((commits[ref] for ref in refs if ref in commits), "")
 
 
+def tags(url: str) -> tuple[str, ...]:
+    """Return the names of all tags of a repository. Raises GitError."""
+    lines = _git("ls-remote", "--quiet", "--tags", "--refs", "--", url).decode(errors="replace").splitlines()
+    return tuple(line.partition("refs/tags/")[2] for line in lines)
+
+
 def files_of(source: GitSource) -> Tree:
     """Return the files of a commit, fetched from its repository. Raises GitError.
 

@@ -7,7 +7,7 @@ import selectors
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -21,18 +21,24 @@ def running(
     *,
     cwd: Path | None = None,
     environment: Mapping[str, str] | None = None,
+    inherited: Collection[str] | None = None,
     stdin: int = subprocess.DEVNULL,
     stdout: int = subprocess.DEVNULL,
     gently: bool = True,
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in its own process group with standard error piped, and stop it at the end.
 
-    Ctrl-C at the terminal does not reach it directly. A gentle stop leaves it time to clean up.
+    Ctrl-C at the terminal does not reach it directly. A gentle stop leaves it time to clean up. `inherited`
+    are the variables of this process that it gets besides `environment`; the default is all.
     """
+    variables = with_environment(environment or {})
+    if inherited is not None:
+        kept = {*inherited, *(environment or {})}
+        variables = {name: value for name, value in variables.items() if name in kept}
     process = subprocess.Popen(
         [*_dying_with_parent(gently), *command],
         cwd=cwd,
-        env=with_environment(environment or {}),
+        env=variables,
         stdin=stdin,
         stdout=stdout,
         stderr=subprocess.PIPE,

@@ -17,6 +17,7 @@ from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cli import doctor
 from bakehouse.cli.doctor import Finding, State
 from bakehouse.engine import daemon_info, provision
+from bakehouse.engine.builder_preflight import Check
 from bakehouse.engine.daemon_info import Daemon, ProgramResult, UnavailableDaemon, UnavailableReason
 from bakehouse.engine.provision import HostInfo
 from bakehouse.errors import Diagnostic, PublishError
@@ -58,6 +59,31 @@ def test_an_engine_with_everything() -> None:
         ("engine's rights", "root"),
         ("engine's network", "default bridge, gateway 172.17.0.1"),
         ("buildx", "0.13.1"),
+    ]
+
+
+def test_findings_of_a_builder() -> None:
+    fault = Diagnostic(
+        "BuildKit of builder node `far0` failed", facts=(("answer", "unavailable"),), hint="wait"
+    )
+
+    assert [
+        doctor.builder_finding("far", check)
+        for check in (
+            Check("platform", "linux/amd64"),
+            Check("build cache", "without a known limit", is_known=False),
+            Check("BuildKit", "", fault),
+        )
+    ] == [
+        Finding("platform", State.OK, "linux/amd64"),
+        Finding("build cache", State.UNKNOWN, "without a known limit"),
+        Finding(
+            "BuildKit",
+            State.MISSING,
+            "BuildKit of builder node `far0` failed: unavailable",
+            "no image can be built on far",
+            "wait",
+        ),
     ]
 
 

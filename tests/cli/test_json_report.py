@@ -12,11 +12,15 @@ from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.rehearse import Rehearsed
 from bakehouse.build.stub_plan import Rehearsal
 from bakehouse.build.verify import Outcome, VersionResult
+from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import json_report, main
 from bakehouse.cli.doctor import Finding, State
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.lock.drift import Drift, DriftKind
+from bakehouse.lock.new_releases import UpstreamError
+from bakehouse.lock.release_draft import Evidence
+from bakehouse.lock.update import ComponentUpdate, Proposal
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.util.oci import Digest
 
@@ -98,6 +102,20 @@ def test_resolved_images_are_reported_with_their_warnings(
     }
 
 
+UPDATE = ComponentUpdate(
+    load_catalog([HOME / "recipes"]).components["torchvision"],
+    [
+        Proposal(
+            *("torchvision", "0.29.2", "2026-10-28", "0.28.0"),
+            (Evidence("requires.pytorch", ">=2.14,<2.16", "torchvision-0.29.2.whl"),),
+            *(("a check",), "+ version", ("an-image",), ("debian",)),
+        )
+    ],
+    ("a remark",),
+    [UpstreamError("torchvision", "a reason")],
+)
+
+
 def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
     [image] = plan_images(open_workspace(HOME), ["pytorch-2.13-cpu-py312-extended"]).images
     rehearsal = Rehearsal(real=image, image=image, files=(), bases=())
@@ -120,6 +138,7 @@ def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
         ),
         "lock": json_report.drift([Drift(DriftKind.UNKNOWN, "efa", "a.tar.gz")]),
         "doctor": json_report.doctor([Finding("engine", State.MISSING, "d")]),
+        "update": json_report.updates([UPDATE]),
     }
 
     assert {name: shape(report) for name, report in reports.items()} == {

@@ -82,7 +82,7 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
         (["render", "--CHECK"], "`render` has no option `--CHECK`\n\nhint: did you mean `--check`?"),
         (
             ["doctor", "--dry"],
-            "`doctor` has no option `--dry`\n\nhint: use one of `--json`, `--strict`",
+            "`doctor` has no option `--dry`\n\nhint: use one of `--builder`, `--json`, `--strict`",
         ),
         (
             ["estimator", "pytorch-cpu", "--role"],
@@ -103,13 +103,13 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
             ["push", "mpi-cpu", ","],
             "`push` got an empty name\n\nhint: check whether a variable in the command is empty",
         ),
-        (["render", "pytroch-cpu"], "there is no image `pytroch-cpu`\n\nhint: did you mean `pytorch-cpu`?"),
+        (["render", "pytroch-cpu"], "unknown image `pytroch-cpu`\n\nhint: did you mean `pytorch-cpu`?"),
         (["plan", "pytroch-*"], "no image matches `pytroch-*`\n\nhint: did you mean `pytorch-*`?"),
         (
             ["plan", "PyTorch-*-cpu"],
             "no image matches `PyTorch-*-cpu`\n\nhint: did you mean `pytorch-*-cpu`?",
         ),
-        (["plan", "MPI-CPU"], "there is no image `MPI-CPU`\n\nhint: did you mean `mpi-cpu`?"),
+        (["plan", "MPI-CPU"], "unknown image `MPI-CPU`\n\nhint: did you mean `mpi-cpu`?"),
         (
             ["explain"],
             "`explain` needs IMAGE\n\n"
@@ -399,6 +399,14 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
         (["run", "mpi-cpu", "--hosts", "0"], "`--hosts` must be at least 1, not 0"),
         (["run", "mpi-cpu", "--gpus=-1"], "`--gpus` must be at least 0, not -1"),
         (["smoke", "mpi-cpu", "--timeout", "-3"], "`--timeout` must be at least 1, not -3"),
+        (
+            ["smoke", "mpi-cpu", "--on", "lsf"],
+            "unknown runner `lsf`\n\nhint: use `sagemaker`, `ssh://HOST`, `slurm`, `kubernetes`, `batch`",
+        ),
+        (
+            ["smoke", "mpi-cpu", "--on", "slurm", "--results", "no-such-file"],
+            "the file `no-such-file` does not exist",
+        ),
         (["estimator", "mpi-cpu", "--instance-count", "0"], "`--instance-count` must be at least 1, not 0"),
         (
             ["uri", "mpi-cpu", "--region", "eu-wst-1"],
@@ -460,7 +468,12 @@ def test_projects_of_customers_need_an_engine(capsys: pytest.CaptureFixture[str]
     )
 
 
-def test_promote_takes_any_number_of_reports(capsys: pytest.CaptureFixture[str]) -> None:
+def test_promote_takes_any_number_of_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A checkout may have published candidates.
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    monkeypatch.chdir(tmp_path)
     message = "error: no candidate of `mpi-cpu` was published\n\nhint: run `bake push --candidate mpi-cpu`\n"
 
     assert failure(["promote", "mpi-cpu"], capsys) == (64, message)

@@ -5,6 +5,7 @@ import sys
 from invoke.context import Context
 
 from bakehouse.cli.tasks.declare import (
+    BUILDER,
     IMAGES,
     JSON,
     JSON_BUILD,
@@ -104,20 +105,29 @@ def base(context: Context, name: str) -> None:
         "images": IMAGES,
         "offline": "use no network: every file must be in the cache, in --from or in a mirror directory",
         "from": "a directory filled by `fetch --to`, or another mirror, to search first",
+        "builder": BUILDER,
         "json": JSON_BUILD,
     },
 )
-def build(context: Context, images: str, offline: bool = False, from_: str = "", json: bool = False) -> None:
+def build(
+    context: Context,
+    images: str,
+    offline: bool = False,
+    from_: str = "",
+    builder: str = "",
+    json: bool = False,
+) -> None:
     """
     Build images as one graph and compare installed with declared versions.
 
     bake build pytorch-cpu
     bake build mpi-cpu 'pytorch-*-cpu'
     bake build pytorch-cpu --offline --from /media/disk
+    bake build pytorch-cpu --builder build-farm
     """
     from bakehouse.cli import json_report, tables, workflow
 
-    options = workflow.RunOptions(json=json, offline=offline, source=from_)
+    options = workflow.RunOptions(json=json, offline=offline, source=from_, builders=tuple(split(builder)))
     built = workflow.build_images(open_project(images), split(images), report, options)
     show(json_report.built(built) if json else tables.built_table(built))
 

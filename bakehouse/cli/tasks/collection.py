@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         build.digest,
         build.sizes,
     ),
-    "Test": (test.smoke, test.run_training_job),
+    "Test": (look_up.lint, test.smoke, test.run_training_job),
     "Publish": (publish.release, publish.push, publish.promote, publish.releases, publish.uri),
     "Run on SageMaker": (
         sagemaker.validate,
@@ -36,7 +36,10 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         sagemaker.recommend_instances,
     ),
     "Maintain": (
+        maintain.ci,
         maintain.doctor,
+        maintain.update,
+        maintain.security,
         maintain.registry,
         maintain.clean,
         maintain.test,

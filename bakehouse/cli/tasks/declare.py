@@ -13,15 +13,18 @@ from invoke.tasks import Task, task
 from bakehouse.cli import diagnostics
 from bakehouse.cli.command_name import as_typed
 from bakehouse.errors import BakehouseError, Diagnostic
+from bakehouse.util import terminal
 from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
     from bakehouse.plan.workspace import Workspace
+    from bakehouse.sagemaker.launch import JobCallbacks
 
 IMAGES = "names, families or globs of images; default: the project's own; `'*'` means all"
 ATTEST = "attach an SBOM and provenance to each digest"
 JSON = "print the report as JSON"
 JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
+BUILDER = "builders of buildx, separated by commas; the first available one builds; default: `builders`"
 SCAN = "wait for the scan of Amazon ECR; findings at the level of --fail-on block the release"
 FAIL_ON = "CRITICAL, HIGH (default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; implies --scan"
 
@@ -31,7 +34,7 @@ failures: list[BakehouseError] = []
 
 
 class BakeTask(Task[Any]):
-    """A task that knows its positional arguments, in order; `images` takes any number of values."""
+    """A task that knows its positional arguments, in order; `images` and `components` take any number."""
 
     arguments: tuple[str, ...] = ()
     optional_arguments: frozenset[str] = frozenset()
@@ -76,7 +79,7 @@ def bake_task(
         made.texts = dict(help or {})
         defaults = function.__defaults__ or ()
         names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        made.optional_arguments = frozenset(names[len(names) - len(defaults) :]) | {"images"}
+        made.optional_arguments = frozenset(names[len(names) - len(defaults) :]) | {"images", "components"}
         return made
 
     return declare
@@ -91,6 +94,19 @@ def show(values: object) -> None:
     """Print a report: text as it is, anything else as JSON."""
     text = as_typed(values) if isinstance(values, str) else json.dumps(values, indent=2, default=str) + "\n"
     print(text, end="", flush=True)
+
+
+def job_callbacks(verbose: bool = False) -> "JobCallbacks":
+    """Return functions that print the events of a job on SageMaker to standard error."""
+    from bakehouse.sagemaker.launch import JobCallbacks
+
+    return JobCallbacks(
+        report=report,
+        output=report,
+        warn=lambda finding: diagnostics.write_warnings([finding.diagnostic], sys.stderr),
+        colour=terminal.in_colour(sys.stderr),
+        verbose=verbose,
+    )
 
 
 def split(images: str) -> list[str]:

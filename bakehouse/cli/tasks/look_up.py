@@ -1,12 +1,17 @@
 """Tasks that look up images and versions. They need no engine and no network."""
 
 import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, show, split
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, failures, open_project, show, split
+from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.util.suggest import suggestion
+
+if TYPE_CHECKING:
+    from bakehouse.resolve.resolver import Resolution
 
 
 @bake_task(
@@ -197,16 +202,83 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
         show("\n".join(comparison.table(*item) for item in components.items()))
 
 
-@bake_task("images", help={"images": IMAGES, "json": JSON})
-def plan(context: Context, images: str, json: bool = False) -> None:
+@bake_task(
+    "images",
+    help={
+        "images": IMAGES,
+        "from": "a commit: only images whose build key differs from the one committed there",
+        "unreleased": "only images without a release of their present build key in the ledger",
+        "unpublished": "only images without a release or candidate of their present build key",
+        "shard": "only one of several shares of equal work, such as 2/4",
+        "names": "print only the names of the images, one on each line",
+        "json": JSON,
+    },
+)
+def plan(
+    context: Context,
+    images: str,
+    from_: str = "",
+    unreleased: bool = False,
+    unpublished: bool = False,
+    shard: str = "",
+    names: bool = False,
+    json: bool = False,
+) -> None:
     """
     Show the stages of images by build key and the images that share them.
 
     bake plan
     bake plan pytorch-cpu --json
+    bake plan --from origin/main --names
+    bake plan --unreleased --shard 2/4 --names
     """
     from bakehouse.cli import json_report, tables
+    from bakehouse.plan import affected
+    from bakehouse.plan.model import Plan
     from bakehouse.plan.workspace import plan_images
 
-    planned = plan_images(open_project(images), split(images))
-    show(json_report.plan(planned) if json else tables.plan_table(planned))
+    share = affected.parse_shard(shard) if shard else (1, 1)
+    workspace = open_project(images)
+    selected = plan_images(workspace, split(images)).images
+    if from_:
+        selected = affected.changed_since(workspace.project, selected, from_)
+    if unreleased or unpublished:
+        from bakehouse.publish.ledger import open_ledger, unreleased_images
+
+        selected = unreleased_images(open_ledger(workspace.project), selected, candidates=unpublished)
+    planned = Plan(affected.shard(selected, *share))
+    if names:
+        show("".join(f"{image.name}\n" for image in planned.images))
+    else:
+        show(json_report.plan(planned) if json else tables.plan_table(planned))
+
+
+@bake_task(
+    "images",
+    help={"images": IMAGES, "sarif": "also write the findings to this file, as SARIF for CI systems"},
+)
+def lint(context: Context, images: str, sarif: str = "") -> None:
+    """
+    Check settings, recipes, components and locks, and report all mistakes.
+
+    bake lint
+    bake lint --sarif build/lint.sarif
+    """
+    from bakehouse.cli import sarif as sarif_report
+    from bakehouse.cli import tables
+    from bakehouse.plan.workspace import plan_resolutions, resolve_all, select
+    from bakehouse.util.files import write_whole
+    from bakehouse.util.format import format_count
+
+    resolutions: tuple[Resolution, ...] = ()
+    try:
+        workspace = open_project(images)
+        resolutions = resolve_all(workspace, select(workspace, split(images)))
+        plan_resolutions(workspace, resolutions)
+    except BakehouseError as error:
+        failures.append(error)
+    if sarif:
+        write_whole(Path(sarif), sarif_report.text(failures, resolutions))
+    show(tables.warnings(resolutions))
+    if not failures:
+        show(f"{format_count(len(resolutions), 'image')} without mistakes\n")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from bakehouse.cli.tasks.declare import JSON, bake_task, open_project, report, show
+from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, report, show, split
 
 
 @bake_task(
@@ -50,9 +50,64 @@ def demo(context: Context) -> None:
 
 
 @bake_task(
-    help={"strict": "exit with code 10 if something is missing", "json": JSON},
+    "components",
+    help={
+        "components": "names or globs of components; default: all",
+        "write": "add the entries and their locks to the components",
+        "since": "all releases from this day on; default: those above the newest known one",
+        "json": JSON,
+    },
 )
-def doctor(context: Context, strict: bool = False, json: bool = False) -> None:
+def update(
+    context: Context, components: str = "", write: bool = False, since: str = "", json: bool = False
+) -> None:
+    """
+    Propose entries for new upstream releases of components, with their evidence.
+
+    `update` asks package indexes and the hosts that `upstream` of each component names. An entry is proposed
+    only if the catalogue can be read with it, and all images can be resolved and rendered.
+
+    bake update
+    bake update torchvision --write
+    bake update 'sagemaker-*' --since 2026-06-30
+    """
+    from bakehouse.cli import json_report
+    from bakehouse.lock import update as updating
+
+    day = updating.parse_day(since) if since else ""
+    updates = updating.run(open_project(), split(components), report, since=day, write=write)
+    show(json_report.updates(updates) if json else updating.text(updates, written=write))
+    updating.raise_failures(updates)
+
+
+@bake_task("images", help={"images": IMAGES, "json": JSON})
+def security(context: Context, images: str, json: bool = False) -> None:
+    """
+    List pending security updates of locked packages.
+
+    `security` asks the machine's apt mirrors, and reads CVE numbers in the changelogs of the updates. It
+    ends with exit code 14 for open findings, and with 15 if something was not scanned.
+
+    bake security
+    bake security pytorch-cpu --json
+    """
+    from bakehouse.cli import json_report
+    from bakehouse.security import findings
+    from bakehouse.security import report as reporting
+
+    made = reporting.make_report(open_project(images), split(images), report)
+    show(json_report.security(made) if json else reporting.text(made))
+    findings.require_clean(made)
+
+
+@bake_task(
+    help={
+        "strict": "exit with code 10 if something is missing",
+        "builder": "check these builders of buildx instead of this machine",
+        "json": JSON,
+    },
+)
+def doctor(context: Context, strict: bool = False, builder: str = "", json: bool = False) -> None:
     """
     List missing things on this machine, and the features that need them.
 
@@ -60,12 +115,14 @@ def doctor(context: Context, strict: bool = False, json: bool = False) -> None:
 
     bake doctor
     bake doctor --strict
+    bake doctor --builder build-farm
     """
     from bakehouse.catalog import project
     from bakehouse.cli import doctor as examination
     from bakehouse.cli import json_report
 
-    findings = examination.examine(project.find(Path.cwd()))
+    names = split(builder)
+    findings = examination.examine_builders(names) if names else examination.examine(project.find(Path.cwd()))
     show(json_report.doctor(findings) if json else examination.text(findings))
     if strict:
         examination.require_complete(findings)
@@ -88,6 +145,44 @@ def registry(context: Context, action: str = "status", json: bool = False) -> No
 
     status = managing.run(project.find(Path.cwd()), action, report)
     show(asdict(status) if json else status.text)
+
+
+@bake_task(
+    "system",
+    help={
+        "system": "`github`, `gitlab` or `codebuild`",
+        "check": "write nothing; fail with a diff if files are stale",
+    },
+)
+def ci(context: Context, system: str, check: bool = False) -> None:
+    """
+    Write the CI pipeline of the project, from its recipes and settings.
+
+    bake ci github
+    bake ci gitlab --check
+    """
+    from bakehouse.errors import Diagnostic, UsageError
+    from bakehouse.pipelines import pipeline, render
+    from bakehouse.plan.workspace import plan_images
+    from bakehouse.util.format import format_count
+    from bakehouse.util.suggest import suggestion
+
+    if system not in render.SYSTEMS:
+        hint = suggestion(system, render.SYSTEMS)
+        raise UsageError(Diagnostic(f"unknown CI system `{system}`", hint=hint))
+    workspace = open_project("")
+    project = workspace.project
+    planned = plan_images(workspace, project.ci.images if project.ci else ())
+    made = pipeline.make_pipeline(project, planned.images)
+    files = render.render(system, made)
+    if made.publishing is None:
+        report("nothing publishes: `registry` is not a table of [tool.bakehouse.registries] with `account`")
+    if check:
+        render.check(system, files, project.root)
+        show(f"{format_count(len(files), 'file')} are up to date\n")
+    else:
+        render.write(files, project.root, report)
+        show(f"{format_count(len(files), 'file')} of the pipeline\n")
 
 
 @bake_task(

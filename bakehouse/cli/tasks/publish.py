@@ -6,6 +6,7 @@ from invoke.context import Context
 
 from bakehouse.cli.tasks.declare import (
     ATTEST,
+    BUILDER,
     FAIL_ON,
     IMAGES,
     JSON,
@@ -126,6 +127,7 @@ def promote(
         "gpus": "number of GPUs for the smoke tests",
         "attest": ATTEST,
         "deadline": "seconds that pushing may take; 0 is six hours",
+        "builder": BUILDER,
         "json": JSON_BUILD,
     },
 )
@@ -139,6 +141,7 @@ def release(
     fail_on: str = "",
     gpus: int = 0,
     deadline: float = 0.0,
+    builder: str = "",
     json: bool = False,
 ) -> None:
     """
@@ -155,7 +158,7 @@ def release(
 
     level = ecr_scan.level(fail_on, is_asked=scan)
     terms = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level, deadline=deadline)
-    options = workflow.RunOptions(json=json, gpus=gpus, terms=terms)
+    options = workflow.RunOptions(json=json, gpus=gpus, terms=terms, builders=tuple(split(builder)))
     records = workflow.release_images(open_project(images), split(images), report, options)
     show([asdict(record) for record in records] if json else tables.uris(records))
 
@@ -165,15 +168,19 @@ def release(
     help={
         "images": IMAGES,
         "verify": "check each digest and its tags in the registries; fail if one is missing",
+        "notes": "print the newest release of each image as Markdown, with its changes",
         "json": JSON,
     },
 )
-def releases(context: Context, images: str, verify: bool = False, json: bool = False) -> None:
+def releases(
+    context: Context, images: str, verify: bool = False, notes: bool = False, json: bool = False
+) -> None:
     """
     List published releases and candidates with their tags, digests and commits.
 
     bake releases
     bake releases 'pytorch-*' --verify
+    bake releases pytorch-cpu --notes
     """
     from bakehouse.catalog.project import find
     from bakehouse.cli import tables
@@ -187,7 +194,10 @@ def releases(context: Context, images: str, verify: bool = False, json: bool = F
     records = [record for name in names for record in ledger.records(name)]
     if not records:
         report("nothing is published yet; `bake release IMAGE` builds, tests and pushes an image")
-    show(text_of(records) if json else tables.released(records))
+    if notes:
+        show("".join(tables.release_notes(ledger.records(name)) for name in names))
+    else:
+        show(text_of(records) if json else tables.released(records))
     if verify:
         verified = verify_releases(project, records, report)
         report(f"{sum(not result.missing for result in verified)} of {len(verified)} match the ledger")

@@ -7,13 +7,11 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from bakehouse.cli import diagnostics
-from bakehouse.cli.tasks.declare import JSON, bake_task, open_project, report, show
+from bakehouse.cli.tasks.declare import JSON, bake_task, job_callbacks, open_project, show
 from bakehouse.errors import UsageError
-from bakehouse.util import terminal
 from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
-    from bakehouse.sagemaker.launch import JobCallbacks
     from bakehouse.sagemaker.launch_report import LaunchReport
 
 _JOB_HELP = {
@@ -37,18 +35,6 @@ _FOLLOW_HELP = {
     "stop-on-interrupt": "Ctrl-C also stops the job",
     "verbose": "also print the environment that the SageMaker Training Toolkit reports",
 }
-
-
-def _callbacks(verbose: bool) -> "JobCallbacks":
-    from bakehouse.sagemaker.launch import JobCallbacks
-
-    return JobCallbacks(
-        report=report,
-        output=report,
-        warn=lambda finding: diagnostics.write_warnings([finding.diagnostic], sys.stderr),
-        colour=terminal.in_colour(sys.stderr),
-        verbose=verbose,
-    )
 
 
 def _finish(result: "LaunchReport") -> None:
@@ -288,7 +274,7 @@ def launch(
         detach=detach,
         stop_on_interrupt=stop_on_interrupt,
     )
-    _finish(launching.launch(open_project(), request, _callbacks(verbose)))
+    _finish(launching.launch(open_project(), request, job_callbacks(verbose)))
 
 
 @bake_task("job", help={**_FOLLOW_HELP, "job": "name of a training job", "region": "AWS region of the job"})
@@ -306,7 +292,7 @@ def follow(
     job_region = region or launching.default_region(workspace)
     _finish(
         launching.follow_job(
-            workspace, job, job_region, _callbacks(verbose), stop_on_interrupt=stop_on_interrupt
+            workspace, job, job_region, job_callbacks(verbose), stop_on_interrupt=stop_on_interrupt
         )
     )
 

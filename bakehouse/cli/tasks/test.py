@@ -3,13 +3,28 @@
 import functools
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, report, show, split
-from bakehouse.errors import SmokeError
+from bakehouse.cli.tasks.declare import (
+    IMAGES,
+    JSON,
+    bake_task,
+    job_callbacks,
+    open_project,
+    report,
+    show,
+    split,
+)
+from bakehouse.errors import Diagnostic, SmokeError, UsageError
 from bakehouse.util import terminal
+from bakehouse.util.format import format_names
+
+if TYPE_CHECKING:
+    from bakehouse.cli.workflow import RunOptions
+    from bakehouse.plan.workspace import Workspace
 
 
 @bake_task(
@@ -21,6 +36,14 @@ from bakehouse.util import terminal
         "timeout": "seconds for each check, instead of the check's own limit",
         "image-uri": "test the image pulled under this URI: a candidate from another machine",
         "report": "also write the results to this file, for `promote` on another machine",
+        "on": "where to test the newest candidate: sagemaker, ssh://HOST, slurm, kubernetes or batch",
+        "results": "results or log of a job that --on printed",
+        "instance-type": "of --on sagemaker, such as ml.g6.12xlarge",
+        "instance-count": "number of hosts of --on sagemaker",
+        "role": "ARN of the execution role of --on sagemaker",
+        "spot": "use Spot instances of --on sagemaker",
+        "max-run": "seconds until the job of --on is stopped",
+        "output": "S3 location of --on sagemaker; default: the bucket of SageMaker's SDK",
         "json": JSON,
     },
 )
@@ -32,6 +55,14 @@ def smoke(
     timeout: int = 0,
     image_uri: str = "",
     report_: str = "",
+    on: str = "",
+    instance_type: str = "",
+    instance_count: int = 1,
+    role: str = "",
+    spot: bool = False,
+    max_run: int = 3600,
+    output: str = "",
+    results: str = "",
     json: bool = False,
 ) -> None:
     """
@@ -42,8 +73,11 @@ def smoke(
     bake smoke pytorch-cpu
     bake smoke mpi-cpu --check mpi_2x2
     bake smoke pytorch-cu130 --gpus 8 --image-uri HOST/NAME@sha256:... --report results.json
+    bake smoke pytorch-cu130 --on sagemaker --instance-type ml.g6.12xlarge --instance-count 2 --role ARN
     """
     from bakehouse.cli import json_report, tables, workflow
+    from bakehouse.sagemaker import launch_report
+    from bakehouse.sagemaker.smoke_job import SmokeJob
 
     workspace, patterns = open_project(images), split(images)
     options = workflow.RunOptions(
@@ -51,7 +85,20 @@ def smoke(
         gpus=gpus,
         deadline=float(timeout) or None,
         report=Path(report_) if report_ else None,
+        image_uri=image_uri,
     )
+    if on:
+        if on != "sagemaker":
+            _smoke_elsewhere(workspace, images, on, max_run, results, options, json)
+            return
+        job = SmokeJob(role, instance_type, instance_count, spot, max_run, output)
+        launched, result = workflow.smoke_on_sagemaker(workspace, images, job, job_callbacks(), options)
+        report(launch_report.text(launched).rstrip())
+        if result:
+            show(json_report.smoke([result]) if json else tables.smoke_table([result]))
+        if launched.exit_code:
+            raise Exit(code=launched.exit_code)
+        return
     if image_uri:
         tested = [workflow.pulled_image(workspace, images, image_uri, report)]
     else:
@@ -59,6 +106,35 @@ def smoke(
         tested = [*workflow.built_images(workspace, patterns, report)]
     reports = workflow.smoke_images(workspace, tested, report, options)
     show(json_report.smoke(reports) if json else tables.smoke_table(reports))
+
+
+def _smoke_elsewhere(
+    workspace: "Workspace",
+    image: str,
+    runner: str,
+    seconds: int,
+    results: str,
+    options: "RunOptions",
+    json: bool,
+) -> None:
+    from bakehouse.cli import json_report, smoke_runners, tables, workflow
+
+    if runner not in smoke_runners.PRINTED and not runner.startswith(smoke_runners.SSH):
+        hint = f"use `sagemaker`, `ssh://HOST`, {format_names(smoke_runners.PRINTED)}"
+        raise UsageError(Diagnostic(f"unknown runner `{runner}`", hint=hint))
+    if results and not Path(results).is_file():
+        raise UsageError(Diagnostic(f"the file `{results}` does not exist"))
+    path = Path(results) if results else None
+    result = workflow.smoke_elsewhere(workspace, image, runner, seconds, path, report, options)
+    if isinstance(result, smoke_runners.PrintedJob):
+        show(result.path.read_text())
+        for line in ("run:", *(f"  {command}" for command in result.commands)):
+            report(line)
+        report(f"then: bake smoke {image} --on {runner} --results {result.results}, with the same options")
+        return
+    show(json_report.smoke([result]) if json else tables.smoke_table([result]))
+    if result.unfinished:
+        raise Exit(code=SmokeError.exit_code)
 
 
 @bake_task(

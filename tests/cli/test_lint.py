@@ -1,0 +1,68 @@
+"""The `lint` task: mistakes and known problems, as text and as SARIF."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakehouse.cli import main
+from tests.conftest import Tree
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NO_COLOR", "1")
+    tree = Tree(tmp_path)
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
+    tree.write("mine/images/sound.yaml", 'summary: Sound\nbase: {debian: "12"}\n')
+    return tree
+
+
+def findings(project: Tree) -> list[dict[str, Any]]:
+    document = json.loads((project.root / "out/lint.sarif").read_text())
+    assert document["version"] == "2.1.0"
+    [run] = document["runs"]
+    results: list[dict[str, Any]] = run["results"]
+    assert {rule["id"] for rule in run["tool"]["driver"]["rules"]} == {each["ruleId"] for each in results}
+    return results
+
+
+def test_a_project_without_mistakes_passes(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(("lint", "--sarif", "out/lint.sarif")) == 0
+    assert capsys.readouterr().out == "1 image without mistakes\n"
+    assert findings(project) == []
+
+
+def test_mistakes_and_conflicts_are_findings(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    project.write("mine/images/typo.yaml", "summary: Typo\nbase: {debian: 12}\ncomponent: {}\n")
+    project.write(
+        "mine/images/conflict.yaml",
+        'summary: Conflict\nbase: {debian: "12"}\ncomponents: {pytorch: "0.1"}\n',
+    )
+
+    assert main.run(("lint", "--sarif", "out/lint.sarif")) != 0
+
+    captured = capsys.readouterr()
+    assert "without mistakes" not in captured.out
+    assert "unknown key `component`" in captured.err
+    mistakes = {
+        each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]: each
+        for each in findings(project)
+    }
+    assert set(mistakes) == {"mine/images/typo.yaml", "mine/images/conflict.yaml"}
+    typo = mistakes["mine/images/typo.yaml"]
+    assert (typo["ruleId"], typo["level"]) == ("recipe", "error")
+    assert "unknown key `component`" in typo["message"]["text"]
+    assert typo["locations"][0]["physicalLocation"]["region"] == {
+        "startLine": 3,
+        "startColumn": 1,
+        "endColumn": 10,
+    }
+
+
+def test_known_problems_are_warnings(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(("lint", "pytorch-2.10-cu128-py310-efa", "--sarif", "out/lint.sarif")) == 0
+    assert "warning: " in capsys.readouterr().out
+    assert {(each["ruleId"], each["level"]) for each in findings(project)} == {("known-problem", "warning")}
