@@ -122,10 +122,12 @@ def spent(job: Callable[[], object]) -> Spent:
 
 def command(arguments: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str] | None = None) -> Spent:
     """Return the times of a program; a failure ends the benchmark with its last output."""
+    # As on machines of users, Python keeps the bytecode of modules.
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **(env or {})}
 
     def call() -> None:
         result = subprocess.run(
-            arguments, cwd=cwd, env={**os.environ, **(env or {})}, capture_output=True, text=True, check=False
+            arguments, cwd=cwd, env=environment, capture_output=True, text=True, check=False
         )
         if result.returncode:
             text = "\n".join((result.stdout + result.stderr).splitlines()[-20:])

@@ -9,7 +9,6 @@ and measured without storing it. The image must be built on this machine; its si
 """
 
 import argparse
-import gzip
 import io
 import json
 import subprocess
@@ -20,10 +19,11 @@ import zipfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse.util.oci import COMPRESSION_LEVEL
+from bakehouse.registry.compression import BLOCK_BYTES, compressor
 from benchmarks import harness
 from benchmarks.harness import Measure, Result
 
@@ -41,27 +41,28 @@ class Weight:
 
 
 class _Scale(io.RawIOBase):
-    """File object that only counts bytes."""
+    """File object that only counts the bytes of its compressed content."""
 
     def __init__(self) -> None:
         self.bytes = 0
+        self._block = bytearray()
+        self._compress = compressor("gzip")
 
-    def writable(self) -> bool:
-        return True
+    def write(self, data: Any) -> int:
+        self._block += data
+        if len(self._block) >= BLOCK_BYTES:
+            self.flush()
+        return len(data)
 
-    def write(self, data: object) -> int:
-        size = memoryview(data).nbytes  # type: ignore[arg-type]  # what a file is written
-        self.bytes += size
-        return size
+    def flush(self) -> None:
+        self.bytes += len(self._compress(bytes(self._block)))
+        self._block.clear()
 
 
 def layer(pins: Iterable[str], is_included: Callable[[str], bool] = lambda _: True) -> Weight:
     """Return the size of a layer of wheels, or of selected files."""
     scale, unpacked = _Scale(), 0
-    with (
-        gzip.GzipFile(fileobj=scale, mode="wb", compresslevel=COMPRESSION_LEVEL, mtime=0) as packed,
-        tarfile.open(fileobj=packed, mode="w|") as archive,
-    ):
+    with tarfile.open(fileobj=scale, mode="w|", bufsize=BLOCK_BYTES) as archive:
         for pin in pins:
             with tempfile.TemporaryDirectory() as directory:
                 command = (*PIP, "download", "--no-deps", "--no-cache-dir", "--only-binary=:all:")
@@ -69,6 +70,7 @@ def layer(pins: Iterable[str], is_included: Callable[[str], bool] = lambda _: Tr
                 for path in Path(directory).glob("*.whl"):
                     unpacked += _add(archive, path, is_included)
             print(f"{pin}: {unpacked:,} bytes, {scale.bytes:,} compressed", file=sys.stderr, flush=True)
+    scale.flush()
     return Weight(scale.bytes, unpacked)
 
 

@@ -29,7 +29,7 @@ def main() -> None:
     began, rounds = time.monotonic(), []
     with tempfile.TemporaryDirectory() as directory:
         project = killed_clusters.project(Path(directory))
-        for round_ in killed_clusters.rounds(image.stored, project, options.rounds, options.seed):
+        for round_ in killed_clusters.rounds(image.digest, project, options.rounds, options.seed):
             rounds.append(round_)
             print(len(rounds), killed_clusters.round_text(round_), flush=True)
     ways = Counter(round_.killed_by.name for round_ in rounds)

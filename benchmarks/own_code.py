@@ -98,7 +98,7 @@ def measured(options: argparse.Namespace) -> Result:
             "by hand": handwritten,
         }
         try:
-            rounds = {name: [] for name in jobs} | harness.interleaved(jobs, options.rounds)
+            rounds = harness.interleaved(jobs, options.rounds)
         finally:
             tags = harness.output(
                 ["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", f"bakehouse/{NAME}"]

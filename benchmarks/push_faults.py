@@ -34,10 +34,11 @@ from tests.integration.push_faults import (
     scene,
 )
 from tests.integration.pushing import TAG, PushCommand
-from tests.integration.tiny_images import PUBLISHED, built
+from tests.integration.tiny_images import built
 from tests.support.proxy import Proxy, Request
 
 REPOSITORY = "bakehouse/mpi-cpu"
+COMPRESSED = "oci-mediatypes=false,compression=gzip,force-compression=true"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ def docker_sdk(work: Work) -> list[str]:
 
 
 def buildkit(work: Work) -> list[str]:
-    output = f"type=image,name={work.reference},push=true,{PUBLISHED}"
+    output = f"type=image,name={work.reference},push=true,{COMPRESSED}"
     return [
         *("docker", "buildx", "build", "--provenance=false", "--progress=plain", "--label", work.label),
         *("--output", output, str(work.context)),
