@@ -16,6 +16,7 @@ from bakehouse.build import base_image
 from bakehouse.engine import docker
 from bakehouse.plan.model import BootstrappedBase
 from tests.support import feeds
+from tests.support.programs import started
 
 pytestmark = pytest.mark.engine
 
@@ -42,7 +43,7 @@ def reference() -> Iterator[str]:
 def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
     reference: str, tmp_path: Path
 ) -> None:
-    with subprocess.Popen(
+    with started(
         [sys.executable, "-c", MAKE, reference, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as run:
         assert run.stdout

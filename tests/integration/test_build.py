@@ -26,6 +26,7 @@ from bakehouse.engine.buildkit_events import Log
 from bakehouse.errors import BuildError
 from tests.integration.projects import Project, base
 from tests.support import feeds
+from tests.support.programs import started
 
 pytestmark = pytest.mark.engine
 
@@ -171,7 +172,7 @@ def test_an_interrupted_build_leaves_no_process_and_no_file(
     project: Project, unique: str, sent: signal.Signals
 ) -> None:
     project.add("slow", f"FROM {base()} AS slow\nRUN echo {unique} && sleep 600.{int(unique[:6], 16)}\n")
-    with subprocess.Popen(
+    with started(
         [sys.executable, "-c", RUN, str(project.root)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

@@ -19,6 +19,7 @@ from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.manifest import digest_of
 from tests.integration.ports import kept_port
+from tests.support.programs import started
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -41,7 +42,7 @@ def port() -> Iterator[int]:
 def another_process(state: Path, port: int) -> Iterator["subprocess.Popen[str]"]:
     """Another process that uses the registry until its standard input ends."""
     command = [sys.executable, "-c", USER, str(state), str(port)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         assert process.stdout.readline() == "inside\n"
         yield process

@@ -97,6 +97,9 @@ ESTIMATORS = {
             ),
         )
     ),
+    "huggingface": snippet(
+        record("huggingface", **parts(pytorch="2.13.0", transformers="5.23.0", python="3.11"))
+    ),
     "compiled": snippet(
         record(
             "compiled",
@@ -212,6 +215,7 @@ LIBRARIES: dict[str, dict[str, Any]] = {
     "smddp": DDP_TOLD,
     "xla": {**COMPILER_TOLD, "sagemaker_pytorch_xla_multi_worker_enabled": True},
     "transformers": COMPILER_TOLD,
+    "huggingface": {"sagemaker_torch_distributed_enabled": True},
     "compiled": COMPILER_TOLD,
 }
 

@@ -22,7 +22,7 @@ from bakehouse.publish import releases
 from bakehouse.util import tempdir
 from tests.integration.conftest import FLEET, Fleet
 from tests.integration.killed_clusters import in_engine
-from tests.support.programs import docker
+from tests.support.programs import docker, started
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
 
@@ -145,7 +145,7 @@ def test_a_release_killed_at_random_moments_leaves_nothing_and_runs_again(
         process.wait()
         runs.append(process.pid)
 
-    with subprocess.Popen(
+    with started(
         [str(HOME / "bake"), "release", "mpi-cpu"],
         cwd=workspace.project.root,
         stdout=subprocess.PIPE,

@@ -25,6 +25,7 @@ from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.oci import Digest
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built, passed
+from tests.support.programs import started
 from tests.support.proxy import LOST, Forward, Proxy, Reply, Request, error_body
 from tests.support.registry import registry_container
 
@@ -368,7 +369,7 @@ def test_a_release_killed_at_any_moment_is_repeated_and_leaves_no_trace(
 ) -> None:
     with kept_port() as port:
         command = [sys.executable, "-c", RELEASE, str(tmp_path), image.digest, image.stored, str(port)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killed:
+        with started(command, stdout=subprocess.PIPE, text=True) as killed:
             assert killed.stdout
             assert killed.stdout.readline() == "begun\n"
             time.sleep(seconds)

@@ -36,6 +36,7 @@ from tests.integration import push_faults
 from tests.integration.push_faults import ENDING, FAULTS, UPLOADS, Layout, Scene
 from tests.integration.pushing import DAY, TAG, PushCommand
 from tests.integration.tiny_images import built, passed
+from tests.support.programs import started
 from tests.support.proxy import LOST, Forward, Reply, Request, error_body
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
@@ -133,7 +134,7 @@ def test_bytes_that_change_on_their_way_are_sent_again(pushing: Pushing, image: 
 def test_bytes_that_always_change_are_reported_as_corruption(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image)
     assert diagnostic.message == f"`{pushing.location}` received corrupted data"
-    assert diagnostic.facts == (("registry", "provided digest did not match uploaded content"),)
+    assert diagnostic.facts == (("registry", "HTTP 400: provided digest did not match uploaded content"),)
     assert diagnostic.hint == "check the proxy and the network path to the registry"
 
 
@@ -184,7 +185,7 @@ def test_the_registry_says_when_to_come_back(pushing: Pushing, image: BuiltImage
     pushing(image)
     assert time.monotonic() - began >= 2.0
     assert lies_there(pushing, image)
-    assert pushing.lines.count("mpi-cpu: upload interrupted, resuming in 2 s: Rate exceeded") == 1
+    assert pushing.lines.count("mpi-cpu: upload interrupted, resuming in 2 s: HTTP 429: Rate exceeded") == 1
 
 
 def test_no_pause_is_longer_than_the_deadline(pushing: Pushing, image: BuiltImage) -> None:
@@ -192,7 +193,7 @@ def test_no_pause_is_longer_than_the_deadline(pushing: Pushing, image: BuiltImag
     pushing.publication = replace(pushing.publication, until=time.monotonic() + 30.0)
     diagnostic = pushing.refused(image)
     assert diagnostic.message == f"the push to `{pushing.location}` failed"
-    assert diagnostic.facts == (("registry", "Rate exceeded"), ("retry after", "3600 s"))
+    assert diagnostic.facts == (("registry", "HTTP 429: Rate exceeded"), ("retry after", "3600 s"))
     assert diagnostic.hint == f"check the registry's log and disk, then {AGAIN}"
 
 
@@ -257,7 +258,7 @@ def test_a_quota_hit_by_the_manifest_is_reported_with_the_answer_of_the_registry
     pushing.scene.proxy.fail("PUT", "/manifests/", 400, error_body("LIMIT_EXCEEDED", message))
     diagnostic = pushing.refused(image)
     assert diagnostic.message == f"`{pushing.location}` is out of space (quota or disk)"
-    assert diagnostic.facts == (("registry", message),)
+    assert diagnostic.facts == (("registry", f"HTTP 400: {message}"),)
 
 
 @under("registry's disk full")
@@ -270,7 +271,10 @@ def test_a_full_disk_at_the_registry_is_reported(pushing: Pushing, image: BuiltI
 def test_a_repository_that_is_not_there_is_named(pushing: Pushing, image: BuiltImage) -> None:
     diagnostic = pushing.refused(image)
     assert diagnostic.message == f"there is no repository `{REPOSITORY}` in `{pushing.scene.location}`"
-    assert ("registry", "The repository with that name does not exist in the registry") in diagnostic.facts
+    assert (
+        "registry",
+        "HTTP 404: The repository with that name does not exist in the registry",
+    ) in diagnostic.facts
     assert diagnostic.hint == "create it, then run `bake push mpi-cpu`"
 
 
@@ -421,7 +425,7 @@ def test_a_push_that_is_ended_can_be_repeated(
     proxy.stall(ENDING, UPLOADS)
     [*_, stall] = proxy.faults
     command = PushCommand(pushing.scene.location, image.digest, image.stored, directory).command()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with started(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         while not stall.seen and process.poll() is None:
             time.sleep(0.05)
         process.send_signal(blow)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.analysis.layers import LayerContents, LayerFile, read_image
+from bakehouse.analysis.layers import LayerContents, LayerFile, readers_into
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import size_report, workflow
@@ -67,8 +67,7 @@ def test_a_small_image_is_read_as_it_is_stored(
         subprocess.run(command, check=True, capture_output=True)
     contents: dict[str, LayerContents] = {}
     try:
-        with engine.export_image(reference) as chunks:
-            archive = read_image(chunks, contents)
+        archive = engine.read_image(reference, readers_into(contents))
     finally:
         subprocess.run(["docker", "image", "rm", "--force", reference], check=True, capture_output=True)
 
@@ -87,8 +86,8 @@ def test_a_small_image_is_read_as_it_is_stored(
 
 
 def test_a_missing_image_is_reported(engine: DockerEngine) -> None:
-    with pytest.raises(EngineError) as caught, engine.export_image("bakehouse/missing:1") as chunks:
-        read_image(chunks)
+    with pytest.raises(EngineError) as caught:
+        engine.read_image("bakehouse/missing:1", lambda digest: None)
 
     assert "could not save `bakehouse/missing:1`" in str(caught.value)
 
@@ -113,9 +112,8 @@ def test_every_byte_of_a_built_image_has_an_owner(
     # What the package's daemon is renamed to is all that is shipped of it.
     assert not [file for file in size["unseen"] if file["path"].endswith("/sshd")]
     # Whose a linked layer is, its own list of files tells as well.
-    with engine.export_image(built.stored) as chunks:
-        contents: dict[str, LayerContents] = {}
-        saved = read_image(chunks, contents)
+    contents: dict[str, LayerContents] = {}
+    saved = engine.read_image(built.stored, readers_into(contents))
     for layer, row in zip(saved.layers, size["layers"], strict=True):
         listed = [
             file.path.rpartition("/")[2]

@@ -30,6 +30,7 @@ from bakehouse.errors import BuildError, Location
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 from tests.integration import killed_clusters
+from tests.support.programs import started
 
 pytestmark = pytest.mark.engine
 
@@ -94,6 +95,8 @@ def test_an_image_passes_every_check_that_applies(
         "train_success",
         "train_failure",
         "no_private_keys",
+        "components.libraries.each_library_finds_its_libraries",
+        "components.libraries.symbols_are_defined",
     }
     assert smoke_report.load(tmp_path, built.digest) == report
     logs = tmp_path / "smoke" / built.image.name / "mpi_2x2"
@@ -252,9 +255,7 @@ built = pickle.load(sys.stdin.buffer)
 with contextlib.closing(connect()) as engine:
     smoke(engine, built, Path({str(tmp_path)!r}), only=["mpi_2x2", "train_success"])
 """
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE
-    ) as process:
+    with started([sys.executable, "-c", program], stdin=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(pickle.dumps(mpi_cpu[1]))
         process.stdin.close()

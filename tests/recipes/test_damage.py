@@ -80,7 +80,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     return tree
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @example(seed=806)  # a range that nothing is in, which says `===x`
 @given(seed=st.integers(0, 2**32))
 def test_nothing_that_yaml_can_say_is_a_traceback(seed: int, directory: Tree) -> None:

@@ -365,6 +365,12 @@ def test_vendor_images_have_the_known_problems_of_what_they_contain() -> None:
         # NCCL out of the plugin's reach, and a second plugin
         ("pytorch-2.10-cu128-py312-efa", "nccl", "2.10.3"),
         ("pytorch-2.10-cu128-py312-efa", "aws-ofi-nccl", "1.1.3"),
+        # The order of network cards with the driver of EFA 1.35 and later
+        ("pytorch-2.5-cu124-py311-smddp", "aws-ofi-nccl", "1.12.0"),
+        # Extensions compiled for another PyTorch
+        ("pytorch-2.10-cu128-py312-efa", "flash-attn", "2.8.3"),
+        ("pytorch-2.9-cu128-py312-huggingface", "pytorch", "2.10.0"),
+        ("pytorch-2.9-cu128-py312-huggingface", "xformers", "0.0.34"),
         # Another distribution's Python
         (SMP_IMAGE, "python", "3.12"),
         ("pytorch-cu130", "python", "3.8"),
@@ -495,7 +501,8 @@ def fits(tag: Tag, python: str, glibc: str) -> bool:
     minor = int(python.split(".")[1])
     own = tag.interpreter == f"cp3{minor}"
     stable = tag.abi == "abi3" and int(tag.interpreter.removeprefix("cp3")) <= minor
-    if not (own or stable or (tag.abi == "none" and tag.interpreter in ("py3", "py2", f"py3{minor}"))):
+    pure = {"py3", "py2", *(f"py3{older}" for older in range(minor + 1))}
+    if not (own or stable or (tag.abi == "none" and tag.interpreter in pure)):
         return False
     legacy = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
     if match := re.fullmatch(r"manylinux_(\d+)_(\d+)_x86_64", tag.platform):
@@ -580,6 +587,23 @@ def test_pytorch_brings_the_libraries_compiled_against_it(
         torchvision,
         torchaudio,
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "wheel"),
+    [
+        ("pytorch-2.5-cu124-py311-smddp", "flash_attn-2.8.3+cu12torch2.5cxx11abiFALSE-cp311-cp311"),
+        ("pytorch-2.9-cu128-py312-huggingface", "flash_attn-2.8.3+cu12torch2.9cxx11abiTRUE-cp312-cp312"),
+    ],
+)
+def test_flash_attention_has_the_abi_of_pytorch(name: str, wheel: str) -> None:
+    recipe = recipes()[name]
+    others = tuple(component for component in recipe.components if component.name != "flash-attn")
+    flash = replace(recipe.base, name="flash-attn", specifier="")
+    resolution = resolve(replace(recipe, components=(*others, flash)), catalog())
+    assert f"{wheel}-linux_x86_64.whl" in [
+        artifact.file for choice in resolution.choices for artifact in choice.spec.artifacts
+    ]
 
 
 def test_a_cpu_image_takes_the_wheels_for_cpus() -> None:

@@ -229,7 +229,7 @@ def test_lower_layers_come_first(tree: Tree) -> None:
     assert [choice.name for choice in tree.resolve().choices] == ["python", "torch", "toolkit"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 2**32))
 def test_an_answer_is_right_and_none_is_missed(seed: int) -> None:
     """Resolutions satisfy all demands, and no component alone could be newer."""
@@ -249,7 +249,7 @@ def test_an_answer_is_right_and_none_is_missed(seed: int) -> None:
             assert not is_answer(recipe, changed)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32))
 def test_only_what_is_asked_matters_and_not_in_which_order(seed: int) -> None:
     dice = Dice(seed)

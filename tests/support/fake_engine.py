@@ -1,11 +1,13 @@
 """A container engine of a few lines: its containers end as the test says."""
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakehouse.build.built_image import BuiltImage
+from bakehouse.engine import image_archive
+from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 from bakehouse.engine.protocol import CleanupCounts, Container, ContainerExit, ContainerSpec, StoredImage
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
 from bakehouse.util.oci import Digest
@@ -101,9 +103,10 @@ class FakeEngine:
     def sweep(self) -> CleanupCounts:
         return CleanupCounts()
 
-    @contextlib.contextmanager
-    def export_image(self, reference: str) -> Iterator[Iterable[bytes]]:
-        yield (self.archives[reference],)
+    def read_image(
+        self, reference: str, reader_of: ReaderOf, on_progress: OnProgress = lambda number: None
+    ) -> SavedImage:
+        return image_archive.walk((self.archives[reference],), reader_of, on_progress)
 
     def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
         return ()

@@ -1,8 +1,11 @@
 """Programs that tests run: `bake` of this checkout or of an installed wheel, and the docker client."""
 
+import contextlib
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from uv import find_uv_bin
 
@@ -21,3 +24,14 @@ def install(directory: Path, wheel: Path, *options: str, python: str = sys.execu
     into = ("--python", programs / "python")
     subprocess.run([find_uv_bin(), "pip", "install", "--quiet", *into, *options, wheel], check=True)
     return programs
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str | Path], **options: Any) -> Iterator["subprocess.Popen[Any]"]:
+    """Run a program; wait for its end, or kill it where the test fails. `Popen` alone would wait for ever."""
+    with subprocess.Popen(command, **options) as process:
+        try:
+            yield process
+        except BaseException:
+            process.kill()
+            raise

@@ -9,6 +9,7 @@ import pytest
 
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive, join_shared, shared, try_exclusive
+from tests.support.programs import started
 
 
 def test_one_at_a_time_holds_an_exclusive_lock(tmp_path: Path) -> None:
@@ -62,7 +63,7 @@ def test_a_killed_holder_lets_go(tmp_path: Path) -> None:
         "    time.sleep(60)\n"
     )
     command = [sys.executable, "-c", code, str(tmp_path / "lock")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+    with started(command, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout
         assert holder.stdout.readline() == "in\n"
         holder.kill()

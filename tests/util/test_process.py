@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.util import process as processes
+from tests.support.programs import started
 
 
 def alive(pid: int) -> bool:
@@ -58,7 +59,7 @@ def test_a_killed_run_takes_its_programs_along() -> None:
         "    print(process.pid, flush=True)\n"
         "    process.wait()\n"
     )
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as run:
+    with started([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout
         child = int(run.stdout.readline())
         # Only when it has become `sleep` has setpriv said what is to happen to it.

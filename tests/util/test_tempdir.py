@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bakehouse.util import tempdir
 from bakehouse.util.tempdir import private_directory
+from tests.support.programs import started
 
 
 def test_it_is_private_and_removed_afterwards(tmp_path: Path) -> None:
@@ -45,7 +46,7 @@ def test_a_killed_process_leaves_its_things_behind_before_its_parent_looks() -> 
         "-c",
         "from bakehouse.util import tempdir; print(tempdir.run_id(), flush=True); input()",
     ]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with started(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         owner = process.stdout.readline().strip()
 

@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bakehouse.errors import RecipeError
@@ -135,19 +135,19 @@ def parses_or_refuses(data: bytes) -> None:
     assert time.process_time() - start < 1
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=200))
 def test_no_bytes_do_anything_else(data: bytes) -> None:
     parses_or_refuses(data)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.text("ab:- \n\t\"'[]{}#&*!|>%@`,?<=0\\~\u2028é", max_size=60))
 def test_no_arrangement_of_signs_does(text: str) -> None:
     parses_or_refuses(text.encode())
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150)
 @given(st.sampled_from(SAMPLES), st.data())
 def test_no_damaged_recipe_does(sample: bytes, data: st.DataObject) -> None:
     damaged = bytearray(sample)
