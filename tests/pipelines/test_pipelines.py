@@ -4,6 +4,8 @@
 """
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -401,7 +403,10 @@ def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: l
         assumed.append(subject)
         return "a-token"
 
-    common = {"CI_SERVER_HOST": "gitlab.example.com", "CI_PROJECT_PATH": "example/tiny"}
+    common = {
+        "CI_SERVER_HOST": "gitlab.example.com",
+        "CI_PROJECT_URL": "https://gitlab.example.com:8443/example/tiny",
+    }
     request = {
         **common,
         "CI_PIPELINE_SOURCE": "merge_request_event",
@@ -417,7 +422,7 @@ def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: l
         **ci.environment,
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"url.file://{ci.origin}.insteadOf",
-        "GIT_CONFIG_VALUE_0": "https://bakehouse:secret@gitlab.example.com/example/tiny.git",
+        "GIT_CONFIG_VALUE_0": "https://gitlab.example.com:8443/example/tiny.git",
     }
     git(ci.origin, "config", "receive.advertisePushOptions", "true")
     main = {
@@ -434,6 +439,32 @@ def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: l
     assert git(ci.origin, "show", "bakehouse/upgrade:lock") == "new"
     files = [yaml.safe_load(file.read_text()) for file in ci.files.values()]
     assert {*pipelines.every_command(files)} == {*ci.machines.commands}
+
+
+def test_git_gets_the_token_of_gitlab_from_a_helper(project: Tree, tmp_path: Path) -> None:
+    generate(project, "", "gitlab")
+    jobs = yaml.safe_load((project.root / ".gitlab/bakehouse.yml").read_text())
+    [push] = [line for line in jobs["bakehouse-upgrade"]["script"] if " push " in line]
+    log = tmp_path / "arguments"
+    variables = {
+        "BAKEHOUSE_PUSH_TOKEN": "secret",
+        "CI_PROJECT_URL": "https://gitlab.example.com:8443/example/tiny",
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }
+    # git asks its helpers in the same way before it pushes.
+    stub = f"""#!/bin/sh
+printf '%s\\n' "$@" > {log}
+printf 'protocol=https\\nhost=example.com\\n\\n' | {shutil.which("git")} "$1" "$2" "$3" "$4" credential fill
+"""
+    (tmp_path / "git").write_text(stub)
+    (tmp_path / "git").chmod(0o755)
+
+    result = subprocess.run(["sh", "-c", push], env=variables, capture_output=True, text=True, check=True)
+
+    assert "username=bakehouse\npassword=secret\n" in result.stdout
+    arguments = log.read_text().splitlines()
+    assert arguments[-2:] == ["https://gitlab.example.com:8443/example/tiny.git", "HEAD:"]
+    assert not any("secret" in argument for argument in arguments)
 
 
 def test_codebuild_runs_the_same_commands(project: Tree, tmp_path: Path) -> None:
