@@ -433,6 +433,8 @@ def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: l
     }
     GitLab(ci.machines, ci.head, main, token).run(".gitlab/bakehouse.yml")
 
+    tokens = [*tmp_path.glob("clone-*.tmp/token")]
+    assert [token.stat().st_mode & 0o777 for token in tokens] == [0o600] * 2
     upgrade = ("lock tiny --upgrade", "render")
     assert ci.called == expected(ci, "gitlab", PUBLISH, PROMOTE, ("releases --verify",), upgrade)
     assert assumed == ["project_path:example/tiny:ref_type:branch:ref:main"] * 2
