@@ -1,9 +1,12 @@
 """Findings in the format SARIF 2.1.0, which code scanning of CI systems reads."""
 
 import json
+import os
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from bakehouse import __version__
 from bakehouse.errors import BakehouseError, Location
@@ -13,6 +16,8 @@ from bakehouse.util.files import display_path
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _WARNING = "known-problem"
+_SETTINGS = Location(Path("pyproject.toml"), 1, 1)
+"""Location of a finding without one: GitHub rejects a file if a finding has no location."""
 
 
 def text(errors: Sequence[BakehouseError], resolutions: Iterable[Resolution]) -> str:
@@ -40,13 +45,18 @@ def _rule(error: BakehouseError) -> str:
 
 
 def _result(rule: str, level: str, message: str, spot: Location | None, hint: str = "") -> dict[str, Any]:
-    result = {
+    spot = spot if spot and spot.line else _SETTINGS
+    region = {"startLine": spot.line, "startColumn": spot.column, "endColumn": spot.column + spot.length}
+    place = {"artifactLocation": {"uri": _uri(spot.path)}, "region": region}
+    return {
         "ruleId": rule,
         "level": level,
         "message": {"text": f"{message}; hint: {hint}" if hint else message},
+        "locations": [{"physicalLocation": place}],
     }
-    if spot and spot.line:
-        region = {"startLine": spot.line, "startColumn": spot.column, "endColumn": spot.column + spot.length}
-        place = {"artifactLocation": {"uri": display_path(spot.path)}, "region": region}
-        return {**result, "locations": [{"physicalLocation": place}]}
-    return result
+
+
+def _uri(path: Path) -> str:
+    """Return the URI of a file, relative if it is below the current directory."""
+    shown = Path(display_path(path))
+    return shown.as_uri() if shown.is_absolute() else quote(os.fsencode(shown))

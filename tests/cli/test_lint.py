@@ -66,3 +66,29 @@ def test_known_problems_are_warnings(project: Tree, capsys: pytest.CaptureFixtur
     assert main.run(("lint", "pytorch-2.10-cu128-py310-efa", "--sarif", "out/lint.sarif")) == 0
     assert "warning: " in capsys.readouterr().out
     assert {(each["ruleId"], each["level"]) for each in findings(project)} == {("known-problem", "warning")}
+
+
+def uris(project: Tree) -> list[str]:
+    places = (finding["locations"][0]["physicalLocation"] for finding in findings(project))
+    return [place["artifactLocation"]["uri"] for place in places]
+
+
+def test_paths_of_findings_are_escaped(project: Tree) -> None:
+    project.write("mine/images/100% typo.yaml", "summary: Typo\n")
+
+    assert main.run(("lint", "--sarif", "out/lint.sarif")) != 0
+    assert {*uris(project)} == {"mine/images/100%25%20typo.yaml"}
+
+
+def test_a_file_outside_the_working_directory_has_an_absolute_uri(project: Tree, tmp_path: Path) -> None:
+    project.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["../our recipes"]\n')
+    recipes = tmp_path.parent / "our recipes"
+    Tree(recipes).write("images/typo.yaml", "summary: Typo\n")
+
+    assert main.run(("lint", "--sarif", "out/lint.sarif")) != 0
+    assert {*uris(project)} == {(recipes / "images/typo.yaml").as_uri()}
+
+
+def test_a_finding_without_a_location_is_in_the_settings(project: Tree) -> None:
+    assert main.run(("lint", "no-such-image", "--sarif", "out/lint.sarif")) != 0
+    assert uris(project) == ["pyproject.toml"]
