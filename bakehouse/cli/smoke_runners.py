@@ -15,8 +15,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bakehouse.cluster import remote_smoke
-from bakehouse.cluster.remote_smoke import RemoteSmoke
+from bakehouse.cluster.remote_smoke import MARK, RemoteSmoke
 from bakehouse.errors import Diagnostic, EngineError, SmokeError, UsageError
+from bakehouse.util.files import display_path
 from bakehouse.util.hashing import key_of
 from bakehouse.util.terminal import Reporter
 
@@ -108,31 +109,38 @@ def write_job(runner: str, remote: RemoteSmoke, tag: str, directory: Path, secon
     name, job, log = job_id(remote), directory / "job.json", directory / "results.log"
     if runner == "slurm":
         job = directory / "job.sbatch"
-        commands: tuple[str, ...] = (f"sbatch --wait {job}",)
+        commands: tuple[str, ...] = (f"sbatch --wait {_quoted(job)}",)
         text = slurm_script(remote, tag, directory, seconds)
         printed = PrintedJob(job, commands, directory / "results.json")
     elif runner == "kubernetes":
         text = _json(kubernetes_job(remote, script.read_bytes(), seconds))
         commands = (
             # `apply` would copy the script into an annotation, which has a limit.
-            f"kubectl create -f {job}",
+            f"kubectl create -f {_quoted(job)}",
             f"kubectl wait --for=condition=complete --timeout={seconds}s job/{name}",
-            f"kubectl logs job/{name} > {log}",
+            f"kubectl logs job/{name} > {_quoted(log)}",
         )
         printed = PrintedJob(job, commands, log)
     else:
         text = _json(batch_definition(remote, seconds))
         commands = (
-            f"aws s3 cp {script} s3://BUCKET/{name}/{_SCRIPT}",
-            f"aws batch register-job-definition --cli-input-json file://{job}",
+            f"aws s3 cp {_quoted(script)} s3://BUCKET/{name}/{_SCRIPT}",
+            f"aws batch register-job-definition --cli-input-json file://{_quoted(job)}",
             f"aws batch submit-job --job-name {name} --job-queue QUEUE --job-definition {name} "
-            f'--parameters "script=$(aws s3 presign s3://BUCKET/{name}/{_SCRIPT})"',
-            "aws logs get-log-events --log-group-name /aws/batch/job --log-stream-name STREAM "
-            f"--start-from-head > {log}",
+            # The job may wait in the queue for longer than the default, an hour.
+            f'--parameters "script=$(aws s3 presign s3://BUCKET/{name}/{_SCRIPT} --expires-in 86400)"',
+            # `get-log-events` returns at most 1 MB of the log.
+            "aws logs filter-log-events --log-group-name /aws/batch/job --log-stream-names STREAM "
+            f"--filter-pattern '\"{MARK}\"' > {_quoted(log)}",
         )
         printed = PrintedJob(job, commands, log)
     job.write_text(text)
     return printed
+
+
+def _quoted(path: Path) -> str:
+    """Return a path as a word of a shell."""
+    return shlex.quote(display_path(path))
 
 
 def _json(document: object) -> str:

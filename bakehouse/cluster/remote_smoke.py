@@ -46,7 +46,9 @@ JOIN_SECONDS = 900.0
 """Seconds that the first host waits for the others."""
 MAX_CHANNEL_BYTES = 20_000_000
 _PROBE = PROBES / "remote_smoke.py"
-_MARKED = re.compile(r"bakehouse-smoke-results (?P<number>\d+)/(?P<count>\d+) (?P<text>[A-Za-z0-9+/=]+)")
+MARK = "bakehouse-smoke-results"
+"""Start of the lines of a job's log that contain its results."""
+_MARKED = re.compile(rf"{MARK} (?P<number>\d+)/(?P<count>\d+) (?P<text>[A-Za-z0-9+/=]+)")
 _WORDS = ("train", "toolkit", "code")
 """Output of `STARTUP`, in its order."""
 _INPUTS_TOO_BIG = f"its channels have more than {MAX_CHANNEL_BYTES // 1_000_000} MB, too much to send"

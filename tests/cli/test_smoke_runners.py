@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -14,11 +15,16 @@ import pytest
 from botocore.session import Session  # type: ignore[import-untyped]
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
-from bakehouse.cli import smoke_runners
+from bakehouse.build.verify import PROBES
+from bakehouse.cli import main, smoke_runners
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.errors import BakehouseError, EngineError, SmokeError, UsageError
+from bakehouse.plan.workspace import open_workspace, plan_images
 from tests.cluster.test_remote_smoke import URI, document, remote
+from tests.conftest import Tree
+from tests.publish.test_releases import a_record
+from tests.sagemaker.test_launch import put
 from tests.support.fake_engine import image
 
 pytestmark = pytest.mark.timeout(60)
@@ -101,6 +107,55 @@ def test_a_job_is_written_with_its_script(tmp_path: Path, runner: str) -> None:
     assert job.path.parent == job.results.parent == tmp_path / "jobs"
     assert job.path.exists()
     assert any(str(job.path) in command for command in job.commands)
+
+
+@pytest.mark.parametrize("runner", smoke_runners.PRINTED)
+def test_printed_commands_can_be_copied_into_a_shell(tmp_path: Path, runner: str) -> None:
+    directory = tmp_path / "our $HOME & jobs"
+    job = smoke_runners.write_job(runner, GPUS, "tag", directory, 60)
+    log = tmp_path / "arguments"
+    for program in ("sbatch", "kubectl", "aws"):
+        write(tmp_path / program, f"printf '%s\\n' \"$@\" >> {log}; echo out")
+
+    for command in job.commands:
+        variables = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        subprocess.run(["sh", "-c", command], env=variables, check=True, capture_output=True)
+
+    words = log.read_text().splitlines()
+    assert {word.removeprefix("file://") for word in words} >= {str(job.path)}
+    assert job.results.name == "results.json" or job.results.read_text() == "out\n"
+
+
+def test_the_log_of_batch_is_read_beyond_its_first_megabyte(tmp_path: Path) -> None:
+    job = smoke_runners.write_job("batch", GPUS, "tag", tmp_path, 60)
+
+    words = shlex.split(job.commands[-1].partition(" > ")[0])
+
+    assert words[:3] == ["aws", "logs", "filter-log-events"]
+    assert words[words.index("--filter-pattern") + 1] == '"bakehouse-smoke-results"'
+    assert "bakehouse-smoke-results " in (PROBES / "remote_smoke.py").read_text()
+
+
+def test_the_command_that_reads_the_results_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = Tree(tmp_path)
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
+    tree.write("mine/images/tiny.yaml", 'summary: Tiny\nbase: {debian: "12"}\n')
+    [tiny] = plan_images(open_workspace(tmp_path), ["tiny"]).images
+    put(tmp_path, replace(a_record(), image="tiny", key=tiny.key, candidate=True))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BAKEHOUSE_STATE", "our builds")
+    options = ("--check", "components", "--gpus", "2", "--timeout", "60", "--report", "my report.json")
+
+    assert main.run(("smoke", "tiny", "--on", "kubernetes", *options)) == 0
+
+    first, *_, then, last = capsys.readouterr().err.splitlines()
+    assert (first, then) == ("run:", "then:")
+    assert last == (
+        "  bake smoke tiny --on kubernetes --results 'our builds/smoke/tiny/kubernetes/results.log' "
+        "--check components --gpus 2 --timeout 60 --report 'my report.json'"
+    )
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Tasks that run images: smoke tests and local training jobs."""
 
 import functools
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from bakehouse.cli.tasks.declare import (
 )
 from bakehouse.errors import Diagnostic, SmokeError, UsageError
 from bakehouse.util import terminal
+from bakehouse.util.files import display_path
 from bakehouse.util.format import format_names
 
 if TYPE_CHECKING:
@@ -130,11 +132,28 @@ def _smoke_elsewhere(
         show(result.path.read_text())
         for line in ("run:", *(f"  {command}" for command in result.commands)):
             report(line)
-        report(f"then: bake smoke {image} --on {runner} --results {result.results}, with the same options")
+        report("then:")
+        report(f"  {_results_command(image, runner, result.results, options)}")
         return
     show(json_report.smoke([result]) if json else tables.smoke_table([result]))
     if result.unfinished:
         raise Exit(code=SmokeError.exit_code)
+
+
+def _results_command(image: str, runner: str, results: Path, options: "RunOptions") -> str:
+    """Return the command that evaluates the results of a job, with the options that its checks depend on."""
+    words = ["bake", "smoke", image, "--on", runner, "--results", display_path(results)]
+    if options.only:
+        words += ["--check", ",".join(options.only)]
+    if options.gpus:
+        words += ["--gpus", str(options.gpus)]
+    if options.deadline:
+        words += ["--timeout", f"{options.deadline:g}"]
+    if options.image_uri:
+        words += ["--image-uri", options.image_uri]
+    if options.report:
+        words += ["--report", str(options.report)]
+    return shlex.join(words)
 
 
 @bake_task(
