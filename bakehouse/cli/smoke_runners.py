@@ -74,6 +74,10 @@ def _ssh_command(target: str) -> list[str]:
         port = parts.port
     except ValueError:
         port = 0
+    if parts.password is not None:
+        # The address of the host goes into the report.
+        hint = "remove it; ssh uses keys or an agent"
+        raise UsageError(Diagnostic("the address of the host contains a password", hint=hint))
     if not parts.hostname or port == 0 or parts.path.strip("/") or parts.hostname.startswith("-"):
         message = f"`{target}` is not the address of a host"
         raise UsageError(Diagnostic(message, hint="use `ssh://user@host` or `ssh://host:port`"))

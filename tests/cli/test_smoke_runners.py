@@ -241,6 +241,15 @@ def test_an_invalid_address_is_refused(target: str) -> None:
     )
 
 
+def test_a_password_in_an_address_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        smoke_runners.run_over_ssh(GPUS, "ssh://me:secret@host", 10, print)
+
+    assert message(caught.value) == (
+        "error: the address of the host contains a password\n\nhint: remove it; ssh uses keys or an agent\n"
+    )
+
+
 def test_names_of_jobs_are_valid_for_all_runners() -> None:
     odd = RemoteSmoke(replace(image(), name="PyTorch_2.13-" + 60 * "x"), URI, GPUS.digest)
 
