@@ -8,6 +8,7 @@ from bakehouse.catalog.ci_settings import CiSettings
 from bakehouse.catalog.project import HOME, IS_CHECKOUT, Project
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.registry.ecr_endpoints import partition_of
 from bakehouse.util.oci import ECR_HOST
 
 ROLE = "bakehouse-publish"
@@ -126,7 +127,7 @@ def _publishing(project: Project, settings: CiSettings) -> Publishing | None:
         hint = 'set `repository = "owner/name"` in [tool.bakehouse.ci]'
         raise UsageError(Diagnostic(message, hint=hint))
     bucket, _, prefix = project.ledger.removeprefix("s3://").partition("/")
-    partition = "aws-cn" if registry.regions[0].startswith("cn-") else "aws"
+    partition = partition_of(registry.regions[0])
     return Publishing(
         account=registry.account,
         regions=registry.regions,

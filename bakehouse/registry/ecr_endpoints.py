@@ -65,6 +65,11 @@ def _partition(region: str) -> Any:
     raise PublishError(Diagnostic(f"there is no AWS region `{region}`", hint=hint))
 
 
+def partition_of(region: str) -> str:
+    """Return the name of a region's partition, such as `aws-cn`. Raises PublishError."""
+    return str(_partition(region)["id"])
+
+
 def check_region(region: str) -> None:
     """Raise PublishError with the nearest name if AWS has no such region."""
     _partition(region)

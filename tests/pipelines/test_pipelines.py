@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -245,6 +246,21 @@ def test_the_role_may_do_only_what_publishing_needs(project: Tree) -> None:
     assert anywhere == ["LogIn"]
     pull = json.loads((project.root / ".github/bakehouse/pull-permissions.json").read_text())
     assert {each["Sid"] for each in pull["Statement"]} == {"LogIn", "PullBaseImages"}
+
+
+@pytest.mark.parametrize(
+    ("region", "partition"),
+    [("cn-north-1", "aws-cn"), ("us-gov-west-1", "aws-us-gov"), ("eusc-de-east-1", "aws-eusc")],
+)
+def test_arns_have_the_partition_of_the_region(project: Tree, region: str, partition: str) -> None:
+    settings = PROJECTS["publishing"].replace('["eu-west-1", "us-east-1"]', f'["{region}"]')
+    generate(project, settings, "github")
+
+    policies = [file.read_text() for file in (project.root / ".github/bakehouse").iterdir()]
+    arns = {arn for policy in policies for arn in re.findall('"arn:([^:]+):', policy)}
+    assert arns == {partition}
+    workflow = (project.root / ".github/workflows/bakehouse-publish.yml").read_text()
+    assert f"arn:{partition}:iam::123456789012:role/bakehouse-publish" in workflow
 
 
 def test_the_role_may_scan_and_assume_the_role_of_the_registry(project: Tree) -> None:
