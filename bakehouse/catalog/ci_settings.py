@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
+from bakehouse.catalog.registry_settings import ROLE
 from bakehouse.util.toml_table import TomlTable
 
-_ROLE = r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]+"
 _LINE = r"[^\n\r]+"
 _KEYS = (
     *("images", "requirement", "test", "shards", "runner", "branch", "repository", "role", "create"),
@@ -52,7 +52,7 @@ def read_ci(settings: TomlTable) -> CiSettings:
         repository=table.text(
             "repository", pattern=r"[\w.-]+(/[\w.-]+)+", hint="use a path such as `owner/name`"
         ),
-        role=table.text("role", pattern=_ROLE, hint="such as `arn:aws:iam::123456789012:role/Publisher`"),
+        role=table.text("role", pattern=ROLE, hint="such as `arn:aws:iam::123456789012:role/Publisher`"),
         create=table.flag("create"),
         code_scanning=table.flag("code_scanning"),
     )

@@ -22,7 +22,7 @@ CREATE = (
 _NAME = re.compile("[a-z0-9][a-z0-9_-]*")
 _ACCOUNT = "[0-9]{12}"
 _REGION = "[a-z]+(-[a-z]+)+-[0-9]+"
-_ROLE = r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]+"
+ROLE = r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[\w+=,.@/-]+"
 _ENCRYPTION = r"AES256|KMS|arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:(key|alias)/[\w/-]+"
 _ORGANIZATION = "o-[a-z0-9]{10,32}"
 
@@ -96,7 +96,7 @@ def _registry(name: str, table: TomlTable) -> RegistrySettings:
     prefix = table.text("prefix")
     if prefix:
         _check(table, "prefix", "registry.example.com", prefix)
-    role = table.text("role", pattern=_ROLE, hint="such as `arn:aws:iam::123456789012:role/Pusher`")
+    role = table.text("role", pattern=ROLE, hint="such as `arn:aws:iam::123456789012:role/Pusher`")
     account = table.text("account", pattern=_ACCOUNT, hint="an account number has 12 digits")
     if role and not account:
         account = role.split(":")[4]
