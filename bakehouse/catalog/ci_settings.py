@@ -1,5 +1,6 @@
 """Settings of generated pipelines: the table `[tool.bakehouse.ci]`."""
 
+import shlex
 from dataclasses import dataclass
 
 from bakehouse.catalog.registry_settings import ROLE
@@ -18,8 +19,8 @@ class CiSettings:
 
     images: tuple[str, ...] = ()
     """Names, families or globs of the images that pipelines build; empty for those of the project."""
-    requirement: str = ""
-    """Argument of `pip install` that provides `bake`; empty for the running version of Bakehouse."""
+    requirement: tuple[str, ...] = ()
+    """Arguments of `pip install` that provide `bake`; empty for the running version of Bakehouse."""
     test: str = ""
     """A further command of the checks of a change."""
     shards: int = 4
@@ -44,7 +45,7 @@ def read_ci(settings: TomlTable) -> CiSettings:
     table.check_keys(_KEYS)
     return CiSettings(
         images=table.texts("images"),
-        requirement=table.text("requirement", pattern=_LINE, hint="use one line, such as `bakehouse==1.0`"),
+        requirement=_requirement(table),
         test=table.text("test", pattern=_LINE, hint="use one line, such as `make test`"),
         shards=table.number("shards", 4, range(1, 101), "a number of jobs, from 1 to 100"),
         runner=table.text("runner", pattern=r"[\w.-]+", hint="use the label of a runner"),
@@ -56,3 +57,13 @@ def read_ci(settings: TomlTable) -> CiSettings:
         create=table.flag("create"),
         code_scanning=table.flag("code_scanning"),
     )
+
+
+def _requirement(table: TomlTable) -> tuple[str, ...]:
+    """Return the words of the requirement, as a shell without variables would split it."""
+    text = table.text("requirement", pattern=_LINE, hint="use one line, such as `bakehouse==1.0`")
+    try:
+        return tuple(shlex.split(text))
+    except ValueError:
+        table.report("requirement", f"`requirement` in [{table.name}] has an unclosed quote: `{text}`")
+        return ()

@@ -1,5 +1,6 @@
 """A pipeline of a project: the values that the templates of all CI systems insert."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -62,7 +63,7 @@ class Pipeline:
     bake: str
     """The command: `bake`, or `./bake` in the checkout of Bakehouse."""
     requirement: str
-    """Argument of `pip install`; empty if nothing needs to be installed."""
+    """Arguments of `pip install`, quoted for a shell; empty if nothing needs to be installed."""
     publishing: Publishing | None
     """None if the registry of the project is not a table with an account of Amazon ECR."""
     vendors: tuple[VendorRepository, ...]
@@ -90,12 +91,13 @@ def make_pipeline(project: Project, images: Sequence[Image]) -> Pipeline:
     """Return the pipeline of some images. Raises UsageError for missing settings."""
     settings = project.ci or CiSettings()
     is_checkout = IS_CHECKOUT and project.root == HOME
+    requirement = shlex.join(settings.requirement or (f"bakehouse=={__version__}",))
     return Pipeline(
         settings=settings,
         images=tuple(image.name for image in images),
         gpu_images=tuple(image.name for image in images if image.gpu),
         bake="./bake" if is_checkout else "bake",
-        requirement="" if is_checkout else settings.requirement or f"bakehouse=={__version__}",
+        requirement="" if is_checkout else requirement,
         publishing=_publishing(project, settings),
         vendors=tuple(sorted({base for image in images for base in _vendors(image)}, key=str)),
     )

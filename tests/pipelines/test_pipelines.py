@@ -205,6 +205,18 @@ def test_mistakes_are_reported(
     assert capsys.readouterr().err == f"error: {message}"
 
 
+def test_a_requirement_with_an_unclosed_quote_is_a_mistake(
+    project: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(project, '[tool.bakehouse.ci]\nrequirement = "\'bakehouse"\n')
+
+    assert main.run(("ci", "github")) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: `requirement` in [tool.bakehouse.ci] has an unclosed quote: `'bakehouse`\n"
+        "  --> pyproject.toml:4:1\n"
+    )
+
+
 def test_the_role_may_be_assumed_by_the_branch_and_the_environment_only(project: Tree) -> None:
     generate(project, PROJECTS["everything"], "github")
 
@@ -261,6 +273,38 @@ def test_arns_have_the_partition_of_the_region(project: Tree, region: str, parti
     assert arns == {partition}
     workflow = (project.root / ".github/workflows/bakehouse-publish.yml").read_text()
     assert f"arn:{partition}:iam::123456789012:role/bakehouse-publish" in workflow
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(
+    ("requirement", "arguments"),
+    [
+        ("bakehouse>=1.0,<2", ["bakehouse>=1.0,<2"]),
+        ("-r ci/requirements.txt", ["-r", "ci/requirements.txt"]),
+        ("'bakehouse @ https://example.com/x;y'", ["bakehouse @ https://example.com/x;y"]),
+    ],
+)
+def test_pip_gets_the_requirement_as_it_is(
+    project: Tree, tmp_path: Path, system: str, requirement: str, arguments: list[str]
+) -> None:
+    files = generate(project, CI.replace(PACKAGE, requirement), system)
+    [install] = {
+        line.strip()
+        for file in files
+        for command in pipelines.every_command([yaml.safe_load(file.read_text())])
+        for line in command.splitlines()
+        if "pip install" in line
+    }
+    python = tmp_path / "bakehouse/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    python.chmod(0o755)
+    places = {"RUNNER_TEMP": str(tmp_path), "HOME": str(tmp_path), "CI_PROJECT_DIR": f"{tmp_path}/x"}
+    (tmp_path / "x.tmp").symlink_to(tmp_path)
+
+    result = subprocess.run(["sh", "-c", install], env=places, capture_output=True, text=True, check=True)
+
+    assert result.stdout.splitlines()[4:] == arguments
 
 
 def test_the_role_may_scan_and_assume_the_role_of_the_registry(project: Tree) -> None:
