@@ -59,6 +59,7 @@ BAKE = """\
 # A stub of bake that records how it is called.
 echo "$@" >> "$STUB_LOG"
 case "$*" in
+    *--unreleased*) [ -z "$STUB_NO_LEDGER" ] && echo tiny ;;
     *--names) if [ -z "$STUB_NOTHING" ]; then echo tiny; fi ;;
     "lint "*)
         mkdir -p build/ci
@@ -541,6 +542,17 @@ def test_codebuild_runs_the_same_commands(project: Tree, tmp_path: Path) -> None
     assert ci.called == expected(ci, "codebuild", PUBLISH, PROMOTE, ("releases --verify",))
     files = [yaml.safe_load(file.read_text()) for file in ci.files.values()]
     assert {*pipelines.every_command(files)} == {*ci.machines.commands}
+
+
+def test_codebuild_publishes_nothing_if_the_ledger_cannot_be_read(project: Tree, tmp_path: Path) -> None:
+    images = 'images = ["tiny", "pytorch-2.10-cu128-py312-efa"]\n'
+    ci = Ci(project, tmp_path, PROJECTS["publishing"] + images, "codebuild")
+    ci.switch("STUB_NO_LEDGER")
+
+    with pytest.raises(CommandError, match=r"^build_1 ended with 1"):
+        CodeBuild(ci.machines, ci.head).run(ci.files["publish"])
+
+    assert not any(line.startswith("build") for line in ci.called)
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
