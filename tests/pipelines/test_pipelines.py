@@ -555,6 +555,18 @@ def test_codebuild_publishes_nothing_if_the_ledger_cannot_be_read(project: Tree,
     assert not any(line.startswith("build") for line in ci.called)
 
 
+def test_names_that_look_like_numbers_stay_texts(project: Tree) -> None:
+    settings = PUBLISHING + CI + 'branch = "1.10"\nrunner = "64"\n'
+    workflows = [yaml.safe_load(file.read_text()) for file in generate(project, settings, "github")]
+    gitlab = [yaml.safe_load(file.read_text()) for file in generate(project, settings, "gitlab")]
+
+    events = [event for workflow in workflows for event in workflow[True].values() if event]
+    branches = [event["branches"] for event in events if "branches" in event]
+    assert branches == [["1.10"]] * 2
+    assert {job["runs-on"] for workflow in workflows for job in workflow["jobs"].values()} == {"64"}
+    assert {tag for document in gitlab for tag in document[".bakehouse"]["tags"]} == {"64"}
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_images_for_gpus_stay_candidates(project: Tree, system: str) -> None:
     text = "".join(file.read_text() for file in generate(project, PROJECTS["everything"], system))
