@@ -567,6 +567,22 @@ def test_names_that_look_like_numbers_stay_texts(project: Tree) -> None:
     assert {tag for document in gitlab for tag in document[".bakehouse"]["tags"]} == {"64"}
 
 
+def test_a_job_that_runs_again_replaces_its_artifacts(project: Tree) -> None:
+    workflows = [
+        yaml.safe_load(file.read_text()) for file in generate(project, PROJECTS["publishing"], "github")
+    ]
+
+    uploads = [
+        step["with"]
+        for workflow in workflows
+        for job in workflow["jobs"].values()
+        for step in job["steps"]
+        if step.get("uses", "").startswith("actions/upload-artifact@")
+    ]
+    assert len(uploads) == 4
+    assert all(upload["overwrite"] for upload in uploads)
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_images_for_gpus_stay_candidates(project: Tree, system: str) -> None:
     text = "".join(file.read_text() for file in generate(project, PROJECTS["everything"], system))
