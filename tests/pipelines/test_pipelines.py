@@ -168,7 +168,7 @@ def test_a_missing_or_stale_file_fails_the_check(project: Tree, capsys: pytest.C
         "  --> .github/workflows/bakehouse-upgrade.yml:1:1\n"
         "    | --- .github/workflows/bakehouse-upgrade.yml\n"
         "    | +++ .github/workflows/bakehouse-upgrade.yml\n"
-        "    | @@ -29,3 +29,3 @@\n"
+        "    | @@ -30,3 +30,3 @@\n"
         "    |      permissions:\n"
         "    | -      contents: write\n"
         "    | +      contents: write # to push the branch\n"
@@ -565,6 +565,15 @@ def test_names_that_look_like_numbers_stay_texts(project: Tree) -> None:
     assert branches == [["1.10"]] * 2
     assert {job["runs-on"] for workflow in workflows for job in workflow["jobs"].values()} == {"64"}
     assert {tag for document in gitlab for tag in document[".bakehouse"]["tags"]} == {"64"}
+
+
+def test_an_upgrade_is_proposed_for_the_branch_of_the_settings(project: Tree, tmp_path: Path) -> None:
+    ci = Ci(project, tmp_path, CI + 'branch = "release/1"\n', "github")
+
+    GitHub(ci.machines, "workflow_dispatch", ci.head, "refs/heads/release/1").run(ci.files["upgrade"])
+
+    created = (tmp_path / "gh.log").read_text().splitlines()[-1]
+    assert created.startswith("pr create --base release/1 --head bakehouse/upgrade ")
 
 
 def test_a_job_that_runs_again_replaces_its_artifacts(project: Tree) -> None:
