@@ -242,11 +242,13 @@ def plan(
     selected = plan_images(workspace, split(images)).images
     if from_:
         selected = affected.changed_since(workspace.project, selected, from_)
+    # Before the ledger is read: the shares must not change while other jobs publish theirs.
+    selected = affected.shard(selected, *share)
     if unreleased or unpublished:
         from bakehouse.publish.ledger import open_ledger, unreleased_images
 
         selected = unreleased_images(open_ledger(workspace.project), selected, candidates=unpublished)
-    planned = Plan(affected.shard(selected, *share))
+    planned = Plan(selected)
     if names:
         show("".join(f"{image.name}\n" for image in planned.images))
     else:

@@ -1,0 +1,36 @@
+"""The options of `plan` with which pipelines select images."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.cli import main
+from bakehouse.plan.workspace import open_workspace, plan_images
+from tests.conftest import Tree
+from tests.publish.test_releases import a_record
+from tests.sagemaker.test_launch import put
+
+
+def shard(capsys: pytest.CaptureFixture[str], number: int) -> set[str]:
+    assert main.run(("plan", "--unpublished", "--shard", f"{number}/2", "--names")) == 0
+    return {*capsys.readouterr().out.split()}
+
+
+def test_a_published_image_does_not_move_others_to_another_shard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = Tree(tmp_path)
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
+    for name in "abcd":
+        recipe = f'summary: {name}\nbase: {{debian: "12"}}\nrun: ["echo {name}"]\n'
+        tree.write(f"mine/images/{name}.yaml", recipe)
+    monkeypatch.chdir(tmp_path)
+    first, second = shard(capsys, 1), shard(capsys, 2)
+    assert first | second == {*"abcd"}
+    # The first job publishes its images before the second one starts.
+    for image in plan_images(open_workspace(tmp_path), sorted(first)).images:
+        put(tmp_path, replace(a_record(), image=image.name, key=image.key, candidate=True))
+
+    assert shard(capsys, 1) == set()
+    assert shard(capsys, 2) == second
