@@ -320,7 +320,7 @@ def follow(plan: Mapping[str, Any], host: str, work: Path, address: tuple[str, i
             task = Task(plan, checks[command["start"]], host, work)
         if "stop" in command and task:
             task.stop()
-        if task and task.ended():
+        if task and (task.stopped or task.ended()):
             stream.write(json.dumps(task.result()) + "\n")
             stream.flush()
             task = None

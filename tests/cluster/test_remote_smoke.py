@@ -138,6 +138,19 @@ def test_a_check_ends_at_its_deadline(tmp_path: Path) -> None:
     assert [result["exit_code"] for result in slow["hosts"].values()] == [None, None]
 
 
+def test_a_check_that_ignores_signals_ends_on_all_hosts(tmp_path: Path) -> None:
+    stubborn = "trap '' TERM; while :; do sleep 1; done"
+    began = time.monotonic()
+
+    results = Job(
+        tmp_path, step("stubborn", stubborn, stubborn, seconds=1.0), step("next", "echo on", "echo on")
+    ).run(hosts=2)["results"]
+
+    assert time.monotonic() - began < 30
+    assert [host["exit_code"] for host in results["stubborn"]["hosts"].values()] == [None, None]
+    assert [host["log"] for host in results["next"]["hosts"].values()] == ["on\n", "on\n"]
+
+
 def test_what_a_check_leaves_running_is_ended(tmp_path: Path) -> None:
     results = Job(
         tmp_path, step("first", "setsid sleep 1234.5 & sleep 0.2"), step("second", "pgrep -fx 'sleep 1234.5'")
