@@ -168,26 +168,32 @@ class Link:
         self._file = connection.makefile("rw", encoding="utf-8", newline="\n")
         self._results: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self._result: dict[str, Any] | None = None
+        self._is_lost = False
         threading.Thread(target=self._read, daemon=True).start()
 
     def start(self, check: str, startup: str) -> None:
-        self._result = None
+        self._result = _lost() if self._is_lost else None
         self._send({"start": check, "startup": startup})
 
     def ended(self) -> bool:
-        if self._result is None:
-            with contextlib.suppress(queue.Empty):
-                self._result = self._results.get_nowait() or _lost()
+        self._receive(0)
         return self._result is not None
 
     def stop(self) -> None:
         if not self.ended():
             self._send({"stop": True})
-            with contextlib.suppress(queue.Empty):
-                self._result = self._results.get(timeout=60) or _lost()
+            self._receive(60)
 
     def result(self) -> dict[str, Any]:
         return self._result or _lost()
+
+    def _receive(self, seconds: float) -> None:
+        """Wait for the result of the check, unless it has arrived."""
+        if self._result is None:
+            with contextlib.suppress(queue.Empty):
+                result = self._results.get(timeout=seconds)
+                self._is_lost = result is None
+                self._result = result or _lost()
 
     def _send(self, message: Mapping[str, object]) -> None:
         # The reader notices a lost connection.

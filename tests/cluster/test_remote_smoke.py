@@ -222,6 +222,24 @@ def test_a_host_that_dies_fails_its_check(tmp_path: Path) -> None:
     assert hosts["algo-2"]["log"] == "the connection to this host was lost\n"
 
 
+def test_checks_after_the_loss_of_a_host_fail_at_once(tmp_path: Path) -> None:
+    job = Job(
+        tmp_path,
+        step("pair", "sleep 30", f"touch {tmp_path}/up; sleep 30"),
+        step("next", "sleep 30", "sleep 30"),
+    )
+    job.start("algo-1", 2)
+    worker = job.start("algo-2", 2)
+    while not (tmp_path / "up").exists():
+        time.sleep(0.05)
+    worker.kill()
+
+    after = job.results()["results"]["next"]
+
+    assert (after["timed_out"], after["hosts"]["algo-2"]["exit_code"]) == (False, 255)
+    assert after["seconds"] < 10
+
+
 def test_a_stopped_job_writes_the_results_so_far(tmp_path: Path) -> None:
     job = Job(tmp_path, step("first", "true"), step("second", f"touch {tmp_path}/up; sleep 30"))
     leader = job.start("algo-1", 1, "--out", str(tmp_path / "model/results.json"))
