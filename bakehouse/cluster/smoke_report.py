@@ -169,7 +169,7 @@ def store(report: SmokeReport, state: Path) -> SmokeReport:
         merged = replace_checks(earlier, report.checks)
         has_earlier = {check.name for check in merged.checks} > {check.name for check in report.checks}
         date = min(report.date, earlier.date) if has_earlier else report.date
-        report = replace(report, checks=merged.checks, date=date)
+        report = replace(report, transport=merged.transport, checks=merged.checks, date=date)
     write(report, target)
     return report
 

@@ -359,6 +359,16 @@ def test_stored_passes_expire_and_failures_do_not(tmp_path: Path) -> None:
     assert recent.checks[1].reason == f"its result of {old[:10]} is older than 30 days"
 
 
+def test_a_rerun_of_some_checks_keeps_the_transport_of_the_others(tmp_path: Path) -> None:
+    smoke_report.store(THERE, tmp_path)
+
+    smoke_report.store(replace(THERE, checks=(PASSED,), transport="none"), tmp_path)
+
+    merged = smoke_report.load_all(tmp_path, DIGEST)
+    assert merged
+    assert merged.transport == "nccl"
+
+
 def test_a_rerun_of_some_checks_does_not_make_the_others_recent(tmp_path: Path) -> None:
     old = (datetime.now(UTC) - timedelta(days=31)).isoformat()
     other = replace(GPU, name="gpu")
