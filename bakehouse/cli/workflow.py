@@ -42,7 +42,7 @@ from bakehouse.plan.workspace import (
     resolve_all,
     select,
 )
-from bakehouse.publish import image_uris, preflight, promote, publish
+from bakehouse.publish import preflight, promote, publish
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
@@ -348,9 +348,7 @@ def smoke_on_sagemaker(
     Raises SmokeError for failed checks.
     """
     project = workspace.project
-    candidate = image_uris.to_promote(
-        project.images, _only(workspace, name).name, registry="ecr", image_uri=options.image_uri
-    )
+    candidate = promote.find_candidate(project, _only(workspace, name).name, "ecr", options.image_uri)
     gpus = smoke_job.check(job, candidate, workspace.catalog)
     options = replace(options, gpus=gpus, hosts=job.instance_count)
     remote = remote_smoke_of(workspace, name, options, candidate)
@@ -378,7 +376,7 @@ def smoke_elsewhere(
     """
     project = workspace.project
     image = _only(workspace, name)
-    candidate = image_uris.to_promote(project.images, image.name, image_uri=options.image_uri)
+    candidate = promote.find_candidate(project, image.name, "", options.image_uri)
     remote = remote_smoke_of(workspace, name, options, candidate)
     directory = project.state / "smoke" / image.name / runner.partition(":")[0]
     if results:

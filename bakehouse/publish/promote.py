@@ -96,6 +96,12 @@ def promote_image(
     return record
 
 
+def find_candidate(project: Project, image: str, registry: str, image_uri: str) -> ReleaseRecord:
+    """Return the candidate that `promote` would release, also if only the team's ledger has it."""
+    open_ledger(project).records(image)
+    return image_uris.to_promote(project.images, image, registry=registry, image_uri=image_uri)
+
+
 def require_same_key(candidate: ReleaseRecord, image: Image) -> None:
     """Raise UsageError for a candidate of another recipe: the present one may require fewer checks."""
     if candidate.key != image.key:

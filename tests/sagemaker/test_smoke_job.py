@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, SmokeError, UsageError
 from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.sagemaker import smoke_job
 from bakehouse.sagemaker.follow import Pace
@@ -198,6 +200,22 @@ def test_a_report_comes_back_and_is_stored_for_promote(session: Session) -> None
         f"done: sent to SageMaker in {REGION}; Ctrl-C stops the job",
     ]
     assert session.lines[-1] == f"done: billed 412 billable instance seconds (1 x 412); {no_price}"
+
+
+def test_a_candidate_of_the_team_s_ledger_is_tested(session: Session) -> None:
+    session.aws.client("s3").create_bucket(
+        Bucket="ledger", CreateBucketConfiguration={"LocationConstraint": REGION}
+    )
+    project = replace(session.workspace.project, ledger="s3://ledger/releases", region=REGION)
+    session.workspace = replace(session.workspace, project=project)
+    open_ledger(project).add(session.candidate())
+    # Another machine pushed it.
+    shutil.rmtree(project.images)
+    session.play = lambda: session.complete(train_success=run_of(0))
+
+    launched, _ = session.smoke(job_named("team"))
+
+    assert launched.status is Status.COMPLETED
 
 
 def test_a_price_of_the_project_gives_the_cost() -> None:
