@@ -102,19 +102,44 @@ def launch(
     except AwsError as error:
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
         raise LaunchError(replace(error.diagnostic, facts=facts)) from error
-    ranks = first_ranks(arguments, instances(workspace.catalog))
+    return send_and_follow(
+        service,
+        arguments,
+        first_ranks(arguments, instances(workspace.catalog)),
+        callbacks,
+        pace,
+        stop_on_interrupt=request.stop_on_interrupt,
+        detach=request.detach,
+    )
+
+
+def send_and_follow(
+    service: TrainingService,
+    arguments: Mapping[str, Any],
+    ranks: Mapping[str, int | None],
+    callbacks: JobCallbacks,
+    pace: Pace,
+    *,
+    stop_on_interrupt: bool,
+    detach: bool = False,
+) -> LaunchReport:
+    """Send a job and follow it to its end. `ranks` are the first ranks of each host.
+
+    Raises LaunchError if SageMaker rejects it.
+    """
+    name = arguments["TrainingJobName"]
     try:
-        send(service, arguments)
-        callbacks.report(f"{name}: sent to SageMaker in {region}")
+        _send(service, arguments)
+        hint = "; Ctrl-C stops the job" if stop_on_interrupt else ""
+        callbacks.report(f"{name}: sent to SageMaker in {service.region}{hint}")
     except KeyboardInterrupt:
-        is_stopping = request.stop_on_interrupt
-        problem = stop(service, name, callbacks.report) if is_stopping else None
+        problem = stop(service, name, callbacks.report) if stop_on_interrupt else None
         callbacks.report(f"{name}: interrupted while sending the job, which may be running")
-        followed = Followed(None, {}, problem, stopping=is_stopping and problem is None)
-        return launch_report.report(name, region, followed)
-    if request.detach:
-        return LaunchReport(name, region, None)
-    return follow_sent(service, name, ranks, callbacks, pace, stop_on_interrupt=request.stop_on_interrupt)
+        followed = Followed(None, {}, problem, stopping=stop_on_interrupt and problem is None)
+        return launch_report.report(name, service.region, followed)
+    if detach:
+        return LaunchReport(name, service.region, None)
+    return _follow(service, name, ranks, callbacks, pace, stop_on_interrupt=stop_on_interrupt)
 
 
 def follow_job(
@@ -137,7 +162,7 @@ def follow_job(
             raise LaunchError(Diagnostic(message, hint=hint)) from error
         raise LaunchError(error.diagnostic) from error
     ranks = first_ranks(description.request, instances(workspace.catalog))
-    return follow_sent(service, name, ranks, callbacks, pace, stop_on_interrupt=stop_on_interrupt)
+    return _follow(service, name, ranks, callbacks, pace, stop_on_interrupt=stop_on_interrupt)
 
 
 def default_region(workspace: Workspace) -> str:
@@ -169,7 +194,7 @@ def first_ranks(request: Mapping[str, Any], instance_types: Mapping[str, Instanc
     return {name: None if per_host is None else index * per_host for index, name in enumerate(names)}
 
 
-def follow_sent(
+def _follow(
     service: TrainingService,
     name: str,
     ranks: Mapping[str, int | None],
@@ -178,7 +203,6 @@ def follow_sent(
     *,
     stop_on_interrupt: bool,
 ) -> LaunchReport:
-    """Follow a job whose first ranks of each host are known, and report how it ended."""
     stream = LogStream(ranks, callbacks.output, colour=callbacks.colour, verbose=callbacks.verbose)
     try:
         followed = follow(
@@ -296,8 +320,8 @@ def _with_code(
     )
 
 
-def send(service: TrainingService, arguments: Mapping[str, Any]) -> None:
-    """Create a job; raise LaunchError if SageMaker rejects it."""
+def _send(service: TrainingService, arguments: Mapping[str, Any]) -> None:
+    """Create the job; raise LaunchError if SageMaker rejects it."""
     began = datetime.now(UTC)
     try:
         service.create(arguments)

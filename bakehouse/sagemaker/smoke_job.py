@@ -30,9 +30,8 @@ from bakehouse.sagemaker.launch import (
     JobCallbacks,
     check_role,
     first_ranks,
-    follow_sent,
     is_s3,
-    send,
+    send_and_follow,
 )
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest, launch_image
@@ -128,10 +127,8 @@ def smoke_on_sagemaker(
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
         raise LaunchError(replace(error.diagnostic, facts=facts)) from error
     arguments = _arguments(remote, job, catalog, name, f"s3://{bucket}/{key.rpartition('/')[0]}/")
-    send(service, arguments)
-    say(f"{name}: sent to SageMaker in {region}; Ctrl-C stops the job")
     ranks = first_ranks(arguments, instances(catalog))
-    launched = follow_sent(service, name, ranks, callbacks, pace, stop_on_interrupt=True)
+    launched = send_and_follow(service, arguments, ranks, callbacks, pace, stop_on_interrupt=True)
     if launched.billed is not None:
         say(f"{name}: billed {_billed(job, launched.billed, prices)}")
     document = _results(service, name, launched)

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.sagemaker import smoke_job
+from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
@@ -261,6 +262,20 @@ def test_ctrl_c_stops_the_job_and_the_rest_is_unfinished(session: Session, tmp_p
     assert smoke_report.load_all(session.workspace.project.state, Digest(DIGEST)) is None
     with pytest.raises(SmokeError, match="is incomplete: 1 check did not run"):
         smoke_report.attach(tmp_path / "seen.json", "mpi-cpu", [Digest(DIGEST)], tmp_path)
+
+
+def test_ctrl_c_stops_a_job_that_is_being_sent(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = TrainingService.create
+
+    def interrupted(service: TrainingService, request: Mapping[str, Any]) -> None:
+        create(service, request)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TrainingService, "create", interrupted)
+    launched, report = session.smoke(job_named("half-sent"))
+
+    assert session.aws.stopped == ["half-sent"]
+    assert (launched.exit_code, report) == (130, None)
 
 
 def test_a_failed_job_has_no_report(session: Session) -> None:
