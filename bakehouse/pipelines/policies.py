@@ -31,7 +31,7 @@ _SCAN = ("ecr:DescribeImageScanFindings", "ecr:StartImageScan")
 
 
 def trust(publishing: Publishing, provider: str, subjects: Sequence[str]) -> Policy:
-    """Return the trust policy of a role for tokens of an OIDC provider whose subject matches one of some."""
+    """Return the trust policy of a role for tokens of an OIDC provider with one of `subjects`."""
     federated = f"arn:{publishing.partition}:iam::{publishing.role.split(':')[4]}:oidc-provider/{provider}"
     operator = "StringLike" if any("*" in subject for subject in subjects) else "StringEquals"
     condition: Policy = {"StringEquals": {f"{provider}:aud": AUDIENCE}}
@@ -84,7 +84,10 @@ def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = Fals
 
 
 def pull_permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = False) -> Policy:
-    """Return what a pull request needs: base images in Amazon ECR, and with `logs` those of CodeBuild."""
+    """Return what a pull request needs: base images in Amazon ECR.
+
+    `logs` adds the logs and test reports of CodeBuild.
+    """
     statements = [_login(), *_pulls(publishing, pipeline.vendors)] if pipeline.vendors else []
     return _policy([*statements, *(_codebuild_output(publishing) if logs else ())])
 
