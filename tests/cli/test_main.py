@@ -407,6 +407,16 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
             ["smoke", "mpi-cpu", "--on", "slurm", "--results", "no-such-file"],
             "the file `no-such-file` does not exist",
         ),
+        (["smoke", "mpi-cpu", "--instance-type", "ml.c5.xlarge"], "`--instance-type` needs `--on sagemaker`"),
+        (["smoke", "mpi-cpu", "--on", "slurm", "--spot"], "`--spot` needs `--on sagemaker`"),
+        (
+            ["smoke", "mpi-cpu", "--results", "log"],
+            "`--results` needs `--on` with the runner of the job",
+        ),
+        (
+            ["smoke", "mpi-cpu", "--on", "sagemaker", "--results", "log"],
+            "`--results` cannot be combined with `--on sagemaker`",
+        ),
         (["estimator", "mpi-cpu", "--instance-count", "0"], "`--instance-count` must be at least 1, not 0"),
         (
             ["uri", "mpi-cpu", "--region", "eu-wst-1"],

@@ -3,6 +3,7 @@
 import functools
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -81,6 +82,13 @@ def smoke(
     from bakehouse.sagemaker import launch_report
     from bakehouse.sagemaker.smoke_job import SmokeJob
 
+    if on == "sagemaker":
+        _refuse({"--gpus": gpus, "--results": results}, "cannot be combined with `--on sagemaker`")
+    else:
+        hosts = {"--instance-type": instance_type, "--instance-count": instance_count != 1, "--role": role}
+        _refuse({**hosts, "--spot": spot, "--output": output}, "needs `--on sagemaker`")
+    if results and not on:
+        _refuse({"--results": results}, "needs `--on` with the runner of the job")
     workspace, patterns = open_project(images), split(images)
     options = workflow.RunOptions(
         only=tuple(split(check)),
@@ -108,6 +116,12 @@ def smoke(
         tested = [*workflow.built_images(workspace, patterns, report)]
     reports = workflow.smoke_images(workspace, tested, report, options)
     show(json_report.smoke(reports) if json else tables.smoke_table(reports))
+
+
+def _refuse(options: Mapping[str, object], reason: str) -> None:
+    """Raise UsageError for the first option that has a value."""
+    for name in (name for name, value in options.items() if value):
+        raise UsageError(Diagnostic(f"`{name}` {reason}"))
 
 
 def _smoke_elsewhere(
