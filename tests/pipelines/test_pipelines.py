@@ -178,6 +178,23 @@ def test_a_missing_or_stale_file_fails_the_check(project: Tree, capsys: pytest.C
     )
 
 
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_files_that_published_are_removed_with_the_registry(
+    project: Tree, capsys: pytest.CaptureFixture[str], system: str
+) -> None:
+    own = project.write(f".{system}/bakehouse-own.yml", "# Not generated\n")
+    publishing = {*generate(project, PROJECTS["publishing"], system)}
+    configure(project, "")
+    capsys.readouterr()
+
+    assert main.run(("ci", system, "--check")) == 4
+    assert "bakehouse/publish-trust.json` is no longer part of the pipeline\n" in capsys.readouterr().err
+    left = {*generate(project, "", system)}
+    assert own in left < publishing
+    assert [*(project.root / f".{system}/bakehouse").iterdir()] == []
+    assert main.run(("ci", system, "--check")) == 0
+
+
 @pytest.mark.parametrize(
     ("system", "settings", "message"),
     [

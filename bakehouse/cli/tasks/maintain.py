@@ -181,7 +181,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
         render.check(system, files, project.root)
         show(f"{format_count(len(files), 'file')} are up to date\n")
     else:
-        render.write(files, project.root, report)
+        render.write(system, files, project.root, report)
         show(f"{format_count(len(files), 'file')} of the pipeline\n")
 
 
