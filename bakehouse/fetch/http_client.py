@@ -196,7 +196,7 @@ class HttpResponse:
             for chunk in self._response.stream(_CHUNK, decode_content=True):
                 data += chunk
                 if len(data) > limit:
-                    reason = f"its index page is larger than {format_bytes(limit)}"
+                    reason = f"answered with more than {format_bytes(limit)}"
                     raise SourceError(reason)
         except (urllib3.exceptions.HTTPError, OSError) as error:
             raise _source_error(error, self._proxy) from None

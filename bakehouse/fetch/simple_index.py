@@ -58,14 +58,14 @@ def _in_json(text: str) -> list[Link]:
 
 
 def _link(file: Mapping[str, Any]) -> Link:
-    yanked, metadata = file.get("yanked", False), file.get("core-metadata", False)
+    yanked, metadata = file.get("yanked"), file.get("core-metadata", False)
     size = file.get("size")
     return Link(
         str(file["url"]),
         str(file.get("hashes", {}).get("sha256", "")),
         size if isinstance(size, int) and size >= 0 else None,
         str(file.get("upload-time") or "")[:10],
-        (yanked if isinstance(yanked, str) else "") if yanked is not False else None,
+        (yanked if isinstance(yanked, str) else "") if yanked else None,
         str(file.get("requires-python") or ""),
         bool(metadata),
         str(metadata.get("sha256", "")) if isinstance(metadata, dict) else "",
@@ -74,7 +74,11 @@ def _link(file: Mapping[str, Any]) -> Link:
 
 def _in_html(text: str) -> list[Link]:
     page = _Page()
-    page.feed(text)
+    try:
+        page.feed(text)
+    except AssertionError:
+        # HTMLParser raises it for an unknown `<![…` until Python 3.13
+        return []
     return page.links
 
 

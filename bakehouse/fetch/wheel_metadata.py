@@ -3,7 +3,6 @@
 import hashlib
 import io
 import zipfile
-import zlib
 from typing import TYPE_CHECKING, Any
 
 from bakehouse.fetch.http_client import HttpClient, SourceError
@@ -35,8 +34,13 @@ def read(web: HttpClient, link: "Link") -> str:
             if member.file_size > _MOST_METADATA:
                 reason = f"its metadata of `{link.file}` is larger than {format_bytes(_MOST_METADATA)}"
                 raise SourceError(reason)
-            return archive.read(member).decode(errors="replace")
-    except (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError, EOFError) as error:
+            with archive.open(member) as file:
+                # Not `read()`, which decompresses all at once, however large it is
+                return file.read(_MOST_METADATA).decode(errors="replace")
+    except SourceError:
+        raise
+    except Exception as error:
+        # Those of zipfile, struct, zlib, bz2, lzma, and MemoryError for an absurd size
         reason = f"has no readable wheel `{link.file}`"
         raise SourceError(reason) from error
 

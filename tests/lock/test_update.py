@@ -280,7 +280,7 @@ HOSTILE: dict[str, tuple[Callable[[FileServer], object], str]] = {
     "endless redirect": (endless_redirect, "the package index: redirects too often"),
     "endless page": (
         lambda server: put_page(server, "fast-lib", b" " * (64 * 10**6 + 1)),
-        "the package index: its index page is larger than 64.0 MB",
+        "the package index: answered with more than 64.0 MB",
     ),
     "server error": (lambda server: server.statuses.append(500), "the package index: answered with 500"),
     "missing project": (
