@@ -220,6 +220,9 @@ class DownloadConfig:
         """Return the sha256 of a file outside the package indexes. Raises SourceError."""
         digest, count = hashlib.sha256(), 0
         with self._web.open(url) as response:
+            if response.kind == "text/html":
+                reason = "answered with a page instead of a file"
+                raise SourceError(reason)
             if (response.total or 0) > limit:
                 reason = f"has a file larger than {format_bytes(limit)}"
                 raise SourceError(reason)

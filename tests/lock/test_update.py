@@ -449,6 +449,21 @@ def test_an_archive_that_is_missing_changes_nothing(
     assert files_of(workspace) == before
 
 
+def test_a_page_instead_of_an_archive_changes_nothing(
+    workspace: Workspace, index: FileServer, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    commit(repository, {"file": "text"})
+    for tag in ("1.0", "1.1"):
+        git(repository, "tag", tag)
+    changed_workspace = with_archive(workspace, index, f'{{git: "{repository.as_uri()}"}}')
+    index.files["/grid-1.1.tar.gz"] = b"<html>log in</html>"
+    index.kinds["/grid-1.1.tar.gz"] = "text/html"
+    assert failure_of(run(changed_workspace, "grid", write=True)) == [
+        f"1.1: `{index.url}/grid-1.1.tar.gz`: answered with a page instead of a file"
+    ]
+
+
 def test_releases_and_checksums_on_a_page(workspace: Workspace, index: FileServer) -> None:
     upstream = (
         f'{{page: "{index.url}/list", '
