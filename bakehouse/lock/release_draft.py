@@ -163,8 +163,7 @@ class ReleaseDrafter:
 
     def _set_recommendations(self) -> None:
         """Leave out recommended components of which no release fits, known or new."""
-        levels = [self._draft.entry.fields, *(self._draft.entry.fields.get("variants") or ())]
-        for level in levels:
+        for level in self._draft.entry.levels:
             for name in [*(level.get("recommends") or ())]:
                 other = self._catalog.components.get(name)
                 if other is None or self._has_fitting(other):

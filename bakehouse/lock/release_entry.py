@@ -11,13 +11,18 @@ from typing import Any
 
 from packaging.version import Version
 from ruamel.yaml import YAML
+from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.resolver import VersionedResolver
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString, ScalarString
+from ruamel.yaml.tokens import ScalarToken
 
 from bakehouse.catalog.component import Component, Release
+from bakehouse.errors import BuildError, Diagnostic
 
 _VERSIONED = ("source", "lock", "url", "file", "pypi", "name")
 """Keys whose text may contain the version of the release."""
 _INDENT = "  "
+_COMMENT = re.compile(r"(?m)^[ \t]*#.*\n|[ \t]+#.*")
 
 
 @dataclass
@@ -31,6 +36,11 @@ class Entry:
     def variants(self) -> list[Any]:
         """The variants as written; the release itself if it has none."""
         return list(self.fields.get("variants") or [self.fields])
+
+    @property
+    def levels(self) -> list[Any]:
+        """The release and its variants as written."""
+        return [self.fields, *(self.fields.get("variants") or ())]
 
     def text(self, indent: int) -> str:
         """Return the entry as an item of a list whose dashes have this indentation."""
@@ -48,8 +58,16 @@ def _indented(line: str, margin: str) -> str:
     return f"{margin}{_INDENT}{line}" if line else line
 
 
+class _TextResolver(VersionedResolver):
+    """Every scalar stays text, as in the catalogue, so that version `3.10` is not the number 3.1."""
+
+    def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
+        return self.DEFAULT_SCALAR_TAG if kind is ScalarNode else super().resolve(kind, value, implicit)
+
+
 def _yaml() -> YAML:
     yaml = YAML()
+    yaml.Resolver = _TextResolver
     yaml.preserve_quotes = True
     yaml.width = 4096
     yaml.indent(mapping=2, sequence=4, offset=2)
@@ -57,13 +75,22 @@ def _yaml() -> YAML:
 
 
 def entry_text(text: str, release: Release) -> tuple[str, int]:
-    """Return the text of a release in its file, and the indentation of its dash."""
+    """Return the text of a release in its file, and the indentation of its dash.
+
+    Raises BuildError if the release does not start a line.
+    """
     lines = text.splitlines(keepends=True)
     start = release.location.line - 1
-    indent = lines[start].index("-")
+    if not lines[start].lstrip().startswith("- "):
+        message = f"release {release.version} is not a line that starts with `- `"
+        raise BuildError(Diagnostic(message, release.location))
+    indent = _depth(lines[start])
     end = start + 1
-    while end < len(lines) and (not lines[end].strip() or _depth(lines[end]) > indent):
-        end += 1
+    for number, line in enumerate(lines[end:], end):
+        if _depth(line) > indent and line.strip():
+            end = number + 1
+        elif line.strip() and not line.lstrip().startswith("#"):
+            break
     return "".join(lines[start:end]), indent
 
 
@@ -74,14 +101,29 @@ def _depth(line: str) -> int:
 def read_entry(text: str, release: Release) -> Entry:
     """Read the entry of a release, without its comments, which are about that release."""
     own, indent = entry_text(text, release)
-    lines = [line[indent + 2 :] for line in own.splitlines() if not line.lstrip().startswith("#")]
+    lines = [line[indent + 2 :] for line in _without_comments(own).splitlines()]
     return Entry(_yaml().load("\n".join(lines) + "\n"), release.version)
+
+
+def _without_comments(text: str) -> str:
+    """Return YAML without its comments; a `#` in a scalar does not start one."""
+    tokens = YAML(typ="safe", pure=True).scan(text)
+    scalars = [
+        (token.start_mark.index, token.end_mark.index) for token in tokens if isinstance(token, ScalarToken)
+    ]
+    kept, position, end = [], 0, 0
+    for start, stop in (*scalars, (len(text), len(text))):
+        for match in _COMMENT.finditer(text, end, start):
+            kept.append(text[position : match.start()])
+            position = match.end()
+        end = stop
+    return "".join([*kept, text[position:]])
 
 
 def with_version(entry: Entry, version: str) -> None:
     """Replace the version of an entry in all texts that contain it, such as URLs and names of locks."""
     rename(entry, _pattern(entry.version), version, _VERSIONED)
-    entry.fields["version"] = DoubleQuotedScalarString(version)
+    set_text(entry.fields, "version", version)
     entry.version = version
 
 
@@ -121,8 +163,7 @@ def set_text(mapping: Any, key: str, text: str) -> None:
 
 def mappings(entry: Entry, key: str) -> Iterator[Any]:
     """Yield the mappings of a key at the level of the release and of its variants."""
-    levels = [entry.fields, *(entry.fields.get("variants") or ())]
-    yield from (level[key] for level in levels if level.get(key))
+    yield from (level[key] for level in entry.levels if level.get(key))
 
 
 def insert(text: str, component: Component, entry: Entry) -> str:
