@@ -25,7 +25,7 @@ from bakehouse.errors import BuildError, Diagnostic, Reason
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.simple_index import Link
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.lock.python import python_tags
+from bakehouse.lock.python import marker_environment, python_tags
 from bakehouse.util import git
 
 _MOST_PAGE = 16 * 10**6
@@ -278,31 +278,37 @@ class WheelMetadata:
 
     file: str
     requires: Mapping[str, Requirement]
-    """Its requirements on Linux without extras, by normal name."""
+    """Its requirements without extras, by normal name."""
     requires_python: str
 
 
-def read_metadata(link: Link, project: str, version: str, downloads: DownloadConfig) -> WheelMetadata:
-    """Return the metadata of a wheel. Raises SourceError if it is that of another wheel, or not readable."""
+def read_metadata(
+    link: Link, project: str, version: str, python: str, downloads: DownloadConfig
+) -> WheelMetadata:
+    """Return the metadata of a wheel for a Python version.
+
+    Raises SourceError if it is that of another wheel, or not readable.
+    """
     try:
         metadata = Metadata.from_email(downloads.wheel_metadata(link), validate=False)
         name, stated = metadata.name, metadata.version
-        required, requires_python = metadata.requires_dist or [], metadata.requires_python
+        requires = _requirements(metadata.requires_dist or (), python)
+        requires_python = metadata.requires_python
     except (InvalidMetadata, ExceptionGroup, ValueError, KeyError):
         reason = f"has no readable metadata of `{link.file}`"
         raise SourceError(reason) from None
     if canonicalize_name(name) != canonicalize_name(project) or stated != Version(version):
         reason = f"has {name} {stated} in `{link.file}`"
         raise SourceError(reason)
-    on_linux = {
-        "sys_platform": "linux",
-        "platform_system": "Linux",
-        "platform_machine": "x86_64",
-        "extra": "",
-    }
-    requires: dict[str, Requirement] = {
-        canonicalize_name(each.name): each
-        for each in required
-        if each.marker is None or each.marker.evaluate({**on_linux})
-    }
     return WheelMetadata(link.file, requires, str(requires_python or ""))
+
+
+def _requirements(stated: Iterable[Requirement], python: str) -> dict[str, Requirement]:
+    """Return the requirements that apply, by normal name; several of one project are joined."""
+    environment = {**marker_environment(python), "extra": ""}
+    requires: dict[str, Requirement] = {}
+    for requirement in stated:
+        if requirement.marker is None or requirement.marker.evaluate({**environment}):
+            first = requires.setdefault(canonicalize_name(requirement.name), requirement)
+            first.specifier &= requirement.specifier
+    return requires

@@ -204,7 +204,7 @@ def _compile(
             hint = _INDEX_HINT if "Failed to fetch" in result.stderr else ""
             raise BuildError(Diagnostic(message, tail=tail, hint=hint))
         packages: list[Mapping[str, Any]] = tomllib.loads(output.read_text()).get("packages", [])
-        environment = _environment(index.python_version)
+        environment = marker_environment(index.python_version)
         return [
             package
             for package in packages
@@ -291,7 +291,8 @@ def python_tags(python_version: str) -> dict[Tag, int]:
     return {tag: rank for rank, tag in enumerate(dict.fromkeys((*own, *general)))}
 
 
-def _environment(python_version: str) -> dict[str, str]:
+def marker_environment(python_version: str) -> dict[str, str]:
+    """Return the values of environment markers for CPython on 64-bit Linux."""
     return {
         "implementation_name": "cpython", "os_name": "posix", "platform_machine": "x86_64",
         "platform_python_implementation": "CPython", "platform_system": "Linux", "sys_platform": "linux",

@@ -256,34 +256,29 @@ class ReleaseDrafter:
         return component.releases if component else ()
 
     def _read_metadata(self, cells: Sequence[tuple[Any, list[Variant]]]) -> None:
+        read = []
         for _, group in cells:
             for project in self._projects(group[0]):
-                links = self._release.files[project]
-                wheels = [
-                    link
-                    for link in installable(links, python_of(group[0].spec) or _PYTHON)
-                    if link.file.endswith(".whl")
-                ]
+                python = python_of(group[0].spec) or _PYTHON
+                links = installable(self._release.files[project], python)
+                wheels = [link for link in links if link.file.endswith(".whl")]
                 if wheels and project not in self._metadata:
                     self._metadata[project] = read_metadata(
-                        wheels[0], project, self._release.version, self._downloads
+                        wheels[0], project, self._release.version, python, self._downloads
                     )
-                    self._check_glibc(wheels[0])
+                    read.append(wheels[0])
                 elif not wheels:
                     self._draft.check(f"`requires` of {project} was not compared: it has no wheel")
+        self._set_glibc(read)
 
-    def _check_glibc(self, link: Link) -> None:
-        """Set `glibc` of the release from the tags of a wheel."""
-        versions = [
-            version
-            for tag in parse_wheel_filename(link.file)[3]
-            if (version := _glibc(tag.platform)) and tag.platform.endswith("x86_64")
-        ]
+    def _set_glibc(self, links: Iterable[Link]) -> None:
+        """Set `glibc` of the release to the highest that one of its wheels needs."""
+        needed = [(version, link.file) for link in links if (version := _glibc(link))]
         requires = self._draft.entry.fields.get("requires") or {}
-        if versions and "glibc" in requires:
-            lowest = f">={min(versions, key=Version)}"
-            release_entry.set_text(requires, "glibc", lowest)
-            self._draft.add("requires.glibc", lowest, link.file)
+        if needed and "glibc" in requires:
+            version, file = max(needed, key=lambda item: Version(item[0]))
+            release_entry.set_text(requires, "glibc", f">={version}")
+            self._draft.add("requires.glibc", f">={version}", file)
 
     def _set_requirements(self) -> None:
         """Set the components, and the Python, that the wheels require."""
@@ -500,10 +495,16 @@ def _newest_before(component: Component, version: str) -> Release:
     return max(older, key=lambda release: Version(release.version))
 
 
-def _glibc(platform: str) -> str:
-    name = platform.removesuffix("_x86_64")
-    match = re.fullmatch(r"manylinux_(\d+)_(\d+)", name)
-    return f"{match[1]}.{match[2]}" if match else _LEGACY_GLIBC.get(name, "")
+def _glibc(link: Link) -> str:
+    """Return the lowest glibc that the tags of a wheel allow; empty if none says so."""
+    versions = []
+    for tag in parse_wheel_filename(link.file)[3]:
+        name = tag.platform.removesuffix("_x86_64")
+        if match := re.fullmatch(r"manylinux_(\d+)_(\d+)", name):
+            versions.append(f"{match[1]}.{match[2]}")
+        elif name in _LEGACY_GLIBC:
+            versions.append(_LEGACY_GLIBC[name])
+    return min(versions, key=Version, default="")
 
 
 def _lower_bound(text: str) -> str:

@@ -308,6 +308,12 @@ HOSTILE: dict[str, tuple[Callable[[FileServer], object], str]] = {
         lambda server: put_index(server, changed(text="<html>sorry</html>")),
         f"1.1.1: the package index: has no readable metadata of `{WHEEL}`",
     ),
+    "marker that cannot be compared": (
+        lambda server: put_index(
+            server, changed(text=metadata("fast-lib", "1.1.1", "grid-lib; os_name ~= 'posix'"))
+        ),
+        f"1.1.1: the package index: has no readable metadata of `{WHEEL}`",
+    ),
     "2 GB instead of a part": (whole_wheel_only, "1.1.1: the package index: does not send parts of files"),
     "unknown contents": (
         lambda server: put_index(server, changed(text=metadata("fast-lib", "1.1.1", "grid-lib>=2.0.0"))),
@@ -357,6 +363,57 @@ def test_since_a_day_all_releases_are_proposed(workspace: Workspace, index: File
         "`last week` is not a day",
         "write it as `--since 2026-06-30`",
     )
+
+
+def with_component(workspace: Workspace, name: str, text: str) -> Workspace:
+    """Return the workspace with another text of a component."""
+    path = workspace.project.root / "recipes" / "components" / name / "component.yaml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return replace(workspace, catalog=load_catalog(workspace.project.recipe_roots))
+
+
+def test_requirements_are_those_of_the_target_and_joined(workspace: Workspace, index: FileServer) -> None:
+    requires = ('grid-lib>=2.0.0; python_full_version >= "3.13"', "grid-lib!=2.0.1", "quick-lib")
+    put_index(index, changed(text=metadata("fast-lib", "1.1.1", *requires)))
+    [fast] = run(workspace, "fast")
+    assert failure_of([fast]) == []
+    [proposal] = fast.proposals
+    assert 'requires: {glibc: ">=2.28", grid: ">=2.0,!=2.0.1"}' in proposal.diff
+
+
+VARIANTS = """\
+    variants:
+      - name: py311
+        requires: {python: "3.11"}
+        provides: {quick: "1.0"}
+        notes: for old hosts
+        confidence: low
+        lock: locks/1.0.0-py311.txt
+      - name: py313
+        requires: {python: "3.13"}
+        provides: {quick: "1.0"}
+        lock: locks/1.0.0-py313.txt
+"""
+TWO_VARIANTS = COMPONENT.partition("    variants:\n")[0] + VARIANTS
+
+
+def test_the_highest_glibc_of_several_projects_is_needed(workspace: Workspace, index: FileServer) -> None:
+    tag = "cp311-cp311-manylinux_2_17_x86_64"
+    answers = changed()
+    answers["old-lib"] = {
+        "files": [wheel_file("old_lib", version, tag) for version in ("1.0.0", "1.1.1")],
+        "metadata": {"1.1.1": metadata("old-lib", "1.1.1", "quick-lib")},
+    }
+    put_index(index, answers)
+    locks = workspace.project.root / "recipes" / "components" / "fast" / "locks"
+    (locks / "1.0.0-py311.txt").write_text(lock_line("old-lib", "1.0.0", tag))
+    head, first, last = re.split("(?=      - name)", TWO_VARIANTS)
+    text = f"{head}{last}{first}".replace("[fast-lib]", "[fast-lib, old-lib]")
+    [fast] = run(with_component(workspace, "fast", text), "fast")
+    assert failure_of([fast]) == []
+    [proposal] = fast.proposals
+    assert 'requires: {glibc: ">=2.28",' in proposal.diff
 
 
 def test_an_unknown_component_is_named(workspace: Workspace) -> None:
