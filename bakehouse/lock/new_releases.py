@@ -27,8 +27,10 @@ from bakehouse.fetch.simple_index import Link
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock.python import marker_environment, python_tags
 from bakehouse.util import git
+from bakehouse.util.terminal import clip
 
 _MOST_PAGE = 16 * 10**6
+_MOST_REASON = 200
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -165,9 +167,14 @@ def _withdrawn(component: Component, project: str, files: Mapping[Version, list[
     for release in component.releases:
         links = files.get(Version(release.version), [])
         if links and all(link.yanked is not None for link in links):
-            reason = next((f": {link.yanked}" for link in links if link.yanked), "")
+            reason = next((f": {_one_line(link.yanked)}" for link in links if link.yanked), "")
             remarks.append(f"{project} {release.version} was withdrawn from the package index{reason}")
     return remarks
+
+
+def _one_line(text: str) -> str:
+    """Return a text of the index without what it would do to a terminal."""
+    return clip("".join(character if character.isprintable() else " " for character in text), _MOST_REASON)
 
 
 def _is_for_linux(link: Link) -> bool:

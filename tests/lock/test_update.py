@@ -345,12 +345,12 @@ def test_a_withdrawn_release_is_not_proposed_and_a_known_one_is_reported(
     answers = changed(yanked="it hangs")
     for file in answers["fast-lib"]["files"]:
         if "-1.0.0-" in file["filename"]:
-            file["yanked"] = "it is slow"
+            file["yanked"] = "it is\x1b[2J\nslow"
     put_index(index, answers)
     [fast] = run(workspace, "fast")
     # 1.1.0 is the newest release that is left
     assert [proposal.version for proposal in fast.proposals] == ["1.1.0"]
-    assert fast.remarks == ("fast-lib 1.0.0 was withdrawn from the package index: it is slow",)
+    assert fast.remarks == ("fast-lib 1.0.0 was withdrawn from the package index: it is [2J slow",)
 
 
 def test_since_a_day_all_releases_are_proposed(workspace: Workspace, index: FileServer) -> None:
