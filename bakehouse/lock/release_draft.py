@@ -132,26 +132,25 @@ class ReleaseDrafter:
 
     def _drop_prose(self) -> None:
         """Remove what a person wrote about the release before."""
-        fields = self._draft.entry.fields
-        if notes := fields.pop("notes", None):
-            self._draft.check(f"notes of {self.before} were left out: {' '.join(str(notes).split())}")
-        fields.pop("confidence", None)
+        for level in self._draft.entry.levels:
+            if notes := level.pop("notes", None):
+                self._draft.check(f"notes of {self.before} were left out: {' '.join(notes.split())}")
+            level.pop("confidence", None)
 
     def _set_conflicts(self) -> None:
         """Leave out known conflicts with what the release no longer provides."""
         conflicts = self._draft.entry.fields.get("conflicts") or []
-        provided = {
-            name: str(version)
-            for provides in release_entry.mappings(self._draft.entry, "provides")
-            for name, version in provides.items()
-        }
+        provided: dict[str, dict[str, None]] = {}
+        for provides in release_entry.mappings(self._draft.entry, "provides"):
+            for name, version in provides.items():
+                provided.setdefault(name, {})[version] = None
         for conflict in [*conflicts]:
-            parts = {name: str(text) for name, text in conflict["with"].items()}
+            parts = conflict["with"]
             text = " and ".join(f"{name} {range_text}" for name, range_text in parts.items())
             gone = [
-                f"{name} {provided[name]}"
+                f"{name} {' and '.join(provided[name])}"
                 for name in parts
-                if name in provided and not _allows(parts[name], provided[name])
+                if name in provided and not any(_allows(parts[name], each) for each in provided[name])
             ]
             if gone:
                 conflicts[:] = [each for each in conflicts if each is not conflict]
@@ -184,9 +183,9 @@ class ReleaseDrafter:
 
     def _cells(self) -> list[tuple[Any, list[Variant]]]:
         """Return each variant as written, with the variants of the release before that it stands for."""
-        groups: dict[int, list[Variant]] = {}
+        groups: dict[Location, list[Variant]] = {}
         for variant in self._template.variants:
-            groups.setdefault(variant.location.line, []).append(variant)
+            groups.setdefault(variant.location, []).append(variant)
         return list(zip(self._draft.entry.variants, groups.values(), strict=True))
 
     def _projects(self, variant: Variant) -> tuple[str, ...]:

@@ -398,6 +398,38 @@ VARIANTS = """\
 TWO_VARIANTS = COMPONENT.partition("    variants:\n")[0] + VARIANTS
 
 
+def put_two_versions(server: FileServer) -> None:
+    """Serve a release for both Pythons, each with another version of `quick-lib`."""
+    answers = changed(text=metadata("fast-lib", "1.1.1", "grid-lib>=2", "quick-lib"))
+    answers["fast-lib"]["files"].append(wheel_file("fast_lib", "1.1.1", f"cp311-cp311-{LINUX}"))
+    answers["quick-lib"] = {
+        "files": [
+            wheel_file("quick_lib", "2.5.3", "py3-none-any", **{"requires-python": ">=3.12"}),
+            wheel_file("quick_lib", "1.5.0", "py3-none-any"),
+        ],
+        "metadata": {version: metadata("quick-lib", version) for version in ("2.5.3", "1.5.0")},
+    }
+    put_index(server, answers)
+
+
+@pytest.mark.parametrize("style", ["block", "flow"])
+def test_a_conflict_of_one_variant_is_kept(workspace: Workspace, index: FileServer, style: str) -> None:
+    put_two_versions(index)
+    text = TWO_VARIANTS
+    if style == "flow":
+        keys = 'requires: {python: "%s"}, provides: {quick: "1.0"}, lock: locks/1.0.0-py%s.txt'
+        items = ", ".join(f"{{name: py{tag}, {keys % (f'3.{tag[1:]}', tag)}}}" for tag in ("311", "313"))
+        text = f"{COMPONENT.partition('    variants:')[0]}    variants: [{items}]\n"
+    text = text.replace('{quick: "<2"}', '{quick: "<2", grid: "<1"}')
+    [fast] = run(with_component(workspace, "fast", text), "fast")
+    assert failure_of([fast]) == []
+    [proposal] = fast.proposals
+    assert '- with: {quick: "<2", grid: "<1"}' in proposal.diff
+    assert "conflict with quick <2 and grid <1 is taken over from 1.0.0" in proposal.checks
+    assert "notes" not in proposal.diff
+    assert "confidence" not in proposal.diff
+
+
 def test_the_highest_glibc_of_several_projects_is_needed(workspace: Workspace, index: FileServer) -> None:
     tag = "cp311-cp311-manylinux_2_17_x86_64"
     answers = changed()
