@@ -198,6 +198,12 @@ class ReleaseDrafter:
             and Version(package.version) == Version(self._template.version)
         )
 
+    def _files(self, project: str, variant: Variant) -> tuple[Link, ...]:
+        """Return the files of the release that a variant can install, only wheels if it had one before."""
+        before = variant.spec.packages_by_name[normal_name(project)]
+        links = installable(self._release.files.get(project, ()), python_of(variant.spec) or _PYTHON)
+        return tuple(link for link in links if before.is_sdist or link.file.endswith(".whl"))
+
     def _without_missing(self, cells: list[tuple[Any, list[Variant]]]) -> list[tuple[Any, list[Variant]]]:
         """Remove variants and Pythons for which upstream has no files."""
         kept = []
@@ -212,7 +218,7 @@ class ReleaseDrafter:
                 python_of(variant.spec)
                 for variant in group
                 for project in self._projects(variant)
-                if not installable(self._release.files.get(project, ()), python_of(variant.spec) or _PYTHON)
+                if not self._files(project, variant)
             }
             left = [variant for variant in group if python_of(variant.spec) not in lacking]
             pythons = raw.get("matrix", {}).get("python")
@@ -223,10 +229,12 @@ class ReleaseDrafter:
             if not left:
                 self._remove(raw, "its projects have no file")
                 continue
-            if lacking and isinstance(pythons, list):
-                for number in reversed(range(len(pythons))):
-                    if str(pythons[number]) in lacking:
-                        del pythons[number]
+            if len(left) < len(group):
+                if not isinstance(pythons, list) or any(each not in pythons for each in lacking):
+                    names = ", ".join(sorted(filter(None, lacking)))
+                    self._fail(f"it has no wheels for Python {names}; write its entry by hand")
+                for each in lacking:
+                    pythons.remove(each)
             kept.append((raw, left))
         if not kept:
             self._fail("no variant can be made from the package index")

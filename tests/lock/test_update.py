@@ -382,6 +382,22 @@ def test_requirements_are_those_of_the_target_and_joined(workspace: Workspace, i
     assert 'requires: {glibc: ">=2.28", grid: ">=2.0,!=2.0.1"}' in proposal.diff
 
 
+def test_a_source_distribution_does_not_replace_a_wheel(workspace: Workspace, index: FileServer) -> None:
+    answers = changed()
+    wheel = wheel_file("fast_lib", "1.1.1", "py3-none-any", "2026-11-02")
+    answers["fast-lib"]["files"].append({**wheel, "filename": "fast_lib-1.1.1.tar.gz"})
+    put_index(index, answers)
+    assert update.text(run(workspace), written=False) == REPORT
+
+
+def test_a_matrix_of_several_variables_is_left_to_a_person(workspace: Workspace, index: FileServer) -> None:
+    axis = 'matrix: {build: [{python: "3.11"}, {python: "3.13"}]}'
+    text = COMPONENT.replace('matrix: {python: ["3.11", "3.13"]}', axis)
+    assert failure_of(run(with_component(workspace, "fast", text), "fast")) == [
+        "1.1.1: it has no wheels for Python 3.11; write its entry by hand"
+    ]
+
+
 VARIANTS = """\
     variants:
       - name: py311
