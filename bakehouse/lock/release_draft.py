@@ -95,6 +95,8 @@ class ReleaseDrafter:
         self._text = (component.directory / FILE).read_text(encoding="utf-8")
         self._draft = Draft(release_entry.read_entry(self._text, self._template))
         self._metadata: dict[str, WheelMetadata] = {}
+        self._shared: dict[str, str] = {}
+        """Versions in the `provides` of the release, which its variants share."""
 
     @property
     def before(self) -> str:
@@ -396,9 +398,16 @@ class ReleaseDrafter:
                 self._fail(f"its Pythons differ in {name}: {', '.join(sorted(versions))}")
             [version] = versions
             old = group[0].spec.provides[name]
-            for level in (raw, self._draft.entry.fields):
-                if name in (level.get("provides") or {}):
-                    release_entry.set_text(level["provides"], name, version)
+            shared = self._draft.entry.fields.get("provides") or {}
+            provides = raw.get("provides") or {}
+            if name not in provides:
+                provides = shared
+            if provides is shared and self._shared.setdefault(name, version) != version:
+                self._fail(f"its variants differ in {name}: {self._shared[name]} and {version}")
+            if name in provides:
+                release_entry.set_text(provides, name, version)
+            elif version != old:
+                self._fail(f"it has {name} {version}, but its entry does not set that; write it by hand")
             pattern = self._upstream.provides[name]
             self._draft.add(
                 f"provides.{name}",
@@ -527,11 +536,14 @@ def _short(part: str) -> str:
 
 
 def _provided(pattern: str, files: Iterable[pylock.LockedFile]) -> str:
-    versions = [file.version for file in files if fnmatchcase(canonicalize_name(file.name), pattern)]
+    versions = {file.version for file in files if fnmatchcase(canonicalize_name(file.name), pattern)}
     if not versions:
         reason = f"leaves out `{pattern}`, by which its contents are known"
         raise SourceError(reason)
-    return versions[0]
+    if len(versions) > 1:
+        reason = f"has several versions of `{pattern}`: {', '.join(sorted(versions, key=Version))}"
+        raise SourceError(reason)
+    return versions.pop()
 
 
 def _as_precise(version: str, before: str) -> str:

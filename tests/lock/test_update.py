@@ -446,6 +446,27 @@ def test_a_conflict_of_one_variant_is_kept(workspace: Workspace, index: FileServ
     assert "confidence" not in proposal.diff
 
 
+def test_a_version_that_variants_share_must_hold_for_all(workspace: Workspace, index: FileServer) -> None:
+    put_two_versions(index)
+    text = TWO_VARIANTS.replace('        provides: {quick: "1.0"}\n', "")
+    shared = text.replace("    variants:\n", '    provides: {quick: "1.0"}\n    variants:\n')
+    assert failure_of(run(with_component(workspace, "fast", shared), "fast")) == [
+        "1.1.1: its variants differ in quick: 1.5 and 2.5"
+    ]
+    above = text.replace("stage_order: 50\n", 'stage_order: 50\nprovides: {quick: "1.5"}\n')
+    one = above.partition("      - name: py311")[0] + above[above.index("      - name: py313") :]
+    assert failure_of(run(with_component(workspace, "fast", one), "fast")) == [
+        "1.1.1: it has quick 2.5, but its entry does not set that; write it by hand"
+    ]
+
+
+def test_contents_with_several_versions_are_not_known(workspace: Workspace, index: FileServer) -> None:
+    text = COMPONENT.replace("{quick: quick-lib}", '{quick: "*-lib"}')
+    assert failure_of(run(with_component(workspace, "fast", text), "fast")) == [
+        "1.1.1: the package index: has several versions of `*-lib`: 1.1.1, 2.1.0, 2.5.3"
+    ]
+
+
 def test_the_highest_glibc_of_several_projects_is_needed(workspace: Workspace, index: FileServer) -> None:
     tag = "cp311-cp311-manylinux_2_17_x86_64"
     answers = changed()
