@@ -16,7 +16,7 @@ from bakehouse.catalog import spec_reader
 from bakehouse.catalog.catalog import Catalog, read_directory
 from bakehouse.catalog.component import Component, Release, Variant
 from bakehouse.catalog.python_lock import normal_name
-from bakehouse.errors import Location, Problems, RecipeError
+from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.simple_index import Link
 from bakehouse.fetch.sources import DownloadConfig
@@ -181,7 +181,11 @@ class ReleaseDrafter:
         )
         if any(all(each.allows(self._release.version) for each in own) for own in requirements):
             return True
-        return bool(other.upstream and new_releases(other, self._downloads).releases)
+        try:
+            return bool(other.upstream and new_releases(other, self._downloads).releases)
+        except BakehouseError:
+            self._draft.check(f"recommendation of {other.name} was kept, but its new releases are unknown")
+            return True
 
     def _cells(self) -> list[tuple[Any, list[Variant]]]:
         """Return each variant as written, with the variants of the release before that it stands for."""

@@ -485,6 +485,19 @@ def test_the_highest_glibc_of_several_projects_is_needed(workspace: Workspace, i
     assert 'requires: {glibc: ">=2.28",' in proposal.diff
 
 
+def test_a_recommended_component_that_cannot_be_read_does_not_matter(
+    workspace: Workspace, index: FileServer
+) -> None:
+    releases = 'releases: [{version: "1.0", requires: {fast: "1.0.0"}}]'
+    with_component(workspace, "extra", f"summary: Extras\nupstream: {{pypi: [extra-lib]}}\n{releases}\n")
+    text = COMPONENT.replace("    conflicts:\n", '    recommends: {extra: "*"}\n    conflicts:\n')
+    [fast] = run(with_component(workspace, "fast", text), "fast")
+    assert failure_of([fast]) == []
+    [proposal] = fast.proposals
+    assert "recommendation of extra was kept, but its new releases are unknown" in proposal.checks
+    assert "no known release of a component that it recommends fits it" in proposal.checks
+
+
 def test_an_unknown_component_is_named(workspace: Workspace) -> None:
     with pytest.raises(UsageError) as caught:
         run(workspace, "fats")
