@@ -447,22 +447,24 @@ class ReleaseDrafter:
                 provided = {
                     variant.spec.provides[name]
                     for release in self._component_releases(other)
-                    if allowed.contains(release.version)
+                    if _allows(allowed, release.version)
                     for variant in release.variants
                     if name in variant.spec.provides and not variant.spec.artifacts
                 }
                 if not provided:
-                    self._fail(f"no {other} that it fits is known to provide {name}")
+                    self._fail(f"no known release of {other} that it fits provides {name}")
                 [first, *rest] = sorted(provided, key=Version)
+                if len({Version(each).major for each in provided}) > 1:
+                    versions = ", ".join([first, *rest])
+                    self._fail(f"{other} {allowed} provides {name} {versions}; write its entry by hand")
                 text = f"=={Version(first).major}.*" if rest else f"=={first}.*"
                 source = f"{name} of {other} {allowed} on the package index"
                 self._set(requires, name, text, source)
 
-    def _allowed(self, name: str) -> SpecifierSet:
-        texts = [
-            str(each[name]) for each in release_entry.mappings(self._draft.entry, "requires") if name in each
-        ]
-        return SpecifierSet(texts[0] if texts and texts[0] != "*" else "")
+    def _allowed(self, name: str) -> str:
+        """Return the range of versions of another component that the entry requires."""
+        texts = (each[name] for each in release_entry.mappings(self._draft.entry, "requires") if name in each)
+        return next(texts, "*")
 
     def _hash_artifacts(self) -> None:
         """Set the checksums of archives, which are downloaded unless upstream states them."""

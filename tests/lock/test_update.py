@@ -498,6 +498,36 @@ def test_a_recommended_component_that_cannot_be_read_does_not_matter(
     assert "no known release of a component that it recommends fits it" in proposal.checks
 
 
+SAME = """\
+summary: A grid
+stage_order: 55
+upstream: {pypi: [grid-lib], same: {quick: fast}}
+releases:
+  - version: "1.0.0"
+    source: https://example.org/grid
+    requires: {fast: "FAST", quick: "==1.0.*"}
+    lock: locks/1.0.0.txt
+"""
+
+
+def test_a_version_provided_by_another_component(workspace: Workspace, index: FileServer) -> None:
+    older = NEW.replace("1.1.1", "0.9.0").replace('"2.5"', '"0.9"').replace('grid: ">=2.0,<2.2"', "")
+    fast = COMPONENT.replace(', grid: "==1.*"', "").replace('quick: "<2"', 'quick: "<0.5"')
+    fast += older.replace(", }", "}")
+    lock = workspace.project.root / "recipes" / "components" / "fast" / "locks" / "0.9.0-py313.txt"
+    lock.write_text('# Python 3.13: fast-lib==0.9.0, other; python_version < "3"\n')
+    changed_workspace = with_component(workspace, "fast", fast)
+    [grid] = run(with_component(changed_workspace, "grid", SAME.replace("FAST", "1.0.0")), "grid")
+    assert failure_of([grid]) == []
+    [proposal] = grid.proposals
+    assert (
+        Evidence("requires.quick", "==1.0.*", "quick of fast 1.0.0 on the package index") in proposal.evidence
+    )
+    assert failure_of(run(with_component(changed_workspace, "grid", SAME.replace("FAST", "*")), "grid")) == [
+        "2.1.0: fast * provides quick 0.9, 1.0; write its entry by hand"
+    ]
+
+
 def test_an_unknown_component_is_named(workspace: Workspace) -> None:
     with pytest.raises(UsageError) as caught:
         run(workspace, "fats")
