@@ -468,16 +468,19 @@ class ReleaseDrafter:
 
     def _hash_artifacts(self) -> None:
         """Set the checksums of archives, which are downloaded unless upstream states them."""
-        for artifacts in release_entry.mappings(self._draft.entry, "artifacts"):
+        entries = [*release_entry.mappings(self._draft.entry, "artifacts")]
+        # A page states the checksum of one archive, and not of which one
+        stated = self._release.sha256 if sum(map(len, entries)) == 1 else ""
+        for artifacts in entries:
             for name, artifact in artifacts.items():
                 artifact.pop("notes", None)
                 artifact.pop("confidence", None)
                 artifact.pop("bytes", None)
-                url = str(artifact.get("url", ""))
+                url = artifact.get("url", "")
                 if self._release.version not in url:
                     self._fail(f"the URL of its artifact `{name}` does not contain the version")
-                sha256 = self._release.sha256 or self._hash(url)
-                origin = self._upstream.address if self._release.sha256 else "the downloaded file"
+                sha256 = stated or self._hash(url)
+                origin = self._upstream.address if stated else "the downloaded file"
                 artifact["sha256"] = sha256
                 self._draft.add(f"artifacts.{name}", f"sha256 {sha256[:12]}…", origin)
 

@@ -633,6 +633,25 @@ def test_a_page_instead_of_an_archive_changes_nothing(
     ]
 
 
+def test_a_checksum_on_a_page_is_not_that_of_two_archives(workspace: Workspace, index: FileServer) -> None:
+    upstream = (
+        f'{{page: "{index.url}/list", '
+        r"pattern: 'grid-(?P<version>[0-9.]+)\.tar\.gz (?P<sha256>[0-9a-f]{64})'}"
+    )
+    with_archive(workspace, index, upstream)
+    path = workspace.project.root / "recipes" / "components" / "grid" / "component.yaml"
+    second = f"      data:\n        url: {index.url}/data-1.0.zip\n        sha256: {'0' * 64}\n"
+    changed_workspace = with_component(workspace, "grid", path.read_text() + second)
+    index.files["/list"] = f"grid-1.0.tar.gz {'0' * 64}, grid-1.1.tar.gz {'1' * 64}".encode()
+    index.files["/grid-1.1.tar.gz"], index.files["/data-1.1.zip"] = b"an archive", b"data"
+    [grid] = run(changed_workspace, "grid")
+    assert failure_of([grid]) == []
+    [proposal] = grid.proposals
+    assert [each.value for each in proposal.evidence] == [
+        f"sha256 {hashlib.sha256(content).hexdigest()[:12]}…" for content in (b"an archive", b"data")
+    ]
+
+
 def test_releases_and_checksums_on_a_page(workspace: Workspace, index: FileServer) -> None:
     upstream = (
         f'{{page: "{index.url}/list", '
