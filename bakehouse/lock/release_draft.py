@@ -352,6 +352,9 @@ class ReleaseDrafter:
         [release] = [each for each in copy.releases if each.version == self._release.version]
         before_each = [variant for _, group in cells for variant in group]
         pairs = list(zip(before_each, release.variants, strict=True))
+        used = {lock.path for spec in self._component.specs if (lock := spec.lock)}
+        if taken := [lock.path.name for _, each in pairs if (lock := each.spec.lock) and lock.path in used]:
+            self._fail(f"its lock would replace `{taken[0]}`; add the version to the name of the lock")
         with ThreadPoolExecutor(_LOCKS_AT_ONCE) as pool:
             locked = iter([*pool.map(lambda pair: self._locked(pair[0], pair[1], index), pairs)])
         texts = dict[Path, str]()

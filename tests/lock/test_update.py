@@ -528,6 +528,18 @@ def test_a_version_provided_by_another_component(workspace: Workspace, index: Fi
     ]
 
 
+def test_the_lock_of_an_older_release_is_not_replaced(workspace: Workspace, index: FileServer) -> None:
+    locks = workspace.project.root / "recipes" / "components" / "fast" / "locks"
+    (locks / "1.0.0-py313.txt").rename(locks / "py313.txt")
+    (locks / "1.0.0-py311.txt").rename(locks / "py311.txt")
+    text = COMPONENT.replace("locks/1.0.0-py", "locks/py")
+    before = files_of(fast := with_component(workspace, "fast", text))
+    assert failure_of(run(fast, "fast", write=True)) == [
+        "1.1.1: its lock would replace `py313.txt`; add the version to the name of the lock"
+    ]
+    assert files_of(fast) == before
+
+
 def test_an_unknown_component_is_named(workspace: Workspace) -> None:
     with pytest.raises(UsageError) as caught:
         run(workspace, "fats")
