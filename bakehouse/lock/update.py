@@ -19,7 +19,14 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog, load_catalog, read_directory
 from bakehouse.catalog.component import Component, Requirement
 from bakehouse.catalog.recipe import read_recipes
-from bakehouse.errors import BakehouseError, BuildError, ConflictError, Diagnostic, Problems, UsageError
+from bakehouse.errors import (
+    BakehouseError,
+    BuildError,
+    Diagnostic,
+    Problems,
+    RecipeError,
+    UsageError,
+)
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
 from bakehouse.fetch.http_client import SourceError
@@ -194,11 +201,12 @@ class _Updater:
         draft, before, after = drafter.write(self._index)
         workspace, resolutions = self._with_copy()
         moved = self._check(name, release.version, workspace, resolutions)
-        try:
-            bases = _bases(name, release.version, workspace.catalog)
-        except ConflictError:
+        assumptions = what_if.parse_assumptions([f"{name}=={release.version}"], workspace.catalog)
+        fitting = what_if.fitting(assumptions, workspace.catalog)
+        if not fitting:
             # What it recommends, such as torchvision, often has its release some days later
-            bases = _bases(name, release.version, _without_recommendations(name, workspace.catalog))
+            catalog = _without_recommendations(name, workspace.catalog)
+            fitting = what_if.resolve_on_bases(assumptions, catalog)
             draft.check("no known release of a component that it recommends fits it")
         earlier = set(_concerning(name, drafter.before, workspace.catalog))
         for line in _concerning(name, release.version, workspace.catalog):
@@ -214,7 +222,7 @@ class _Updater:
             tuple(draft.checks),
             _changed_lines(before, after),
             moved,
-            bases,
+            tuple(dict.fromkeys(resolution.base.name for resolution in fitting)),
         )
 
     def _with_copy(self) -> tuple[Workspace, dict[str, Resolution]]:
@@ -265,13 +273,6 @@ def _resolutions(workspace: Workspace) -> dict[str, Resolution]:
         with contextlib.suppress(Unsatisfiable):
             resolutions[name] = resolve(recipe, workspace.catalog)
     return resolutions
-
-
-def _bases(name: str, version: str, catalog: Catalog) -> tuple[str, ...]:
-    """Return the bases on which a release resolves. Raises ConflictError if there is none."""
-    assumptions = what_if.parse_assumptions([f"{name}=={version}"], catalog)
-    resolutions = what_if.resolve_on_bases(assumptions, catalog)
-    return tuple(dict.fromkeys(resolution.base.name for resolution in resolutions))
 
 
 def _without_recommendations(name: str, catalog: Catalog) -> Catalog:

@@ -1,7 +1,7 @@
 """Answers to `resolve --assume`: whether an image, or any base, fits assumptions of the command line."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -191,22 +191,19 @@ def summarize_images(
     return tuple(fits)
 
 
+def fitting(assumptions: Assumptions, catalog: Catalog) -> tuple[Resolution, ...]:
+    """Resolve assumptions on each base that fits; the base that provides least comes first."""
+    return _fitting(_attempts(assumptions, catalog))
+
+
 def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> tuple[Resolution, ...]:
-    """Resolve assumptions on each base that fits; the base that provides least comes first.
+    """Resolve assumptions like `fitting`.
 
     Raises ConflictError with the closest alternatives if no base fits.
     """
-    bases = sorted((component for component in catalog.components.values() if component.is_base), key=_weight)
-    named = {requirement.name for requirement in assumptions.components}
-    named |= {name for name, _ in assumptions.variants}
-    bases = [base for base in bases if base.name in named] or bases
-    recipes = [with_assumptions(_only_base(base, assumptions), assumptions, catalog) for base in bases]
-    calls, budget = CALLS // len(bases), BUDGET // len(bases)
-    searches = [AlternativeSearch(recipe, catalog, calls, budget=budget) for recipe in recipes]
-    outcomes = [(search, search.attempt({})) for search in searches]
-    fitting = [outcome for _, outcome in outcomes if isinstance(outcome, Resolution)]
-    if fitting:
-        return tuple(sorted(fitting, key=lambda resolution: not uses_gpus(resolution)))
+    outcomes = _attempts(assumptions, catalog)
+    if resolutions := _fitting(outcomes):
+        return resolutions
     conflicts = [
         (search, conflict, search.nearest(_MOST))
         for search, conflict in outcomes
@@ -225,6 +222,27 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> tuple[Resolu
     )
     message = f"no base in the catalogue fits {assumptions}"
     raise _error(message, conflict, search, catalog, merged, assumptions, "")
+
+
+def _attempts(
+    assumptions: Assumptions, catalog: Catalog
+) -> list[tuple[AlternativeSearch, Resolution | Conflict | None]]:
+    """Return the outcome on each base."""
+    bases = sorted((component for component in catalog.components.values() if component.is_base), key=_weight)
+    named = {requirement.name for requirement in assumptions.components}
+    named |= {name for name, _ in assumptions.variants}
+    bases = [base for base in bases if base.name in named] or bases
+    recipes = [with_assumptions(_only_base(base, assumptions), assumptions, catalog) for base in bases]
+    calls, budget = CALLS // len(bases), BUDGET // len(bases)
+    searches = [AlternativeSearch(recipe, catalog, calls, budget=budget) for recipe in recipes]
+    return [(search, search.attempt({})) for search in searches]
+
+
+def _fitting(
+    outcomes: Iterable[tuple[AlternativeSearch, Resolution | Conflict | None]],
+) -> tuple[Resolution, ...]:
+    resolutions = [outcome for _, outcome in outcomes if isinstance(outcome, Resolution)]
+    return tuple(sorted(resolutions, key=lambda resolution: not uses_gpus(resolution)))
 
 
 def uses_gpus(resolution: Resolution) -> bool:
