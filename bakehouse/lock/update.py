@@ -110,7 +110,10 @@ def run(
                 except BakehouseError as error:
                     update.failures.append(error)
             if write and update.proposals:
-                _write(component, root / "components" / component.name)
+                try:
+                    updater.write(component)
+                except BakehouseError as error:
+                    update.failures.append(error)
     return updates
 
 
@@ -154,13 +157,10 @@ def _select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[
     return sorted(selected, key=lambda component: (component.stage_order, component.name))
 
 
-def _write(component: Component, directory: Path) -> None:
-    """Copy new locks, and then the entry, so that an entry never lacks its locks."""
-    paths = sorted(path for path in directory.rglob("*") if path.is_file() and path.name != FILE)
-    for path in (*paths, directory / FILE):
-        target = component.directory / path.relative_to(directory)
-        if not target.is_file() or target.read_bytes() != path.read_bytes():
-            write_whole(target, path.read_bytes())
+def _files(directory: Path) -> dict[Path, bytes]:
+    """Return the content of files by relative path."""
+    paths = (path for path in directory.rglob("*") if path.is_file())
+    return {path.relative_to(directory): path.read_bytes() for path in paths}
 
 
 class _Updater:
@@ -172,28 +172,53 @@ class _Updater:
         self._root, self._downloads, self._index = root, downloads, index
         self._workspace = workspace
         self._resolutions = _resolutions(workspace)
-        self._components: dict[Path, Component] = {}
-        """Components that stay as they are, by directory."""
+        components = workspace.catalog.components.values()
+        # Bases get the conflicts of their contents each time
+        self._components = {each.directory: each for each in components if not each.is_base}
+        """Components that have not changed since they were read, by directory."""
+        self._originals: dict[str, dict[Path, bytes]] = {}
+        """The files of components when they were copied."""
+
+    def _copy(self, component: Component) -> Path:
+        return self._root / "components" / component.name
+
+    def write(self, component: Component) -> None:
+        """Write new locks, and then the entries, so that an entry never lacks its locks.
+
+        Raises UpstreamError if one of these files has changed since the component was copied.
+        """
+        original, now = self._originals[component.name], _files(component.directory)
+        copy = _files(self._copy(component))
+        changed = sorted(path for path in copy if copy[path] != original.get(path))
+        if edited := [path for path in changed if now.get(path) != original.get(path)]:
+            reason = f"`{edited[0]}` has changed in the meantime"
+            raise UpstreamError(component.name, reason, hint="run `bake update` again")
+        for path in sorted(changed, key=lambda path: path == Path(FILE)):
+            write_whole(component.directory / path, copy[path])
 
     def add(self, component: Component, release: UpstreamRelease) -> Proposal:
         """Add a release to the copy of a component. If that fails, the copy is as it was."""
-        directory = self._root / "components" / component.name
+        directory = self._copy(component)
         if not directory.exists():
             shutil.copytree(component.directory, directory)
-        with tempfile.TemporaryDirectory() as name:
-            kept = Path(name) / "component"
-            shutil.copytree(directory, kept)
-            try:
-                return self._added(component.name, release, directory)
-            except BaseException as error:
-                shutil.rmtree(directory)
-                shutil.copytree(kept, directory)
-                if isinstance(error, SourceError):
-                    reason = f"{release.version}: the package index: {error.reason}"
-                    raise UpstreamError(component.name, reason) from error
-                if isinstance(error, BakehouseError) and not isinstance(error, UpstreamError):
-                    raise UpstreamError(component.name, *_reasons(release.version, error)) from error
-                raise
+            self._originals[component.name] = _files(directory)
+        before = _files(directory)
+        self._components.pop(directory, None)
+        try:
+            return self._added(component.name, release, directory)
+        except BaseException as error:
+            self._components.pop(directory, None)
+            now = _files(directory)
+            for path in now.keys() - before.keys():
+                (directory / path).unlink()
+            for path in (path for path, content in before.items() if now.get(path) != content):
+                write_whole(directory / path, before[path])
+            if isinstance(error, SourceError):
+                reason = f"{release.version}: the package index: {error.reason}"
+                raise UpstreamError(component.name, reason) from error
+            if isinstance(error, BakehouseError) and not isinstance(error, UpstreamError):
+                raise UpstreamError(component.name, *_reasons(release.version, error)) from error
+            raise
 
     def _added(self, name: str, release: UpstreamRelease, directory: Path) -> Proposal:
         component = read_copy(directory)
@@ -229,17 +254,22 @@ class _Updater:
         """Return the workspace with the copies in place of the components. Raises RecipeError."""
         roots = (*(each for each in self._workspace.project.recipe_roots if each != self._root), self._root)
         project = replace(self._workspace.project, recipe_roots=roots)
-        catalog = load_catalog(roots, read=self._read)
+        catalog = load_catalog(roots, Problems(), self._read)
+        known = {each.name for each in self._workspace.catalog.broken}
+        if mistakes := [
+            mistake for each in catalog.broken if each.name not in known for mistake in each.mistakes
+        ]:
+            raise RecipeError(*mistakes)
         recipes = read_recipes(roots, catalog, project=project.root)
         workspace = replace(self._workspace, project=project, catalog=catalog, recipes=recipes.by_name)
         return workspace, _resolutions(workspace)
 
     def _read(self, directory: Path, problems: Problems) -> Component:
-        """Read a component. Only copies are read again, because no others change."""
+        """Read a component, unless it has not changed since it was read."""
         if component := self._components.get(directory):
             return component
         component = read_directory(directory, problems)
-        if not (problems or directory.is_relative_to(self._root)):
+        if not problems:
             self._components[directory] = component
         return component
 
@@ -270,7 +300,8 @@ def _resolutions(workspace: Workspace) -> dict[str, Resolution]:
     """Return the resolutions of all images that can be resolved."""
     resolutions = {}
     for name, recipe in workspace.recipes.items():
-        with contextlib.suppress(Unsatisfiable):
+        # Also a lock of another component that is missing must not stop the update
+        with contextlib.suppress(Unsatisfiable, RecipeError):
             resolutions[name] = resolve(recipe, workspace.catalog)
     return resolutions
 

@@ -14,9 +14,10 @@ import pytest
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.catalog.recipe import read_recipes
-from bakehouse.errors import BuildError, UsageError
+from bakehouse.cli import json_report
+from bakehouse.errors import BuildError, Diagnostic, EngineError, Problems, UsageError
 from bakehouse.lock import update
-from bakehouse.lock.release_draft import Evidence, read_copy
+from bakehouse.lock.release_draft import Evidence, ReleaseDrafter, read_copy
 from bakehouse.lock.release_entry import entry_text, read_entry
 from bakehouse.lock.update import ComponentUpdate
 from bakehouse.plan import dockerfile
@@ -526,6 +527,47 @@ def test_a_version_provided_by_another_component(workspace: Workspace, index: Fi
     assert failure_of(run(with_component(changed_workspace, "grid", SAME.replace("FAST", "*")), "grid")) == [
         "2.1.0: fast * provides quick 0.9, 1.0; write its entry by hand"
     ]
+
+
+def test_a_file_that_was_edited_in_the_meantime_is_not_written(
+    workspace: Workspace, index: FileServer
+) -> None:
+    path = workspace.project.root / "recipes" / "components" / "fast" / "component.yaml"
+    edited = COMPONENT.replace("slow at first", "slow")
+
+    before = files_of(workspace)
+    reads = ReleaseDrafter.write
+
+    def write(self: ReleaseDrafter, *arguments: Any) -> Any:
+        path.write_text(edited)
+        return reads(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ReleaseDrafter, "write", write)
+        updates = run(workspace, "fast", write=True)
+    assert failure_of(updates) == ["`component.yaml` has changed in the meantime"]
+    assert files_of(workspace) == {**before, "components/fast/component.yaml": edited.encode()}
+
+
+def test_a_missing_lock_of_another_component_does_not_matter(workspace: Workspace, index: FileServer) -> None:
+    for path in (workspace.project.root / "recipes" / "components" / "fast" / "locks").iterdir():
+        path.unlink()
+    answers = changed()
+    answers["grid-lib"]["files"].append(wheel_file("grid_lib", "2.2.0", "py3-none-any"))
+    answers["grid-lib"]["metadata"]["2.2.0"] = metadata("grid-lib", "2.2.0")
+    put_index(index, answers)
+    [grid] = run(workspace, "grid")
+    assert [proposal.version for proposal in grid.proposals] == ["2.2.0"]
+
+
+def test_a_mistake_in_another_component_does_not_matter(workspace: Workspace, index: FileServer) -> None:
+    path = workspace.project.root / "recipes" / "components" / "torn" / "component.yaml"
+    path.parent.mkdir()
+    path.write_text("summary: Torn\nreleases: 7\n")
+    catalog = load_catalog(workspace.project.recipe_roots, Problems())
+    [fast] = run(replace(workspace, catalog=catalog), "fast")
+    assert failure_of([fast]) == []
+    assert [proposal.version for proposal in fast.proposals] == ["1.1.1"]
 
 
 def test_the_lock_of_an_older_release_is_not_replaced(workspace: Workspace, index: FileServer) -> None:
