@@ -154,6 +154,10 @@ def _select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[
     problems.raise_as(UsageError)
     if write:
         selected = [each for each in selected if is_own(workspace, each.location.path)]
+        if not selected:
+            message = "this project has no components of its own to update"
+            hint = "leave out `--write` to list new releases of Bakehouse's components"
+            raise UsageError(Diagnostic(message, hint=hint))
     return sorted(selected, key=lambda component: (component.stage_order, component.name))
 
 
@@ -373,9 +377,9 @@ def text(updates: Iterable[ComponentUpdate], *, written: bool) -> str:
         if not is_checked(update.component):
             unchecked.setdefault(_why_unchecked(update.component), []).append(update.component.name)
     rows = [("not checked", ", ".join(names), reason) for reason, names in unchecked.items()]
-    return "\n".join(
-        [*blocks, "".join(remarks) + format_table(rows, max_width=40) if rows or remarks else ""]
-    )
+    if rows or remarks:
+        blocks.append("".join(remarks) + format_table(rows, max_width=40))
+    return "\n".join(blocks)
 
 
 def is_checked(component: Component) -> bool:

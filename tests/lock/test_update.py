@@ -582,6 +582,15 @@ def test_the_lock_of_an_older_release_is_not_replaced(workspace: Workspace, inde
     assert files_of(fast) == before
 
 
+def test_a_project_without_components_of_its_own_has_nothing_to_write(workspace: Workspace) -> None:
+    project = replace(workspace.project, recipe_roots=(HOME / "recipes",))
+    catalog = load_catalog([HOME / "recipes"])
+    with pytest.raises(UsageError) as caught:
+        run(replace(workspace, project=project, catalog=catalog), write=True)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "this project has no components of its own to update"
+
+
 def test_an_unknown_component_is_named(workspace: Workspace) -> None:
     with pytest.raises(UsageError) as caught:
         run(workspace, "fats")
