@@ -205,10 +205,10 @@ def updates(components: Iterable[ComponentUpdate]) -> list[Json]:
             "upstream": update.component.upstream.kind if update.component.upstream else None,
             "remarks": list(update.remarks),
             "failures": [
-                reason.text
+                text
                 for failure in update.failures
                 for each in failure.diagnostics
-                for reason in each.reasons
+                for text in [reason.text for reason in each.reasons] or [each.message]
             ],
             "releases": [
                 {

@@ -591,6 +591,12 @@ def test_a_project_without_components_of_its_own_has_nothing_to_write(workspace:
     assert diagnostic.message == "this project has no components of its own to update"
 
 
+def test_a_failure_without_reasons_is_in_the_json_report(workspace: Workspace) -> None:
+    failure = EngineError(Diagnostic("`ca.pem` contains no readable certificates"))
+    [grid] = json_report.updates([ComponentUpdate(workspace.catalog.components["grid"], failures=[failure])])
+    assert grid["failures"] == ["`ca.pem` contains no readable certificates"]
+
+
 def test_an_unknown_component_is_named(workspace: Workspace) -> None:
     with pytest.raises(UsageError) as caught:
         run(workspace, "fats")
