@@ -15,6 +15,8 @@ _CARRIED = re.compile(
     re.IGNORECASE,
 )
 _SHOWN = "$(ORIGIN)|$(LABEL)|$(SITE)|$(RELEASE)|$(COMPONENT)"
+SECURITY = "Debian-Security"
+"""Label of the archive of security updates."""
 _TARGETS = ("indextargets", "--format", _SHOWN, "Created-By: Packages")
 
 
@@ -23,7 +25,7 @@ class AptSource:
     """A suite on a Debian mirror."""
 
     label: str
-    """`Debian`, or `Debian-Security` for security updates."""
+    """`Debian`, or that of security updates."""
     url: str
     suite: str
     components: tuple[str, ...]
@@ -55,7 +57,7 @@ def for_suite(suite: str, configured: Iterable[AptSource]) -> tuple[AptSource, .
     Suites that are not configured use the mirrors of other suites.
     """
     configured = tuple(configured)
-    names = (("Debian", suite), ("Debian", f"{suite}-updates"), ("Debian-Security", f"{suite}-security"))
+    names = (("Debian", suite), ("Debian", f"{suite}-updates"), (SECURITY, f"{suite}-security"))
     selected: list[AptSource] = []
     for label, name in names:
         mirrors = dict.fromkeys(source.url for source in configured if source.label == label)

@@ -118,6 +118,8 @@ class Resolved:
     packages: Mapping[str, Mapping[str, str]]
     """The index fields of each package, by name."""
     changes: tuple[PackageChange, ...] = ()
+    has_security_mirror: bool = True
+    """The mirrors have the security updates of the suite."""
 
     @property
     def newer(self) -> tuple[PackageChange, ...]:
@@ -151,7 +153,8 @@ def resolve(
         apt = _Apt(directory, mirrors, fields, preferences(kept, lists))
         apt.update()
         packages = apt.described(merged_versions(suite, map(apt.installed, lists)), before)
-    return Resolved(packages, package_changes(before, packages))
+    has_security_mirror = any(mirror.label == apt_config.SECURITY for mirror in mirrors)
+    return Resolved(packages, package_changes(before, packages), has_security_mirror)
 
 
 def affects(upgrade: Collection[str] | None, locked: Iterable[Deb]) -> bool:

@@ -1,6 +1,6 @@
 """Pending updates of locked Debian packages, with the vulnerabilities that their changelogs name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from bakehouse.build.prefetch import open_fetcher
@@ -11,20 +11,25 @@ from bakehouse.lock import apt_suite
 from bakehouse.lock.apt import Resolved
 from bakehouse.lock.changelog import (
     ChangelogEntry,
+    is_newer,
     newer_entries,
     read_changelog,
     source_of,
     without_rebuild,
 )
-from bakehouse.plan.model import Image
+from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.plan.workspace import Workspace
-from bakehouse.security.findings import Finding, NotScanned, Vulnerability, deb_usages
+from bakehouse.security.findings import Finding, NotScanned, Usage, Vulnerability, deb_usages
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
 
-class _NoChangelogError(Exception):
-    """The changelog of an update cannot be read."""
+class _NotComparedError(Exception):
+    """An update whose vulnerabilities are unknown, with the reason."""
+
+
+_Update = tuple[tuple[Deb, Mapping[str, str]], ...]
+"""Locked packages of one source package, each with the index fields of another version."""
 
 
 def pending_updates(
@@ -41,55 +46,85 @@ def pending_updates(
     newest = apt_suite.resolve_newest(workspace, recipes, report)
     with open_fetcher(workspace.project, report) as fetcher:
         for suite, resolved in newest.items():
-            lock = workspace.apt_locks.suites.get(suite)
-            locked = {deb.name: deb for deb in lock.debs} if lock else {}
-            updates = _by_source(resolved, locked)
+            own = [image for image in images if _is_on(image, suite)]
+            not_scanned += _not_compared(suite, resolved, own)
+            updates = _by_source(resolved, {deb.name: deb for image in own for deb in image.debs})
             if updates:
                 report(f"reading the changelogs of {format_count(len(updates), 'source package')} of {suite}")
-            for source, packages in updates.items():
-                before = tuple(locked[fields["Package"]] for fields in packages)
-                usages = deb_usages(images, set(before).__contains__)
+            for source, update in updates.items():
+                usages = deb_usages(own, {deb for deb, _ in update}.__contains__)
                 try:
-                    entries = _new_entries(before[0], packages, fetcher)
-                except _NoChangelogError as error:
-                    names = tuple(dict.fromkeys(usage.image for usage in usages))
-                    what = f"update of {source} {before[0].version} -> {packages[0]['Version']}"
-                    not_scanned.append(NotScanned(what, str(error), names))
-                    continue
-                findings.append(
-                    Finding(
-                        kind="Debian",
-                        name=source,
-                        version=before[0].version,
-                        newer=packages[0]["Version"],
-                        source=_suite(entries) or suite,
-                        packages=tuple(deb.name for deb in before),
-                        vulnerabilities=_vulnerabilities(entries),
-                        usages=usages,
-                    )
-                )
+                    findings.append(_finding(source, suite, update, usages, fetcher))
+                except _NotComparedError as error:
+                    (before, fields), *_ = update
+                    what = f"update of {source} {before.version} -> {fields['Version']}"
+                    not_scanned.append(NotScanned(what, str(error), _names(usages)))
     return tuple(findings), tuple(not_scanned)
 
 
-def _by_source(resolved: Resolved, locked: Mapping[str, Deb]) -> dict[str, tuple[Mapping[str, str], ...]]:
-    """Return by source package the index fields of the locked packages that have another version."""
+def _is_on(image: Image, suite: str) -> bool:
+    return isinstance(image.base, BootstrappedBase) and image.base.suite == suite
+
+
+def _not_compared(suite: str, resolved: Resolved, images: Sequence[Image]) -> Iterator[NotScanned]:
+    """Yield the locked packages that the mirrors say nothing about."""
+    if not resolved.has_security_mirror:
+        reason = "apt on this machine has no mirror of them"
+        yield NotScanned(f"security updates of {suite}", reason, tuple(image.name for image in images))
+    dropped = {deb for image in images for deb in image.debs if deb.name not in resolved.packages}
+    if dropped:
+        names = sorted(deb.name for deb in dropped)
+        what = f"{format_count(len(names), 'package')} of {suite}: {', '.join(names)}"
+        reason = "the newest packages on the mirrors no longer need them"
+        yield NotScanned(what, reason, _names(deb_usages(images, dropped.__contains__)))
+
+
+def _by_source(resolved: Resolved, locked: Mapping[str, Deb]) -> dict[str, _Update]:
+    """Return by source package the locked packages that have another version, with their index fields."""
     names = [change.name for change in resolved.newer if change.name in locked]
     updates = sorted((source_of(resolved.packages[name])[0], name) for name in names)
     return {
-        source: tuple(resolved.packages[name] for _, name in group)
+        source: tuple((locked[name], resolved.packages[name]) for _, name in group)
         for source, group in groupby(updates, key=lambda update: update[0])
     }
 
 
-def _new_entries(
-    before: Deb, packages: Sequence[Mapping[str, str]], fetcher: Fetcher
-) -> tuple[ChangelogEntry, ...]:
-    """Return the entries of a changelog above the locked version. Raises _NoChangelogError."""
-    fields = packages[0]
-    if source_of(fields)[1] != without_rebuild(fields["Version"]):
+def _finding(
+    source: str, suite: str, update: _Update, usages: tuple[Usage, ...], fetcher: Fetcher
+) -> Finding:
+    """Return the update of a source package. Raises _NotComparedError."""
+    if not any(is_newer(fields["Version"], deb.version) for deb, fields in update):
+        message = "the mirrors do not have a newer version"
+        raise _NotComparedError(message)
+    # Other packages of the source, such as bsdutils of util-linux, have versions of their own
+    comparable = [
+        (deb, fields) for deb, fields in update if source_of(fields)[1] == without_rebuild(fields["Version"])
+    ]
+    if not comparable:
         message = "its version differs from that of its source package"
-        raise _NoChangelogError(message)
-    return newer_entries(_changelog(packages, fetcher), without_rebuild(before.version))
+        raise _NotComparedError(message)
+    entries = _changelog([fields for _, fields in update], fetcher)
+    (before, newest), *_ = comparable
+    version = without_rebuild(newest["Version"])
+    if entries[0].version != version:
+        message = f"its changelog ends at {entries[0].version}"
+        raise _NotComparedError(message)
+    # Packages of one source can be locked in several versions
+    fixes = max((newer_entries(entries, without_rebuild(deb.version)) for deb, _ in comparable), key=len)
+    return Finding(
+        kind="Debian",
+        name=source,
+        version=before.version,
+        newer=newest["Version"],
+        source=_suite(fixes) or suite,
+        packages=tuple(deb.name for deb, _ in update),
+        vulnerabilities=_vulnerabilities(fixes),
+        usages=usages,
+    )
+
+
+def _names(usages: Iterable[Usage]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(usage.image for usage in usages))
 
 
 def _changelog(packages: Sequence[Mapping[str, str]], fetcher: Fetcher) -> tuple[ChangelogEntry, ...]:
@@ -101,11 +136,11 @@ def _changelog(packages: Sequence[Mapping[str, str]], fetcher: Fetcher) -> tuple
         except MissingError as error:
             reasons = ", ".join(f"{source}: {reason}" for source, reason in error.failures)
             message = f"`{file.file}` could not be downloaded: {reasons or 'apt has no mirror'}"
-            raise _NoChangelogError(message) from error
+            raise _NotComparedError(message) from error
         if entries:
             return entries
     message = "none of its packages contains a changelog"
-    raise _NoChangelogError(message)
+    raise _NotComparedError(message)
 
 
 def _vulnerabilities(entries: Sequence[ChangelogEntry]) -> tuple[Vulnerability, ...]:

@@ -79,13 +79,12 @@ def require_clean(report: SecurityReport) -> None:
     """Raise VulnerableError for open findings, or NotScannedError if some contents were not scanned."""
     if findings := report.open_findings:
         count = len({vulnerability.id for finding in findings for vulnerability in finding.vulnerabilities})
-        packages = format_count(len(findings), "package")
-        message = f"{packages} with {format_count(count, 'known vulnerability', 'known vulnerabilities')}"
+        problem = format_count(count, "known vulnerability", "known vulnerabilities")
+        message = f"{format_count(len(findings), 'package')} with {problem if count else 'security updates'}"
         names = " ".join(sorted({package for finding in findings for package in finding.packages}))
         raise VulnerableError(Diagnostic(message, hint=f"run `bake lock --upgrade {names}`"))
     if report.not_scanned:
-        groups = format_count(len(report.not_scanned), "group of files was", "groups of files were")
-        message = f"no open finding, but {groups} not scanned"
+        message = "no open finding, but parts of the images were not scanned"
         raise NotScannedError(Diagnostic(message))
 
 

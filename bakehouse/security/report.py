@@ -31,7 +31,10 @@ def _not_scanned(images: Iterable[Image]) -> Iterator[NotScanned]:
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     python: dict[tuple[str, str], dict[str, None]] = {}
     files: dict[str, dict[str, None]] = {}
+    scripted: dict[str, None] = {}
     for image in images:
+        if image.content.run:
+            scripted[image.name] = None
         for key in _uncovered_bases(image):
             reasons.setdefault(key, {})[image.name] = None
         for name, version in _python_packages(image):
@@ -48,6 +51,8 @@ def _not_scanned(images: Iterable[Image]) -> Iterator[NotScanned]:
     if files:
         what = format_count(len(files), "archive of a component", "archives of components")
         yield NotScanned(what, "no source of vulnerabilities covers them", _all_names(files.values()))
+    if scripted:
+        yield NotScanned("`run` steps of recipes", "they can install anything", tuple(scripted))
 
 
 def _uncovered_bases(image: Image) -> Iterator[tuple[str, str]]:

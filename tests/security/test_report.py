@@ -15,7 +15,7 @@ from bakehouse.plan.workspace import Workspace
 from bakehouse.security.findings import SecurityReport, require_clean
 from bakehouse.security.report import make_report, text
 from tests.cli.test_json_report import sample, shape
-from tests.conftest import COMPONENTS, Tree, error_text, templates
+from tests.conftest import COMPONENTS, IMAGE, Tree, error_text, templates
 from tests.lock.test_changelog import deb
 from tests.support.fake_commands import put
 from tests.support.locked_debian import PACKAGES, index, stanza
@@ -46,7 +46,8 @@ class Mirror:
 
     def __init__(self, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
         self._tree = tree
-        self._packages = {fields["Package"]: fields for _, fields in stanzas(index())}
+        self.packages = {fields["Package"]: fields for _, fields in stanzas(index())}
+        self.has_security_updates = True
         monkeypatch.setattr(apt, "resolve", self._resolve)
 
     def update(self, name: str, version: str, changelog: str, **fields: str) -> None:
@@ -57,14 +58,13 @@ class Mirror:
         content = deb(directory, name, version, files).read_bytes()
         added = {"Version": version, "Size": str(len(content)), "SHA256": sha256(content).hexdigest()}
         text = stanza(name, {**PACKAGES[name], **added, **fields})
-        [(_, self._packages[name])] = stanzas(text)
+        [(_, self.packages[name])] = stanzas(text)
 
     def _resolve(self, *_: object, **options: object) -> Resolved:
         assert options == {"upgrade": None}
         locked = (deb_of(fields) for _, fields in stanzas(index()))
-        return Resolved(
-            self._packages, package_changes({deb.name: deb for deb in locked if deb}, self._packages)
-        )
+        changes = package_changes({deb.name: deb for deb in locked if deb}, self.packages)
+        return Resolved(self.packages, changes, self.has_security_updates)
 
 
 @pytest.fixture
@@ -139,7 +139,65 @@ def test_an_update_without_a_readable_changelog_is_not_scanned(project: Tree, mi
     ]
     error = refused(report)
     assert isinstance(error, NotScannedError)
-    assert error_text(error) == "error: no open finding, but 3 groups of files were not scanned\n"
+    assert error_text(error) == "error: no open finding, but parts of the images were not scanned\n"
+
+
+def not_scanned(tree: Tree) -> list[tuple[str, str]]:
+    report = make(tree)
+    assert report.findings == ()
+    return [(item.what, item.reason) for item in report.not_scanned]
+
+
+def test_mirrors_without_security_updates_are_not_a_clean_result(project: Tree, mirror: Mirror) -> None:
+    mirror.has_security_updates = False
+    reason = "apt on this machine has no mirror of them"
+    assert not_scanned(project) == [("security updates of sid", reason)]
+
+
+def test_an_older_version_on_the_mirrors_is_not_an_update(project: Tree, mirror: Mirror) -> None:
+    mirror.update("openssl", "0.9", CHANGELOG)
+    reason = "the mirrors do not have a newer version"
+    assert not_scanned(project) == [("update of openssl 1.0 -> 0.9", reason)]
+
+
+def test_a_changelog_that_ends_before_the_update_is_not_scanned(project: Tree, mirror: Mirror) -> None:
+    mirror.update("openssl", "1.3", CHANGELOG)
+    reason = "its changelog ends at 1.2"
+    assert not_scanned(project) == [("update of openssl 1.0 -> 1.3", reason)]
+
+
+def test_a_package_that_the_newest_ones_do_not_need_is_not_scanned(project: Tree, mirror: Mirror) -> None:
+    del mirror.packages["gpgv"]
+    reason = "the newest packages on the mirrors no longer need them"
+    assert not_scanned(project) == [("1 package of sid: gpgv", reason)]
+
+
+def test_steps_of_the_recipe_are_not_scanned(project: Tree, mirror: Mirror) -> None:
+    project.image(IMAGE + "run: [make install]\n")
+    assert not_scanned(project) == [("`run` steps of recipes", "they can install anything")]
+
+
+def test_an_update_that_no_image_contains_is_left_out(project: Tree, mirror: Mirror) -> None:
+    mirror.update("awk-of-mine", "2.0", CHANGELOG)
+    assert make(project) == SecurityReport(("small",), (), ())
+
+
+def test_a_package_with_a_version_of_its_own_does_not_hide_its_source(project: Tree, mirror: Mirror) -> None:
+    changelog = CHANGELOG
+    for before, after in {"1.2": "12.4", "1.1": "12.3", "1.0": "12.2"}.items():
+        changelog = changelog.replace(f"openssl ({before})", f"gcc-12 ({after})")
+    mirror.update("cpp-12", "1:12.4", changelog, Source="gcc-12 (12.4)")
+    mirror.update("gcc-12", "12.4", changelog)
+    [finding] = make(project).findings
+    assert (finding.version, finding.newer, finding.packages) == ("12.2", "12.4", ("cpp-12", "gcc-12"))
+    assert [vulnerability.id[-4:] for vulnerability in finding.vulnerabilities] == ["0001", "0002", "0003"]
+
+
+def test_a_security_update_whose_changelog_names_no_cve(project: Tree, mirror: Mirror) -> None:
+    mirror.update("openssl", "1.2", CHANGELOG.replace("CVE-", "issue "))
+    error = refused(make(project))
+    assert isinstance(error, VulnerableError)
+    assert error.diagnostics[0].message == "1 package with security updates"
 
 
 def test_an_image_without_updates_is_clean(project: Tree, mirror: Mirror) -> None:
