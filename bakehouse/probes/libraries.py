@@ -704,18 +704,22 @@ def check_gpu_extensions_can_be_imported() -> str:
     if not modules:
         reason = "no Python extension uses the GPU"
         raise unittest.SkipTest(reason)
+    errors: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as directory:
         write_stubs(modules.values(), directory)
         path = ":".join([directory, *image().library_path])
-        command = [sys.executable, "-c", IMPORT, *modules]
-        process = subprocess.run(
-            command,
-            env={**os.environ, "LD_LIBRARY_PATH": path},
-            stdout=subprocess.PIPE,
-            encoding="utf-8",
-            check=False,
-        )
-    errors = dict(map(json.loads, process.stdout.splitlines()))
+        while waiting := [name for name in modules if name not in errors]:
+            process = subprocess.run(
+                [sys.executable, "-c", IMPORT, *waiting],
+                env={**os.environ, "LD_LIBRARY_PATH": path},
+                stdout=subprocess.PIPE,
+                encoding="utf-8",
+                check=False,
+            )
+            errors.update(map(json.loads, process.stdout.splitlines()))
+            # A crash must not hide the modules after it
+            if stopped := next((name for name in waiting if name not in errors), ""):
+                errors[stopped] = f"Python ended with code {process.returncode}"
     print(*(f"import {name}: {error or 'done'}" for name, error in errors.items()), sep="\n")
     problems = [
         f"{modules[name].path} cannot be imported: {error}; install a build of it for this image"

@@ -496,13 +496,15 @@ def test_extensions_are_imported_with_a_stub_of_the_driver(
         f"{PACKAGES}/flash/kernels.abi3.so", EXTENSION.format(name="kernels"), (driver, cuda), options=own
     )
     files.library(f"{PACKAGES}/stopped.abi3.so", EXTENSION.format(name="other"), (driver,))
+    crash = "void PyInit_crash(void) { __builtin_trap(); }"
+    files.library(f"{PACKAGES}/crash.abi3.so", crash, (driver,))
     (files.root / driver.lstrip("/")).unlink()
 
     torch = files.root / f"{PACKAGES}/torch.py".lstrip("/")
     torch.write_text("raise OSError('libcublas.so.12: file too short')")
 
     assert files.check("gpu_extensions_can_be_imported") == (
-        "imported: fine, flash.kernels; stopped by something else: 1"
+        "imported: fine, flash.kernels; stopped by something else: 2"
     )
     (files.root / cuda.lstrip("/")).unlink()
     assert files.failure("gpu_extensions_can_be_imported") == (
