@@ -188,12 +188,16 @@ class HttpResponse:
             raise _source_error(error, self._proxy) from None
 
     def text(self, limit: int) -> str:
-        """Read a page. Raises SourceError if it has more than `limit` bytes."""
+        """Read a page. Raises SourceError if it has more than `limit` bytes, or is too slow."""
         import urllib3
 
-        data = bytearray()
+        # It imports this module
+        from bakehouse.fetch.backoff import TransferSpeed
+
+        data, speed = bytearray(), TransferSpeed()
         try:
-            for chunk in self._response.stream(_CHUNK, decode_content=True):
+            while chunk := self._response.read1(_CHUNK, decode_content=True):
+                speed.add(len(chunk))
                 data += chunk
                 if len(data) > limit:
                     reason = f"answered with more than {format_bytes(limit)}"

@@ -20,6 +20,7 @@ from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
 from bakehouse.fetch import apt_config, s3, simple_index, wheel_metadata
+from bakehouse.fetch.backoff import TransferSpeed
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, origin_of, redacted
 from bakehouse.fetch.http_client import NO_FILE, HttpClient, SourceError, SourceResponse
 from bakehouse.fetch.pip_config import PipConfig
@@ -218,7 +219,7 @@ class DownloadConfig:
 
     def sha256(self, url: str, limit: int) -> str:
         """Return the sha256 of a file outside the package indexes. Raises SourceError."""
-        digest, count = hashlib.sha256(), 0
+        digest, count, speed = hashlib.sha256(), 0, TransferSpeed()
         with self._web.open(url) as response:
             if response.kind == "text/html":
                 reason = "answered with a page instead of a file"
@@ -227,6 +228,7 @@ class DownloadConfig:
                 reason = f"has a file larger than {format_bytes(limit)}"
                 raise SourceError(reason)
             for chunk in response.chunks():
+                speed.add(len(chunk))
                 digest.update(chunk)
                 if (count := count + len(chunk)) > limit:
                     reason = f"has a file larger than {format_bytes(limit)}"

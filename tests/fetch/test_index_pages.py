@@ -5,9 +5,11 @@ import json
 import os
 import tracemalloc
 import zipfile
+from collections.abc import Callable
 
 import pytest
 
+from bakehouse.fetch import backoff
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.simple_index import JSON, Link, links
@@ -40,10 +42,31 @@ def wheel(compression: int = zipfile.ZIP_DEFLATED, text: str = TEXT, padding: in
     return stream.getvalue()
 
 
-def metadata_of(server: FileServer, content: bytes, size: int | None = None) -> str:
+def config() -> DownloadConfig:
+    return DownloadConfig((), PipConfig(), None, {**os.environ, "NO_PROXY": "127.0.0.1"})
+
+
+def metadata_of(server: FileServer, content: bytes) -> str:
     server.files["/part.whl"] = content
-    link = Link(f"{server.url}/part.whl", "", len(content) if size is None else size)
-    return DownloadConfig((), PipConfig(), None, {**os.environ, "NO_PROXY": "127.0.0.1"}).wheel_metadata(link)
+    return config().wheel_metadata(Link(f"{server.url}/part.whl", "", len(content)))
+
+
+@pytest.mark.parametrize("read", [DownloadConfig.page, DownloadConfig.sha256])
+def test_an_answer_that_trickles_is_left(
+    read: Callable[[DownloadConfig, str, int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backoff, "_SLOW_SECONDS", 0.1)
+    with serving() as server:
+        server.files["/page"], server.pause = bytes(100), 0.01
+        with pytest.raises(SourceError, match="too slow"):
+            read(config(), f"{server.url}/page", 10**6)
+
+
+def test_a_compressed_page_is_read_to_its_end() -> None:
+    with serving() as server:
+        server.packs = True
+        server.files["/page"] = TEXT.encode() * 10**5
+        assert config().page(f"{server.url}/page", 10**8) == TEXT * 10**5
 
 
 def test_metadata_is_read_from_a_part_of_the_wheel() -> None:
