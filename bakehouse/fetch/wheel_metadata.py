@@ -5,6 +5,7 @@ import io
 import zipfile
 from typing import TYPE_CHECKING, Any
 
+from bakehouse.fetch.backoff import TransferSpeed
 from bakehouse.fetch.http_client import HttpClient, SourceError
 from bakehouse.util.format import format_bytes
 
@@ -77,13 +78,14 @@ class _RemoteFile(io.RawIOBase):
         if self._total > _MOST_READ:
             reason = f"has no metadata in {format_bytes(_MOST_READ)} of `{self._url.rpartition('/')[2]}`"
             raise SourceError(reason)
-        data = bytearray()
+        data, speed = bytearray(), TransferSpeed()
         if count:
             with self._web.open(self._url, start=self._position) as response:
                 if response.start != self._position:
                     reason = "does not send parts of files"
                     raise SourceError(reason)
                 for chunk in response.chunks():
+                    speed.add(len(chunk))
                     data += chunk
                     if len(data) >= count:
                         break
