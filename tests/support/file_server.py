@@ -124,6 +124,8 @@ class _Quiet(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # The body is sent after the headers, and would wait for their delayed acknowledgement
+    disable_nagle_algorithm = True
     file_server: FileServer
 
     def log_message(self, format: str, *args: Any) -> None:
