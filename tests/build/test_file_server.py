@@ -1,6 +1,7 @@
 """File server of build steps: it serves only the files of the plan."""
 
 import http.client
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +72,20 @@ def test_a_projects_page_has_the_files_of_the_plan_alone(steps: Steps) -> None:
         "</body></html>\n"
     )
     assert steps.mirror.requests == []
+
+
+def test_a_body_does_not_wait_for_the_acknowledgement_of_its_headers(steps: Steps) -> None:
+    url = urlsplit(steps.url)
+    connection = http.client.HTTPConnection(url.netloc, timeout=30)
+    seconds = []
+    for _ in range(10):
+        began = time.monotonic()
+        connection.request("GET", f"{url.path}/simple/tiny-part/")
+        connection.getresponse().read()
+        seconds.append(time.monotonic() - began)
+    connection.close()
+    # The kernel acknowledges the first packets at once, and later ones after 40 ms
+    assert min(seconds[2:]) < 0.03
 
 
 def test_a_wheel_of_a_component_is_on_the_page_of_its_project(steps: Steps) -> None:
