@@ -170,6 +170,7 @@ class Proxy:
 def _handler(proxy: Proxy) -> type[http.server.BaseHTTPRequestHandler]:
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
         # Docker asks over TLS first, and goes on in plain HTTP only after an answer with a status line.
         default_request_version = "HTTP/1.1"
 

@@ -181,6 +181,8 @@ def vendors(directory: Path, hosts: Collection[str]) -> Iterator[Vendors]:
 
 
 class _Handler(BaseHTTPRequestHandler):
+    # As in `tests.support.file_server`
+    disable_nagle_algorithm = True
     protocol_version = "HTTP/1.1"
     stubs: Vendors
     context: ssl.SSLContext
