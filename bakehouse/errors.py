@@ -156,6 +156,12 @@ class NotScannedError(BakehouseError):
     exit_code = 15
 
 
+class TrustError(BakehouseError):
+    """A signing key cannot be used."""
+
+    exit_code = 16
+
+
 class UsageError(BakehouseError):
     """The command line names something that does not exist."""
 

@@ -14,6 +14,7 @@ from bakehouse.catalog.project import HOME
 CLIENTS = {
     "boto3": {"util", "fetch", "publish", "sagemaker"},
     "botocore": {"util", "fetch", "registry", "publish", "sagemaker"},
+    "cryptography": {"trust"},
     "cyclonedx": {"publish"},
     "docker": {"engine", "registry"},
     "elftools": {"build"},
@@ -32,7 +33,10 @@ CLIENTS = {
 }
 """Outside packages, each with the packages of Bakehouse that may import it."""
 
-SLOW = {"boto3", "botocore", "cyclonedx", "deflate", "docker", "jinja2", "requests", "urllib3", "zstandard"}
+SLOW = {
+    *("boto3", "botocore", "cryptography", "cyclonedx", "deflate", "docker", "jinja2", "requests", "urllib3"),
+    "zstandard",
+}
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 
 PROGRAMS = {"util", "catalog", "fetch", "engine", "registry", "build", "lock", "analysis", "cli"}

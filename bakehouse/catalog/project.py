@@ -23,6 +23,7 @@ HOME = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE / "data"
 
 _DEFAULT_PORT = 5050
 _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?"
+_KMS_KEY = re.compile(r"awskms:///arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+")
 _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
@@ -39,6 +40,7 @@ _KEYS = (
     "registries",
     "builders",
     "ci",
+    "signing_key",
 )
 
 
@@ -68,6 +70,8 @@ class Project:
     """Price of an hour of an instance type, set by the user."""
     keep_registry: bool = False
     """Let the local registry run after a push, so that its images can be pulled."""
+    signing_key: str = ""
+    """Path of a private key, or `awskms:///` and the ARN of a key; empty signs nothing."""
     ci: "CiSettings | None" = None
     """Settings of generated pipelines; None without such a table."""
     state_directory: Path | None = None
@@ -167,6 +171,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         prices=_prices(table),
         state_directory=Path(state).absolute() if state else None,
         registries=_registries(table),
+        signing_key=_signing_key(root, table, environment),
         ci=_ci(table),
     )
     problems.raise_as(RecipeError)
@@ -203,6 +208,16 @@ def _cache(root: Path, directory: str, environment: Mapping[str, str]) -> Path:
         return root / Path(path).expanduser()
     home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home(), ".cache")
     return Path(home, "bakehouse", "files")
+
+
+def _signing_key(root: Path, table: TomlTable, environment: Mapping[str, str]) -> str:
+    key = environment.get("BAKEHOUSE_SIGNING_KEY", table.text("signing_key"))
+    if not key.startswith("awskms:"):
+        return str(root / Path(key).expanduser()) if key else ""
+    if not _KMS_KEY.fullmatch(key):
+        hint = "use `awskms:///` and the ARN of a key: `awskms:///arn:aws:kms:eu-west-1:123456789012:key/…`"
+        table.report("signing_key", f"`signing_key` in [tool.bakehouse] is invalid: `{key}`", hint)
+    return key
 
 
 def _registries(table: TomlTable) -> Mapping[str, "RegistrySettings"]:

@@ -10,6 +10,7 @@ from bakehouse.catalog.project import HOME, IS_CHECKOUT, Project
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.registry.ecr_endpoints import partition_of
+from bakehouse.trust.keys import KMS
 from bakehouse.util.oci import ECR_HOST
 
 ROLE = "bakehouse-publish"
@@ -46,6 +47,8 @@ class Publishing:
     """Wait for the scan of each image."""
     registry_role: str
     """ARN of a role that Bakehouse assumes for the registry; empty for none."""
+    kms_key: str
+    """ARN of the key of AWS KMS that signs images; empty for none."""
 
     @property
     def partition(self) -> str:
@@ -140,4 +143,5 @@ def _publishing(project: Project, settings: CiSettings) -> Publishing | None:
         create=settings.create,
         scan=bool(registry.scan),
         registry_role=registry.role,
+        kms_key=project.signing_key.removeprefix(KMS) if project.signing_key.startswith(KMS) else "",
     )

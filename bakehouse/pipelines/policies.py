@@ -71,7 +71,7 @@ def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = Fals
     if publishing.ledger_prefix:
         listing["Condition"] = {"StringLike": {"s3:prefix": f"{publishing.ledger_prefix}*"}}
     publish = [*_PUSH, *(_CREATE if publishing.create else ()), *(_SCAN if publishing.scan else ())]
-    role = publishing.registry_role
+    role, key = publishing.registry_role, publishing.kms_key
     statements = [
         _login(),
         *_pulls(publishing, pipeline.vendors),
@@ -79,6 +79,7 @@ def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = Fals
         _allow("WriteLedger", ["s3:GetObject", "s3:PutObject"], [f"{bucket}/{publishing.ledger_prefix}*"]),
         listing,
         *([_allow("AssumeRegistryRole", ["sts:AssumeRole"], [role])] if role else []),
+        *([_allow("SignImages", ["kms:Sign", "kms:GetPublicKey"], [key])] if key else []),
     ]
     return _policy([*statements, *(_codebuild_output(publishing) if logs else ())])
 

@@ -13,6 +13,7 @@ from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, NotReleasableError, PublishError, Reason, UsageError
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.publish import ecr_scan, image_uris
+from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.ledger import open_ledger
@@ -25,8 +26,9 @@ from bakehouse.publish.publish import (
     with_same_release_day,
 )
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.record import with_report
+from bakehouse.publish.record import with_known, with_report
 from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.publish.statements import results_of, signature_of
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry import destination
@@ -34,6 +36,7 @@ from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import FORMS, short
 from bakehouse.registry.registry import DeadlineRegistry, Registry
+from bakehouse.trust.bundle import Statement
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.oci import Digest
@@ -54,14 +57,30 @@ def promote_image(
     report = _smoke_report(project, candidate, options)
     push_options = push_options_for(project, options)
     locations = _all_locations(candidate, records)
+    bundler = bundler_of(project)
     released: list[tuple[Registry, PublishedImage]] = []
+    attested = Attested()
+
+    def sign(registry: Registry, published: PublishedImage, *statements: Statement) -> None:
+        nonlocal attested
+        if bundler and statements:
+            documents = Documents(statements=statements, bundler=bundler)
+            command = f"promote {image.name}"
+            targets = [(registry, published)]
+            attested += attach(targets, lambda _: documents, push_options, progress, command)
 
     def promote_in(registry: Registry, first: PublishedImage | None) -> PublishedImage:
+        location = locations[registry.host]
+        # Before anything is signed.
+        _check_tested(location, report, image)
+        there = PublishedImage.recorded(location)
+        sign(registry, there, *results_of(image, there.digest, report))
         same_day = with_same_release_day(push_options, first)
-        published = promote(locations[registry.host], image, report, registry, same_day, progress)
+        published = promote(location, image, report, registry, same_day, progress)
         until = push_options.until
         require_not_expiring(registry, published, ledger, progress, until, move_tag=options.move_tag)
         released.append((registry, published))
+        sign(registry, published, signature_of(image, published.digest))
         return published
 
     with contextlib.ExitStack() as stack:
@@ -84,12 +103,14 @@ def promote_image(
             tags=first.tags,
             regions=results.regions,
         )
+        record = with_known(record, (), attested.artifacts)
         # Before the moving tag, which a registry may reject: the image is released all the same.
         ledger.add(record)
         if options.move_tag and not results.interrupt:
             failures = _move_tags(released, push_options)
             results = replace(results, failures=(*results.failures, *failures))
     results.require_all()
+    attested.require_all()
     if options.move_tag:
         progress(f"{image.name}: tag `{image.name}` now points to this release")
     warn_if_newer_release(project, record, progress)
@@ -150,9 +171,7 @@ def _scanned(
     severity = options.fail_on or (settings.scan if settings else "")
     if not severity:
         return candidate
-    published = PublishedImage(
-        candidate.image, candidate.registry, candidate.repository, candidate.tags, Digest(candidate.digest)
-    )
+    published = PublishedImage.recorded(candidate)
     waiting = Waiting(until=push_options.until)
     scan = ecr_scan.scan(ecr_scan.require_scanning(registry), published, progress, waiting)
     candidate = scan.recorded(candidate)
@@ -191,8 +210,7 @@ def promote(
 
     A digest that is released already keeps its tag.
     """
-    if candidate.candidate:
-        _check_tested(candidate, report, image)
+    _check_tested(candidate, report, image)
     key, digest = ImageKey(candidate.key), Digest(candidate.digest)
     target = ReleaseTarget(
         *(candidate.image, key, digest, registry, candidate.repository),
@@ -259,7 +277,8 @@ def move_tag(published: PublishedImage, registry: Registry, options: PushOptions
 
 
 def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, image: Image) -> None:
-    if reasons := release_blockers(report, image.required, image.smoke):
+    """Raise NotReleasableError for a candidate that has not passed its required checks."""
+    if candidate.candidate and (reasons := release_blockers(report, image.required, image.smoke)):
         facts = (("candidate", candidate.image_uri),)
         hint = (
             f"run `bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "

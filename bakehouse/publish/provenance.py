@@ -1,9 +1,8 @@
-"""Build provenance of an image: an unsigned in-toto statement with an SLSA predicate.
+"""Build provenance of an image: an in-toto statement with an SLSA predicate.
 
 It records what the plan pins, `unknown` for the rest, and nothing about the build machine.
 """
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,56 +16,51 @@ from bakehouse.publish.sbom import (
     reference_purl,
     suite_purl,
 )
+from bakehouse.trust.bundle import Statement, statement
 from bakehouse.util import git
 from bakehouse.util.oci import PLATFORM, Digest
 
 MEDIA_TYPE = "application/vnd.in-toto+json"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
-_STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 _BUILD_TYPE = "urn:bakehouse:image:1"
-_BUILDER = "urn:bakehouse:bake"
+BUILDER = {"id": "urn:bakehouse:bake", "version": {"bakehouse": __version__}}
 
 
-def text_of(image: Image, digest: Digest, revision: str) -> bytes:
+def statement_of(image: Image, digest: Digest, revision: str) -> Statement:
     """Return the statement about the image with this digest; `revision` is that of the recipes' checkout."""
     commit = revision.removesuffix("-dirty")
-    statement = {
-        "_type": _STATEMENT_TYPE,
-        "subject": [{"name": image.name, "digest": _sha256(digest.removeprefix("sha256:"))}],
-        "predicateType": PREDICATE_TYPE,
-        "predicate": {
-            "buildDefinition": {
-                "buildType": _BUILD_TYPE,
-                "externalParameters": {
-                    "recipe": image.name,
-                    "key": image.key,
-                    "platform": PLATFORM,
-                    "format": image.format,
-                },
-                "internalParameters": {
-                    # Without a commit, `dirty` is undefined.
-                    "recipes": {
-                        "revision": commit or UNKNOWN,
-                        "dirty": commit != revision if commit else UNKNOWN,
-                    },
-                    "components": {
-                        part.component: _version(part.version, part.variant) for part in image.all_parts
-                    },
-                    # Locked packages are also listed as resolved dependencies.
-                    "apt": {"build": sorted(_build_apt(image)), "image": sorted(image.apt)},
-                },
-                "resolvedDependencies": [
-                    *_base(image),
-                    *_recipes(commit),
-                    *_files(image),
-                    *_packages(image),
-                    *_debs(image),
-                ],
+    predicate = {
+        "buildDefinition": {
+            "buildType": _BUILD_TYPE,
+            "externalParameters": {
+                "recipe": image.name,
+                "key": image.key,
+                "platform": PLATFORM,
+                "format": image.format,
             },
-            "runDetails": {"builder": {"id": _BUILDER, "version": {"bakehouse": __version__}}},
+            "internalParameters": {
+                # Without a commit, `dirty` is undefined.
+                "recipes": {
+                    "revision": commit or UNKNOWN,
+                    "dirty": commit != revision if commit else UNKNOWN,
+                },
+                "components": {
+                    part.component: _version(part.version, part.variant) for part in image.all_parts
+                },
+                # Locked packages are also listed as resolved dependencies.
+                "apt": {"build": sorted(_build_apt(image)), "image": sorted(image.apt)},
+            },
+            "resolvedDependencies": [
+                *_base(image),
+                *_recipes(commit),
+                *_files(image),
+                *_packages(image),
+                *_debs(image),
+            ],
         },
+        "runDetails": {"builder": BUILDER},
     }
-    return (json.dumps(statement, indent=1, sort_keys=True) + "\n").encode()
+    return statement(image.name, digest, PREDICATE_TYPE, predicate)
 
 
 def _version(version: str, variant: str) -> str:

@@ -26,7 +26,7 @@ from bakehouse.errors import (
     UsageError,
 )
 from bakehouse.publish import ecr_scan, image_uris, push
-from bakehouse.publish.attest import Attested, attest
+from bakehouse.publish.attest import Attested, Bundler, attest, bundler_of
 from bakehouse.publish.ecr_replication import Waiting, await_replica
 from bakehouse.publish.ecr_scan import Scan
 from bakehouse.publish.ledger import Ledger, open_ledger
@@ -67,7 +67,7 @@ class PublishOptions:
     reports: tuple[Path, ...] = ()
     """Smoke reports from other machines."""
     attest: bool = False
-    """Attach an SBOM and provenance."""
+    """Attach an SBOM and provenance without signatures."""
     deadline: float = 0.0
     """Seconds for all images and attempts together; 0 is six hours."""
     fail_on: str = ""
@@ -86,6 +86,7 @@ def push_images(
 ) -> tuple[ReleaseRecord, ...]:
     """Push tested images, or candidates, and record them in the ledger."""
     _check_any_releasable(project, built, options)
+    bundler = bundler_of(project)
     provision.ensure(provision.ask_at_terminal, progress)
     queue = PushQueue()
     with contextlib.ExitStack() as stack:
@@ -96,7 +97,11 @@ def push_images(
             options.fail_on or target.scan,
         )
         pushes = [
-            ImagePush(project, image, target, push_options, severity, queue, progress, engine, options.attest)
+            ImagePush(
+                *(project, image, target, push_options, severity, queue, progress, engine),
+                attest=options.attest,
+                bundler=bundler,
+            )
             for image in built
         ]
         outcomes = queue.each([image_push.run for image_push in pushes])
@@ -158,7 +163,9 @@ class ImagePush:
     progress: Reporter
     engine: Engine
     attest: bool = False
-    """Attach an SBOM and provenance."""
+    """Attach an SBOM and provenance without signatures."""
+    bundler: Bundler | None = None
+    """Key for signed statements; None attaches none."""
 
     def run(self) -> tuple[PublishedImage, ReleaseRecord]:
         """Publish the image. Successful registries are recorded before failures of others are raised."""
@@ -179,12 +186,17 @@ class ImagePush:
         # Recorded before attaching, which takes a while and may be interrupted.
         record = self._write(results.published, report, scan, results.regions)
         attested = Attested()
-        if self.attest and not results.interrupt:
+        if (self.attest or self.bundler) and not results.interrupt:
             # A registry with another manifest has failed already.
             same = [
                 (registry, image) for registry, image in pushed if image.digest == results.published.digest
             ]
-            attested = attest(self.built, same, self.engine, self.options, self.progress)
+            attested = attest(
+                *(self.built, same, self.engine, self.options, self.progress),
+                plain=self.attest,
+                bundler=self.bundler,
+                report=report,
+            )
             record = self._write(results.published, report, scan, results.regions, attested.artifacts)
         results.require_all()
         attested.require_all()

@@ -10,6 +10,7 @@ from datetime import date
 from bakehouse.errors import PublishError, TagTakenError
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
@@ -44,6 +45,11 @@ class PublishedImage:
     @property
     def image_uri(self) -> str:
         return f"{self.registry}/{self.repository}@{self.digest}"
+
+    @classmethod
+    def recorded(cls, record: ReleaseRecord) -> "PublishedImage":
+        """Return the image of a record in its primary registry."""
+        return cls(record.image, record.registry, record.repository, record.tags, Digest(record.digest))
 
     def has_digest(self, digest: Digest) -> bool:
         """Return whether a digest is that of the manifest or the configuration."""

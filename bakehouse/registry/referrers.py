@@ -20,6 +20,7 @@ _EMPTY = b"{}"
 _EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 _NO_REFERRERS = (400, 404, 405, 501)
 """HTTP statuses of registries without the referrers API."""
+_LARGEST_DOCUMENT = 64 * 1024**2
 _ROUNDS = 5
 """Attempts to update a list that other clients replace at the same time."""
 
@@ -53,7 +54,7 @@ class Artifact:
 class Attached:
     """Artifact that is attached to an image."""
 
-    media_type: str
+    artifact: Artifact
     digest: Digest
     """Digest of its manifest."""
     was_there: bool
@@ -73,10 +74,29 @@ class ArtifactRepository(Repository):
             was_there = self.digest_of(digest) == digest
             if was_there or not self._store(artifact, content, digest):
                 unlisted.append(_entry(artifact, content))
-            attached.append(Attached(artifact.media_type, digest, was_there))
+            attached.append(Attached(artifact, digest, was_there))
         if unlisted:
             self._list(subject.digest, unlisted)
         return tuple(attached)
+
+    def contents(self, subject: Digest, media_type: str) -> dict[Digest, bytes]:
+        """Return the documents of one media type that are attached to an image, by manifest digest.
+
+        Documents that are too large are left out.
+        """
+        digests = self.referrers(subject)
+        if digests is None:
+            index = self.manifest(fallback_tag(subject))
+            digests = tuple(member.digest for member in index.members) if index else ()
+        contents = {}
+        # Without the referrers API, cosign lists bundles by the type of their configuration.
+        for digest in digests:
+            # Another client may have removed it.
+            manifest = self.manifest(digest)
+            for layer in manifest.layers if manifest else ():
+                if layer.media_type == media_type and layer.bytes <= _LARGEST_DOCUMENT:
+                    contents[digest] = self.blob(layer.digest)
+        return contents
 
     def referrers(self, subject: Digest) -> tuple[Digest, ...] | None:
         """Return the artifacts that the registry lists for an image; None without the referrers API."""

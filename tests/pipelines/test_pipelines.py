@@ -336,6 +336,24 @@ def test_the_role_may_scan_and_assume_the_role_of_the_registry(project: Tree) ->
     assert statements["AssumeRegistryRole"]["Resource"] == [role]
 
 
+@pytest.mark.parametrize(
+    ("key", "granted"),
+    [
+        ("", None),
+        ("signing.pem", None),
+        ("awskms:///arn:aws:kms:eu-west-1:123456789012:key/1234abcd", "key/1234abcd"),
+    ],
+)
+def test_the_role_may_sign_with_a_key_of_kms_only(project: Tree, key: str, granted: str | None) -> None:
+    generate(project, f'signing_key = "{key}"\n{PROJECTS["publishing"]}', "github")
+
+    policy = json.loads((project.root / ".github/bakehouse/publish-permissions.json").read_text())
+    signing = [each for each in policy["Statement"] if any("kms:" in action for action in each["Action"])]
+    arn = f"arn:aws:kms:eu-west-1:123456789012:{granted}"
+    expected = {"Sid": "SignImages", "Effect": "Allow", "Action": ["kms:Sign", "kms:GetPublicKey"]}
+    assert signing == ([{**expected, "Resource": [arn]}] if granted else [])
+
+
 class Ci:
     """A CI system with a project whose `bake` is a stub."""
 

@@ -16,7 +16,7 @@ COMMIT = "c0ffee" * 6 + "c0de"
 
 
 def statement(image: Image, revision: str = COMMIT) -> dict[str, Any]:
-    return dict(json.loads(provenance.text_of(image, DIGEST, revision)))
+    return dict(json.loads(provenance.statement_of(image, DIGEST, revision).content))
 
 
 def built_from(image: Image) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def test_the_commit_of_the_recipes(
 
 
 def test_the_same_image_gives_the_same_bytes_without_secrets_or_places() -> None:
-    text = provenance.text_of(planned(), DIGEST, COMMIT)
-    assert text == provenance.text_of(planned(), DIGEST, COMMIT)
+    text = provenance.statement_of(planned(), DIGEST, COMMIT).content
+    assert text == provenance.statement_of(planned(), DIGEST, COMMIT).content
     for hidden in ("secret", "sig=", "component.yaml"):
         assert hidden not in text.decode()

@@ -264,7 +264,9 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
 
     attested: list[str] = []
 
-    def attest(_: object, targets: list[tuple[NamedRegistry, object]], *__: object) -> Attested:
+    def attest(
+        _: object, targets: list[tuple[NamedRegistry, object]], *__: object, **___: object
+    ) -> Attested:
         attested.extend(target.host for target, _ in targets)
         return Attested()
 

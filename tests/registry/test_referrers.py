@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -251,3 +252,37 @@ def test_a_passing_trouble_is_outlasted(
 def test_a_front_that_answers_everything_has_no_referrers(proxy: Proxy, remote: ArtifactRepository) -> None:
     proxy.answers.insert(0, lambda _: Reply(200, {}, b"<html>welcome</html>"))
     assert remote.referrers(Digest("sha256:" + "1" * 64)) is None
+
+
+@pytest.mark.parametrize("referrers", [True, False])
+def test_the_documents_of_a_media_type_are_read(
+    fake_registry: FakeRegistry, proxy: Proxy, remote: ArtifactRepository, referrers: bool
+) -> None:
+    if referrers:
+        proxy.answers.insert(0, Referrers(fake_registry.answer).answer)
+    assert remote.contents(subject().digest, NOTE.media_type) == {}
+    note, _ = remote.attach(subject(), [NOTE, OTHER])
+    assert remote.contents(subject().digest, NOTE.media_type) == {note.digest: NOTE.content}
+
+
+def test_a_document_that_the_list_gives_another_type_is_read(
+    fake_registry: FakeRegistry, remote: ArtifactRepository
+) -> None:
+    """As cosign lists its bundles in registries without the referrers API."""
+    [note] = remote.attach(subject(), [NOTE])
+    tag = fallback_tag(subject().digest)
+    _, content = fake_registry.manifests[tag]
+    other = content.replace(NOTE.media_type.encode(), b"application/vnd.oci.empty.v1+json")
+    fake_registry.manifests[tag] = OCI_INDEX, other
+    assert other != content
+    assert remote.contents(subject().digest, NOTE.media_type) == {note.digest: NOTE.content}
+
+
+def test_a_document_that_is_gone_or_too_large_is_left_out(
+    fake_registry: FakeRegistry, remote: ArtifactRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note, _ = remote.attach(subject(), [NOTE, replace(NOTE, content=b"{}" * 50)])
+    monkeypatch.setattr("bakehouse.registry.referrers._LARGEST_DOCUMENT", 99)
+    assert remote.contents(subject().digest, NOTE.media_type) == {note.digest: NOTE.content}
+    del fake_registry.manifests[note.digest]
+    assert remote.contents(subject().digest, NOTE.media_type) == {}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bakehouse.sagemaker.launch import JobCallbacks
 
 IMAGES = "names, families or globs of images; default: the project's own; `'*'` means all"
-ATTEST = "attach an SBOM and provenance to each digest"
+ATTEST = "attach an SBOM and provenance to each digest, without signatures"
 JSON = "print the report as JSON"
 JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
 BUILDER = "builders of buildx, separated by commas; the first available one builds; default: `builders`"

@@ -1,0 +1,1 @@
+"""Signed statements about images: keys, in-toto statements and Sigstore bundles. Start at `bundle.py`."""
