@@ -157,7 +157,7 @@ class NotScannedError(BakehouseError):
 
 
 class TrustError(BakehouseError):
-    """A signing key cannot be used."""
+    """The policy does not accept an image, or a key cannot be used."""
 
     exit_code = 16
 

@@ -14,6 +14,7 @@ from bakehouse.util.toml_table import TomlTable, key_location
 if TYPE_CHECKING:
     from bakehouse.catalog.ci_settings import CiSettings
     from bakehouse.catalog.registry_settings import RegistrySettings
+    from bakehouse.catalog.trust_settings import Policy
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 IS_CHECKOUT = (_PACKAGE.parent / "recipes").is_dir()
@@ -41,6 +42,7 @@ _KEYS = (
     "builders",
     "ci",
     "signing_key",
+    "policy",
 )
 
 
@@ -72,6 +74,8 @@ class Project:
     """Let the local registry run after a push, so that its images can be pulled."""
     signing_key: str = ""
     """Path of a private key, or `awskms:///` and the ARN of a key; empty signs nothing."""
+    policy: "Policy | None" = None
+    """Requirements on images that are promoted or launched; None without such a table."""
     ci: "CiSettings | None" = None
     """Settings of generated pipelines; None without such a table."""
     state_directory: Path | None = None
@@ -172,6 +176,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         state_directory=Path(state).absolute() if state else None,
         registries=_registries(table),
         signing_key=_signing_key(root, table, environment),
+        policy=_policy(root, table),
         ci=_ci(table),
     )
     problems.raise_as(RecipeError)
@@ -227,6 +232,14 @@ def _registries(table: TomlTable) -> Mapping[str, "RegistrySettings"]:
     from bakehouse.catalog.registry_settings import read_registries
 
     return read_registries(table)
+
+
+def _policy(root: Path, table: TomlTable) -> "Policy | None":
+    if "policy" not in table.values:
+        return None
+    from bakehouse.catalog.trust_settings import read_policy
+
+    return read_policy(root, table)
 
 
 def _ci(table: TomlTable) -> "CiSettings | None":

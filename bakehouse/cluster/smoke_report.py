@@ -30,7 +30,7 @@ _TRANSPORTS: Mapping[str, tuple[str, ...]] = {
 _RERUN = "remove it, then run `bake smoke` again"
 MAX_AGE = timedelta(days=30)
 """Age up to which `promote` accepts results: the hosts and drivers of images change."""
-_MAX_CLOCK_DIFFERENCE = timedelta(hours=1)
+MAX_CLOCK_DIFFERENCE = timedelta(hours=1)
 _HASH = "sha256"
 """Field of a file with the sha256 of its other fields, as compact JSON with sorted keys."""
 
@@ -150,7 +150,7 @@ def attach(path: Path, image: str, digests: Sequence[Digest], state: Path) -> Sm
                 hint="run the checks again",
             )
         )
-    if (age := _age(report)) > MAX_AGE or age < -_MAX_CLOCK_DIFFERENCE:
+    if (age := _age(report)) > MAX_AGE or age < -MAX_CLOCK_DIFFERENCE:
         reason = "dated in the future"
         if age > MAX_AGE:
             reason = f"{age.days} days old; the limit is {MAX_AGE.days}"

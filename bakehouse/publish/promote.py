@@ -12,7 +12,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, NotReleasableError, PublishError, Reason, UsageError
 from bakehouse.plan.model import Image, ImageKey
-from bakehouse.publish import ecr_scan, image_uris
+from bakehouse.publish import ecr_scan, image_uris, policy
 from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.ecr_replication import Waiting
@@ -75,6 +75,10 @@ def promote_image(
         _check_tested(location, report, image)
         there = PublishedImage.recorded(location)
         sign(registry, there, *results_of(image, there.digest, report))
+        if project.policy:
+            attested.require_all()
+            retry_policy = replace(push_options.retry_policy, until=push_options.until)
+            policy.check(project.policy, location, registry, retry_policy, smoke_report.MAX_AGE)
         same_day = with_same_release_day(push_options, first)
         published = promote(location, image, report, registry, same_day, progress)
         until = push_options.until

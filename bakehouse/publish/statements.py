@@ -1,6 +1,7 @@
 """Statements about the digest of an image: signature, provenance, SBOM, test results and rebuilds."""
 
 import json
+from collections.abc import Sequence
 
 from bakehouse.analysis.packages import Installed
 from bakehouse.build.verify import Outcome
@@ -15,6 +16,7 @@ SIGNATURE = "https://sigstore.dev/cosign/sign/v1"
 PROVENANCE = provenance.PREDICATE_TYPE
 SBOM = "https://cyclonedx.org/bom"
 TESTS = "https://in-toto.io/attestation/test-result/v0.1"
+REBUILD = "urn:bakehouse:rebuild:1"
 
 
 def statements_of(
@@ -61,3 +63,9 @@ def results_of(image: Image, digest: Digest, report: SmokeReport | None) -> tupl
         "failedTests": names[Outcome.FAILED],
     }
     return (statement(image.name, digest, TESTS, predicate),)
+
+
+def rebuild_of(image: Image, digest: Digest, stores: Sequence[str]) -> Statement:
+    """Return the statement that another build had the same digest; `stores` are the engines' image stores."""
+    predicate = {"builder": provenance.BUILDER, "key": image.key, "imageStores": list(stores)}
+    return statement(image.name, digest, REBUILD, predicate)

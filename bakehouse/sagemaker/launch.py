@@ -18,7 +18,7 @@ from bakehouse.cluster.job import job_name
 from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.plan.workspace import Workspace
-from bakehouse.publish import image_uris
+from bakehouse.publish import image_uris, policy
 from bakehouse.sagemaker import code_upload, launch_report
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.create_training_job import DAY, VOLUME_GIB, api_request, toolkit_parameters
@@ -93,7 +93,7 @@ def launch(
 
     Raises UsageError with all its errors, LaunchError if it could not be sent.
     """
-    region, checked = _prepare(workspace, request)
+    region, checked = _prepare(workspace, request, callbacks.report)
     for warning in checked.warnings:
         callbacks.warn(warning)
     service, name = TrainingService(region), request.name or job_name(checked.image.name)
@@ -219,8 +219,8 @@ def _follow(
     return launch_report.report(name, service.region, followed)
 
 
-def _prepare(workspace: Workspace, request: LaunchRequest) -> tuple[str, CheckedJob]:
-    """Return the region of a job and the checked job."""
+def _prepare(workspace: Workspace, request: LaunchRequest, report: Reporter) -> tuple[str, CheckedJob]:
+    """Return the region of a job and the checked job. Raises TrustError for an image against the policy."""
     _check(request)
     is_framework = request.image in image_uris.FRAMEWORKS
     instance_type = request.job.instance_type
@@ -232,7 +232,9 @@ def _prepare(workspace: Workspace, request: LaunchRequest) -> tuple[str, Checked
     )
     record = image_uris.find(workspace.project.images, request.image, query, lambda: workspace.recipes)
     job = replace(request.job, sdk="boto3")
-    return region_of(record.registry), check_job(record, job, workspace.catalog, code_root=Path())
+    checked = check_job(record, job, workspace.catalog, code_root=Path())
+    policy.require(workspace.project, record, report)
+    return region_of(record.registry), checked
 
 
 def _check(request: LaunchRequest) -> None:

@@ -21,7 +21,10 @@ from bakehouse.errors import Diagnostic
 from bakehouse.plan.workspace import open_workspace
 from bakehouse.publish.releases import ReleasedRegion, append
 from tests.publish.test_image_uris import ECR, US, release
+from tests.registry.test_referrers import FakeRegistry
 from tests.support.programs import BAKE
+from tests.support.proxy import Proxy
+from tests.support.signing_keys import make_key
 
 TASKS = [task for tasks in GROUPS.values() for task in tasks]
 
@@ -343,6 +346,26 @@ def test_an_estimator_names_the_address_in_the_region(in_two_regions: Path) -> N
     for region, host in (("eu-west-1", ECR), ("us-east-1", US)):
         result = bake("estimator", "mpi-cpu", "--region", region, cwd=in_two_regions)
         assert f'image_uri="{host}/bakehouse/mpi-cpu@sha256:' in result.stdout, result.stderr
+
+
+def test_an_estimator_needs_an_image_that_meets_the_policy(tmp_path: Path) -> None:
+    make_key(tmp_path, "signing")
+    settings = '[tool.bakehouse.policy]\nkeys = ["signing.pub"]\nrequire = ["signature"]\n'
+    (tmp_path / "pyproject.toml").write_text(settings)
+    with Proxy(1).running() as proxy:
+        proxy.answers.append(FakeRegistry().answer)
+        record = release(tmp_path / "images", registry=proxy.host)
+        result = bake("estimator", "mpi-cpu", cwd=tmp_path)
+
+    assert (result.returncode, result.stdout) == (16, ""), result.stderr
+    assert result.stderr == (
+        "error: `mpi-cpu` does not meet [tool.bakehouse.policy]\n"
+        "  because it has no signature that a trusted key signed\n"
+        f"  image URI  {record.image_uri}\n"
+        "  trusted    signing.pub\n"
+        "\n"
+        "hint: run `bake push mpi-cpu` with a trusted `signing_key`; the image is not pushed twice\n"
+    )
 
 
 def test_an_estimator_in_a_region_without_the_image(in_two_regions: Path) -> None:

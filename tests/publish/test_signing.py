@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import Project
+from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.errors import Diagnostic, PublishError, Reason, TrustError
 from bakehouse.publish import promote
 from bakehouse.publish.attest import Attested, Bundler, attest
@@ -163,6 +164,36 @@ def test_a_promotion_without_a_key_signs_nothing(project: Project, proxies: tupl
     assert repository(proxies[0]).contents(DIGEST, bundle.MEDIA_TYPE) == {}
 
 
+def test_a_candidate_that_does_not_meet_the_policy_gets_no_release_tag(
+    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
+) -> None:
+    policed = replace(
+        project, signing_key=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
+    )
+    with pytest.raises(TrustError) as caught:
+        promote_candidate(policed)
+
+    # Its tests are signed by the promotion itself.
+    reasons = [reason.text for reason in caught.value.diagnostics[0].reasons]
+    assert reasons == [
+        f"it has no {name} that a trusted key signed" for name in ("signature", "provenance", "SBOM")
+    ]
+    assert released(project) == []
+    assert [proxy.seen("PUT", "/manifests/mpi-cpu") for proxy in proxies] == [0, 0]
+
+
+def test_a_signed_candidate_meets_the_policy(
+    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles, push: Sign
+) -> None:
+    push().require_all()
+    policed = replace(
+        project, signing_key=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
+    )
+    record = promote_candidate(policed)
+
+    assert released(policed) == [record]
+
+
 def test_an_unusable_key_ends_a_promotion_before_any_request(
     project: Project, proxies: tuple[Proxy, Proxy], tmp_path: Path
 ) -> None:
@@ -181,3 +212,15 @@ def test_a_promotion_whose_statements_are_rejected_is_recorded(
     hints = [diagnostic.hint for diagnostic in caught.value.diagnostics]
     assert hints == ["run `bake promote mpi-cpu` again"] * 2
     assert len(released(project)) == 1
+
+
+def test_a_policy_is_not_met_by_statements_that_could_not_be_attached(
+    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
+) -> None:
+    for proxy in proxies:
+        proxy.fail("PUT", "/manifests/sha256:", 405, error_body("UNSUPPORTED", "not supported"))
+    policed = replace(project, signing_key=str(key.private), policy=Policy((key.public,), ("tests",)))
+
+    with pytest.raises(PublishError, match="its signed statements could not be attached"):
+        promote_candidate(policed)
+    assert released(project) == []

@@ -78,3 +78,14 @@ def test_a_failed_test_is_named() -> None:
 def test_there_is_no_result_while_a_required_check_has_not_run() -> None:
     assert results_of(report(Outcome.PASSED, Outcome.NOT_TESTED), "check_2") is None
     assert statements.results_of(planned(), DIGEST, None) == ()
+
+
+def test_a_rebuild_names_the_image_stores() -> None:
+    made = document(statements.rebuild_of(planned(), DIGEST, ["overlay2", "containerd"]))
+
+    assert made["predicateType"] == "urn:bakehouse:rebuild:1"
+    assert made["predicate"] == {
+        "builder": {"id": "urn:bakehouse:bake", "version": {"bakehouse": "0.1.0"}},
+        "key": "a" * 64,
+        "imageStores": ["overlay2", "containerd"],
+    }

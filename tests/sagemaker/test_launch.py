@@ -21,8 +21,9 @@ from bakehouse.catalog.instance_types import Instance
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job import Group
 from bakehouse.cluster.job_report import Status
-from bakehouse.errors import Diagnostic, LaunchError, UsageError
+from bakehouse.errors import Diagnostic, LaunchError, TrustError, UsageError
 from bakehouse.plan.workspace import Workspace, open_workspace
+from bakehouse.publish import policy
 from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord, text_of
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
@@ -166,6 +167,22 @@ def archived(aws: TrainingFront, uri: str) -> dict[str, bytes]:
 
 
 # What is sent
+
+
+def test_an_image_that_the_policy_does_not_accept_is_not_sent(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checked: list[str] = []
+
+    def refuse(_: object, record: ReleaseRecord, __: object) -> None:
+        checked.append(record.image_uri)
+        raise TrustError(Diagnostic("`pytorch-cpu` does not meet [tool.bakehouse.policy]"))
+
+    monkeypatch.setattr(policy, "require", refuse)
+    with pytest.raises(TrustError):
+        session.launch("refused")
+    assert checked == [URI]
+    assert not session.aws.sent.is_set()
 
 
 def test_a_job_is_sent_with_all_that_the_sdk_would_tell_it(session: Session) -> None:

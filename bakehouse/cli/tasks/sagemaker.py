@@ -7,7 +7,7 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 
 from bakehouse.cli import diagnostics
-from bakehouse.cli.tasks.declare import JSON, bake_task, job_callbacks, open_project, show
+from bakehouse.cli.tasks.declare import JSON, bake_task, job_callbacks, open_project, report, show
 from bakehouse.errors import UsageError
 from bakehouse.util.format import format_count
 
@@ -84,7 +84,7 @@ def estimator(
     """
     from bakehouse.catalog.instance_gpus import find_gpus
     from bakehouse.cli import job_options
-    from bakehouse.publish import image_uris
+    from bakehouse.publish import image_uris, policy
     from bakehouse.sagemaker import snippets
     from bakehouse.sagemaker.job_spec import JobSpec
 
@@ -108,6 +108,7 @@ def estimator(
         keep_alive=keep_alive,
     )
     snippet = snippets.snippet(record, job, workspace.catalog)
+    policy.require(workspace.project, record, report)
     diagnostics.write_warnings((finding.diagnostic for finding in snippet.warnings), sys.stderr)
     show(snippet.code)
 
