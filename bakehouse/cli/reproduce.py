@@ -14,6 +14,8 @@ from bakehouse.engine.isolated_engine import isolated_engine
 from bakehouse.errors import BuildError, Diagnostic, DifferenceError, EngineError, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_resolutions, resolve_all, select
+from bakehouse.publish import rebuilds
+from bakehouse.publish.attest import Bundler
 from bakehouse.util import process
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
@@ -57,6 +59,16 @@ def require_same(reproductions: Sequence[Reproduction]) -> None:
     ]
     if different:
         raise DifferenceError(*different)
+
+
+def sign(
+    workspace: Workspace, reproductions: Sequence[Reproduction], bundler: Bundler, report: Reporter
+) -> None:
+    """Sign, for each published image, that it was built again with the same digest."""
+    names = dict.fromkeys(reproduction.image for reproduction in reproductions)
+    for built, digest in workflow.image_digests(workspace, tuple(names), report):
+        stores = [each.store for each in reproductions if each.image == built.image.name]
+        rebuilds.sign_rebuild(workspace.project, built.image, digest, stores, bundler, report)
 
 
 def _clock(report: Reporter) -> FakeClock | None:

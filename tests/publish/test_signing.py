@@ -10,20 +10,21 @@ import pytest
 
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
-from bakehouse.errors import Diagnostic, PublishError, Reason, TrustError
-from bakehouse.publish import promote
+from bakehouse.errors import Diagnostic, DifferenceError, PublishError, Reason, TrustError, UsageError
+from bakehouse.publish import promote, rebuilds
 from bakehouse.publish.attest import Attested, Bundler, attest
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.releases import ReleaseRecord
-from bakehouse.publish.statements import PROVENANCE, SBOM, SIGNATURE, TESTS
+from bakehouse.publish.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.trust import bundle
+from bakehouse.util.oci import Digest
 from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
 from tests.publish.test_push import BUILT, IMAGE, PASSED
 from tests.support.fake_engine import FakeEngine, Run
@@ -224,3 +225,42 @@ def test_a_policy_is_not_met_by_statements_that_could_not_be_attached(
     with pytest.raises(PublishError, match="its signed statements could not be attached"):
         promote_candidate(policed)
     assert released(project) == []
+
+
+def test_a_rebuild_is_signed_in_every_registry(
+    project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
+) -> None:
+    rebuilds.sign_rebuild(project, IMAGE, DIGEST, ["overlay2"], Bundler(key.signer), print)
+
+    assert [signed(proxy, key) for proxy in proxies] == [[REBUILD]] * 2
+
+
+def test_a_rebuild_with_another_digest_is_a_difference(project: Project, key: KeyFiles) -> None:
+    other = Digest("sha256:" + "5f" * 32)
+    with pytest.raises(DifferenceError) as caught:
+        rebuilds.sign_rebuild(project, IMAGE, other, ["overlay2"], Bundler(key.signer), print)
+
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`mpi-cpu` was built again as sha256:5f5f5f5f5f5f, but published with another digest",
+            facts=(("built", other), ("published", DIGEST)),
+        ),
+    )
+
+
+def test_a_rebuild_of_an_unpublished_recipe(project: Project, key: KeyFiles) -> None:
+    changed = replace(IMAGE, key=type(IMAGE.key)("0" * 64))
+    with pytest.raises(UsageError, match="`mpi-cpu` was not published from this recipe"):
+        rebuilds.sign_rebuild(project, changed, DIGEST, ["overlay2"], Bundler(key.signer), print)
+
+
+def test_a_rebuild_needs_a_key(project: Project) -> None:
+    with pytest.raises(UsageError) as caught:
+        rebuilds.require_bundler(project)
+
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`--sign` needs a signing key",
+            hint="set `signing_key` in [tool.bakehouse], or BAKEHOUSE_SIGNING_KEY",
+        ),
+    )

@@ -162,25 +162,36 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
     help={
         "images": "names, families or globs of images",
         "image-store": "image stores to build on again: overlay2, containerd; default: both",
+        "sign": "sign that the published image was built again, equal, with `signing_key`",
         "json": JSON,
     },
 )
 def reproduce(
-    context: Context, images: str, image_store: str = "overlay2,containerd", json: bool = False
+    context: Context,
+    images: str,
+    image_store: str = "overlay2,containerd",
+    sign: bool = False,
+    json: bool = False,
 ) -> None:
     """
     Build images again on a new engine and list the files that differ.
 
     bake reproduce pytorch-cpu
     bake reproduce mpi-cpu --image-store overlay2
+    bake reproduce mpi-cpu --sign
     """
     from bakehouse.analysis import compare
     from bakehouse.cli import json_report
     from bakehouse.cli import reproduce as reproducing
+    from bakehouse.publish import rebuilds
 
-    results = reproducing.reproduce(open_project(images), split(images), report, split(image_store))
+    workspace = open_project(images)
+    bundler = rebuilds.require_bundler(workspace.project) if sign else None
+    results = reproducing.reproduce(workspace, split(images), report, split(image_store))
     show(json_report.reproductions(results) if json else compare.table(results))
     reproducing.require_same(results)
+    if bundler:
+        reproducing.sign(workspace, results, bundler, report)
 
 
 @bake_task(
