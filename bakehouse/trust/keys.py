@@ -27,11 +27,11 @@ _GENERATE = "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -aes
 
 @dataclass(frozen=True, slots=True)
 class PublicKey:
-    """A public key. Two keys are equal if their bytes are, whatever their names."""
+    """A public key."""
 
     der: bytes
     """SubjectPublicKeyInfo."""
-    name: str = field(compare=False)
+    name: str
     """File name or ARN, for messages."""
 
     @property

@@ -221,6 +221,23 @@ def test_test_results_without_a_date_count_where_age_does_not_matter(team: Team)
     ]
 
 
+def test_a_result_that_names_failed_tests_is_a_failure(team: Team) -> None:
+    predicate = {"result": "PASSED", "configuration": [], "failedTests": ["nccl"]}
+    team.sign("builder", bundle.statement("mpi-cpu", DIGEST, TESTS, predicate))
+
+    assert team.reasons("tests") == [f"`{team.builder}` signed that tests failed: `nccl`"]
+
+
+def test_two_files_of_one_key_are_one_key(team: Team, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.pub"
+    copy.write_bytes(team.keys["builder"].public.read_bytes())
+    team.policy = Policy((copy, team.keys["builder"].public))
+    team.sign("builder", *statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED))
+    team.sign("builder", rebuild_of(IMAGE, DIGEST, ["overlay2"]))
+
+    assert "it has 0 of 1 rebuild" in team.reasons(rebuilds=1)[0]
+
+
 def test_rebuilds_by_other_keys_are_counted_once_each(team: Team) -> None:
     team.sign("builder", *statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED))
     team.sign("builder", rebuild_of(IMAGE, DIGEST, ["overlay2"]))

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from bakehouse.errors import Diagnostic, PublishError, TrustError
-from bakehouse.trust.keys import KMS, PASSPHRASE, open_signer, read_public_key
+from bakehouse.trust.keys import KMS, PASSPHRASE, KmsSigner, open_signer, read_public_key
 from tests.support.ecr import moto_server
 from tests.support.signing_keys import make_key
 
@@ -159,10 +159,16 @@ def test_a_key_of_kms_signs_content_of_any_size(kms: Any) -> None:
     arn = kms_key(kms)
     signer = open_signer(KMS + arn)
     content = b"x" * 100_000
+    assert isinstance(signer, KmsSigner)
+    kinds = []
+    signer._client.meta.events.register(
+        "before-parameter-build.kms.Sign", lambda params, **_: kinds.append(params["MessageType"])
+    )
 
     assert signer.public_key.name == arn
     assert signer.public_key.verifies(signer.sign(content), content)
     assert not signer.public_key.verifies(signer.sign(content), hashlib.sha256(content).digest())
+    assert kinds == ["DIGEST", "DIGEST"]
 
 
 def test_a_key_of_kms_on_another_curve(kms: Any) -> None:
