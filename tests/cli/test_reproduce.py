@@ -1,0 +1,45 @@
+"""Which rebuilds `reproduce --sign` signs; tests/integration/test_reproduction.py builds images again."""
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from bakehouse.analysis.compare import Reproduction
+from bakehouse.cli import reproduce, workflow
+from bakehouse.plan.workspace import Workspace
+from bakehouse.publish import rebuilds
+from bakehouse.publish.attest import Bundler
+from bakehouse.util.oci import Digest
+from tests.publish.test_push import BUILT, DIGEST
+
+
+def reproduction(image: str, store: str) -> Reproduction:
+    return Reproduction(image, store, "the same clock", 2, (DIGEST, DIGEST))
+
+
+def test_each_image_is_signed_once_with_the_stores_that_built_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = replace(BUILT, image=replace(BUILT.image, name="other"))
+    signed = []
+
+    def digests(_: object, names: tuple[str, ...], __: object) -> list[tuple[object, Digest]]:
+        assert names == ("mpi-cpu", "other")
+        return [(BUILT, DIGEST), (other, DIGEST)]
+
+    def sign(_: object, image: object, digest: Digest, stores: list[str], *__: object) -> None:
+        signed.append((image, digest, stores))
+
+    monkeypatch.setattr(workflow, "image_digests", digests)
+    monkeypatch.setattr(rebuilds, "sign_rebuild", sign)
+    workspace = cast("Workspace", type("FakeWorkspace", (), {"project": None}))
+    results = [
+        reproduction("mpi-cpu", "overlay2"),
+        reproduction("other", "overlay2"),
+        reproduction("mpi-cpu", "containerd"),
+    ]
+    reproduce.sign(workspace, results, cast("Bundler", object()), print)
+
+    assert signed == [
+        (BUILT.image, DIGEST, ["overlay2", "containerd"]),
+        (other.image, DIGEST, ["overlay2"]),
+    ]
