@@ -31,6 +31,8 @@ class StepTime:
     cached: bool
     spent: tuple[tuple[Activity, float], ...]
     """Seconds for each activity, as far as the step's log shows them."""
+    started: float
+    """Time of its start, in seconds since the epoch."""
 
 
 @dataclass(slots=True)
@@ -127,6 +129,7 @@ class Work:
             seconds=self.seconds(now),
             cached=self.is_cached,
             spent=tuple(self._spent.items()),
+            started=self.started or now,
         )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from bakehouse.analysis import fleet_sizes, size_text
 from bakehouse.analysis.fleet_sizes import ReleaseDifference, SizeDifference
 from bakehouse.analysis.size_check import SizeReader, stored_images
+from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import ImageSize, PartSize, parts_of
 from bakehouse.build.pack import Packer
 from bakehouse.cli import workflow
@@ -47,6 +48,8 @@ def run(
         released = _releases(workspace, first.name)[-1:] if against == RELEASE else ()
         reader = SizeReader(packer, workspace.templates, report)
         sizes = [reader.size(built) for built in stored]
+        for size, built in zip(sizes, stored, strict=True):
+            record_size(size, built.image.key, workspace.project.state)
         differences: list[SizeDifference | ReleaseDifference] = []
         if others:
             compared = stored_images(packer, others, [against], report)

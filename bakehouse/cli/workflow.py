@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.analysis import size_check
-from bakehouse.build import base_image, build, prefetch, rehearse, remote, run_log
+from bakehouse.build import base_image, build, build_log, prefetch, rehearse, remote, run_log
 from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.pack import Packer
@@ -130,6 +130,8 @@ def build_plan(
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))
         connected = stack.enter_context(engine(progress.report, *_BUILDS))
+        builders = _remote_builders(workspace.project, options)
+        began = datetime.now(UTC).replace(microsecond=0)
         built = build.build_images(
             workspace.project,
             plan.images,
@@ -137,8 +139,10 @@ def build_plan(
             progress,
             source=options.source,
             offline=options.offline,
-            builders=_remote_builders(workspace.project, options),
+            builders=builders,
         )
+        times = build_log.Build(began.isoformat(), ", ".join(builders), progress.steps())
+        build_log.record_build(times, workspace.project.state)
     today = datetime.now(UTC).date()
     _record(workspace, {item.image.name: run_log.built_run(item.image, today) for item in built})
     _require_budgets(workspace, built, report)

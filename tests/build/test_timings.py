@@ -49,7 +49,7 @@ def test_a_silent_fetch_is_a_download_and_an_export_an_export() -> None:
 
 
 def test_cached_steps_cost_nothing() -> None:
-    step = StepTime("s", "1/2", "RUN make", ("a",), 3.0, True, (("compile", 3.0),))
+    step = StepTime("s", "1/2", "RUN make", ("a",), 3.0, True, (("compile", 3.0),), 100.0)
     assert spent([step]) == {"compile": 0.0}
 
 
