@@ -19,7 +19,7 @@ CLIENTS = {
     "docker": {"engine", "registry"},
     "elftools": {"build"},
     "invoke": {"cli"},
-    "jinja2": {"pipelines", "plan"},
+    "jinja2": {"pipelines", "plan", "report_page"},
     "moto": {"sagemaker"},
     "packageurl": {"publish"},
     "packaging": {"catalog", "resolve", "fetch", "lock", "build", "publish", "security", "cli"},

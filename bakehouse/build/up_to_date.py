@@ -36,6 +36,12 @@ def find_up_to_date(
     return tuple(current)
 
 
+def built_configuration(image: Image, root: Path, state: Path) -> Digest | None:
+    """Return the digest of the configuration that an image's rendered files were built to, if recorded."""
+    digests = _recorded(_record(state, image), _files(root, image))
+    return digests.config if digests else None
+
+
 def record_build(built: BuiltImage, root: Path, state: Path) -> None:
     """Record the digests that an image's rendered files, under `root`, were built to."""
     content = {"files": _files(root, built.image), "stored": built.stored, "config": built.digest}

@@ -371,13 +371,13 @@ def _check_once(fields: Fields, names: Iterable[tuple[str, Location]], what: str
 def _release(fields: Fields, directory: Path, common: VariantSpec) -> Release:
     version = _version(fields, "version")
     fields.what = f"release {version} of `{directory.name}`"
-    evidence(fields)
+    source = evidence(fields)
     shared = read_spec(fields, directory, common)
     variants = _variants(fields, directory, shared)
     fields.finish()
     if not variants:
         variants = [Variant("", shared, fields.place("version"))]
-    return Release(version, tuple(variants), fields.place("version"))
+    return Release(version, tuple(variants), fields.place("version"), source)
 
 
 def _variants(fields: Fields, directory: Path, common: VariantSpec) -> list[Variant]:

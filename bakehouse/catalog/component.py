@@ -172,6 +172,8 @@ class Release:
     version: str
     variants: tuple[Variant, ...]
     location: Location
+    source: str = ""
+    """URL of the publisher's page about it, for readers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,11 +125,11 @@ def is_version(text: str) -> bool:
     return text == text.strip()
 
 
-def evidence(fields: Fields) -> None:
-    """Check `source`, `notes` and `confidence`, which are for readers only."""
-    fields.text("source")
+def evidence(fields: Fields) -> str:
+    """Check `source`, `notes` and `confidence`, which are for readers only, and return the source."""
     fields.text("notes")
     fields.choice("confidence", _CONFIDENCES, "high")
+    return fields.text("source")
 
 
 def read_registries(fields: Fields) -> Registries | None:

@@ -100,7 +100,7 @@ def explain_all(resolution: Resolution, catalog: Catalog) -> tuple[Explanation, 
             choice.name,
             choice,
             catalog.components[choice.name].releases[0].version,
-            _newer_releases(choice, resolution, catalog),
+            newer_releases(choice, resolution, catalog),
             _single_changes(choice, resolution, catalog),
         )
         for choice in resolution.all_choices
@@ -111,7 +111,7 @@ def explain_name(resolution: Resolution, catalog: Catalog, name: str) -> Explana
     """Explain one component, or one name that a component provides; alternatives need the fewest changes."""
     choice = next(chosen for chosen in resolution.all_choices if name in chosen.candidate.provided)
     newest = catalog.components[choice.name].releases[0].version
-    newer = _newer_releases(choice, resolution, catalog)
+    newer = newer_releases(choice, resolution, catalog)
     alternatives, obstacle = _fewest_changes(resolution, catalog, name, choice.candidate.provided[name])
     return Explanation(name, choice, newest, newer, alternatives, obstacle)
 
@@ -139,7 +139,8 @@ def _change_text(change: PinChange) -> str:
     return f"{pin.name} {pin.value} → {change.value}"
 
 
-def _newer_releases(choice: Choice, resolution: Resolution, catalog: Catalog) -> NewerReleases:
+def newer_releases(choice: Choice, resolution: Resolution, catalog: Catalog) -> NewerReleases:
+    """Return the releases newer than a choice, by the reason against them."""
     chosen = Version(choice.version)
     releases = catalog.components[choice.name].releases
     left = [release for release in releases if Version(release.version) > chosen]

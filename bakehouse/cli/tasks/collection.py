@@ -14,6 +14,7 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         look_up.diff,
         look_up.outdated,
         look_up.plan,
+        look_up.fleet_report,
     ),
     "Build": (
         build.lock,

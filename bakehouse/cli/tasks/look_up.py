@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 from invoke.context import Context
 
-from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, failures, open_project, show, split
+from bakehouse.cli.tasks.declare import (
+    IMAGES,
+    JSON,
+    bake_task,
+    failures,
+    open_project,
+    report,
+    show,
+    split,
+)
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.util.suggest import suggestion
 
@@ -253,6 +262,40 @@ def plan(
         show("".join(f"{image.name}\n" for image in planned.images))
     else:
         show(json_report.plan(planned) if json else tables.plan_table(planned))
+
+
+@bake_task(
+    "images",
+    name="report",
+    help={
+        "images": IMAGES,
+        "to": "directory or s3:// URL to write the page to; default: build/report",
+        "serve": "show the page on this machine until Ctrl-C, and write it only with --to",
+    },
+)
+def fleet_report(context: Context, images: str, to: str = "", serve: bool = False) -> None:
+    """
+    Write one static page about the fleet, for a browser.
+
+    It shows each image's progress, versions with their reasons, tests, releases, bytes and the last builds.
+
+    bake report
+    bake report '*' --to public
+    bake report --to s3://our-bucket/report
+    bake report --serve
+    """
+    from bakehouse.report_page import output, page
+    from bakehouse.report_page.fleet import read_fleet
+
+    workspace = open_project(images)
+    html = page.render(read_fleet(workspace, split(images)))
+    if to or not serve:
+        destination = to or str(workspace.project.state / "report")
+        show(f"{output.write(html, destination, workspace.project.region)}\n")
+    if serve:
+        with output.open_server(html) as (url, server):
+            report(f"{url} until Ctrl-C")
+            output.serve(server)
 
 
 @bake_task(

@@ -1,0 +1,431 @@
+"""Content of the report: the recorded facts of each image, from recipes, locks, tests, ledger and builds."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from bakehouse.analysis.size_log import SizeRecord, load_size
+from bakehouse.build import run_log, up_to_date
+from bakehouse.build.build_log import Build, load_builds
+from bakehouse.catalog import git_history
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.instance_gpus import InstanceGpus, has_neuron, is_arm
+from bakehouse.catalog.instance_types import Instance, instances
+from bakehouse.catalog.recipe import GPU_CHECKS, Recipe
+from bakehouse.catalog.size_budget import REQUIREMENTS
+from bakehouse.catalog.user_smoke import USER_CODE
+from bakehouse.cluster import smoke_report
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.errors import BakehouseError, UsageError
+from bakehouse.plan import image_lock
+from bakehouse.plan.model import BootstrappedBase, Image, Stage
+from bakehouse.plan.workspace import Workspace, leave_out, plan_resolutions, select
+from bakehouse.publish.ledger import Ledger, open_ledger
+from bakehouse.publish.releases import ReleaseRecord, by_release
+from bakehouse.report_page import states, versions
+from bakehouse.report_page.states import Mark, State
+from bakehouse.report_page.versions import Part, Places
+from bakehouse.resolve import conflict_report
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from bakehouse.sagemaker.job_spec import SDKS, JobSpec
+from bakehouse.sagemaker.snippets import snippet
+from bakehouse.util.oci import Digest
+
+_FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
+_SDKS = ("v2", "v3")
+_Value = TypeVar("_Value")
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Result of one smoke check."""
+
+    name: str
+    outcome: str
+    on_gpus: bool
+    seconds: float | None = None
+    """None if only the ledger has the result."""
+    reason: str = ""
+    rank: str = ""
+    source: str = ""
+    tail: tuple[str, ...] = ()
+    log: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeResults:
+    """Results of the smoke checks of an image with its present build key."""
+
+    checks: tuple[Check, ...] = ()
+    machine: str = ""
+    date: str = ""
+    transport: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """A record of the ledger."""
+
+    date: str
+    image_uri: str
+    tags: tuple[str, ...]
+    bytes: int
+    revision: str
+    state: str
+    """`release`, `candidate` or `not tested`."""
+    is_current: bool
+    """It has the present build key."""
+    checks: tuple[tuple[str, str], ...]
+    parts: tuple[tuple[str, str], ...]
+    """Components with version and variant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Files that a build downloads for one component."""
+
+    name: str
+    bytes: int
+    is_complete: bool
+    """False if the size of a file is not recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageReport:
+    """Everything that is recorded about an image. Numbers in tuples are indices in the tables of `Fleet`."""
+
+    name: str
+    status: str
+    summary: str
+    place: int
+    versions: tuple[str, str, str]
+    """Versions of the framework, CUDA and Python, as far as the image has them."""
+    facets: Mapping[str, str]
+    """Values that the grid filters by."""
+    states: Mapping[str, State]
+    problem: str = ""
+    """The reason why no versions fit."""
+    warnings: tuple[tuple[str, str], ...] = ()
+    """Reported problems of the combination, each with its source."""
+    base: str = ""
+    parts: tuple[Part, ...] = ()
+    packages: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """The packages in the image by kind, as far as they are locked."""
+    stages: tuple[int, ...] = ()
+    downloads: tuple[Download, ...] = ()
+    size: SizeRecord | None = None
+    tests: SmokeResults = SmokeResults()
+    instances: tuple[int, ...] = ()
+    """The instance types that fit."""
+    code: Mapping[str, str] = field(default_factory=dict)
+    """Code that starts a job with the newest release, by the name of the SDK."""
+    releases: tuple[Release, ...] = ()
+    """Newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The content of the page."""
+
+    commit: str
+    columns: Mapping[str, str]
+    """Titles of the states, by key."""
+    images: tuple[ImageReport, ...]
+    places: Sequence[tuple[str, int, str]]
+    packages: Sequence[tuple[str, str, int]]
+    """Name, version and bytes."""
+    stages: Sequence[tuple[str, str]]
+    """Build key and title."""
+    instances: tuple[Instance, ...]
+    builds: tuple[Build, ...]
+    """Newest first."""
+
+
+COLUMNS = {
+    "resolved": "Resolved",
+    "run": "Built",
+    "cpu": "CPU tests",
+    "gpu": "GPU tests",
+    "scanned": "Scanned",
+    "signed": "Signed",
+    "released": "Released",
+}
+
+
+class _Table(dict[_Row, int]):
+    """Rows that images share, with their indices."""
+
+    def index(self, row: _Row) -> int:
+        return self.setdefault(row, len(self))
+
+
+def read_fleet(workspace: Workspace, patterns: Sequence[str]) -> Fleet:
+    """Return the content of the page for the images that match names or globs.
+
+    Images with mistakes and unreadable records are failures of the workspace, which do not stop the others.
+    """
+    return _Reader(workspace).read(select(workspace, patterns))
+
+
+class _Reader:
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._project = workspace.project
+        self._ledger: Ledger = open_ledger(self._project)
+        self._runs = run_log.merge_runs(
+            run_log.load_runs(self._project.images), run_log.load_runs(self._project.state)
+        )
+        self._instances = tuple(sorted(instances(workspace.catalog).values(), key=_by_family))
+        self._places = Places(self._project)
+        self._packages = _Table[tuple[str, str, int]]()
+        self._stages = _Table[tuple[str, str]]()
+
+    def read(self, recipes: Sequence[Recipe]) -> Fleet:
+        resolutions: dict[str, Resolution] = {}
+        problems: dict[str, str] = {}
+        for recipe in recipes:
+            try:
+                resolution = resolve(recipe, self._workspace.catalog)
+            except Unsatisfiable as error:
+                problems[recipe.name] = _conflict(error, self._workspace.catalog)
+                continue
+            if resolution.missing_packages:
+                problems[recipe.name] = "the lock of its requirements is outdated; run `bake lock`"
+            else:
+                resolutions[recipe.name] = resolution
+        planned = plan_resolutions(self._workspace, resolutions.values()).images
+        images = {image.name: image for image in planned}
+        reports = tuple(
+            self._image(recipe, resolutions[recipe.name], images[recipe.name])
+            if recipe.name in images
+            else self._unresolved(recipe, problems.get(recipe.name, "the image cannot be planned"))
+            for recipe in recipes
+        )
+        return Fleet(
+            commit=git_history.current(self._project.root),
+            columns=COLUMNS,
+            images=reports,
+            places=self._places.rows,
+            packages=[*self._packages],
+            stages=[*self._stages],
+            instances=self._instances,
+            builds=load_builds(self._project.state)[::-1],
+        )
+
+    def _unresolved(self, recipe: Recipe, problem: str) -> ImageReport:
+        unknown = {column: states.not_recorded() for column in COLUMNS}
+        return ImageReport(
+            name=recipe.name,
+            status=recipe.status,
+            summary=_one_line(recipe.summary),
+            place=self._places.index(recipe.location),
+            versions=("", "", ""),
+            facets={"status": recipe.status},
+            states=unknown | {"resolved": State(Mark.FAILED, "no", f"{problem}.")},
+            problem=problem,
+        )
+
+    def _image(self, recipe: Recipe, resolution: Resolution, image: Image) -> ImageReport:
+        records = (self._kept(partial(self._ledger.records, image.name)) or ())[::-1]
+        current = [record for record in records if record.key == image.key]
+        others = [record for record in records if record.key != image.key]
+        rendered = self._rendered_key(image.name)
+        tests = self._tests(image, current, is_rendered=rendered == image.key)
+        release = next((record for record in reversed(by_release(records[::-1])) if record.is_released), None)
+        run = states.run_state(image, self._runs, rendered)
+        gpu = states.checks_state([check.outcome for check in tests.checks if check.on_gpus])
+        return ImageReport(
+            name=image.name,
+            status=recipe.status,
+            summary=_one_line(recipe.summary),
+            place=self._places.index(recipe.location),
+            versions=_versions(resolution),
+            facets=_facets(recipe, resolution, run),
+            states={
+                "resolved": State(Mark.DONE, "yes"),
+                "run": run,
+                "cpu": states.checks_state([check.outcome for check in tests.checks if not check.on_gpus]),
+                "gpu": gpu if image.gpu else State(Mark.NOT_APPLICABLE, "CPU image"),
+                "scanned": states.scan_state(current),
+                "signed": states.signature_state(current),
+                "released": states.release_state(current, others),
+            },
+            warnings=image.known_problems,
+            base=image.base.reference,
+            parts=versions.parts(resolution, self._workspace.catalog, self._places),
+            packages=self._package_tables(image),
+            stages=tuple(self._stages.index((stage.key, stage.title)) for stage in image.layers),
+            downloads=_downloads(image),
+            size=load_size(image.name, image.key, self._project.state),
+            tests=tests,
+            instances=tuple(
+                number for number, instance in enumerate(self._instances) if _fits(instance, image)
+            ),
+            code=self._code(release),
+            releases=tuple(_release(record, image) for record in records),
+        )
+
+    def _kept(self, read: Callable[[], _Value]) -> _Value | None:
+        """Return records; None if they cannot be read, which is reported at the end."""
+        try:
+            return read()
+        except BakehouseError as error:
+            leave_out(self._workspace, error)
+            return None
+
+    def _rendered_key(self, image: str) -> object:
+        try:
+            text = (self._project.images / image / image_lock.FILE).read_text(encoding="utf-8")
+            return json.loads(text).get("key")
+        except (OSError, ValueError, AttributeError):
+            return None
+
+    def _tests(self, image: Image, current: Sequence[ReleaseRecord], *, is_rendered: bool) -> SmokeResults:
+        """Return the results of digests with the build key of the image, else those of the ledger."""
+        state = self._project.state
+        built = up_to_date.built_configuration(image, self._project.root, state) if is_rendered else None
+        digests = [built] if built else []
+        digests += [
+            Digest(digest) for record in current for digest in (record.config, record.digest) if digest
+        ]
+        reports = [
+            report
+            for digest in dict.fromkeys(digests)
+            if (report := self._kept(partial(smoke_report.load_all, state, digest)))
+        ]
+        if reports:
+            report = smoke_report.current(smoke_report.merge_reports(reports), image.smoke)
+            return SmokeResults(self._checks(report, image), report.machine, report.date, report.transport)
+        for record in current:
+            if record.checks:
+                checks = tuple(
+                    Check(check.name, check.outcome, _on_gpus(check.name, image)) for check in record.checks
+                )
+                return SmokeResults(checks, "", record.date, record.transport)
+        return SmokeResults()
+
+    def _checks(self, report: SmokeReport, image: Image) -> tuple[Check, ...]:
+        def shown(path: Path | str | None) -> str:
+            return versions.relative(Path(path), self._project) if path else ""
+
+        return tuple(
+            Check(
+                name=check.name,
+                outcome=check.outcome,
+                on_gpus=_on_gpus(check.name, image),
+                seconds=round(check.seconds, 1),
+                reason=check.reason,
+                rank=check.failed_rank,
+                source=shown(check.source),
+                tail=check.tail,
+                log=shown(check.log),
+            )
+            for check in report.checks
+        )
+
+    def _package_tables(self, image: Image) -> dict[str, tuple[int, ...]]:
+        base = image.base.debs if isinstance(image.base, BootstrappedBase) else ()
+        stages = image.stages
+        packages = [package for stage in stages for package in (*stage.wheels, *stage.sdists)]
+        rows = {
+            "Python": {(package.name, package.version, package.bytes) for package in packages},
+            "Debian": {(deb.name, deb.version, deb.bytes) for deb in (*base, *image.apt_debs)},
+        }
+        return {kind: tuple(map(self._packages.index, sorted(each))) for kind, each in rows.items()}
+
+    def _code(self, release: ReleaseRecord | None) -> dict[str, str]:
+        code: dict[str, str] = {}
+        if release is None:
+            return code
+        for sdk in _SDKS:
+            try:
+                code[SDKS[sdk]] = snippet(release, JobSpec(sdk=sdk), self._workspace.catalog).code
+            except UsageError:
+                # The SDK cannot start such a job
+                continue
+        return code
+
+
+def _conflict(error: Unsatisfiable, catalog: Catalog) -> str:
+    [diagnostic] = conflict_report.conflict_error(error.conflict, catalog, 0).diagnostics
+    return "; ".join([diagnostic.message, *(reason.text for reason in diagnostic.reasons)])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _versions(resolution: Resolution) -> tuple[str, str, str]:
+    names = ((title, resolution.version_of(name)) for name, title in _FRAMEWORKS.items())
+    framework = ", ".join(f"{title} {version}" for title, version in names if version)
+    return framework, resolution.version_of("cuda") or "", resolution.version_of("python") or ""
+
+
+def _facets(recipe: Recipe, resolution: Resolution, run: State) -> dict[str, str]:
+    frameworks = [title for name, title in _FRAMEWORKS.items() if resolution.version_of(name)]
+    _, cuda, python = _versions(resolution)
+    return {
+        "framework": ", ".join(frameworks) or "none",
+        "cuda": ".".join(cuda.split(".")[:2]) or "none",
+        "python": ".".join(python.split(".")[:2]) or "none",
+        "status": recipe.status,
+        "run": run.text.partition(" ")[0] if run.mark is not Mark.UNKNOWN else run.text,
+    }
+
+
+def _downloads(image: Image) -> tuple[Download, ...]:
+    base = image.base.debs if isinstance(image.base, BootstrappedBase) else ()
+    rows = [_stage_download(stage) for stage in image.stages]
+    for name, debs in (
+        ("Debian packages of the base", base),
+        ("Debian packages of the image", image.apt_debs),
+        ("Debian packages of all build stages", image.toolchain_debs),
+    ):
+        rows.append(Download(name, sum(deb.bytes for deb in debs), True))
+    return tuple(sorted((row for row in rows if row.bytes), key=lambda row: (-row.bytes, row.name)))
+
+
+def _stage_download(stage: Stage) -> Download:
+    sizes = [
+        *(package.bytes for package in (*stage.wheels, *stage.sdists)),
+        *(deb.bytes for deb in stage.debs),
+        *(artifact.bytes for artifact in stage.artifacts.values()),
+    ]
+    name = stage.title if stage.name == REQUIREMENTS else stage.part.component
+    return Download(name, sum(size or 0 for size in sizes), None not in sizes)
+
+
+def _on_gpus(check: str, image: Image) -> bool:
+    return check in GPU_CHECKS or (check == USER_CODE and image.gpu)
+
+
+def _fits(instance: Instance, image: Image) -> bool:
+    """Return whether an image runs on an instance type, as far as the catalogue knows its GPUs."""
+    is_known = instance.gpus == 0 or bool(instance.gpus and instance.gpu_architecture)
+    if is_arm(instance.name) or has_neuron(instance.name) or not is_known:
+        return False
+    gpus = InstanceGpus(instance.name, bool(instance.gpus), instance.gpu_architecture)
+    return not gpus.unfit(gpu=image.gpu, architecture=image.gpu_architecture)
+
+
+def _by_family(instance: Instance) -> tuple[str, int, str]:
+    return (instance.family, instance.vcpus or 0, instance.name)
+
+
+def _release(record: ReleaseRecord, image: Image) -> Release:
+    tested = "release" if record.tested else "not tested"
+    return Release(
+        date=record.date,
+        image_uri=record.image_uri,
+        tags=record.tags,
+        bytes=record.bytes,
+        revision=record.revision,
+        state="candidate" if record.candidate else tested,
+        is_current=record.key == image.key,
+        checks=tuple((check.name, check.outcome) for check in record.checks),
+        parts=tuple((part.component, f"{part.version} {part.variant}".strip()) for part in record.parts),
+    )

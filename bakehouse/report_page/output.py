@@ -1,0 +1,73 @@
+"""Destinations of the page: a directory, S3, or a server for this machine."""
+
+import contextlib
+from collections.abc import Iterator
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.util.aws import Aws
+from bakehouse.util.files import display_path, write_whole
+
+_FILE = "index.html"
+_TYPE = "text/html; charset=utf-8"
+_S3 = "s3://"
+_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def write(page: bytes, to: str, region: str | None) -> str:
+    """Write the page to a directory or an S3 URL, and return its path or URL."""
+    if not to.startswith(_S3):
+        path = Path(to) / _FILE
+        write_whole(path, page)
+        return display_path(path)
+    bucket, _, prefix = to.removeprefix(_S3).partition("/")
+    if not bucket:
+        hint = "write it as `s3://our-bucket/report`"
+        raise UsageError(Diagnostic(f"`{to}` does not name a bucket", hint=hint))
+    key = f"{prefix.rstrip('/')}/{_FILE}".lstrip("/")
+    aws = Aws(region)
+    with aws.translate_errors(f"write `{_S3}{bucket}/{key}`"):
+        aws.client("s3").put_object(Bucket=bucket, Key=key, Body=page, ContentType=_TYPE)
+    return f"{_S3}{bucket}/{key}"
+
+
+@contextlib.contextmanager
+def open_server(page: bytes) -> Iterator[tuple[str, ThreadingHTTPServer]]:
+    """Yield the URL of a server on the loopback interface that has only the page, and the server."""
+    handler = type("Handler", (_Handler,), {"page": page})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        yield f"http://127.0.0.1:{server.server_port}/", server
+
+
+def serve(server: ThreadingHTTPServer) -> None:
+    """Answer requests until Ctrl-C."""
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    page: bytes
+
+    def do_GET(self) -> None:
+        # A page of another site must not read it through a name that resolves to this machine
+        host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
+        if host not in _HOSTS:
+            self.send_error(HTTPStatus.FORBIDDEN)
+        elif self.path != "/":
+            self.send_error(HTTPStatus.NOT_FOUND)
+        else:
+            self.send_response(HTTPStatus.OK)
+            self.send_header("Content-Type", _TYPE)
+            self.send_header("Content-Length", str(len(self.page)))
+            self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("Cache-Control", "no-store")
+            self.end_headers()
+            self.wfile.write(self.page)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Log nothing."""

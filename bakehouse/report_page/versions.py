@@ -1,0 +1,120 @@
+"""Components of an image with the reasons for their versions, each with the line that it comes from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.project import HOME, Project
+from bakehouse.errors import Location
+from bakehouse.resolve.explain import newer_releases
+from bakehouse.resolve.phrases import (
+    demand_reason,
+    first_versions,
+    group_predicate,
+    grouped,
+    reason_location,
+    variants_by_version,
+)
+from bakehouse.resolve.resolver import Choice, Resolution
+
+_MOST_REASONS = 4
+_MOST_CHARACTERS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """A reason for a version, or against newer ones."""
+
+    text: str
+    place: int
+    """Index in `Places`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A component of an image."""
+
+    name: str
+    version: str
+    variant: str
+    provides: Mapping[str, str]
+    newest: str
+    """The newest version in the catalogue."""
+    source: str
+    """URL of the publisher's page about the version; empty if the catalogue has none."""
+    place: int
+    why: tuple[Why, ...]
+    """The demands on it."""
+    newer: tuple[Why, ...]
+    """The reasons against newer versions."""
+
+
+@dataclass(slots=True)
+class Places:
+    """Lines of files, each once, as (path, line, text)."""
+
+    project: Project
+    rows: list[tuple[str, int, str]] = field(default_factory=list)
+    _indices: dict[tuple[Path, int], int] = field(default_factory=dict)
+
+    def index(self, location: Location) -> int:
+        key = (location.path, location.line)
+        if key not in self._indices:
+            self._indices[key] = len(self.rows)
+            text = location.text.strip()[:_MOST_CHARACTERS]
+            self.rows.append((relative(location.path, self.project), location.line, text))
+        return self._indices[key]
+
+
+def relative(path: Path, project: Project) -> str:
+    """Return a path below the project or Bakehouse's catalogue relative to it, so that machines agree."""
+    if not path.is_absolute():
+        return path.as_posix()
+    for root in (project.root, HOME):
+        if path.is_relative_to(root):
+            return path.relative_to(root).as_posix()
+    return path.name
+
+
+def parts(resolution: Resolution, catalog: Catalog, places: Places) -> tuple[Part, ...]:
+    """Return the components of an image, base first."""
+    return tuple(_part(choice, resolution, catalog, places) for choice in resolution.all_choices)
+
+
+def _part(choice: Choice, resolution: Resolution, catalog: Catalog, places: Places) -> Part:
+    candidate = choice.candidate
+    reasons = [demand_reason(demand) for demand in choice.demands]
+    newest = catalog.components[choice.name].releases[0].version
+    return Part(
+        name=choice.name,
+        version=choice.version,
+        variant=candidate.variant.name,
+        provides=dict(choice.spec.provides),
+        newest=newest,
+        source=candidate.release.source,
+        place=places.index(candidate.release.location),
+        why=tuple(Why(reason.text, places.index(reason.location)) for reason in reasons if reason.location),
+        newer=_newer(choice, resolution, catalog, places) if newest != choice.version else (),
+    )
+
+
+def _newer(choice: Choice, resolution: Resolution, catalog: Catalog, places: Places) -> tuple[Why, ...]:
+    newer = newer_releases(choice, resolution, catalog)
+    lines = [
+        (f"not {first_versions(versions)}: outside the requested range", requirement.location)
+        for requirement, versions in newer.excluded.items()
+        if versions
+    ]
+    if newer.without_variant:
+        pattern = resolution.recipe.variants[choice.name]
+        text = f"not {first_versions(newer.without_variant)}: no variant {pattern.text}"
+        lines.append((text, pattern.location))
+    lines += [
+        (
+            f"not {first_versions(variants_by_version(group))}: {group_predicate(group)}",
+            reason_location(group[0]),
+        )
+        for group in grouped(newer.refusals)[:_MOST_REASONS]
+    ]
+    return tuple(Why(text, places.index(location)) for text, location in lines)

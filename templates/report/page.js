@@ -1,0 +1,369 @@
+"use strict";
+const data = JSON.parse(document.getElementById("data").textContent);
+const byName = new Map(data.images.map((image) => [image.name, image]));
+const fleet = document.getElementById("fleet");
+const detail = document.getElementById("detail");
+const filters = document.getElementById("filters");
+const form = filters.querySelector("form");
+const rows = [...fleet.querySelectorAll("tbody tr")];
+
+// Elements. Texts become text nodes, never markup.
+
+function h(name, attributes, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value !== "" && value !== false) element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== "" && child !== false && child !== null && child !== undefined));
+  return element;
+}
+
+function table(title, heads, lines) {
+  const cell = (value, column) =>
+    value instanceof Element && value.matches("td") ? value : h(column ? "td" : "th", { scope: !column && "row" }, value);
+  return h("div", { class: "scroll", role: "region", "aria-label": title, tabindex: 0 },
+    h("table", {},
+      h("thead", {}, h("tr", {}, heads.map((head) => h("th", { scope: "col" }, head)))),
+      h("tbody", {}, lines.map((line) => h("tr", {}, line.map(cell))))));
+}
+
+function section(title, ...content) {
+  return h("section", { "aria-label": title }, h("h3", {}, title), content);
+}
+
+function more(summary, content, isOpen) {
+  // Long lists are made when they are opened
+  const details = h("details", {}, h("summary", {}, summary));
+  details.addEventListener("toggle", () => details.append(...content()), { once: true });
+  details.open = Boolean(isOpen);
+  return details;
+}
+
+const number = (text) => h("td", { class: "number" }, text);
+const link = (url, text) => /^https:\/\//.test(url) ? h("a", { href: url, rel: "noreferrer" }, text) : text === url ? url : `${text} ${url}`;
+const imageLink = (name) => h("a", { href: `#image/${encodeURIComponent(name)}` }, name);
+const list = (items) => h("ul", {}, items.map((item) => h("li", {}, item)));
+const count = (items, noun) => `${items.toLocaleString("en")} ${noun}${items === 1 ? "" : "s"}`;
+const outcome = (text) => h("td", { class: { passed: "done", failed: "failed" }[text] ?? "unknown" }, text);
+
+function bytes(size) {
+  if (size < 1e5) return size < 1e3 ? `${size} bytes` : `${(size / 1e3).toFixed(0)} kB`;
+  return size < 999.95e6 ? `${(size / 1e6).toFixed(1)} MB` : `${(size / 1e9).toFixed(2)} GB`;
+}
+
+function seconds(time) {
+  if (time < 99.5) return time < 9.95 ? `${time.toFixed(1)} s` : `${time.toFixed(0)} s`;
+  const whole = Math.round(time);
+  const minutes = `${Math.floor(whole / 60) % 60}`;
+  const rest = `${whole % 60}`.padStart(2, "0");
+  return whole < 3600 ? `${minutes}:${rest}` : `${Math.floor(whole / 3600)}:${minutes.padStart(2, "0")}:${rest}`;
+}
+
+function bar(start, length) {
+  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const rect = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  const shape = { x: 100 * start, width: Math.max(0.5, 100 * length), height: 10 };
+  for (const [key, value] of Object.entries(shape)) rect.setAttribute(key, value);
+  for (const [key, value] of Object.entries({ class: "bar", viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": true })) {
+    svg.setAttribute(key, value);
+  }
+  svg.append(rect);
+  return svg;
+}
+
+function place(index) {
+  const [path, line, text] = data.places[index];
+  return h("small", {}, `${path}:${line}`, text && h("code", {}, text));
+}
+
+// Views
+
+function imageView(image) {
+  return [
+    h("p", {}, image.summary),
+    h("p", {}, h("small", {}, data.places[image.place].slice(0, 2).join(":"))),
+    section("State", h("dl", {}, Object.entries(data.columns).map(([key, title]) => [
+      h("dt", {}, title),
+      h("dd", {}, h("span", { class: image.states[key].mark }, image.states[key].text), " ", image.states[key].note),
+    ]))),
+    image.parts.length ? section("Versions and why", versions(image)) : "",
+    image.warnings.length ? section("Known problems", list(image.warnings.map(([text, url]) => [text, " ", link(url, url)]))) : "",
+    section("Tests", tests(image.tests)),
+    section("Start a job", job(image)),
+    section("Instance types", instances(image)),
+    section("Releases", releases(image)),
+    section("Compare", comparison(image)),
+    section("Bytes", sizes(image)),
+    section("Layers", layers(image)),
+    section("Packages", packages(image)),
+  ];
+}
+
+function versions(image) {
+  return table("Versions and why", ["Component", "Version", "Variant", "Why"], image.parts.map((part) => [
+    part.name,
+    [part.version, part.newest === part.version ? "" : h("small", {}, ` newest: ${part.newest}`)],
+    part.variant,
+    more(part.why[0]?.text ?? "the base of the image", () => [
+      list(part.why.map((why) => [why.text, " ", place(why.place)])),
+      part.newer.length ? [h("p", {}, "Newer versions:"), list(part.newer.map((why) => [why.text, " ", place(why.place)]))] : "",
+      h("p", {}, "Declared in ", place(part.place), part.source && [" ", link(part.source, "source")]),
+      Object.keys(part.provides).length ? h("p", {}, "Provides ", Object.entries(part.provides).map((pair) => pair.join(" ")).join(", ")) : "",
+    ].flat().filter(Boolean)),
+  ]));
+}
+
+function tests(report) {
+  if (!report.checks.length) return h("p", { class: "unknown" }, "not recorded");
+  const order = ["failed", "not tested", "passed"];
+  const checks = [...report.checks].sort((one, other) => order.indexOf(one.outcome) - order.indexOf(other.outcome));
+  const facts = [report.machine && `on ${report.machine}`, report.date, report.transport && `transport: ${report.transport}`];
+  return [
+    h("p", {}, facts.filter(Boolean).join(", ")),
+    table("Tests", ["Check", "Result", "Needs GPUs", "Time", "Details"], checks.map((check) => [
+      check.name,
+      outcome(check.outcome),
+      check.on_gpus ? "yes" : "no",
+      number(check.seconds === null ? "" : seconds(check.seconds)),
+      [
+        [check.reason, check.rank && `on ${check.rank}`].filter(Boolean).join("; "),
+        check.tail.length ? more("Last lines", () => [h("pre", { tabindex: 0 }, check.tail.join("\n"))], true) : "",
+        check.outcome === "failed" && h("small", {}, ` ${check.source} log: ${check.log}`),
+      ],
+    ])),
+  ];
+}
+
+function job(image) {
+  const code = Object.entries(image.code);
+  if (code.length) return code.map(([sdk, text]) => [h("p", {}, `Newest release, ${sdk}:`), h("pre", { tabindex: 0 }, text)]);
+  return h("p", {}, "There is no release. ", h("code", {}, `bake release ${image.name}`),
+    " publishes one, and ", h("code", {}, `bake validate ${image.name}`), " checks the settings of a job without it.");
+}
+
+function instances(image) {
+  const types = image.instances.map((index) => data.instances[index]);
+  const text = (value) => number(value === null ? "unknown" : `${value}`);
+  return more(count(types.length, "type"), () => [
+    table("Instance types", ["Type", "vCPUs", "Memory (GiB)", "GPUs", "GPU architecture", "EFA"], types.map((type) => [
+      type.name, text(type.vcpus), text(type.memory_gib), text(type.gpus), type.gpu_architecture, text(type.efa_interfaces),
+    ])),
+  ], types.length < 40);
+}
+
+function releases(image) {
+  if (!image.releases.length) return h("p", { class: "unknown" }, "not recorded");
+  return table("Releases", ["Date", "State", "Image URI", "Tags", "Size", "Commit"], image.releases.map((release) => [
+    release.date,
+    [release.state, release.is_current ? "" : h("small", {}, " of an earlier recipe")],
+    h("code", {}, release.image_uri),
+    release.tags.join(", "),
+    number(release.bytes ? bytes(release.bytes) : "unknown"),
+    h("code", {}, release.revision),
+  ]));
+}
+
+function sizes(image) {
+  const most = Math.max(...image.downloads.map((row) => row.bytes), 1);
+  const downloads = table("Downloads", ["Downloads of a build", "Bytes", "Share"], image.downloads.map((row) => [
+    row.name, number(`${row.is_complete ? "" : "at least "}${bytes(row.bytes)}`), bar(0, row.bytes / most),
+  ]));
+  if (!image.size) {
+    const command = h("code", {}, `bake sizes ${image.name}`);
+    return [h("p", {}, "The size of the image by component is not recorded. ", command, " records it."), downloads];
+  }
+  const { stored, unpacked, parts, directories } = image.size;
+  const total = Math.max(stored, 1);
+  return [
+    h("p", {}, `${bytes(stored)} as pushed, ${bytes(unpacked)} unpacked`),
+    table("Size by component", ["Component", "As pushed", "Unpacked", "Share"], parts.map((part) => [
+      part.name, number(bytes(part.stored)), number(bytes(part.unpacked)), bar(0, part.stored / total),
+    ])),
+    more("Largest directories", () => [
+      table("Largest directories", ["Directory", "Unpacked", "Files"], directories.map((row) => [
+        row.path, number(bytes(row.bytes)), number(`${row.files}`),
+      ])),
+    ]),
+    downloads,
+  ];
+}
+
+function layers(image) {
+  return table("Layers", ["Component", "Build key", "Shared with"], image.stages.map((stage) => {
+    const others = data.images.filter((other) => other !== image && other.stages.includes(stage));
+    const [key, title] = data.stages[stage];
+    const names = () => [list(others.map((other) => imageLink(other.name)))];
+    return [title, h("code", {}, key.slice(0, 8)), others.length ? more(count(others.length, "image"), names) : "no other image"];
+  }));
+}
+
+function packages(image) {
+  return [
+    h("p", {}, "Locked packages. Those of a vendor's base are not recorded."),
+    Object.entries(image.packages).map(([kind, indices]) => more(count(indices.length, `${kind} package`), () => [
+      table(`Packages of ${kind}`, ["Package", "Version", "Bytes"], indices.map((index) => {
+        const [name, version, size] = data.packages[index];
+        return [name, version, number(bytes(size))];
+      })),
+    ])),
+  ];
+}
+
+function comparison(image) {
+  const choices = data.images.flatMap((each) => [
+    [each.name, () => subject(each)],
+    ...each.releases.map((release) => [`${each.name}, ${release.state} ${release.date} ${release.image_uri.slice(-8)}`, () => released(release)]),
+  ]);
+  const select = (chosen) => h("select", {}, h("option", { value: -1 }, "choose an image or a release"),
+    choices.map(([name], index) => h("option", { value: index, selected: name === chosen }, name)));
+  const [first, second] = [select(image.name), select("")];
+  const status = h("p", { role: "status" });
+  const result = h("div", {});
+  const update = () => {
+    const [before, after] = [first, second].map((each) => choices[each.value]?.[1]());
+    const isComplete = before && after;
+    result.replaceChildren(...(isComplete ? differences(before, after) : []));
+    status.textContent = isComplete ? count(result.querySelectorAll("tbody tr").length, "difference") : "";
+  };
+  for (const each of [first, second]) each.addEventListener("change", update);
+  return [h("div", { class: "fields" }, h("label", {}, "Compare", first), h("label", {}, "with", second)), status, result];
+}
+
+const WHOLE = "Size of the image, as pushed";
+const sized = (rows) => new Map(rows.map(([name, size]) => [name, { version: bytes(size), size }]));
+
+function subject(image) {
+  const named = (rows) => new Map(rows.map(([name, version, size]) => [name, { version, size }]));
+  return {
+    Components: new Map(image.parts.map((part) => [part.name, { version: `${part.version} ${part.variant}`.trim() }])),
+    ...Object.fromEntries(Object.entries(image.packages).map(([kind, indices]) =>
+      [`${kind} packages`, named(indices.map((index) => data.packages[index]))])),
+    Tests: new Map(image.tests.checks.map((check) => [check.name, { version: check.outcome }])),
+    Downloads: sized(image.downloads.map((row) => [row.name, row.bytes])),
+    "Size by component, as pushed": sized((image.size?.parts ?? []).map((part) => [part.name, part.stored])),
+    [WHOLE]: sized(image.size ? [["image", image.size.stored]] : []),
+  };
+}
+
+function released(release) {
+  const pairs = (items) => new Map(items.map(([name, version]) => [name, { version }]));
+  return {
+    Components: pairs(release.parts),
+    Tests: pairs(release.checks),
+    [WHOLE]: sized(release.bytes ? [["image", release.bytes]] : []),
+  };
+}
+
+function differences(before, after) {
+  const kinds = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+  return kinds.flatMap((kind) => {
+    // A fact that only one of them has recorded is not a difference
+    if (!before[kind]?.size || !after[kind]?.size) return [h("h4", {}, kind), h("p", { class: "unknown" }, "not recorded for both")];
+    const names = [...new Set([...before[kind].keys(), ...after[kind].keys()])].sort();
+    const lines = names
+      .map((name) => [name, before[kind].get(name), after[kind].get(name)])
+      .filter(([, old, now]) => old?.version !== now?.version)
+      .map(([name, old, now]) => [
+        name, old?.version ?? "none", now?.version ?? "none",
+        number(old?.size || now?.size ? change((now?.size ?? 0) - (old?.size ?? 0)) : ""),
+      ]);
+    const same = names.length - lines.length;
+    return [
+      h("h4", {}, kind),
+      lines.length ? table(`Differences: ${kind}`, ["Name", "First", "Second", "Bytes"], lines) : "",
+      h("p", {}, `${same} equal, ${lines.length} different`),
+    ].filter(Boolean);
+  });
+}
+
+const change = (size) => `${size < 0 ? "−" : "+"}${bytes(Math.abs(size))}`;
+
+function buildsView() {
+  if (!data.builds.length) {
+    return [h("p", { class: "unknown" }, "not recorded"), h("p", {}, h("code", {}, "bake build"), " records the time of each step on the machine that runs it.")];
+  }
+  return data.builds.map((build) => {
+    const end = Math.max(...build.steps.map((step) => step.started + step.seconds), 0.001);
+    const stages = new Map();
+    for (const step of build.steps) {
+      // Stages of one name differ in their images
+      const key = JSON.stringify([step.stage, step.images]);
+      stages.set(key, [...(stages.get(key) ?? []), step]);
+    }
+    const cached = build.steps.filter((step) => step.cached).length;
+    return section(build.started,
+      h("p", {}, `${build.builder ? `Builder: ${build.builder}` : "Engine of this machine"}; ${seconds(end)}; `
+        + `${cached} of ${count(build.steps.length, "step")} from the cache`),
+      table(`Build of ${build.started}`, ["Stage", "Time", "Start", "Steps", "Cached", "Images", "Timeline"], [...stages.values()].map((steps) => {
+        const { stage, images } = steps[0];
+        const ran = steps.filter((step) => !step.cached);
+        const start = Math.min(...ran.map((step) => step.started));
+        const stop = Math.max(...ran.map((step) => step.started + step.seconds));
+        const row = ran.length ? [number(seconds(stop - start)), number(seconds(start))] : [number("cached"), ""];
+        return [
+          more(stage || "export", () => [list(steps.map((step) => `${step.text}: ${step.cached ? "cached" : seconds(step.seconds)}`))]),
+          ...row, number(`${steps.length}`), number(`${steps.length - ran.length}`),
+          images.length < 4 ? images.join(", ") : count(images.length, "image"),
+          ran.length ? bar(start / end, (stop - start) / end) : "",
+        ];
+      })));
+  });
+}
+
+// Navigation and filters
+
+let last = "";
+
+function route(event) {
+  let [view, name] = location.hash.slice(1).split("/");
+  try {
+    name = decodeURIComponent(name ?? "");
+  } catch {
+    name = "";
+  }
+  const image = view === "image" && byName.get(name);
+  const title = image ? image.name : view === "builds" ? "Builds" : "Images";
+  fleet.hidden = Boolean(image || view === "builds");
+  detail.hidden = !fleet.hidden;
+  document.title = `${title} - Fleet report`;
+  for (const each of document.querySelectorAll("nav a")) {
+    const isCurrent = each.hash === (view === "builds" ? "#builds" : "#fleet");
+    if (isCurrent) each.setAttribute("aria-current", image ? "true" : "page");
+    else each.removeAttribute("aria-current");
+  }
+  detail.replaceChildren();
+  if (!detail.hidden) {
+    const heading = h("h2", { tabindex: -1 }, title);
+    detail.append(heading, ...(image ? imageView(image) : buildsView()).filter(Boolean));
+    scrollTo(0, 0);
+    if (event) heading.focus({ preventScroll: true });
+  } else if (event) {
+    const row = rows[data.images.findIndex((each) => each.name === last)];
+    (row && !row.hidden ? row.querySelector("a") : document.getElementById("fleet-title")).focus();
+  }
+  last = image ? image.name : "";
+}
+
+function filter() {
+  const wanted = [...new FormData(form)].filter(([, value]) => value);
+  const fits = (image, [key, value]) => {
+    if (key === "name") return image.name.includes(value.trim().toLowerCase());
+    return key === "instance" ? image.instances.includes(Number(value)) : image.facets[key] === value;
+  };
+  let shown = 0;
+  rows.forEach((row, index) => {
+    row.hidden = !wanted.every((pair) => fits(data.images[index], pair));
+    shown += !row.hidden;
+  });
+  const text = wanted.length ? `${shown} of ${count(rows.length, "image")}` : count(rows.length, "image");
+  document.getElementById("count").textContent = text;
+}
+
+filters.hidden = false;
+filters.open = !matchMedia("(max-width: 40rem)").matches;
+form.addEventListener("input", filter);
+form.addEventListener("submit", (event) => event.preventDefault());
+form.addEventListener("reset", () => setTimeout(filter));
+addEventListener("hashchange", route);
+filter();
+route();

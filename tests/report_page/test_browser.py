@@ -1,0 +1,223 @@
+"""The page in a headless Chromium; skipped on machines without one."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build import run_log
+from bakehouse.build.build_log import Build, record_build
+from bakehouse.build.timings import StepTime
+from bakehouse.build.verify import Outcome
+from bakehouse.cluster.smoke_report import CheckResult
+from bakehouse.publish.releases import ReleasedComponent
+from bakehouse.report_page.page import render
+from tests.build.test_build_log import BEGAN, TIME
+from tests.report_page.conftest import Site
+from tests.report_page.test_fleet import CONFIG, FAILED, build
+from tests.report_page.test_page import hostile
+from tests.support.browser import Browser, find_program, open_browser
+
+IMAGES = 300
+PHONE = 390
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    program = find_program()
+    if program is None:
+        pytest.skip("no Chromium on this machine: `apt-get install chromium`")
+    with open_browser(program, tmp_path_factory.mktemp("browser") / "profile") as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(site: Site) -> Path:
+    """The page of two images, of which one has records of everything."""
+    build(site, CheckResult("train_success", Outcome.PASSED, 4.0), FAILED)
+    project = site.workspace.project
+    run_log.record_runs(
+        project.state, {"small": run_log.built_run(site.planned, date(2026, 11, 21))}, project.state
+    )
+    parts = (ReleasedComponent("pytorch", "2.8.0", "cpu"),)
+    site.publish({"config": CONFIG, "parts": parts, "date": "2026-11-22"})
+    steps = (
+        StepTime("torch", "2/2", "RUN pip install", ("small",), 30.0, False, (), TIME),
+        StepTime("python", "2/2", "RUN make", ("small",), 0.0, True, (), TIME),
+    )
+    record_build(Build(BEGAN, "farm", steps), project.state)
+    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "apt: [less]\n", "twin")
+    return write(site, render(site.fleet()))
+
+
+def write(site: Site, content: bytes) -> Path:
+    path = site.tree.root / "report.html"
+    path.write_bytes(content)
+    return path
+
+
+def faults(browser: Browser) -> list[str]:
+    """Return errors of scripts, violations of the policy, and requests other than for the page."""
+    found = []
+    for event in browser.events:
+        method, parameters = event.get("method", ""), event.get("params", {})
+        if method in ("Log.entryAdded", "Runtime.exceptionThrown"):
+            found.append(str(parameters))
+        if method == "Network.requestWillBeSent":
+            url = parameters["request"]["url"]
+            if not url.startswith(("file:", "about:", "data:")):
+                found.append(url)
+    return found
+
+
+SMALL = "a[href='#image/small']"
+SHOWN = "document.querySelector('main').innerText"
+
+
+def click(browser: Browser, *selectors: str) -> str:
+    """Click elements one after another, and return the text that is shown then."""
+    for selector in selectors:
+        browser.wait(f"document.querySelector({selector!r}) !== null")
+        browser.evaluate(f"document.querySelector({selector!r}).click()")
+        browser.evaluate("new Promise((done) => setTimeout(done, 50))")
+    return str(browser.evaluate(SHOWN))
+
+
+ANSWERS = {
+    "how far each image came": ((), "built 2026-11-21"),
+    "version of a component": ((SMALL,), "2.9.0"),
+    "reason for a version": (
+        (SMALL, "[aria-label='Versions and why'] tr:nth-child(2) summary"),
+        "the image requests python 3.11 images/small.yaml:3",
+    ),
+    "reason against newer versions": (
+        (SMALL, "[aria-label='Versions and why'] tr:nth-child(2) summary"),
+        "not 3.12: outside the requested range",
+    ),
+    "failed test": ((SMALL,), "it hangs; on algo-2 rank 3"),
+    "instance types": ((SMALL,), "ml.c5.2xlarge"),
+    "code of a job": ((SMALL,), "from sagemaker.pytorch import PyTorch"),
+    "releases": ((SMALL,), "2026-11-22"),
+    "bytes": ((SMALL,), "Downloads of a build"),
+    "shared layers": ((SMALL,), "1 image"),
+    "time of a build": (("nav a[href='#builds']",), "Builder: farm; 30 s; 1 of 2 steps from the cache"),
+}
+
+
+@pytest.mark.parametrize(("clicks", "text"), ANSWERS.values(), ids=[*ANSWERS])
+def test_answers_are_two_clicks_away(
+    browser: Browser, page: Path, clicks: tuple[str, ...], text: str
+) -> None:
+    browser.open(page)
+
+    assert len(clicks) <= 2
+    assert text in " ".join(click(browser, *clicks).split())
+    assert faults(browser) == []
+
+
+def test_two_images_are_compared(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    click(browser, SMALL)
+    browser.evaluate(
+        "(() => { const select = document.querySelectorAll('.fields select')[1];"
+        "select.value = [...select.options].find((option) => option.text.startsWith('small, release')).value;"
+        "select.dispatchEvent(new Event('change')); })()"
+    )
+
+    text = " ".join(str(browser.evaluate(SHOWN)).split())
+    assert "torch 2.9.0 cpu-py311 none" in text
+    assert "pytorch none 2.8.0 cpu" in text
+    # The size of the release is recorded, that of the build is not
+    assert "Size of the image, as pushed not recorded for both" in text
+
+
+def test_filters_hide_rows_and_say_how_many_are_left(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.evaluate(
+        "(() => { const input = document.querySelector('[name=name]'); input.value = 'TWI';"
+        "input.dispatchEvent(new Event('input', {bubbles: true})); })()"
+    )
+
+    rows = "[...document.querySelectorAll('#fleet tbody tr')].filter((row) => !row.hidden).length"
+    assert browser.evaluate(rows) == 1
+    assert browser.evaluate("document.querySelector('#count').textContent") == "1 of 2 images"
+    click(browser, "button[type=reset]")
+    assert browser.evaluate(rows) == 2
+
+
+def test_hostile_texts_run_nothing(browser: Browser, site: Site) -> None:
+    build(site, FAILED)
+    attacked = replace(hostile(site.fleet("small")))
+    browser.open(write(site, render(attacked)))
+    click(browser, "#fleet tbody a")
+
+    assert browser.evaluate("document.querySelectorAll('img, body script').length") == 2
+    assert "onerror=alert(2)" in browser.evaluate(
+        "document.querySelector('h2[tabindex]').textContent + document.querySelector('main').textContent"
+    )
+    assert not any(event.get("method") == "Page.javascriptDialogOpening" for event in browser.events)
+    assert faults(browser) == []
+
+
+def test_a_keyboard_reaches_an_image_and_comes_back(browser: Browser, page: Path) -> None:
+    browser.open(page)
+    browser.evaluate("document.querySelector('#fleet .scroll').focus()")
+    browser.press("Tab", 9)
+    assert browser.evaluate("document.activeElement.textContent") == "small"
+
+    browser.press("Enter", 13, "\r")
+    browser.wait("document.activeElement.textContent === 'small' && document.activeElement.matches('h2')")
+    browser.evaluate("history.back()")
+    browser.wait("document.activeElement.textContent === 'small' && document.activeElement.matches('a')")
+
+
+@pytest.mark.parametrize("fragment", ["", "#image/small", "#builds"])
+def test_a_screen_reader_gets_names(browser: Browser, page: Path, fragment: str) -> None:
+    browser.open(page, fragment)
+    nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
+    named = (
+        "link",
+        "button",
+        "combobox",
+        "searchbox",
+        "table",
+        "columnheader",
+        "rowheader",
+        "region",
+        "heading",
+    )
+    unnamed = [
+        node["role"]["value"]
+        for node in nodes
+        if not node.get("ignored")
+        and node["role"]["value"] in named
+        and node["role"]["value"] != "table"
+        and not node.get("name", {}).get("value")
+    ]
+    roles = {node["role"]["value"] for node in nodes}
+
+    assert unnamed == []
+    assert {"main", "navigation", "banner", "heading"} <= roles
+    assert fragment == "#builds" or "table" in roles
+
+
+@pytest.mark.parametrize("fragment", ["", "#image/small", "#builds"])
+def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path, fragment: str) -> None:
+    browser.open(page, fragment, width=PHONE, height=844)
+
+    assert browser.evaluate("document.documentElement.scrollWidth") <= PHONE
+
+
+def test_a_large_fleet_loads_within_a_second(browser: Browser, site: Site) -> None:
+    fleet = site.fleet("small")
+    images = tuple(replace(fleet.images[0], name=f"image-{number}") for number in range(IMAGES))
+    path = write(site, render(replace(fleet, images=images)))
+    times = []
+    for _ in range(3):
+        browser.open(path)
+        times.append(browser.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart"))
+
+    assert browser.evaluate("document.querySelectorAll('#fleet tbody tr').length") == IMAGES
+    assert min(times) < 1000

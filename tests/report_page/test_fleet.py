@@ -1,0 +1,215 @@
+"""Content of the report, from the files of a project."""
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+from bakehouse.analysis.size_log import record_size
+from bakehouse.build import run_log
+from bakehouse.build.built_image import BuiltImage
+from bakehouse.build.up_to_date import record_build
+from bakehouse.build.verify import Outcome
+from bakehouse.catalog.project import Project
+from bakehouse.cluster import smoke_report
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.publish.releases import ReleasedCheck, ReleasedComponent
+from bakehouse.report_page import versions
+from bakehouse.report_page.fleet import SmokeResults, read_fleet
+from bakehouse.util.oci import Digest
+from tests.analysis.test_fleet_sizes import SMALL
+from tests.report_page.conftest import Site
+
+CONFIG = Digest("sha256:" + "c" * 64)
+FAILED = CheckResult(
+    "mpi_2x2",
+    Outcome.FAILED,
+    41.23,
+    "it hangs",
+    4,
+    "algo-2 rank 3",
+    source="bakehouse/probes/mpi_allreduce.py:12",
+    tail=("a", "b"),
+)
+
+
+def build(site: Site, *checks: CheckResult) -> None:
+    """Record a build of the present recipe, and a smoke test of its result."""
+    site.render()
+    project, image = site.workspace.project, site.planned
+    record_build(BuiltImage(image, CONFIG, CONFIG, 1), project.root, project.state)
+    report = SmokeReport("small", CONFIG, "gloo", checks, "host-1", "2026-11-21T10:00:00+00:00")
+    smoke_report.save(report, project.state)
+
+
+def test_an_image_without_records_has_its_plan_only(site: Site) -> None:
+    image = site.image()
+
+    assert {key: state.text for key, state in image.states.items()} == {
+        "resolved": "yes",
+        "run": "not recorded",
+        "cpu": "not recorded",
+        "gpu": "CPU image",
+        "scanned": "not recorded",
+        "signed": "not recorded",
+        "released": "not recorded",
+    }
+    assert (image.tests, image.releases, image.size, image.code) == (SmokeResults(), (), None, {})
+
+
+def test_versions_have_reasons_with_their_lines(site: Site) -> None:
+    fleet = site.fleet("small")
+    [image] = fleet.images
+    python = next(part for part in image.parts if part.name == "python")
+
+    assert (python.version, python.newest) == ("3.11", "3.12")
+    assert [(why.text, fleet.places[why.place]) for why in python.why] == [
+        (
+            "the image requests python 3.11",
+            ("images/small.yaml", 3, 'components: {python: "3.11", torch: "*", toolkit: "*"}'),
+        ),
+        (
+            "torch 2.9.0 (cpu-py311) needs python 3.11",
+            ("components/torch/component.yaml", 9, 'requires: {python: "3.11"}'),
+        ),
+        ("toolkit 5.1 needs any python", ("components/toolkit/component.yaml", 5, 'requires: {python: "*"}')),
+    ]
+    assert [why.text for why in python.newer] == ["not 3.12: outside the requested range"]
+
+
+def test_refused_newer_versions_have_the_reason(site: Site) -> None:
+    site.tree.component(
+        "torch",
+        'summary: T\nreleases:\n  - {version: "3.0", requires: {python: "3.12"}}\n'
+        '  - {version: "2.9", source: "https://example.com/2.9"}\n',
+    )
+    site.tree.image('summary: S\nbase: {debian: "12"}\ncomponents: {python: "3.11", torch: "*"}\n')
+    torch = next(part for part in site.image().parts if part.name == "torch")
+
+    assert [why.text for why in torch.newer] == ["not 3.0: needs python 3.12, not 3.11"]
+    assert torch.source == "https://example.com/2.9"
+
+
+def test_an_image_that_does_not_resolve_says_why(site: Site) -> None:
+    site.tree.image('summary: S\nbase: {debian: "12"}\ncomponents: {python: ">=4"}\n', "wrong")
+    small, wrong = site.fleet().images
+
+    assert small.states["resolved"].text == "yes"
+    assert wrong.states["resolved"].text == "no"
+    assert wrong.problem.startswith("no versions satisfy image `wrong` on linux/amd64; ")
+    assert {state.text for key, state in wrong.states.items() if key != "resolved"} == {"not recorded"}
+
+
+def test_a_build_and_its_tests_are_shown(site: Site) -> None:
+    build(site, CheckResult("train_success", Outcome.PASSED, 4.0), FAILED)
+    state = site.workspace.project.state
+    run_log.record_runs(state, {"small": run_log.built_run(site.planned, date(2026, 11, 21))}, state)
+    image = site.image()
+
+    assert image.states["run"].text == "built 2026-11-21"
+    assert image.states["cpu"].text == "1 of 2 failed"
+    assert (image.tests.machine, image.tests.transport) == ("host-1", "gloo")
+    check = image.tests.checks[1]
+    assert (check.name, check.outcome, check.seconds, check.reason) == ("mpi_2x2", "failed", 41.2, "it hangs")
+    assert (check.rank, check.source, check.tail) == ("algo-2 rank 3", FAILED.source, ("a", "b"))
+
+
+def test_tests_of_an_earlier_recipe_do_not_count(site: Site) -> None:
+    build(site, CheckResult("train_success", Outcome.PASSED, 4.0))
+    assert site.image().states["cpu"].text == "1 passed"
+
+    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "apt: [less]\n")
+
+    assert site.image().states["cpu"].text == "not recorded"
+    assert site.image().states["run"].text == "rendered, stale"
+
+
+def test_tests_on_other_machines_are_found_by_the_digests_of_the_ledger(site: Site) -> None:
+    site.publish({"config": CONFIG, "candidate": True})
+    report = SmokeReport("small", CONFIG, "nccl", (CheckResult("gpu", Outcome.PASSED, 1.0),), "sagemaker")
+    smoke_report.store(report, site.workspace.project.state)
+
+    assert site.image().tests.machine == "sagemaker"
+    assert site.image().tests.checks[0].on_gpus
+
+
+def test_without_a_report_the_ledger_has_the_outcomes(site: Site) -> None:
+    site.publish({"checks": (ReleasedCheck("train_success", "passed"),)}, {"key": "0" * 64})
+    image = site.image()
+
+    assert [(check.name, check.outcome, check.seconds) for check in image.tests.checks] == [
+        ("train_success", "passed", None)
+    ]
+    assert image.tests.date == "2026-11-20"
+
+
+def test_a_release_has_code_that_starts_a_job(site: Site) -> None:
+    site.publish({"parts": (ReleasedComponent("pytorch", "2.9.0", "cpu"),)}, {"candidate": True})
+    image = site.image()
+
+    assert [(release.state, release.is_current) for release in image.releases] == [
+        ("candidate", True),
+        ("release", True),
+    ]
+    assert image.states["released"].text == "2026-11-20"
+    assert [*image.code] == ["version 2 of the SageMaker SDK", "version 3 of the SageMaker SDK"]
+    assert image.releases[1].image_uri in image.code["version 2 of the SageMaker SDK"]
+
+
+def test_a_damaged_report_does_not_stop_the_page(site: Site) -> None:
+    build(site, FAILED)
+    project = site.workspace.project
+    (project.state / f"smoke/{CONFIG.removeprefix('sha256:')}.json").write_text("{")
+    workspace = site.workspace
+    [image] = read_fleet(workspace, ["small"]).images
+
+    assert image.states["cpu"].text == "not recorded"
+    [failure] = workspace.failures
+    assert "is not a smoke report" in str(failure)
+
+
+def test_a_damaged_ledger_does_not_stop_the_page(site: Site) -> None:
+    site.tree.write("images/small/releases.json", "{")
+    workspace = site.workspace
+    [image] = read_fleet(workspace, ["small"]).images
+
+    assert image.states["released"].text == "not recorded"
+    assert "the ledger of releases is damaged" in str(workspace.failures[0])
+
+
+def test_instance_types_fit_by_their_gpus(site: Site) -> None:
+    site.tree.image(
+        'summary: S\nbase: {debian: "12"}\ncomponents: {torch: "*"}\nvariants: {torch: "cu128-*"}\n', "gpu"
+    )
+    fleet = site.fleet()
+    names = {
+        image.name: [fleet.instances[number].name for number in image.instances] for image in fleet.images
+    }
+
+    assert names == {"small": ["ml.c5.2xlarge"], "gpu": ["ml.g5.xlarge"]}
+
+
+def test_sizes_of_the_present_build_key_are_shown(site: Site) -> None:
+    state = site.workspace.project.state
+    record_size(replace(SMALL, image="small"), site.planned.key, state)
+    size = site.image().size
+
+    assert size is not None
+    assert (size.stored, tuple(size.parts)) == (SMALL.stored, SMALL.parts)
+    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "apt: [less]\n")
+    assert site.image().size is None
+
+
+def test_images_share_stages_by_build_key(site: Site) -> None:
+    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text(), "twin")
+    first, second = site.fleet().images
+
+    assert first.stages
+    assert first.stages == second.stages
+
+
+def test_paths_do_not_depend_on_the_machine(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project", (), state_directory=None)
+
+    assert versions.relative(tmp_path / "project/recipes/a.yaml", project) == "recipes/a.yaml"
+    assert versions.relative(tmp_path / "elsewhere/a.yaml", project) == "a.yaml"
+    assert versions.relative(Path("bakehouse/probes/a.py:1"), project) == "bakehouse/probes/a.py:1"

@@ -1,0 +1,112 @@
+"""Destinations of the page: a directory, S3 as moto plays it, and a server."""
+
+import http.client
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]
+import pytest
+
+from bakehouse.errors import PublishError, UsageError
+from bakehouse.report_page import output
+from tests.support.ecr import moto_server
+
+PAGE = b"<!DOCTYPE html>"
+REGION = "eu-west-1"
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    with moto_server() as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+        monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+        client = boto3.client("s3", region_name=REGION)
+        client.create_bucket(Bucket="our-bucket", CreateBucketConfiguration={"LocationConstraint": REGION})
+        yield client
+        for entry in client.list_objects_v2(Bucket="our-bucket").get("Contents", ()):
+            client.delete_object(Bucket="our-bucket", Key=entry["Key"])
+        client.delete_bucket(Bucket="our-bucket")
+
+
+def test_a_directory_gets_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert output.write(PAGE, "public", None) == "public/index.html"
+    assert Path("public/index.html").read_bytes() == PAGE
+
+
+def test_s3_gets_a_page_that_browsers_show(s3: Any) -> None:
+    assert output.write(PAGE, "s3://our-bucket/fleet/", REGION) == "s3://our-bucket/fleet/index.html"
+    assert output.write(PAGE, "s3://our-bucket", REGION) == "s3://our-bucket/index.html"
+
+    stored = s3.get_object(Bucket="our-bucket", Key="fleet/index.html")
+    assert stored["Body"].read() == PAGE
+    assert stored["ContentType"] == "text/html; charset=utf-8"
+
+
+def test_a_missing_bucket_is_reported(s3: Any) -> None:
+    with pytest.raises(PublishError) as caught:
+        output.write(PAGE, "s3://no-bucket/fleet", REGION)
+
+    assert str(caught.value) == "could not write `s3://no-bucket/fleet/index.html`"
+
+
+def test_a_url_without_a_bucket_is_refused() -> None:
+    with pytest.raises(UsageError) as caught:
+        output.write(PAGE, "s3://", REGION)
+
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.hint) == (
+        "`s3://` does not name a bucket",
+        "write it as `s3://our-bucket/report`",
+    )
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with output.open_server(PAGE) as (_, server):
+        thread = threading.Thread(target=output.serve, args=(server,))
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def answer(port: int, path: str, host: str) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", port)
+    connection.request("GET", path, headers={"Host": host})
+    response = connection.getresponse()
+    return response.status, response.read()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost:8080", "[::1]:80"])
+def test_the_server_has_the_page(port: int, host: str) -> None:
+    assert answer(port, "/", host) == (200, PAGE)
+
+
+def test_the_server_has_nothing_else(port: int) -> None:
+    assert answer(port, "/etc/passwd", "127.0.0.1")[0] == 404
+
+
+@pytest.mark.parametrize("host", ["example.com", "127.0.0.1.example.com", ""])
+def test_the_server_refuses_names_of_other_sites(port: int, host: str) -> None:
+    assert answer(port, "/", host)[0] == 403
+
+
+def test_the_server_ends_with_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with output.open_server(PAGE) as (url, server):
+        monkeypatch.setattr(server, "serve_forever", interrupt)
+        output.serve(server)
+
+    assert url.startswith("http://127.0.0.1:")

@@ -1,0 +1,96 @@
+"""States of the grid: only recorded facts count as a success."""
+
+from dataclasses import replace
+
+import pytest
+
+from bakehouse.build.run_log import Level, Run
+from bakehouse.publish.releases import ReleasedArtifact, ReleasedFindings
+from bakehouse.report_page import states
+from bakehouse.report_page.states import Mark, State, not_recorded
+from tests.publish.test_releases import a_record
+from tests.support import fake_engine
+
+IMAGE = fake_engine.image("small")
+RECORD = a_record()
+OTHER = replace(RECORD, key="0" * 64)
+
+
+def run(level: Level, key: str = IMAGE.key) -> dict[str, Run]:
+    return {IMAGE.name: Run(level, key, "2026-11-21", ("efa", "nccl"))}
+
+
+def test_nothing_is_recorded_of_a_new_image() -> None:
+    assert states.run_state(IMAGE, {}, None) == not_recorded()
+    assert states.checks_state([]) == not_recorded()
+    assert states.scan_state([]) == not_recorded()
+    assert states.signature_state([]) == not_recorded()
+    assert states.release_state([], []) == not_recorded()
+    assert not_recorded().mark is Mark.UNKNOWN
+
+
+def test_a_build_is_done_and_a_rehearsal_says_what_it_did_not_test() -> None:
+    built = State(Mark.DONE, "built 2026-11-21", "Built with the real packages.")
+    note = "All build steps ran. The real packages are not tested. Stubs: efa, nccl."
+
+    assert states.run_state(IMAGE, run(Level.BUILT), IMAGE.key) == built
+    assert states.run_state(IMAGE, run(Level.REHEARSED), IMAGE.key) == State(
+        Mark.PARTLY, "rehearsed 2026-11-21", note
+    )
+
+
+def test_a_build_of_an_earlier_version_is_not_a_build() -> None:
+    note = "An earlier version was built on 2026-11-21."
+
+    assert states.run_state(IMAGE, run(Level.BUILT, "0" * 64), IMAGE.key) == State(
+        Mark.PARTLY, "rendered", note
+    )
+    assert states.run_state(IMAGE, run(Level.BUILT, "0" * 64), None) == not_recorded(note)
+    assert states.run_state(IMAGE, {}, "0" * 64) == State(
+        Mark.PARTLY, "rendered, stale", "Run `bake render small`."
+    )
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "mark", "text"),
+    [
+        (["passed", "passed"], Mark.DONE, "2 passed"),
+        (["passed", "not tested"], Mark.PARTLY, "1 passed, 1 not tested"),
+        (["passed", "failed", "not tested"], Mark.FAILED, "1 of 3 failed"),
+        (["not tested"], Mark.UNKNOWN, "not tested"),
+    ],
+)
+def test_only_checks_that_all_passed_are_done(outcomes: list[str], mark: Mark, text: str) -> None:
+    assert states.checks_state(outcomes) == State(mark, text)
+
+
+def test_a_scan_is_done_only_without_findings() -> None:
+    clean = replace(RECORD, scanned="2026-11-20T10:00:00Z")
+    found = replace(clean, findings=(ReleasedFindings("HIGH", 2), ReleasedFindings("LOW", 0)))
+    skipped = replace(RECORD, not_scanned="the registry is not Amazon ECR")
+
+    assert states.scan_state([clean]) == State(Mark.DONE, "no findings", "Scanned 2026-11-20T10:00:00Z.")
+    assert states.scan_state([RECORD, found]).text == "2 HIGH"
+    assert states.scan_state([found]).mark is Mark.PARTLY
+    assert states.scan_state([skipped]) == State(
+        Mark.UNKNOWN, "not scanned", "the registry is not Amazon ECR."
+    )
+
+
+def test_an_attached_bill_of_materials_is_not_a_signature() -> None:
+    sbom = replace(RECORD, artifacts=(ReleasedArtifact("application/vnd.cyclonedx+json", "sha256:1"),))
+    bundle = ReleasedArtifact("application/vnd.dev.sigstore.bundle.v0.3+json", "sha256:2")
+
+    assert states.signature_state([sbom]) == not_recorded()
+    assert states.signature_state([replace(RECORD, artifacts=(bundle,))]).mark is Mark.DONE
+
+
+def test_only_a_release_of_the_present_build_key_is_done() -> None:
+    candidate = replace(RECORD, candidate=True)
+    tags = "Tags: mpi-cpu-20261120-7c1e44b0."
+    note = "An earlier version was released on 2026-11-20."
+
+    assert states.release_state([candidate, RECORD], []) == State(Mark.DONE, "2026-11-20", tags)
+    assert states.release_state([candidate], [OTHER]) == State(Mark.PARTLY, "candidate 2026-11-20", note)
+    assert states.release_state([], [OTHER]) == State(Mark.PARTLY, "earlier version, 2026-11-20", note)
+    assert states.release_state([], [replace(OTHER, tested=False)]) == not_recorded()
