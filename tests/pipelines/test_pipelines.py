@@ -71,6 +71,9 @@ case "$*" in
         if [ "$3" = --report ]; then echo {} > "$4"; fi ;;
     "lock "*--upgrade) echo new > lock ;;
     "releases "*--notes) echo "## $2" ;;
+    "report "*)
+        mkdir -p build/report
+        echo page > build/report/index.html ;;
 esac
 """
 
@@ -467,7 +470,8 @@ def test_main_publishes_and_promotes_what_was_tested(github: Ci, assumed: list[s
     run.run(github.files["publish"])
 
     plan = "plan tiny --unreleased --names"
-    assert github.called == expected(github, "github", (plan,), PUBLISH, PROMOTE)
+    assert github.called == expected(github, "github", (plan,), PUBLISH, PROMOTE, ("report tiny",))
+    assert (run.artifacts / "fleet-report/index.html").exists()
     assert run.summary == "## tiny\n"
     branch = "repo:example/tiny:ref:refs/heads/main"
     assert assumed == [branch, branch, branch, "repo:example/tiny:environment:release"]
@@ -532,7 +536,8 @@ def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: l
     tokens = [*tmp_path.glob("clone-*.tmp/token")]
     assert [token.stat().st_mode & 0o777 for token in tokens] == [0o600] * 2
     upgrade = ("lock tiny --upgrade", "render")
-    assert ci.called == expected(ci, "gitlab", PUBLISH, PROMOTE, ("releases --verify",), upgrade)
+    report = ("report tiny --to build/ci",)
+    assert ci.called == expected(ci, "gitlab", PUBLISH, PROMOTE, report, ("releases --verify",), upgrade)
     assert assumed == ["project_path:example/tiny:ref_type:branch:ref:main"] * 2
     assert git(ci.origin, "show", "bakehouse/upgrade:lock") == "new"
     files = [yaml.safe_load(file.read_text()) for file in ci.files.values()]
@@ -623,7 +628,7 @@ def test_a_job_that_runs_again_replaces_its_artifacts(project: Tree) -> None:
         for step in job["steps"]
         if step.get("uses", "").startswith("actions/upload-artifact@")
     ]
-    assert len(uploads) == 4
+    assert len(uploads) == 5
     assert all(upload["overwrite"] for upload in uploads)
 
 
