@@ -70,6 +70,7 @@ case "$*" in
         echo '<testsuite/>' > build/smoke/tiny/junit.xml
         if [ "$3" = --report ]; then echo {} > "$4"; fi ;;
     "lock "*--upgrade) echo new > lock ;;
+    "diff "*) [ -z "$STUB_BROKEN_BASE" ] ;;
     "releases "*--notes) echo "## $2" ;;
     "report "*)
         mkdir -p build/report
@@ -425,6 +426,27 @@ def test_a_pull_request_checks_and_builds_what_it_affects(github: Ci) -> None:
     assert github.called == expected(github, "github", CHECK, BUILD)
     assert sorted(path.name for path in run.artifacts.iterdir()) == ["lint", "smoke-0"]
     assert "## Affected images" in run.summary
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_mistake_in_the_base_does_not_fail_its_correction(
+    project: Tree, tmp_path: Path, system: str
+) -> None:
+    ci = Ci(project, tmp_path, PROJECTS["publishing"], system)
+    git(ci.origin, "update-ref", "refs/heads/main", ci.base)
+    ci.switch("STUB_BROKEN_BASE")
+
+    if system == "github":
+        GitHub(ci.machines, "pull_request", ci.head, base=ci.base).run(ci.files["pull-request"])
+    elif system == "gitlab":
+        request = {"CI_PIPELINE_SOURCE": "merge_request_event", "CI_COMMIT_BRANCH": ""}
+        base = {"CI_MERGE_REQUEST_DIFF_BASE_SHA": ci.base}
+        GitLab(ci.machines, ci.head, {**request, **base}).run(".gitlab/bakehouse.yml")
+    else:
+        webhook = {"CODEBUILD_WEBHOOK_BASE_REF": "refs/heads/main"}
+        CodeBuild(ci.machines, ci.head, webhook).run(ci.files["pull-request"])
+
+    assert ci.called == expected(ci, system, CHECK, BUILD)
 
 
 def test_a_pull_request_that_affects_no_image_builds_none(github: Ci) -> None:
