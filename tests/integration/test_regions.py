@@ -265,7 +265,7 @@ def test_a_damaged_ledger_is_reported_before_anything_is_pushed(
 def test_an_interrupt_while_something_is_attached_leaves_the_record(
     project: Project, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(publish, "attest", interrupted)
