@@ -151,7 +151,7 @@ class VulnerableError(BakehouseError):
 
 
 class NotScannedError(BakehouseError):
-    """There is no finding, but the vulnerabilities of some contents are unknown."""
+    """Nothing was found, but the vulnerabilities of some contents are unknown."""
 
     exit_code = 15
 

@@ -49,7 +49,7 @@ def check(system: str, files: Mapping[str, str], root: Path) -> None:
         tail = tuple(lines)[:_MOST_DIFF_LINES] if old else ()
         problems.append(Diagnostic(message, Location(path, 1, 1), tail=tail, hint=hint))
     for name in _orphans(system, files, root):
-        message = f"`{name}` is no longer part of the pipeline"
+        message = f"`{name}` was removed from the pipeline"
         problems.append(Diagnostic(message, Location(root / name, 1, 1), hint=hint))
     if problems:
         raise StaleError(*problems)

@@ -137,7 +137,7 @@ function tests(report) {
 function job(image) {
   const code = Object.entries(image.code);
   if (code.length) return code.map(([sdk, text]) => [h("p", {}, `Newest release, ${sdk}:`), h("pre", { tabindex: 0 }, text)]);
-  return h("p", {}, "There is no release. ", h("code", {}, `bake release ${image.name}`),
+  return h("p", {}, "Not released yet. ", h("code", {}, `bake release ${image.name}`),
     " publishes one, and ", h("code", {}, `bake validate ${image.name}`), " checks the settings of a job without it.");
 }
 

@@ -192,7 +192,7 @@ def test_files_that_published_are_removed_with_the_registry(
     capsys.readouterr()
 
     assert main.run(("ci", system, "--check")) == 4
-    assert "bakehouse/publish-trust.json` is no longer part of the pipeline\n" in capsys.readouterr().err
+    assert "bakehouse/publish-trust.json` was removed from the pipeline\n" in capsys.readouterr().err
     left = {*generate(project, "", system)}
     assert own in left < publishing
     assert [*(project.root / f".{system}/bakehouse").iterdir()] == []
