@@ -225,11 +225,16 @@ def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
         layer_push, "EmbeddedRegistry", lambda *_: contextlib.nullcontext(SimpleNamespace(host="registry"))
     )
     monkeypatch.setattr("bakehouse.engine.docker.connect", lambda: None)
-    put(
-        tmp_path,
-        monkeypatch,
-        docker=f'echo "$@" >> {tmp_path}/asked; case "$1" in build) kill -INT $PPID; esac',
-    )
+    put(tmp_path, monkeypatch, docker=f'echo "$@" >> {tmp_path}/asked')
+
+    def interrupted_build(*command: str) -> str:
+        output = run(*command)
+        if command[1] == "build":
+            raise KeyboardInterrupt
+        return output
+
+    run = layer_push.run
+    monkeypatch.setattr(layer_push, "run", interrupted_build)
     (tmp_path / "library").write_bytes(b"")
     monkeypatch.setattr(layer_push, "BYTES", 100)
 
