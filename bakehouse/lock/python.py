@@ -105,12 +105,13 @@ def resolve_beside(
     installed: Sequence[Package],
     *,
     without: Sequence[str] = (),
+    preferred: Iterable[Package] = (),
 ) -> tuple[tuple[LockedFile, ...], tuple[Package, ...]]:
     """Return the same without `installed` packages, which have to fit, and those of them that are needed.
 
     No index needs to have the installed packages.
     """
-    packages = _compile(requirements, constraints, index, installed, without=without)
+    packages = _compile(requirements, constraints, index, installed, without=without, preferred=preferred)
     by_name = {canonicalize_name(package.name): package for package in installed}
     left = [package for package in packages if canonicalize_name(package["name"]) not in by_name]
     names = {canonicalize_name(package["name"]) for package in packages}

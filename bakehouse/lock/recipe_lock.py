@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 from packaging.requirements import Requirement as Parsed
 
-from bakehouse.catalog.python_lock import INSTALLED, Lock, Package, digest_line, load_lock, normal_name
+from bakehouse.catalog.python_lock import INSTALLED, Package, digest_line, load_lock, normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import (
     RequiredPackage,
@@ -138,8 +138,8 @@ def lock_recipe(
 ) -> Iterator[str]:
     """Lock a recipe's requirements to versions that fit the packages of its components and its base.
 
-    Versions locked for the same requirements are kept if they still fit. `contained` are the packages of the
-    base, which the lock leaves out if they fit.
+    Locked versions are kept where they fit, also if the requirements change. `contained` are the packages of
+    the base, which the lock leaves out if they fit.
     """
     recipe, path = resolution.recipe, resolution.recipe.requirements
     assert path
@@ -163,7 +163,7 @@ def lock_recipe(
     around = _with_packages_of_base(around, contained, requirements)
     lock = path.with_name(path.name + ".lock")
     heading = lock_heading(path.name, requirements.content)
-    before = () if upgrade else _locked_before(lock, heading, recipe)
+    before = () if upgrade else _locked_before(lock, recipe)
     with git_archives(requirements, report) as archives:
         files, expected = _resolved(archives.requirements, before, around, report)
     _check_hashes(requirements, files)
@@ -232,9 +232,9 @@ def _relative(origin: str, directory: Path) -> str:
     return quote(os.path.relpath(origin, directory)) if origin else ""
 
 
-def _locked_before(lock: Path, heading: str, recipe: Recipe) -> tuple[Package, ...]:
-    """Return the packages that are locked for the same requirements; none if the lock is unreadable."""
-    if Lock(lock, recipe.location).first_line != heading:
+def _locked_before(lock: Path, recipe: Recipe) -> tuple[Package, ...]:
+    """Return the packages that a lock has; none if it is missing or unreadable."""
+    if not is_file(lock):
         return ()
     problems = Problems()
     packages = load_lock(lock, recipe.location, problems)
@@ -255,7 +255,7 @@ def _resolved(
     ]
     for pins in ([*locked, *own], locked) if own else (locked,):
         try:
-            return _closure(requirements, pins, around)
+            return _closure(requirements, pins, around, before)
         except ConflictError:
             report(f"{around.resolution.recipe.name}: other versions are needed")
     joint = _joint(requirements.packages, before, around, report)
@@ -296,17 +296,25 @@ def _differs(package: Package, versions: Mapping[str, str]) -> bool:
 
 
 def _closure(
-    requirements: Requirements, pins: Sequence[str], around: _Surroundings
+    requirements: Requirements,
+    pins: Sequence[str],
+    around: _Surroundings,
+    preferred: Sequence[Package] = (),
 ) -> tuple[tuple[pylock.LockedFile, ...], tuple[Package, ...]]:
-    """Return the files of requirements and what they depend on, and the wheels of components among these."""
+    """Return the files of requirements and what they depend on, and the wheels of components among these.
+
+    Where several versions fit, a `preferred` package keeps its version.
+    """
     texts = [line.text for line in requirements.packages]
     installed = (*around.wheels.values(), *around.frozen, *around.contained)
     constraints = [*around.constraints, *pins]
-    files, used = pylock.resolve_beside(texts, constraints, around.index, installed)
+    files, used = pylock.resolve_beside(texts, constraints, around.index, installed, preferred=preferred)
     kept = [file.name for file in files if any(fnmatchcase(file.name, glob) for glob in around.without)]
     if kept:
         free = [text for text in constraints if normal_name(Parsed(text).name) not in kept]
-        files, used = pylock.resolve_beside(texts, free, around.index, installed, without=kept)
+        files, used = pylock.resolve_beside(
+            texts, free, around.index, installed, without=kept, preferred=preferred
+        )
     return files, tuple(package for package in used if normal_name(package.name) in around.wheels)
 
 

@@ -149,6 +149,29 @@ def test_an_images_own_packages_stay_until_an_upgrade(pin: Pin, tmp_path: Path, 
     assert _names(image) == ["needed==1.1", "top==2.0"]
 
 
+def test_a_new_requirement_keeps_the_locked_versions(pin: Pin, tmp_path: Path, image: Path) -> None:
+    wheel(tmp_path / "wheels", "needed", "1.1")
+    (image.parent / "requirements.txt").write_text("top\nonly-old\n")
+
+    pin("own")
+
+    assert _names(image) == ["needed==1.0", "only-old==1.0", "top==2.0"]
+
+
+def test_a_changed_requirement_changes_only_the_versions_that_it_excludes(
+    pin: Pin, tmp_path: Path, image: Path
+) -> None:
+    for name in ("needed", "only_old"):
+        wheel(tmp_path / "wheels", name, "1.1")
+    (image.parent / "requirements.txt").write_text("top\nonly-old==1.0\n")
+    pin("own")
+    (image.parent / "requirements.txt").write_text("top\nonly-old>1.0\n")
+
+    pin("own")
+
+    assert _names(image) == ["needed==1.0", "only-old==1.1", "top==2.0"]
+
+
 def test_an_images_own_packages_change_where_they_fit_no_more(pin: Pin, tmp_path: Path, image: Path) -> None:
     (tmp_path / "wheels/needed-1.0-py3-none-any.whl").unlink()
     wheel(tmp_path / "wheels", "needed", "1.1")
