@@ -8,11 +8,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
-from bakehouse.engine import provision
+from bakehouse.engine import daemon_info, provision
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
-from bakehouse.util.format import format_seconds
+from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.terminal import Reporter
 
 
@@ -27,6 +28,10 @@ _FILE_BY_FILE = ("-n", "3", "--dist", "loadfile", "--no-loadscope-reorder")
 """Engine tests mostly wait, and the tests of a file share fixtures."""
 _AT_LOW_PRIORITY = ("nice", "-n", "5")
 """At 19 a command of a test takes a minute to start while the engine is busy."""
+_ENGINE_BYTES = 25 * 10**9
+"""Disk usage of the tests with an engine that has no images yet: 21 GB were measured."""
+_TEMPORARY_BYTES = 3 * 10**9
+"""Disk usage of temporary files."""
 _ENVIRONMENT = {
     # Registries of tests end with the last process that uses them.
     "BAKEHOUSE_KEEP_REGISTRY": "0",
@@ -58,6 +63,7 @@ def run(report: Reporter, *, pure: bool, projects: bool) -> None:
         message = "`--pure` cannot be combined with `--projects`"
         raise UsageError(Diagnostic(message, hint="the projects of customers need an engine"))
     checks = _Checks(report)
+    _check_space(report, Path(tempfile.gettempdir()), _TEMPORARY_BYTES)
     if projects:
         _provide_engine(report)
         checks.run("projects of customers", _PROJECT_TESTS)
@@ -78,6 +84,19 @@ def run(report: Reporter, *, pure: bool, projects: bool) -> None:
 def _provide_engine(report: Reporter) -> None:
     provision.ensure(provision.ask_at_terminal, report)
     provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap", "docker-registry")
+    engine = daemon_info.probe()
+    if isinstance(engine, daemon_info.Daemon) and not engine.remote:
+        _check_space(report, Path(engine.data_root), _ENGINE_BYTES)
+
+
+def _check_space(report: Reporter, directory: Path, needed: int) -> None:
+    """Warn if a disk has little space. An engine that has the images already needs less."""
+    free = shutil.disk_usage(directory).free
+    if free < needed:
+        report(
+            f"warning: {directory} has {format_bytes(free)} of free space, but these tests need up to "
+            f"{format_bytes(needed)}"
+        )
 
 
 class _Checks:

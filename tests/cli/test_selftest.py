@@ -1,11 +1,16 @@
 """The `test` task runs tests without an engine next to those with one."""
 
+import shutil
 import sys
+import tempfile
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from bakehouse.cli import selftest
-from bakehouse.engine import provision
+from bakehouse.engine import daemon_info, provision
+from tests.cli.test_doctor import ENGINE
 
 
 def python(program: str) -> tuple[str, ...]:
@@ -16,6 +21,7 @@ def python(program: str) -> tuple[str, ...]:
 def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "ensure", lambda *arguments: None)
     monkeypatch.setattr(provision, "ensure_tools", lambda *arguments: None)
+    monkeypatch.setattr(daemon_info, "probe", lambda: replace(ENGINE, data_root="/"))
     monkeypatch.setattr(selftest, "_LINTERS", {"types": python("pass")})
     monkeypatch.setattr(selftest, "_PURE_TESTS", python("print('3 passed')"))
     monkeypatch.setattr(selftest, "_ENGINE_TESTS", python("pass"))
@@ -70,3 +76,17 @@ def test_without_an_engine_the_tests_follow_the_linters(monkeypatch: pytest.Monk
         "--- tests without an engine",
         "tests without an engine: passed",
     ]
+
+
+@pytest.mark.usefixtures("commands")
+def test_little_space_on_the_disk_is_reported_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=2_000_000_000))
+    messages: list[str] = []
+
+    selftest.run(messages.append, pure=False, projects=False)
+
+    assert [message for message in messages if message.startswith("warning")] == [
+        f"warning: {tempfile.gettempdir()} has 2.00 GB of free space, but these tests need up to 3.00 GB",
+        "warning: / has 2.00 GB of free space, but these tests need up to 25.00 GB",
+    ]
+    assert messages[0].startswith("warning")
