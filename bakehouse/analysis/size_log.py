@@ -8,6 +8,7 @@ from pathlib import Path
 from bakehouse.analysis.sizes import DirectorySize, ImageSize, PartSize
 from bakehouse.plan.model import ImageKey
 from bakehouse.util.files import write_whole
+from bakehouse.util.json_reader import parse_json
 
 _MOST_DIRECTORIES = 15
 
@@ -32,11 +33,17 @@ def record_size(size: ImageSize, key: ImageKey, state: Path) -> None:
 def load_size(image: str, key: ImageKey, state: Path) -> SizeRecord | None:
     """Return the recorded size of an image with this build key; None if there is none."""
     try:
-        content = json.loads(_path(image, state).read_text(encoding="utf-8"))
+        content = parse_json(_path(image, state).read_bytes())
         if content["key"] != key:
             return None
-        parts = tuple(PartSize(**part) for part in content["parts"])
-        directories = tuple(DirectorySize(**directory) for directory in content["directories"])
+        parts = tuple(
+            PartSize(str(part["name"]), int(part["layers"]), int(part["stored"]), int(part["unpacked"]))
+            for part in content["parts"]
+        )
+        directories = tuple(
+            DirectorySize(str(directory["path"]), int(directory["bytes"]), int(directory["files"]))
+            for directory in content["directories"]
+        )
         return SizeRecord(int(content["stored"]), int(content["unpacked"]), parts, directories)
     except (OSError, ValueError, KeyError, TypeError):
         # Missing or damaged: `bake sizes` writes it again

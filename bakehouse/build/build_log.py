@@ -10,6 +10,7 @@ from typing import Any
 from bakehouse.build.timings import StepTime
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import clip
 
 _MOST_BUILDS = 10
@@ -56,7 +57,7 @@ def _relative(step: StepTime, began: float) -> StepTime:
 def load_builds(state: Path) -> tuple[Build, ...]:
     """Return the recorded builds, oldest first; none if the log is missing or unreadable."""
     try:
-        return tuple(map(_build, json.loads(_path(state).read_text(encoding="utf-8"))))
+        return tuple(map(_build, parse_json(_path(state).read_bytes())))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         # Only a report reads it, and the next build writes it again
         return ()

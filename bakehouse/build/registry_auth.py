@@ -18,6 +18,7 @@ from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.registry import destination
 from bakehouse.registry.ecr_endpoints import is_ecr
 from bakehouse.registry.registry import Credentials
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
@@ -88,7 +89,7 @@ def pulled_bases(images: Iterable[Image]) -> Iterator[str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
     return config if isinstance(config, dict) else {}

@@ -18,6 +18,7 @@ from bakehouse.errors import Diagnostic, Location, RecipeError
 from bakehouse.plan.model import Image
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
+from bakehouse.util.json_reader import parse_json
 
 
 class Level(StrEnum):
@@ -44,13 +45,15 @@ def load_runs(directory: Path) -> dict[str, Run]:
     """Return the recorded runs by image; none without a record. Raises RecipeError if it is invalid."""
     path = directory / "runs.json"
     try:
-        text = path.read_text(encoding="utf-8")
+        content = path.read_bytes()
     except FileNotFoundError:
         return {}
     try:
         return {
-            name: Run(Level(run["level"]), run["key"], run["date"], tuple(run.get("stubs", ())))
-            for name, run in json.loads(text).items()
+            name: Run(
+                Level(run["level"]), str(run["key"]), str(run["date"]), tuple(map(str, run.get("stubs", ())))
+            )
+            for name, run in parse_json(content).items()
         }
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message, hint = (

@@ -10,6 +10,7 @@ from bakehouse.engine.buildx import BakedImage
 from bakehouse.engine.protocol import Engine
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.util.files import write_whole
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
 _BUILT_FROM = ("Dockerfile", "docker-bake.json", "files", "inputs")
@@ -71,7 +72,7 @@ def _files(root: Path, image: Image) -> str:
 
 def _recorded(record: Path, files: str) -> BakedImage | None:
     try:
-        content = json.loads(record.read_text())
+        content = parse_json(record.read_bytes())
         is_current = content["files"] == files
         return BakedImage(Digest(content["stored"]), Digest(content["config"])) if is_current else None
     except (OSError, ValueError, KeyError, TypeError):

@@ -23,6 +23,7 @@ from bakehouse.errors import BuildError, Diagnostic
 from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent
 from bakehouse.util.files import write_whole
 from bakehouse.util.hashing import key_of
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
 PROBES = Path(__file__).parents[1] / "probes"
@@ -376,7 +377,7 @@ def _probe_inputs(image: Image) -> dict[str, bytes]:
 def _read(record: Path) -> _Verification | None:
     """Return a record; None if it is missing or unreadable, because a verification takes seconds."""
     try:
-        verification = _Verification(**json.loads(record.read_text()))
+        verification = _Verification(**parse_json(record.read_bytes()))
     except (OSError, ValueError, TypeError):
         return None
     return verification if isinstance(verification.components, dict) else None

@@ -134,6 +134,12 @@ def _table(path: Path) -> dict[str, object] | None:
         raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1))) from error
     except tomllib.TOMLDecodeError as error:
         raise RecipeError(_syntax_error(path, text, str(error))) from error
+    except (RecursionError, ValueError) as error:
+        # Python refuses integers of thousands of digits
+        problem = "it is nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
+        raise RecipeError(
+            Diagnostic(f"cannot read `{path.name}`: {problem}", Location(path, 1, 1))
+        ) from error
     if not isinstance(tools, dict) or "bakehouse" not in tools:
         return None
     table = tools["bakehouse"]

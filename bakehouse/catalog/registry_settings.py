@@ -1,12 +1,12 @@
 """The registries of a project: the tables of `[tool.bakehouse.registries]`."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakehouse.errors import PublishError
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import check_names
 from bakehouse.util.toml_table import TomlTable
 
@@ -162,7 +162,7 @@ def _policy(table: TomlTable, name: str) -> Path | None:
         return None
     path = table.path.parent / name
     try:
-        rules = json.loads(path.read_text(encoding="utf-8"))["rules"]
+        rules = parse_json(path.read_bytes())["rules"]
         statuses = [str(rule["selection"]["tagStatus"]) for rule in rules]
     except OSError as error:
         table.report("lifecycle", f"cannot read `{name}`: {(error.strerror or str(error)).lower()}")

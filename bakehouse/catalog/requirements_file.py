@@ -12,6 +12,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util import git
+from bakehouse.util.files import is_directory, is_file
 from bakehouse.util.git import GitSource
 
 _INCLUDE = re.compile(r"(?P<option>-r|-c|--requirement|--constraint)(?:\s+|=|(?<=-[rc]))(?P<file>\S.*)")
@@ -74,12 +75,12 @@ class _Reader:
 
     def read(self, path: Path, *, is_constraint: bool, named_at: Location | None) -> None:
         """Read one file, and those that it includes."""
-        if path.resolve() in self._seen:
-            return
-        self._seen.add(path.resolve())
         try:
+            if (file := path.resolve()) in self._seen:
+                return
+            self._seen.add(file)
             data = path.read_bytes()
-        except OSError:
+        except (OSError, ValueError):
             self.problems.add(Diagnostic(f"file `{path.name}` does not exist", named_at))
             return
         self.contents.append(data)
@@ -134,8 +135,8 @@ class _Reader:
         self, path: Path, marker: str, hashes: frozenset[str], location: Location
     ) -> RequiredPackage | None:
         """Return the requirement of a local wheel."""
-        if not path.is_file():
-            hint = "run `pip wheel --no-deps DIRECTORY` and name the wheel" if path.is_dir() else ""
+        if not is_file(path):
+            hint = "run `pip wheel --no-deps DIRECTORY` and name the wheel" if is_directory(path) else ""
             message = (
                 f"`{path.name}` is a directory, not a wheel" if hint else f"`{path.name}` does not exist"
             )

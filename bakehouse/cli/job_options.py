@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from bakehouse.cluster.job import INSTANCE_TYPE, Group, NetworkPartition
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.suggest import suggestion
 
 _GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
@@ -59,7 +60,7 @@ def hyperparameters(words: Sequence[str]) -> dict[str, object]:
     for name, text in pairs(words, "--hyperparameter").items():
         try:
             values[name] = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             values[name] = text
     return values
 
@@ -78,7 +79,7 @@ def distribution(text: str) -> Mapping[str, object]:
             hint = "use a launcher such as `torch_distributed`, JSON or a JSON file"
             _refuse(f"cannot read `{path}` as a distribution", hint)
     try:
-        settings = json.loads(text)
+        settings = parse_json(text)
     except ValueError as error:
         _refuse(f"`--distribution` is not valid JSON: {error}", "keys and strings need double quotes")
     if not isinstance(settings, dict):

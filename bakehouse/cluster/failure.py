@@ -186,13 +186,13 @@ _RULES = (
 
 _FULL = re.compile(r"No space left on device|inline_container\.cc|iostream error")
 """Messages about a full directory. PyTorch's do not state the reason."""
-_RANK = re.compile(r"^\[rank(?P<rank>\d+)\]: ?")
+_RANK = re.compile(r"^\[rank(?P<rank>\d{1,9})\]: ?")
 _TRACEBACK = re.compile(r"^\s*Traceback \(most recent call last\):?$")
 _EXCEPTION = re.compile(r"^\s?(?:(?:[a-z_]\w*\.)+\w+|[A-Z]\w*)(?:: .*)?$")
 _SYNTAX = re.compile(r"^\s*(?:SyntaxError|IndentationError|TabError): ")
 _CONSEQUENCES = (re.compile(r"ChildFailedError"), re.compile(r"Connection (?:closed|reset) by peer"))
 """Exceptions because another process failed, least informative first."""
-_EXIT = re.compile(r"^ExitCode (?P<code>-?\d+)$", re.M)
+_EXIT = re.compile(r"^ExitCode (?P<code>-?\d{1,9})$", re.M)
 
 
 def find_cause(log: str, context: LogContext, rank: int | None = None) -> Cause | None:

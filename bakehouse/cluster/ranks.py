@@ -5,26 +5,29 @@ found from facts: the events that ranks record and the launcher's own messages. 
 log are not evidence.
 """
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from bakehouse.util.json_reader import parse_json
+
 # Open MPI 4 writes [1,3]<stdout>:, Open MPI 5 [prterun-algo-1-17@1,3]<stdout>:, and the toolkit turns the
 # first into [1,mpirank:3,algo-2]<stdout>:. After text without a line end, the next tag is on the same line.
 MPI_TAG = re.compile(
-    r"\[(?P<five>[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d+)(?:,[\w.-]+)?\]<std(?:out|err)>:(?(five) ?)"
+    r"\[(?P<five>[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d{1,9})(?:,[\w.-]+)?\]<std(?:out|err)>:(?(five) ?)"
 )
-TORCHRUN_TAG = re.compile(r"\[default(?P<rank>\d+)\]:")
+TORCHRUN_TAG = re.compile(r"\[default(?P<rank>\d{1,9})\]:")
 
 MPI_ABORT = "MPI_ABORT was invoked"
 _LAUNCHER_MESSAGES = (
-    re.compile(r"process rank (?P<rank>\d+) with PID \S+ on node \S+ (?P<reason>exited on signal [^\n.]*)"),
-    re.compile(rf"(?P<reason>{MPI_ABORT}) on rank (?P<rank>\d+)"),
-    re.compile(r"Process name: \[[^\n]*,\s*(?P<rank>\d+)\]\s*Exit code:\s*(?P<code>\d+)"),
     re.compile(
-        r"Root Cause \(first observed failure\):.*?time\s*: (?P<time>\S+).*?rank\s*: (?P<rank>\d+)"
+        r"process rank (?P<rank>\d{1,9}) with PID \S+ on node \S+ (?P<reason>exited on signal [^\n.]*)"
+    ),
+    re.compile(rf"(?P<reason>{MPI_ABORT}) on rank (?P<rank>\d{{1,9}})"),
+    re.compile(r"Process name: \[[^\n]*,\s*(?P<rank>\d{1,9})\]\s*Exit code:\s*(?P<code>\d{1,9})"),
+    re.compile(
+        r"Root Cause \(first observed failure\):.*?time\s*: (?P<time>\S+).*?rank\s*: (?P<rank>\d{1,9})"
         r".*?exitcode\s*: (?P<code>-?\d+)",
         re.S,
     ),
@@ -73,7 +76,7 @@ def read_events(files: Iterable[bytes]) -> tuple[RankEvent, ...]:
     events = []
     for line in (line for content in files for line in content.splitlines()):
         try:
-            fields = json.loads(line)
+            fields = parse_json(line)
             events.append(
                 RankEvent(
                     fields["rank"],

@@ -40,6 +40,7 @@ from bakehouse.errors import Diagnostic, SmokeError
 from bakehouse.plan.model import Image
 from bakehouse.util.format import format_count
 from bakehouse.util.hashing import key_of
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
 JOIN_SECONDS = 900.0
@@ -202,7 +203,7 @@ def read_results(text: str, source: str) -> dict[str, Any]:
         if marked := {int(match["number"]): match for match in _MARKED.finditer(text)}:
             pieces = [marked[number]["text"] for number in range(1, int(marked[1]["count"]) + 1)]
             text = zlib.decompress(base64.b64decode("".join(pieces))).decode()
-        document = dict(json.loads(text))
+        document = dict(parse_json(text))
         for field in ("id", "image", "startup", "keys", "results", "interrupted", "finished"):
             document[field]
     except (ValueError, KeyError, TypeError, zlib.error) as error:

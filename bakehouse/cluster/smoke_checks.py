@@ -204,7 +204,7 @@ def _json_value(text: str) -> object:
     """Return a hyperparameter as the SDK sends it: JSON, or else text."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

@@ -15,6 +15,7 @@ from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.errors import Diagnostic, SmokeError
 from bakehouse.util.files import display_path, write_whole
 from bakehouse.util.format import format_count, format_names
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -295,7 +296,7 @@ def check_diagnostic(report: SmokeReport, check: CheckResult) -> Diagnostic:
 def _read(path: Path, digest: Digest | None = None) -> SmokeReport:
     """Return the report in a file; raise SmokeError if it is invalid or belongs to another digest."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_bytes())
         expected, found = document.pop(_HASH), _hash_of(document)
         report = _parse(document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -331,17 +332,25 @@ def _file_name(machine: str) -> str:
 def _parse(fields: Mapping[str, Any]) -> SmokeReport:
     checks = tuple(_parse_check(check) for check in fields["checks"])
     report = SmokeReport(**{**fields, "checks": checks, "unfinished": tuple(fields["unfinished"])})
-    texts = (report.image, report.transport, report.machine, *(check.name for check in report.checks))
-    _age(report)
-    if not all(isinstance(text, str) for text in texts) or not _DIGEST.fullmatch(report.digest):
-        message = "invalid name or digest"
+    texts = (report.image, report.digest, report.transport, report.machine, report.date, report.origin)
+    _require_types(str, *texts, report.interrupted, *report.unfinished)
+    if not _DIGEST.fullmatch(report.digest):
+        message = f"`{report.digest}` is not a digest"
         raise ValueError(message)
+    _age(report)
     return report
+
+
+def _require_types(kinds: type | tuple[type, ...], *values: object) -> None:
+    for value in values:
+        if not isinstance(value, kinds):
+            message = f"a value has the type {type(value).__name__}"
+            raise TypeError(message)
 
 
 def _parse_check(fields: Mapping[str, Any]) -> CheckResult:
     log = fields["log"]
-    return CheckResult(
+    check = CheckResult(
         **{
             **fields,
             "outcome": Outcome(fields["outcome"]),
@@ -349,3 +358,7 @@ def _parse_check(fields: Mapping[str, Any]) -> CheckResult:
             "log": Path(log) if log else None,
         }
     )
+    texts = (check.name, check.reason, check.failed_rank, check.exit, check.source, check.definition)
+    _require_types(str, *texts, *check.tail)
+    _require_types((int, float), check.seconds, check.ranks)
+    return check

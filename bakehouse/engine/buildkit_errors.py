@@ -10,10 +10,10 @@ from bakehouse.engine.step_output import command_of, telling_lines
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, EngineError, Location, Reason
 from bakehouse.util.files import display_path, write_whole
 
-_FRAME = re.compile(r"^\S+:(?P<line>\d+)\n-{8,}\n(?P<code>(?:.*\n)*?)-{8,}$", re.MULTILINE)
-_FRAME_LINE = re.compile(r" *(?P<number>\d+) \| (?:>>> |    )?(?P<text>.*)")
+_FRAME = re.compile(r"^\S+:(?P<line>\d{1,9})\n-{8,}\n(?P<code>(?:.*\n)*?)-{8,}$", re.MULTILINE)
+_FRAME_LINE = re.compile(r" *(?P<number>\d{1,9}) \| (?:>>> |    )?(?P<text>.*)")
 _LAST_WORD = re.compile(r"^ERROR: (?:failed to solve: )?(?P<text>.*)", re.MULTILINE | re.DOTALL)
-_COMMENT = re.compile(r"# .*?(?P<path>[\w./-]+\.(?:j2|yaml|yml|sh|py))(?::(?P<line>\d+))?$")
+_COMMENT = re.compile(r"# .*?(?P<path>[\w./-]+\.(?:j2|yaml|yml|sh|py))(?::(?P<line>\d{1,9}))?$")
 _GONE = re.compile(r"Cannot connect to the Docker daemon|error reading from server: EOF|code = Unavailable")
 _CONSEQUENCE = re.compile(r"context canceled|code = Canceled")
 _CUT = re.compile(r"error reading from server: EOF")
@@ -60,7 +60,7 @@ _HASHES = (
                r"(?:[Gg]ot|received)\s+(?:sha256:)?(?P<received>[0-9a-f]{64})"),
     re.compile(r"digest mismatch sha256:(?P<received>[0-9a-f]{64}): sha256:(?P<expected>[0-9a-f]{64})"),
 )  # fmt: skip
-_BASE = re.compile(r"(?P<name>\S+): failed to resolve source metadata for ")
+_BASE = re.compile(r"(?<!\S)(?P<name>\S{1,512}): failed to resolve source metadata for ")
 _SECRET = re.compile(r"secret (?P<name>\S+): not found")
 _EXIT_CODE = re.compile(r"exit code: (?P<code>\d+)")
 _KILLED = "137"
@@ -281,12 +281,15 @@ def _location(text: str, dockerfiles: Iterable[Path]) -> Location | None:
         return None
     matches = (_FRAME_LINE.fullmatch(line) for line in frame["code"].splitlines())
     quoted = [(int(match["number"]), match["text"]) for match in matches if match]
+    number = int(frame["line"])
     for path in dockerfiles:
         # buildx counts an empty line after the last newline.
         lines = [*path.read_text().splitlines(), ""]
-        if all(number <= len(lines) and lines[number - 1] == text for number, text in quoted):
-            line = lines[int(frame["line"]) - 1]
-            return Location(path, int(frame["line"]), 1, max(1, len(line)), line)
+        if 0 < number <= len(lines) and all(
+            0 < other <= len(lines) and lines[other - 1] == text for other, text in quoted
+        ):
+            line = lines[number - 1]
+            return Location(path, number, 1, max(1, len(line)), line)
     return None
 
 

@@ -85,16 +85,21 @@ class Output:
             if self._rest.startswith("{"):
                 try:
                     status, end = self._decode(self._rest)
-                except ValueError:
-                    return
-                yield status
-                self._rest = self._rest[end:].lstrip()
-            else:
-                line, newline, rest = self._rest.partition("\n")
-                if not newline:
-                    return
-                self._text.append(line)
-                self._rest = rest
+                except json.JSONDecodeError as error:
+                    if "\n" not in self._rest[error.pos :]:
+                        return
+                    # The object is damaged, not incomplete
+                except (ValueError, RecursionError):
+                    pass
+                else:
+                    yield status
+                    self._rest = self._rest[end:].lstrip()
+                    continue
+            line, newline, rest = self._rest.partition("\n")
+            if not newline:
+                return
+            self._text.append(line)
+            self._rest = rest
 
     def end(self) -> tuple[str, ...]:
         """Return all lines that are not JSON."""
@@ -123,27 +128,43 @@ def _plain(line: str) -> str:
 
 
 def events(status: Mapping[str, Any], targets: Mapping[str, str]) -> Iterator[Event]:
-    """Yield the events of a status object of buildx; `targets` has the images by bake target."""
-    for vertex in status.get("vertexes") or ():
-        target, stage, position, text = _parse_name(vertex["name"], targets)
-        yield Step(
-            digest=vertex["digest"],
-            target=target,
-            stage=stage,
-            position=position,
-            text=text,
-            started=_seconds(vertex.get("started")),
-            completed=_seconds(vertex.get("completed")),
-            cached=bool(vertex.get("cached")),
-            error=vertex.get("error", ""),
-        )
-    for transfer in status.get("statuses") or ():
-        current, total = int(transfer.get("current") or 0), int(transfer.get("total") or 0)
-        is_completed = bool(transfer.get("completed"))
-        yield Transfer(transfer["vertex"], transfer["id"], current, total, is_completed)
-    for log in status.get("logs") or ():
-        text = base64.b64decode(log["data"]).decode("utf-8", "replace")
-        yield Log(log["vertex"], text, _seconds(log.get("timestamp")) or 0.0)
+    """Yield the events of a status object of buildx; `targets` has the images by bake target.
+
+    Entries that are not understood are left out: a build must not fail because its progress cannot be shown.
+    """
+    for name, parse in (("vertexes", _step), ("statuses", _transfer), ("logs", _log)):
+        entries = status.get(name)
+        for entry in entries if isinstance(entries, list) else ():
+            try:
+                yield parse(entry, targets)
+            except (KeyError, TypeError, AttributeError, ValueError, OverflowError):
+                continue
+
+
+def _step(vertex: Mapping[str, Any], targets: Mapping[str, str]) -> Step:
+    target, stage, position, text = _parse_name(vertex["name"], targets)
+    return Step(
+        digest=str(vertex["digest"]),
+        target=target,
+        stage=stage,
+        position=position,
+        text=text,
+        started=_seconds(vertex.get("started")),
+        completed=_seconds(vertex.get("completed")),
+        cached=bool(vertex.get("cached")),
+        error=str(vertex.get("error") or ""),
+    )
+
+
+def _transfer(transfer: Mapping[str, Any], targets: Mapping[str, str]) -> Transfer:
+    current, total = int(transfer.get("current") or 0), int(transfer.get("total") or 0)
+    is_completed = bool(transfer.get("completed"))
+    return Transfer(str(transfer["vertex"]), str(transfer["id"]), current, total, is_completed)
+
+
+def _log(log: Mapping[str, Any], targets: Mapping[str, str]) -> Log:
+    text = base64.b64decode(log["data"]).decode("utf-8", "replace")
+    return Log(str(log["vertex"]), text, _seconds(log.get("timestamp")) or 0.0)
 
 
 def _parse_name(name: str, targets: Mapping[str, str]) -> tuple[str, str, str, str]:

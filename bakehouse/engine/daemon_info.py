@@ -3,7 +3,6 @@
 The docker client returns the facts as JSON, so that tests can use recorded answers of any engine.
 """
 
-import json
 import platform
 import re
 import subprocess
@@ -13,6 +12,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from bakehouse.errors import Diagnostic, EngineError, Reason
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import PLATFORM
 
 CLIENT_SECONDS = 30
@@ -252,7 +252,7 @@ _NO_BUILDX = (
 
 def _json_object(text: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
@@ -275,7 +275,7 @@ def _buildx(info: Mapping[str, Any]) -> str | None:
 def _field(network: ProgramResult, *path: str | int) -> str | None:
     """Return a field of the answer of `docker network inspect`; None without it."""
     try:
-        [value] = json.loads(network.out)
+        [value] = parse_json(network.out)
         for key in path:
             value = value[key]
     except (ValueError, LookupError, TypeError):

@@ -16,7 +16,7 @@ _NOISE = re.compile(
 """Progress of pip and apt, URLs, and hints of pip to output that is not shown."""
 _TELLING = re.compile(
     r"(?i)\berror\b|exception|\bfatal\b|\bfailed\b|cannot|can ?not|could not|no such|not found|undefined|"
-    r"unable|denied|killed|abort|unsatisfied|\bE: |[A-Z]\w+(?:Error|Exit|Interrupt)\b|invalid|missing"
+    r"unable|denied|killed|abort|unsatisfied|\bE: |\b\w+(?:Error|Exit|Interrupt)\b|invalid|missing"
 )
 _SECONDARY = re.compile(
     r"^\s*make(?:\[\d+\])?: \*\*\*|ninja: build stopped|subprocess-exited-with-error|exit (?:code|status)|"

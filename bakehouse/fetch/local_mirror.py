@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from bakehouse.util.files import write_whole
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Sha256
 
 
@@ -52,7 +53,7 @@ class HashCache:
 
     def _read(self) -> dict[str, list[Any]]:
         with contextlib.suppress(OSError, ValueError):
-            records = json.loads(self._memory.read_text())
+            records = parse_json(self._memory.read_bytes())
             if isinstance(records, dict):
                 return {path: record for path, record in records.items() if _is_record(record)}
         return {}

@@ -1,11 +1,12 @@
 """Reader of package index pages in HTML and JSON (PEP 503, 592, 658, 691 and 700)."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import unquote, urljoin, urlsplit
+
+from bakehouse.util.json_reader import parse_json
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
 JSON = "application/vnd.pypi.simple.v1+json"
@@ -52,8 +53,8 @@ def _absolute(address: str, url: str) -> str:
 
 def _in_json(text: str) -> list[Link]:
     try:
-        return [_link(file) for file in json.loads(text)["files"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return [_link(file) for file in parse_json(text)["files"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
         return []
 
 

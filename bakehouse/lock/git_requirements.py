@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as Parsed
 from packaging.utils import canonicalize_name
 
@@ -140,7 +139,7 @@ def _other_build_tools(files: Tree) -> list[str]:
         table = tomllib.loads(content.decode())
         requires = table.get("build-system", {}).get("requires", [])
         names = {canonicalize_name(Parsed(text).name) for text in requires}
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, AttributeError, InvalidRequirement, TypeError):
+    except (ValueError, AttributeError, TypeError, RecursionError):
         # uv reports it when it reads the metadata
         return []
     return sorted(names - _BUILD_TOOLS)

@@ -1,6 +1,5 @@
 """Images that a change affects, and their distribution over the jobs of a pipeline."""
 
-import json
 import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
@@ -10,6 +9,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan import image_lock
 from bakehouse.plan.model import Image
+from bakehouse.util.json_reader import parse_json
 
 _STAGE = 20_000_000
 """Weight of a stage in bytes of packages, because a stage without packages takes time too."""
@@ -31,7 +31,7 @@ def changed_since(project: Project, images: Iterable[Image], revision: str) -> t
 def _key(content: bytes) -> object:
     """Return the key in a lock, or None if a merge damaged it."""
     try:
-        return json.loads(content).get("key")
+        return parse_json(content).get("key")
     except (ValueError, AttributeError):
         return None
 

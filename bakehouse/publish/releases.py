@@ -12,6 +12,7 @@ from typing import Any
 
 from bakehouse.errors import Diagnostic, Location, RecipeError
 from bakehouse.util.files import write_whole
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import region_of
 
 _FORMAT = 1
@@ -220,7 +221,7 @@ def _release_state(entry: Mapping[str, Any]) -> tuple[object, bool]:
 def _entries(path: Path) -> list[Any]:
     """Unvalidated records of a ledger file."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = parse_json(path.read_text(encoding="utf-8"))
         _require_fields(document, {"format", "releases"}, "the ledger")
         _require(document["format"] == _FORMAT, f"its format is not {_FORMAT}")
         return _list(document["releases"], "`releases`")
@@ -230,8 +231,8 @@ def _entries(path: Path) -> list[Any]:
         raise _damaged(path, f"it is not JSON: {error.msg}", error.lineno, error.colno) from error
     except (OSError, UnicodeDecodeError) as error:
         raise _damaged(path, "it cannot be read") from error
-    except RecursionError as error:
-        raise _damaged(path, "it is nested too deeply") from error
+    except ValueError as error:
+        raise _damaged(path, str(error)) from error
     except InvalidRecordError as error:
         raise _damaged(path, str(error)) from error
 

@@ -16,6 +16,7 @@ from typing import Any
 from bakehouse.errors import Diagnostic, PublishError, RecipeError
 from bakehouse.publish.releases import InvalidRecordError, ReleaseRecord, record_in
 from bakehouse.util.aws import AwsError, AwsFault, translate_errors
+from bakehouse.util.json_reader import parse_json
 
 _THREADS = 16
 _CONNECT_SECONDS, _READ_SECONDS = 10, 30
@@ -89,8 +90,8 @@ class S3Ledger:
     def _record(self, key: str) -> ReleaseRecord:
         body = self._read("get_object", Key=key)
         try:
-            record = record_in(json.loads(body))
-        except (ValueError, RecursionError, InvalidRecordError) as error:
+            record = record_in(parse_json(body))
+        except (ValueError, InvalidRecordError) as error:
             message = f"`s3://{self._bucket}/{key}` is not a release record: {error}"
             hint = "a newer Bakehouse may have written it; update yours. Nothing was changed"
             raise RecipeError(Diagnostic(message, hint=hint)) from error

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _CHALLENGE = re.compile(r'(\w+)="([^"]*)"')
 _MANIFEST_LIMIT = 4 * 1024**2
+_MOST_PAGES = 10_000
+"""Pages of a list, each of which has at least one entry, and usually 100."""
 _PORTS = {"http": 80, "https": 443}
 _API_HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
 """Hosts of the registry API that differ from those in references."""
@@ -96,7 +98,7 @@ class Repository:
 
     def tags(self) -> tuple[str, ...]:
         """Return all tags; raise RegistryError with NAME_UNKNOWN for a missing repository."""
-        return tuple(tag for page in self._pages("tags/list") for tag in document(page).get("tags") or ())
+        return tuple(tag for page in self._pages("tags/list") for tag in _tags(page))
 
     def manifest(self, reference: str) -> Manifest | None:
         """Return the manifest of a tag or digest; None if it does not exist."""
@@ -159,7 +161,12 @@ class Repository:
 
     def _pages(self, path: str) -> "Iterator[Response]":
         """Responses to a request for a list and for its continuations."""
+        requested: set[str] = set()
         while path:
+            if path in requested or len(requested) == _MOST_PAGES:
+                message = f"the list `{path}` never ends"
+                raise RegistryError(200, "", message)
+            requested.add(path)
             response = self.request("GET", path)
             yield response
             path = response.links.get("next", {}).get("url", "")
@@ -289,6 +296,14 @@ class Repository:
         except requests.RequestException as error:
             reason, text = unreached(error)
             raise RegistryError(None, "", text, unreached=reason, is_stalled=is_timeout(error)) from error
+
+
+def _tags(page: "Response") -> list[str]:
+    tags = document(page).get("tags") or []
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        message = "the response is not a list of tags"
+        raise RegistryError(page.status_code, "", message)
+    return tags
 
 
 def _origin(url: str) -> tuple[str, str | None, int | None]:

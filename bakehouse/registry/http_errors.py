@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from bakehouse.registry.registry import Credentials
+from bakehouse.util.json_reader import parse_json
 
 if TYPE_CHECKING:
     from requests import Response
@@ -21,6 +22,8 @@ _QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']+")
 _FULL = re.compile(rf'"Err": (?:{errno.ENOSPC}|{errno.EDQUOT})\b')
 """A full disk, as the registry of the distribution project reports it: by a number, without a text."""
 
+_MOST_CHARACTERS = 2_000
+"""Length of an error message that is read: some are complete pages."""
 _QUOTA = re.compile(
     r"(?i)quota|exceed the configured upper limit|limit ?exceeded|insufficient storage|no space left"
 )
@@ -102,13 +105,13 @@ def without_secrets(text: str, credentials: Credentials | None) -> str:
     """Return a text without the password and without the queries of URLs, which may be signatures."""
     if credentials:
         text = text.replace(credentials.password, "***")
-    return _QUERY.sub(r"\1", " ".join(text.split()))
+    return _QUERY.sub(r"\1", " ".join(text[:_MOST_CHARACTERS].split()))
 
 
 def document(response: "Response") -> dict[str, Any]:
     """Return the JSON object in a response."""
     try:
-        document = response.json()
+        document = parse_json(response.content)
     except ValueError:
         document = None
     if not isinstance(document, dict):
@@ -119,7 +122,7 @@ def document(response: "Response") -> dict[str, Any]:
 def error_in(response: "Response", credentials: Credentials | None) -> RegistryError:
     """Return the error that a registry reports, without secrets."""
     try:
-        first = response.json()["errors"][0]
+        first = parse_json(response.content)["errors"][0]
         code, text = str(first["code"]), str(first.get("message") or first["code"])
         if _FULL.search(json.dumps(first.get("detail"))):
             text = f"{text}: no space left on device"

@@ -1,11 +1,11 @@
 """Image manifests, and the checks of what SageMaker accepts."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 
 from bakehouse.errors import Reason
 from bakehouse.util.hashing import KEY_LABEL
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import PLATFORM, Digest
 
 DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -104,7 +104,7 @@ def short(digest: str) -> str:
 def parse(content: bytes, declared: str = "") -> Manifest:
     """Return the manifest in `content`; `declared` is the media type for a manifest without one."""
     try:
-        document = json.loads(content)
+        document = parse_json(content)
         members = tuple(_descriptor(entry) for entry in document.get("manifests", ()))
         config = document.get("config")
         return Manifest(
@@ -140,7 +140,7 @@ def unfit(manifest: Manifest, form: Form) -> tuple[Reason, ...]:
 def unfit_platform(config: bytes) -> tuple[Reason, ...]:
     """Return why an image with this configuration does not run on SageMaker's machines."""
     try:
-        document = json.loads(config)
+        document = parse_json(config)
         platform = f"{document['os']}/{document['architecture']}"
     except (ValueError, TypeError, KeyError):
         return (Reason("its configuration has no platform"),)
@@ -164,7 +164,7 @@ class Origin:
 def origin_of(config: bytes) -> Origin:
     """Return the origin in the labels of an image's configuration."""
     try:
-        document = json.loads(config)
+        document = parse_json(config)
         labels = dict((document.get("config") or {}).get("Labels") or {})
         standard = "org.opencontainers.image."
         created = str(labels.get(f"{standard}created") or document.get("created") or "")

@@ -14,6 +14,7 @@ from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import OCI_INDEX, OCI_MANIFEST, Manifest, digest_of
 from bakehouse.registry.upload import Blob, Uploader
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
 _EMPTY = b"{}"
@@ -104,7 +105,7 @@ class ArtifactRepository(Repository):
             return tuple(
                 Digest(str(entry["digest"]))
                 for page in self._pages(f"referrers/{subject}")
-                for entry in page.json()["manifests"] or ()
+                for entry in parse_json(page.content)["manifests"] or ()
             )
         except RegistryError as error:
             if error.status in _NO_REFERRERS:
@@ -150,7 +151,7 @@ def with_entries(current: Manifest | None, entries: Iterable[Mapping[str, Any]])
         message = f"the list of artifacts is `{current.media_type}`, not `{OCI_INDEX}`"
         raise RegistryError(200, "", message)
     empty: dict[str, Any] = {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": []}
-    document = json.loads(current.content) if current else empty
+    document = parse_json(current.content) if current else empty
     listed = {member.digest for member in current.members} if current else set()
     new = [entry for entry in entries if entry["digest"] not in listed]
     if not new:

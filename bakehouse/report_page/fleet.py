@@ -1,6 +1,5 @@
 """Content of the report: the recorded facts of each image, from recipes, locks, tests, ledger and builds."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,6 +31,7 @@ from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.sagemaker.job_spec import SDKS, JobSpec
 from bakehouse.sagemaker.snippets import snippet
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
 _FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
@@ -279,8 +279,8 @@ class _Reader:
 
     def _rendered_key(self, image: str) -> object:
         try:
-            text = (self._project.images / image / image_lock.FILE).read_text(encoding="utf-8")
-            return json.loads(text).get("key")
+            content = (self._project.images / image / image_lock.FILE).read_bytes()
+            return parse_json(content).get("key")
         except (OSError, ValueError, AttributeError):
             return None
 

@@ -13,6 +13,7 @@ from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group
 from bakehouse.sagemaker.rules import Finding, Findings
 from bakehouse.sagemaker.training_request import LaunchImage, Sender, TrainingRequest
 from bakehouse.sagemaker.validate import validate
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.suggest import suggestion
 
 _ESTIMATOR = """
@@ -49,7 +50,7 @@ class JobFile:
         """Read a file. Raises UsageError if it is not a JSON object or a value has the wrong type."""
         self._path, self._types = path, types
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             self._refuse(f"cannot read `{path}`", "set `--file` to a JSON file", error)
         except ValueError as error:
@@ -237,7 +238,7 @@ def _decoded(text: str) -> object:
     """Return a hyperparameter as the toolkit reads it: JSON, or else text."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

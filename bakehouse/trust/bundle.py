@@ -4,13 +4,13 @@ A bundle contains a DSSE envelope: the statement, and one signature over it and 
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bakehouse.trust.keys import PublicKey, Signer
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
 MEDIA_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
@@ -69,12 +69,12 @@ def sign(content: bytes, signer: Signer) -> bytes:
 def signed_content(bundle: bytes, keys: Iterable[PublicKey]) -> tuple[bytes, PublicKey]:
     """Return the content of a bundle, and the one of `keys` that signed it; raise RefusedError."""
     try:
-        document = json.loads(bundle)
+        document = parse_json(bundle)
         media_type, envelope = document["mediaType"], document["dsseEnvelope"]
         content = base64.b64decode(envelope["payload"], validate=True)
         [signature] = (base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"])
         payload_type = envelope["payloadType"]
-    except (ValueError, KeyError, TypeError, RecursionError, binascii.Error) as error:
+    except (ValueError, KeyError, TypeError) as error:
         message = "is not a Sigstore bundle with one signature"
         raise RefusedError(message) from error
     if media_type != MEDIA_TYPE or payload_type != _PAYLOAD_TYPE:
@@ -91,11 +91,11 @@ def verify(bundle: bytes, digest: Digest, keys: Iterable[PublicKey]) -> SignedSt
     """Return the statement in a bundle; raise RefusedError unless a key signed it for this digest."""
     content, key = signed_content(bundle, keys)
     try:
-        document = json.loads(content)
+        document = parse_json(content)
         statement_type, predicate_type = document["_type"], document["predicateType"]
         predicate = document["predicate"]
         subjects = [subject["digest"].get("sha256") for subject in document["subject"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"is not an in-toto statement, although `{key.name}` signed it"
         raise RefusedError(message) from error
     if statement_type != STATEMENT_TYPE or not isinstance(predicate, dict):

@@ -66,10 +66,14 @@ def test_other_images_stay_on_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["{", "[]", '{"small": {}}', '{"small": {"level": "dreamt", "key": "", "date": ""}}']
+    "content",
+    [
+        *(b"{", b"[]", b'{"small": {}}', b'{"small": {"level": "dreamt", "key": "", "date": ""}}'),
+        *(b"\xff", b"[" * 100_000, b'{"small": 3}'),
+    ],
 )
-def test_a_broken_record_is_reported_as_such(tmp_path: Path, text: str) -> None:
-    (tmp_path / "runs.json").write_text(text)
+def test_a_broken_record_is_reported_as_such(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "runs.json").write_bytes(content)
 
     with pytest.raises(RecipeError, match=r"`runs.json` is not a valid record of runs"):
         run_log.load_runs(tmp_path)

@@ -218,3 +218,15 @@ def test_an_invalid_s3_url_is_refused(empty: Tree, address: str) -> None:
 def test_what_is_remembered_can_be_kept_elsewhere(empty: Tree) -> None:
     assert project.find(empty.root, {}).state == HOME / "build"
     assert project.find(empty.root, {"BAKEHOUSE_STATE": "/var/tmp/other"}).state == Path("/var/tmp/other")
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"), [("[" * 5_000, "it is nested too deeply"), ("9" * 5_000, "a number is too long")]
+)
+def test_settings_that_python_cannot_read(empty: Tree, value: str, problem: str) -> None:
+    empty.write("pyproject.toml", f"[tool.bakehouse]\nregion = {value}\n")
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert f"cannot read `pyproject.toml`: {problem}" in error_text(caught.value)

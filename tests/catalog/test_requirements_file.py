@@ -137,3 +137,9 @@ def test_bytes_that_are_not_text_are_reported_with_their_position(directory: Pat
         "error: `requirements.txt` is not UTF-8 text",
         "  --> requirements.txt:2:1",
     ]
+
+
+@pytest.mark.parametrize("name", ["x" * 5_000, "a\0b"])
+def test_a_path_that_cannot_exist(directory: Path, name: str) -> None:
+    assert "does not exist" in mistake(directory, f"./{name}.whl\n")
+    assert "does not exist" in mistake(directory, f"-r {name}\n")

@@ -12,6 +12,7 @@ from bakehouse.cluster.ranks import (
     RankStep,
     first_failure,
     format_ranks,
+    launcher_failures,
     ranks_without,
     read_events,
     split_log,
@@ -154,3 +155,10 @@ def test_spans_name_each_rank_once(ranks: set[int]) -> None:
 
 def test_spans_read_as_a_person_writes_them() -> None:
     assert format_ranks([5, 0, 1, 2]) == "0-2, 5"
+
+
+def test_a_rank_of_thousands_of_digits_is_text() -> None:
+    text = f"[1,{'9' * 5_000}]<stdout>:a\n[default{'9' * 5_000}]:b\n"
+
+    assert split_log(text).ranks == {}
+    assert launcher_failures(f"MPI_ABORT was invoked on rank {'9' * 5_000}\n")[0].rank == 999_999_999

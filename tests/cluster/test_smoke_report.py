@@ -403,3 +403,14 @@ def test_a_machine_s_name_leads_nowhere(tmp_path: Path) -> None:
 
     [file] = (tmp_path / "state").rglob("*.json")
     assert file.name == "_________x.json"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("reason", ["a"]), ("tail", [1]), ("seconds", "soon"), ("definition", {}), ("failed_rank", None)],
+)
+def test_a_check_with_a_value_of_another_type_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    path = written(tmp_path, replace(THERE, checks=(replace(PASSED, **{field: value}),)))  # type: ignore[arg-type]
+
+    with pytest.raises(SmokeError, match="is not a smoke report"):
+        smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)

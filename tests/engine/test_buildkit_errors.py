@@ -1,5 +1,6 @@
 """Messages of failed builds, verbatim."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -361,3 +362,21 @@ error: image `a` failed to build: the engine lost a layer
 hint: restart the engine, then run the same command again (a BuildKit bug after an interrupted build)
 """
     )
+
+
+def test_a_long_line_without_spaces_is_searched_fast() -> None:
+    failure = Failure(("a",), (step("x" * 200_000),), {"d": ("A" * 200_000,)}, "", frozenset())
+    began = time.process_time()
+
+    explain(failure, {"a": Path("images/a/Dockerfile")}, {})
+
+    assert time.process_time() - began < 2
+
+
+def test_a_quoted_line_beyond_the_dockerfile_has_no_location() -> None:
+    text = f"{FRAME.replace('Dockerfile:6', 'Dockerfile:4711')}ERROR: failed to solve: {EXIT_2}\n"
+    failure = Failure(("a",), (step(EXIT_2),), {}, text, frozenset())
+
+    [diagnostic] = explain(failure, {"a": Path("images/a/Dockerfile")}, {}).diagnostics
+
+    assert diagnostic.location is None

@@ -103,3 +103,20 @@ def test_a_tail_has_no_colours_and_no_overwritten_progress() -> None:
     tail = Tail()
     tail.add("\x1b[31mred\x1b[0m\n 10%\r 50%\r100%\r\n")
     assert tail.lines() == ("red", "100%")
+
+
+def test_a_damaged_object_is_kept_as_text_and_the_next_one_is_read() -> None:
+    output = Output()
+
+    assert feed(output, '{"logs": [}\n{"logs": []}\n') == [{"logs": []}]
+    assert feed(output, "[" * 2_000 + "\n" + '{"a":' * 50_000 + "\n") == []
+    assert output.end()[0] == '{"logs": [}'
+
+
+def test_entries_in_an_unknown_form_are_left_out() -> None:
+    vertex = {"digest": "d", "name": "[metis 2/4] RUN make"}
+    entries = [None, 3, {}, {"digest": "d"}, {**vertex, "started": "soon"}, {**vertex, "name": 5}, vertex]
+
+    [step] = events({"vertexes": entries, "logs": [{"vertex": "d", "data": 5}], "statuses": 3}, {"a": "a"})
+
+    assert step == Step("d", "a", "metis", "2/4", "RUN make")

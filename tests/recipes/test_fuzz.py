@@ -7,7 +7,7 @@ import pytest
 from tests.support.mutations import Mutations, Outcome
 
 CASES = 1_000
-"""`benchmarks/fuzz_recipes.py` runs as many as there is time for."""
+"""`benchmarks/mutated_inputs.py` runs as many as there is time for."""
 
 
 @pytest.fixture(scope="module")

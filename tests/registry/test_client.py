@@ -108,6 +108,30 @@ def test_tags_are_read_to_the_last_page(server: Server) -> None:
     assert server.request_lines[1] == "GET /v2/bakehouse/mpi-cpu/tags/list?last=b&n=2"
 
 
+def test_a_list_that_never_ends_is_refused(server: Server) -> None:
+    link = {"Link": '</v2/bakehouse/mpi-cpu/tags/list>; rel="next"'}
+    server.answers(Reply(200, link, b'{"tags": ["a"]}'))
+
+    with pytest.raises(RegistryError, match="the list `/v2/bakehouse/mpi-cpu/tags/list` never ends"):
+        server.repository().tags()
+
+
+@pytest.mark.parametrize("tags", [b'"a"', b'["a", 3]', b'{"a": 1}', b"5"])
+def test_an_answer_that_is_not_a_list_of_tags(server: Server, tags: bytes) -> None:
+    server.answers(Reply(200, {}, b'{"tags": %s}' % tags))
+
+    with pytest.raises(RegistryError, match="the response is not a list of tags"):
+        server.repository().tags()
+
+
+@pytest.mark.parametrize("body", [b"[" * 100_000, b'{"tags": [1e999]}', b'{"a": "\\ud800"}'])
+def test_an_answer_that_python_cannot_read_is_not_json(server: Server, body: bytes) -> None:
+    server.answers(Reply(200, {}, body))
+
+    with pytest.raises(RegistryError, match="the response is not a JSON object"):
+        server.repository().tags()
+
+
 def test_a_repository_without_tags(server: Server) -> None:
     server.answers(Reply(200, {}, b'{"name": "bakehouse/mpi-cpu", "tags": null}'))
     assert server.repository().tags() == ()

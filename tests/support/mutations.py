@@ -125,13 +125,13 @@ class Mutations:
         self._directory = directory
         self._templates = dockerfile.read_templates(HOME / "templates")
         self._catalog = load_catalog([HOME / "recipes"])
-        self._recipes = [MATRIX, *self._own_files()]
-        self._components = [("mutated", COMPONENT)]
+        self.recipes = [MATRIX, *self._own_files()]
+        self.components = [("mutated", COMPONENT)]
         for path in sorted((HOME / "recipes" / "components").glob("*/component.yaml")):
             shutil.copytree(path.parent, directory / "components" / path.parent.name, symlinks=True)
-            self._components.append((path.parent.name, head(path.read_text(encoding="utf-8"))))
+            self.components.append((path.parent.name, head(path.read_text(encoding="utf-8"))))
         self._users = {"mutated": (USER, self._parts(USER.replace("mutated", "pytorch")))}
-        for text in self._recipes[1:]:
+        for text in self.recipes[1:]:
             parts = self._parts(text)
             for name in parts:
                 self._users.setdefault(name, (text, parts))
@@ -153,7 +153,7 @@ class Mutations:
 
     def _parts(self, text: str) -> tuple[str, ...]:
         """Return the names of the components of the first image of a recipe."""
-        recipe = self._load(text, self._catalog)[0]
+        recipe = self._load(text.encode(), self._catalog)[0]
         resolution = resolve(recipe, self._catalog)
         return tuple(choice.name for choice in (resolution.base, *resolution.choices))
 
@@ -161,9 +161,9 @@ class Mutations:
         """One case: the same number gives the same one. Errors other than BakehouseError are raised."""
         random = Random(seed)
         if random.random() < 0.5:
-            name, text = "", mutated(random.choice(self._recipes), random)
+            name, text = "", mutated(random.choice(self.recipes), random)
         else:
-            name, whole = random.choice(self._components)
+            name, whole = random.choice(self.components)
             text = mutated(whole, random)
         return self.outcome(text, name)
 
@@ -171,22 +171,22 @@ class Mutations:
         """Return the result of the text of a recipe or a component."""
         began = time.process_time()
         try:
-            self.take(text, name)
+            self.take(text.encode(errors="surrogatepass"), name)
         except BakehouseError as error:
             for diagnostic in error.diagnostics:
                 failure_text(diagnostic)
             return Outcome(text, error.diagnostics, time.process_time() - began)
         return Outcome(text, (), time.process_time() - began)
 
-    def take(self, text: str, name: str = "") -> None:
+    def take(self, content: bytes, name: str = "") -> None:
         """Read, resolve and render a recipe, or a component of that name with an image that uses it."""
         if not name:
-            for recipe in self._load(text, self._catalog)[:3]:
+            for recipe in self._load(content, self._catalog)[:3]:
                 self._image(recipe, self._catalog)
             return
         directory = self._directory / "components" / name
         problems = Problems()
-        (directory / "component.yaml").write_bytes(text.encode(errors="surrogatepass"))
+        (directory / "component.yaml").write_bytes(content)
         root = load(directory / "component.yaml")
         component = read_component(Fields(root, f"component `{name}`", problems), directory)
         user, parts = self._users.get(name, (USER.replace("mutated", name), self._users["mutated"][1]))
@@ -194,11 +194,11 @@ class Mutations:
         unread = self._catalog.provided_names - {name}
         catalog = checked({**others, name: component}, unread, defaultdict(lambda: problems))
         problems.raise_as(RecipeError)
-        self._image(self._load(user, catalog)[0], catalog)
+        self._image(self._load(user.encode(), catalog)[0], catalog)
 
-    def _load(self, text: str, catalog: Catalog) -> list[Recipe]:
+    def _load(self, content: bytes, catalog: Catalog) -> list[Recipe]:
         path = self._directory / "images" / "mutated.yaml"
-        path.write_bytes(text.encode(errors="surrogatepass"))
+        path.write_bytes(content)
         return list(load_recipes([self._directory], catalog).values())
 
     def _image(self, recipe: Recipe, catalog: Catalog) -> None:

@@ -1,0 +1,72 @@
+"""Mutants of every kind of input are taken, or refused with a message: no traceback, no hang."""
+
+from pathlib import Path
+
+import pytest
+
+from bakehouse.errors import BakehouseError
+from tests.support.mutated_inputs import MutatedInputs, Result
+
+CASES = 120
+"""Cases of each kind; `benchmarks/mutated_inputs.py` runs as many as there is time for."""
+_SEED = 1
+_SLOW = ("recipes", "components")
+"""`tests/recipes/test_fuzz.py` has more of them."""
+_ALWAYS_ERRORS = ("BuildKit events", "registry errors", "registry referrers", "registry headers")
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> MutatedInputs:
+    return MutatedInputs(tmp_path_factory.mktemp("inputs") / "inputs")
+
+
+def test_no_mutant_causes_a_traceback_or_takes_long(inputs: MutatedInputs) -> None:
+    results: list[tuple[str, int, Result]] = []
+    for name in inputs.surfaces:
+        for case in range(20 if name in _SLOW else CASES):
+            try:
+                results.append((name, case, inputs.run(name, _SEED, case)))
+            except Exception as error:
+                error.add_note(f"--surface '{name}' --seed {_SEED} --case {case}")
+                raise
+
+    slowest = max(results, key=lambda result: result[2].seconds)
+    assert slowest[2].seconds < 2, slowest[:2]
+
+
+def test_valid_documents_are_taken(inputs: MutatedInputs) -> None:
+    """Otherwise the mutants would not reach the code behind the first check."""
+    for name, surface in inputs.surfaces.items():
+        if name in (*_SLOW, *_ALWAYS_ERRORS, "smoke reports"):
+            continue
+        for sample, read in surface.samples:
+            read(sample)
+
+
+def test_a_valid_smoke_report_is_taken_with_its_hash(inputs: MutatedInputs) -> None:
+    [(sample, read)] = inputs.surfaces["smoke reports"].samples
+
+    # The reader of the campaign adds the hash to documents of odd length
+    read(sample if len(sample) % 2 else sample + b"\n")
+
+
+def test_a_case_is_reproducible(inputs: MutatedInputs, tmp_path: Path) -> None:
+    other = MutatedInputs(tmp_path / "inputs")
+
+    for name in inputs.surfaces:
+        assert [inputs.case(name, 3, case)[0] for case in range(5)] == [
+            other.case(name, 3, case)[0] for case in range(5)
+        ]
+
+
+def test_mutants_differ_and_some_are_refused(inputs: MutatedInputs) -> None:
+    documents = {inputs.case("releases.json", _SEED, case)[0] for case in range(50)}
+    refused = 0
+    for document in documents:
+        try:
+            inputs._read_ledger(document)
+        except BakehouseError:
+            refused += 1
+
+    assert len(documents) > 45
+    assert 10 < refused < len(documents)
