@@ -48,6 +48,7 @@ def collect_rows(
             resolution,
             run_log.level(planned[recipe.name], runs) if resolution else Level.RENDERED,
             run_log.outdated_run(planned[recipe.name], runs) if resolution else None,
+            run_log.smoke_run(planned[recipe.name], runs) if resolution else None,
         )
         for recipe, resolution in by_recipe
     )
@@ -80,6 +81,7 @@ def pages(workspace: Workspace, images: Iterable[Image]) -> tuple[RenderedFile, 
                         for record in releases.load(directory / image.name / "releases.json")
                         if not is_loopback(record.registry)
                     ),
+                    run_log.smoke_run(image, runs),
                 )
             ).encode(),
         )

@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bakehouse.build.run_log import Level, Run
+from bakehouse.build.run_log import Level, Run, SmokeRun
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.plan.model import Image
 from bakehouse.publish.releases import ReleaseRecord
-from bakehouse.util.format import format_bytes
+from bakehouse.util.format import format_bytes, format_names
 
 _NAMES = {
     "pytorch": "PyTorch",
@@ -36,6 +36,7 @@ class ImagePage:
     """How far an earlier version of it was run."""
     releases: Sequence[ReleaseRecord]
     """Oldest first."""
+    smoke: SmokeRun | None = None
 
 
 def page(content: ImagePage) -> str:
@@ -91,6 +92,9 @@ def _tests(content: ImagePage) -> str:
     facts = []
     if content.level is not Level.RENDERED:
         facts.append(_RUN[content.level])
+    if smoke := content.smoke:
+        names = f": {format_names(smoke.failed)}" if smoke.failed else ""
+        facts.append(f"smoke test of {smoke.date}: {smoke.summary}{names}")
     if earlier:
         facts.append(f"{earlier.level.value} on {earlier.date}, before it last changed")
     if records and records[-1].tested:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bakehouse.build.run_log import Level, Run
+from bakehouse.build.run_log import Level, Run, SmokeRun
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.cli import json_report
 from bakehouse.cli.image_page import markdown_table
@@ -34,10 +34,13 @@ class ImageRow:
     level: Level
     earlier: Run | None = None
     """How far an earlier version of it was run."""
+    smoke: SmokeRun | None = None
 
     @property
     def run(self) -> str:
         """How far it was run, as text."""
+        if self.smoke:
+            return f"{self.level.value}; {self.smoke.summary}"
         if self.earlier is None:
             return self.level.value
         return f"{self.level.value} ({self.earlier.level.value} {self.earlier.date}, changed since)"
@@ -88,7 +91,7 @@ def table(rows: Iterable[ImageRow]) -> str:
     recipes = format_count(len(families), "recipe")
     blocks = [
         f"{BANNER}\n\n# Images\n\n{images} of {recipes}; {counts}.\n\n"
-        "- built: with the real packages\n"
+        "- built: with the real packages; the number of checks is that of the last smoke test\n"
         "- rehearsed: all build steps ran, with stubs for unavailable files\n"
         "- rendered: not run since the recipe, a component or a shared template changed; the date is that\n"
         "  of an earlier run\n"

@@ -308,6 +308,10 @@ def smoke_images(
                 report=report,
             )
             write_whole(state / "smoke" / item.image.name / "junit.xml", junit.text(result))
+            if not options.only:
+                outcomes = [(check.name, check.outcome) for check in result.checks]
+                smoked = run_log.smoked_run(item.image, outcomes, datetime.now(UTC).date())
+                _record(workspace, {item.image.name: smoked})
             if options.report:
                 smoke_report.write(result, options.report)
             results.append(result)

@@ -1,5 +1,6 @@
 """Log of how far images were run."""
 
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -7,11 +8,15 @@ import pytest
 
 from bakehouse.build import run_log
 from bakehouse.build.run_log import Level
+from bakehouse.build.verify import Outcome
 from bakehouse.errors import RecipeError
 from tests.support import fake_engine
 
 IMAGE = fake_engine.image("small")
 TODAY = date(2026, 11, 21)
+
+
+SMOKELESS = '{"small": {"level": "built", "key": "", "date": "", "smoke": {"passed": 1}}}'
 
 
 def record(images: Path, run: run_log.Run, name: str = "small") -> None:
@@ -69,7 +74,7 @@ def test_other_images_stay_on_record(tmp_path: Path) -> None:
     "content",
     [
         *(b"{", b"[]", b'{"small": {}}', b'{"small": {"level": "dreamt", "key": "", "date": ""}}'),
-        *(b"\xff", b"[" * 100_000, b'{"small": 3}'),
+        *(b"\xff", b"[" * 100_000, b'{"small": 3}', SMOKELESS.encode()),
     ],
 )
 def test_a_broken_record_is_reported_as_such(tmp_path: Path, content: bytes) -> None:
@@ -77,6 +82,55 @@ def test_a_broken_record_is_reported_as_such(tmp_path: Path, content: bytes) -> 
 
     with pytest.raises(RecipeError, match=r"`runs.json` is not a valid record of runs"):
         run_log.load_runs(tmp_path)
+
+
+SMOKE = run_log.SmokeRun("2026-11-21", passed=31, not_tested=4)
+
+
+def test_the_run_of_a_smoke_test_has_its_counts() -> None:
+    outcomes = [("gpu", Outcome.NOT_TESTED), ("mpi_2x2", Outcome.FAILED), ("components", Outcome.PASSED)]
+
+    assert run_log.smoked_run(IMAGE, outcomes, TODAY) == replace(
+        run_log.built_run(IMAGE, TODAY), smoke=run_log.SmokeRun("2026-11-21", 1, 1, ("mpi_2x2",))
+    )
+
+
+def test_smoke_results_are_read_back_and_count_only_for_their_key(tmp_path: Path) -> None:
+    record(tmp_path, replace(run_log.built_run(IMAGE, TODAY), smoke=SMOKE))
+    record(tmp_path, run_log.Run(Level.BUILT, "0" * 64, "2026-11-21", smoke=SMOKE), "other")
+    runs = run_log.load_runs(tmp_path)
+
+    assert run_log.smoke_run(IMAGE, runs) == SMOKE
+    assert run_log.smoke_run(replace(IMAGE, name="other"), runs) is None
+
+
+def test_a_build_of_the_same_image_keeps_its_smoke_results(tmp_path: Path) -> None:
+    record(tmp_path, replace(run_log.built_run(IMAGE, TODAY), smoke=SMOKE))
+    record(tmp_path, run_log.built_run(IMAGE, TODAY))
+
+    assert run_log.smoke_run(IMAGE, run_log.load_runs(tmp_path)) == SMOKE
+
+
+def test_newer_smoke_results_replace_older_ones() -> None:
+    failed = run_log.SmokeRun("2026-11-22", passed=30, not_tested=4, failed=("gpu",))
+    old = {IMAGE.name: replace(run_log.built_run(IMAGE, TODAY), smoke=SMOKE)}
+    new = {IMAGE.name: replace(run_log.built_run(IMAGE, TODAY), smoke=failed)}
+
+    assert run_log.merge_runs(old, new)[IMAGE.name].smoke == failed
+    assert run_log.merge_runs(new, old)[IMAGE.name].smoke == failed
+
+
+def test_smoke_results_of_another_build_go(tmp_path: Path) -> None:
+    record(tmp_path, run_log.Run(Level.BUILT, "0" * 64, "2026-01-01", smoke=SMOKE))
+    record(tmp_path, run_log.built_run(IMAGE, TODAY))
+
+    assert run_log.load_runs(tmp_path)["small"] == run_log.built_run(IMAGE, TODAY)
+
+
+def test_smoke_results_as_text() -> None:
+    assert SMOKE.summary == "31 checks passed, 4 not tested"
+    assert replace(SMOKE, passed=1, not_tested=0).summary == "1 check passed"
+    assert replace(SMOKE, failed=("gpu",)).summary == "1 of 32 checks failed"
 
 
 def test_the_same_run_again_changes_nothing(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The page of an image: what a scientist needs to use it, from the plan, the runs and the releases."""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import date
 
 import pytest
@@ -64,6 +64,19 @@ def test_a_page_says_how_far_the_image_was_run(workspace: Workspace) -> None:
 
     run_log.record_runs(project.images, {"small": replace(run, key="0" * 64)}, project.state / "locks")
     assert "| Tested | built on 2026-11-21, before it last changed |\n" in text(workspace)
+
+
+def test_a_page_has_the_results_of_the_smoke_test(workspace: Workspace) -> None:
+    project, [image] = workspace.project, plan(workspace).images
+    smoke = run_log.SmokeRun("2026-11-22", passed=30, not_tested=4)
+    for results, words in (
+        (smoke, "30 checks passed, 4 not tested"),
+        (replace(smoke, failed=("gpu", "mpi_2x2")), "2 of 32 checks failed: `gpu`, `mpi_2x2`"),
+    ):
+        run = replace(run_log.built_run(image, date(2026, 11, 21)), smoke=results)
+        run_log.record_runs(project.images, {"small": run}, project.state / "locks")
+        row = f"| Tested | built with the real packages; smoke test of 2026-11-22: {words} |\n"
+        assert row in text(workspace)
 
 
 def test_a_page_names_the_newest_release_and_its_size(workspace: Workspace) -> None:
@@ -139,4 +152,5 @@ def test_the_record_of_runs_stays_as_it_is(workspace: Workspace) -> None:
     run = run_log.built_run(image, date(2026, 11, 21))
     run_log.record_runs(project.images, {"small": run}, project.state / "locks")
     text(workspace)
-    assert json.loads((project.images / "runs.json").read_text())["small"] == asdict(run) | {"stubs": []}
+    record = {"level": "built", "key": image.key, "date": "2026-11-21", "stubs": []}
+    assert json.loads((project.images / "runs.json").read_text())["small"] == record

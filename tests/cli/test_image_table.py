@@ -96,6 +96,16 @@ A small image
     )
 
 
+def test_the_table_has_the_results_of_smoke_tests(workspace: Workspace) -> None:
+    [image] = make_plan([resolve(workspace.recipes["small"], workspace.catalog)], templates()).images
+    smoke = run_log.SmokeRun("2026-11-22", passed=30, not_tested=4)
+    project = workspace.project
+    run = replace(run_log.built_run(image, date(2026, 11, 21)), smoke=smoke)
+    run_log.record_runs(project.images, {"small": run}, project.state / "locks")
+
+    assert "| current | built; 30 checks passed, 4 not tested |\n" in image_table.table(rows(workspace))
+
+
 def test_the_table_is_kept_where_there_is_one(workspace: Workspace) -> None:
     path = workspace.project.root / "images" / "README.md"
     assert not image_docs.write_table(workspace)
