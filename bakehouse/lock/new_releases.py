@@ -4,8 +4,8 @@ An answer that does not look like the expected one is an error, never "nothing n
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from packaging.metadata import InvalidMetadata, Metadata
 from packaging.requirements import Requirement
@@ -67,7 +67,8 @@ def new_releases(component: Component, downloads: DownloadConfig, since: str = "
     """Return the releases of a component's upstream that the catalogue lacks.
 
     These are the newest patch release of each minor version above the newest known release. With a date, they
-    are all releases from that day on. Raises BuildError if the answer of the upstream is not usable.
+    are all releases from that day on, or all above the newest known one if the upstream states no dates.
+    Raises BuildError if the answer of the upstream is not usable.
     """
     upstream = component.upstream
     assert upstream
@@ -83,10 +84,7 @@ def new_releases(component: Component, downloads: DownloadConfig, since: str = "
                 return UpstreamState(())
     except SourceError as error:
         raise UpstreamError(component.name, f"{_place(upstream)}: {error.reason}") from error
-    if since:
-        reason = f"{_place(upstream)} states no dates"
-        raise UpstreamError(component.name, reason, hint="leave out `--since`")
-    return UpstreamState(_selected(component, upstream, listed, lambda release: True))
+    return _selected(component, upstream, listed, since)
 
 
 def _place(upstream: Upstream) -> str:
@@ -123,9 +121,6 @@ def _from_index(
         for project, by_version in files.items()
     }
     first = usable[upstream.projects[0]]
-    if since and not any(link.uploaded for links in first.values() for link in links):
-        reason = "states no dates of uploads, which `--since` needs"
-        raise SourceError(reason)
     listed = [
         UpstreamRelease(
             str(version),
@@ -134,8 +129,8 @@ def _from_index(
         )
         for version, links in first.items()
     ]
-    selected = _selected(component, upstream, listed, lambda each: each.date >= since, is_dated=bool(since))
-    return UpstreamState(selected, tuple(remarks))
+    state = _selected(component, upstream, listed, since)
+    return replace(state, remarks=(*remarks, *state.remarks))
 
 
 def file_version(file: str, project: str) -> Version | None:
@@ -163,12 +158,15 @@ def _compare_known(component: Component, project: str, links: Iterable[Link]) ->
 
 
 def _withdrawn(component: Component, project: str, files: Mapping[Version, list[Link]]) -> list[str]:
+    """Return a remark on each withdrawn release that is known, or newer than all known ones."""
+    known = {Version(release.version) for release in component.releases}
     remarks = []
-    for release in component.releases:
-        links = files.get(Version(release.version), [])
-        if links and all(link.yanked is not None for link in links):
+    for version, all_links in sorted(files.items()):
+        links = [link for link in all_links if _is_for_linux(link)]
+        is_of_interest = version in known or (version > max(known) and not version.is_prerelease)
+        if is_of_interest and links and all(link.yanked is not None for link in links):
             reason = next((f": {_one_line(link.yanked)}" for link in links if link.yanked), "")
-            remarks.append(f"{project} {release.version} was withdrawn from the package index{reason}")
+            remarks.append(f"{project} {version} was withdrawn from the package index{reason}")
     return remarks
 
 
@@ -210,28 +208,34 @@ def installable(links: Iterable[Link], python: str) -> tuple[Link, ...]:
 
 
 def _selected(
-    component: Component,
-    upstream: Upstream,
-    listed: Iterable[UpstreamRelease],
-    is_chosen: Callable[[UpstreamRelease], bool],
-    *,
-    is_dated: bool = False,
-) -> tuple[UpstreamRelease, ...]:
+    component: Component, upstream: Upstream, listed: Sequence[UpstreamRelease], since: str
+) -> UpstreamState:
+    """Return the new releases of a list, with remarks on those that are left out."""
     known = {Version(release.version) for release in component.releases}
-    left_out = {Version(version) for version in upstream.skip}
-    newest, oldest = max(known), min(known)
+    skipped = {Version(version): reason for version, reason in upstream.skip.items()}
+    newest = max(known)
+    is_dated = bool(since) and any(release.date for release in listed)
     chosen: dict[object, UpstreamRelease] = {}
+    older: list[str] = []
+    remarks: list[str] = []
     for release in sorted(listed, key=lambda each: Version(each.version)):
         version = Version(release.version)
-        is_final = not (version.is_prerelease or version.local or version in left_out)
-        if (
-            is_final
-            and version not in known
-            and is_chosen(release)
-            and version > (oldest if is_dated else newest)
-        ):
-            chosen[version if is_dated else version.release[:2]] = release
-    return tuple(chosen.values())
+        if version.is_prerelease or version.local or version in known:
+            continue
+        if not (release.date >= since and version > min(known) if is_dated else version > newest):
+            continue
+        if version in skipped:
+            remarks.append(f"{version} was left out: {skipped[version]}")
+            continue
+        key = version if since else version.release[:2]
+        if key in chosen:
+            older.append(chosen[key].version)
+        chosen[key] = release
+    if older:
+        remarks.append(f"older patch releases were left out: {', '.join(older)}; `--since` proposes them")
+    if since and not is_dated:
+        remarks.append(f"{_place(upstream)} states no dates, so all releases above {newest} are proposed")
+    return UpstreamState(tuple(chosen.values()), tuple(remarks))
 
 
 def _tags(component: Component, upstream: Upstream) -> list[UpstreamRelease]:

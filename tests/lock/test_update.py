@@ -117,6 +117,9 @@ fast 1.1.1, uploaded on 2026-11-02; made from 1.0.0
 
 nothing was written; add `--write` to write these entries
 
+fast: fast-lib 1.2.0 was withdrawn from the package index: wrong kernels
+fast: 3.0.0 was left out: it does not start
+fast: older patch releases were left out: 1.1.0; `--since` proposes them
 no new release: grid
 not checked  debian, python  it has no `upstream`
 """
@@ -351,12 +354,19 @@ def test_a_withdrawn_release_is_not_proposed_and_a_known_one_is_reported(
     [fast] = run(workspace, "fast")
     # 1.1.0 is the newest release that is left
     assert [proposal.version for proposal in fast.proposals] == ["1.1.0"]
-    assert fast.remarks == ("fast-lib 1.0.0 was withdrawn from the package index: it is [2J slow",)
+    assert fast.remarks == (
+        "fast-lib 1.0.0 was withdrawn from the package index: it is [2J slow",
+        "fast-lib 1.1.1 was withdrawn from the package index: it hangs",
+        "fast-lib 1.2.0 was withdrawn from the package index: wrong kernels",
+        "3.0.0 was left out: it does not start",
+    )
 
 
 def test_since_a_day_all_releases_are_proposed(workspace: Workspace, index: FileServer) -> None:
     [fast] = run(workspace, "fast", since="2026-11-01")
     assert [proposal.version for proposal in fast.proposals] == ["1.1.0", "1.1.1"]
+    [fast] = run(workspace, "fast", since="2026-11-02")
+    assert [proposal.version for proposal in fast.proposals] == ["1.1.1"]
     with pytest.raises(UsageError) as caught:
         update.parse_day("last week")
     [diagnostic] = caught.value.diagnostics
@@ -625,6 +635,27 @@ def test_an_entry_keeps_the_style_of_its_file(name: str) -> None:
     if name == "instance":
         expected = re.sub(r",\n +", ", ", expected)
     assert read_entry(text, component.releases[0]).text(indent) == expected
+
+
+def test_since_a_day_an_upstream_without_dates_gives_all_newer_releases(
+    workspace: Workspace, index: FileServer, tmp_path: Path
+) -> None:
+    repository = tmp_path / "repository"
+    commit(repository, {"file": "text"})
+    for tag in ("0.9", "1.0", "1.1", "1.1.1", "2.0"):
+        git(repository, "tag", tag)
+        index.files[f"/grid-{tag}.tar.gz"] = b"an archive"
+    archive = with_archive(workspace, index, f'{{git: "{repository.as_uri()}"}}')
+    fast, grid = sorted(run(archive, since="2026-11-02"), key=lambda each: each.component.name)[1:3]
+    assert failure_of([fast, grid]) == []
+    assert [proposal.version for proposal in fast.proposals] == ["1.1.1"]
+    assert [proposal.version for proposal in grid.proposals] == ["1.1", "1.1.1", "2.0"]
+    assert grid.remarks == (
+        f"`{repository.as_uri()}` states no dates, so all releases above 1.0 are proposed",
+    )
+    [grid] = run(archive, "grid")
+    assert [proposal.version for proposal in grid.proposals] == ["1.1.1", "2.0"]
+    assert grid.remarks == ("older patch releases were left out: 1.1; `--since` proposes them",)
 
 
 GRID_ARCHIVE = """\
