@@ -16,7 +16,16 @@ KINDS: tuple[UpstreamKind, ...] = ("pypi", "git", "page", "none")
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _URL = re.compile(r"(https?|file)://[^\s]+")
 VERSION = "{version}"
-"""Placeholder of the version in `tag`."""
+"""Placeholder of the version in `tag` and in `provides`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChecksumPage:
+    """A page that states the checksums of archives."""
+
+    address: str
+    pattern: str
+    """Regular expression with the groups `version` and `sha256`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +42,23 @@ class Upstream:
     """Tags of a repository's releases, such as `v{version}`."""
     pattern: str = ""
     """Regular expression of a release on a page, with the groups `version` and, if stated there, `sha256`."""
+    date: str = ""
+    """Regular expression of the date of a release, in the text of a page from it to the next one."""
+    checksums: ChecksumPage | None = None
     provides: Mapping[str, str] = field(default_factory=dict)
-    """Packages, or globs of packages, by the name that the component provides in their version."""
+    """By the name that the component provides: a package, or a glob of packages, in whose version it does.
+
+    For a page, a regular expression like `date`, with the group `version`; for releases without packages also
+    `{version}`, which is the version of the release.
+    """
     without: tuple[str, ...] = ()
     """Packages that other components install, so locks of this one leave them out."""
     same: Mapping[str, str] = field(default_factory=dict)
     """Components by the name that this one requires in the version that they provide."""
     skip: Mapping[str, str] = field(default_factory=dict)
     """Reasons by version of releases that the catalogue leaves out."""
+    by_hand: str = ""
+    """The reason why entries are not proposed, only new releases named."""
 
 
 def read_upstream(fields: Fields) -> Upstream | None:
@@ -51,43 +69,74 @@ def read_upstream(fields: Fields) -> Upstream | None:
     kind = child.one_of(KINDS)
     addresses: dict[str, str] = {each: child.text(each) for each in KINDS if each != "pypi"}
     projects = child.matching("pypi", _PROJECT, "project of the package index")
-    tag, pattern = child.text("tag", VERSION), child.text("pattern")
     upstream = Upstream(
         kind or "none",
         child.location,
         projects,
         addresses.get(kind or "none", ""),
-        tag,
-        pattern,
+        child.text("tag", VERSION),
+        child.text("pattern"),
+        child.text("date"),
+        _read_checksums(child),
         {name.text: value.text for name, value in child.text_pairs("provides")},
         child.matching("without", _PROJECT, "Python package"),
         {name.text: value.text for name, value in child.text_pairs("same")},
         {name.text: value.text for name, value in child.text_pairs("skip")},
+        child.text("by_hand"),
     )
     _check(upstream, child)
     child.finish()
     return upstream
 
 
+def _read_checksums(fields: Fields) -> ChecksumPage | None:
+    child = fields.child("checksums", "`checksums`")
+    if child is None:
+        return None
+    page = ChecksumPage(child.text("page", required=True), child.text("pattern", required=True))
+    if page.address:
+        _check_address(page.address, "page", child)
+    if page.pattern:
+        _check_pattern(page.pattern, "pattern", child, "version", "sha256")
+    child.finish()
+    return page
+
+
 def _check(upstream: Upstream, fields: Fields) -> None:
-    if upstream.kind in ("git", "page") and not _URL.fullmatch(upstream.address):
-        place = fields.place(upstream.kind)
-        fields.report(f"`{upstream.address}` is not a URL", place, hint="write `https://host/path`")
+    if upstream.kind in ("git", "page"):
+        _check_address(upstream.address, upstream.kind, fields)
     elif upstream.kind == "none" and fields.has("none") and not upstream.address:
         fields.report("`none` has no reason", fields.place("none"))
     if VERSION not in upstream.tag:
         fields.report(f"`{upstream.tag}` does not contain `{VERSION}`", fields.place("tag"))
     if fields.has("pattern") or upstream.kind == "page":
-        try:
-            has_version = "version" in re.compile(upstream.pattern).groupindex
-        except re.error:
-            has_version = False
-        if not has_version:
-            hint = "write the version as `(?P<version>…)`"
-            message = "`pattern` is not a regular expression with a group `version`"
-            fields.report(message, fields.place("pattern"), hint=hint)
+        _check_pattern(upstream.pattern, "pattern", fields, "version")
+    if fields.has("date"):
+        _check_pattern(upstream.date, "date", fields)
+    if upstream.kind == "page":
+        for pattern in upstream.provides.values():
+            if pattern != VERSION:
+                _check_pattern(pattern, "provides", fields, "version")
     for version in upstream.skip:
         try:
             Version(version)
         except InvalidVersion:
             fields.report(f"`{version}` is not a version", fields.place("skip"))
+
+
+def _check_address(address: str, key: str, fields: Fields) -> None:
+    if not _URL.fullmatch(address):
+        fields.report(f"`{address}` is not a URL", fields.place(key), hint="write `https://host/path`")
+
+
+def _check_pattern(pattern: str, key: str, fields: Fields, *groups: str) -> None:
+    """Report a text that is not a regular expression with some groups."""
+    try:
+        known = re.compile(pattern).groupindex
+    except re.error:
+        fields.report(f"`{key}` is not a regular expression", fields.place(key))
+        return
+    for group in (each for each in groups if each not in known):
+        message = f"`{key}` is not a regular expression with a group `{group}`"
+        hint = "write the version as `(?P<version>…)`" if group == "version" else ""
+        fields.report(message, fields.place(key), hint=hint)

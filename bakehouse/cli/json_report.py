@@ -210,6 +210,10 @@ def updates(components: Iterable[ComponentUpdate]) -> list[Json]:
                 for each in failure.diagnostics
                 for text in [reason.text for reason in each.reasons] or [each.message]
             ],
+            "by_hand": [
+                {"version": each.version, "day": each.date or None, "provides": dict(each.provides)}
+                for each in update.by_hand
+            ],
             "releases": [
                 {
                     "version": proposal.version,

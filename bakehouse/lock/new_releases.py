@@ -3,9 +3,12 @@
 An answer that does not look like the expected one is an error, never "nothing new".
 """
 
+import contextlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import pairwise
 
 from packaging.metadata import InvalidMetadata, Metadata
 from packaging.requirements import Requirement
@@ -25,11 +28,13 @@ from bakehouse.errors import BuildError, Diagnostic, Reason
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.simple_index import Link
 from bakehouse.fetch.sources import DownloadConfig
+from bakehouse.lock import page_text
 from bakehouse.lock.python import marker_environment, python_tags
 from bakehouse.util import git
 from bakehouse.util.terminal import clip
 
-_MOST_PAGE = 16 * 10**6
+_MOST_PAGE = 4 * 10**6
+_DATES = ("%Y-%m-%d", "%B %d, %Y")
 _MOST_REASON = 200
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -40,11 +45,13 @@ class UpstreamRelease:
 
     version: str
     date: str = ""
-    """Date of the upload, such as `2026-11-23`; empty if upstream does not state it."""
+    """Date of the release, such as `2026-11-23`; empty if upstream does not state it."""
     files: Mapping[str, tuple[Link, ...]] = field(default_factory=dict)
     """Its files by project of the package index, without withdrawn ones."""
     sha256: str = ""
     """The checksum that upstream states for its archive."""
+    provides: Mapping[str, str] = field(default_factory=dict)
+    """Versions that a page states, by the name that the component provides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +79,25 @@ def new_releases(component: Component, downloads: DownloadConfig, since: str = "
     """
     upstream = component.upstream
     assert upstream
-    try:
+    with _naming(component, _place(upstream)):
         match upstream.kind:
             case "pypi":
                 return _from_index(component, upstream, downloads, since)
             case "git":
-                listed = _tags(component, upstream)
+                return _selected(component, upstream, _tags(component, upstream), since)
             case "page":
-                listed = _on_page(component, upstream, downloads)
+                return _from_page(component, upstream, downloads, since)
             case _:
                 return UpstreamState(())
+
+
+@contextlib.contextmanager
+def _naming(component: Component, place: str) -> Iterator[None]:
+    """Raise UpstreamError with the name of a place if its answer is not usable."""
+    try:
+        yield
     except SourceError as error:
-        raise UpstreamError(component.name, f"{_place(upstream)}: {error.reason}") from error
-    return _selected(component, upstream, listed, since)
+        raise UpstreamError(component.name, f"{place}: {error.reason}") from error
 
 
 def _place(upstream: Upstream) -> str:
@@ -252,19 +265,78 @@ def _tags(component: Component, upstream: Upstream) -> list[UpstreamRelease]:
     return _known_among(component, [UpstreamRelease(text) for text in texts if _is_version(text)])
 
 
-def _on_page(component: Component, upstream: Upstream, downloads: DownloadConfig) -> list[UpstreamRelease]:
-    text = downloads.page(upstream.address, _MOST_PAGE)
+def _from_page(
+    component: Component, upstream: Upstream, downloads: DownloadConfig, since: str
+) -> UpstreamState:
+    text = page_text.plain(downloads.page(upstream.address, _MOST_PAGE))
+    matches = list(re.finditer(upstream.pattern, text))
+    checksums = _checksums(matches)
     releases: dict[str, UpstreamRelease] = {}
-    for match in re.finditer(upstream.pattern, text):
+    for match, following in pairwise((*matches, None)):
+        assert match
+        version, end = match["version"], following.start() if following else len(text)
+        if _is_version(version) and version not in releases:
+            section = text[match.start() : end]
+            provides = _stated(upstream, version, section)
+            releases[version] = UpstreamRelease(
+                version, _date(upstream, section), sha256=checksums.get(version, ""), provides=provides
+            )
+    listed = _known_among(component, [*releases.values()])
+    page = upstream.checksums
+    with _naming(component, f"`{page.address}`") if page else contextlib.nullcontext():
+        if page:
+            text = page_text.plain(downloads.page(page.address, _MOST_PAGE))
+            checksums = _checksums(re.finditer(page.pattern, text))
+            listed = [replace(each, sha256=checksums.get(each.version, "")) for each in listed]
+        remarks = [*_compare_checksums(component, checksums)]
+    state = _selected(component, upstream, listed, since)
+    return replace(state, remarks=(*remarks, *state.remarks))
+
+
+def _checksums(matches: Iterable[re.Match[str]]) -> dict[str, str]:
+    """Return the checksums on a page by version. Raises SourceError if it states two of one."""
+    checksums: dict[str, str] = {}
+    for match in matches:
         groups = match.groupdict()
         version, sha256 = groups["version"], groups.get("sha256") or ""
-        earlier = releases.get(version)
-        if earlier and sha256 and earlier.sha256 not in ("", sha256):
+        if _SHA256.fullmatch(sha256) and checksums.setdefault(version, sha256) != sha256:
             reason = f"states two checksums of {version}"
             raise SourceError(reason)
-        if _is_version(version) and (not earlier or not earlier.sha256):
-            releases[version] = UpstreamRelease(version, sha256=sha256 if _SHA256.fullmatch(sha256) else "")
-    return _known_among(component, [*releases.values()])
+    return checksums
+
+
+def _compare_checksums(component: Component, checksums: Mapping[str, str]) -> Iterator[str]:
+    """Yield remarks on releases whose checksum is unknown here. Raises SourceError if one differs."""
+    for release in component.releases:
+        stated = checksums.get(release.version)
+        artifacts = {each.source: each for variant in release.variants for each in variant.spec.artifacts}
+        if not stated or len(artifacts) != 1:
+            continue
+        [artifact] = artifacts.values()
+        if artifact.sha256 is None:
+            yield f"the checksum of {release.version} is unknown here, and upstream states {stated}"
+        elif artifact.sha256 != stated:
+            reason = f"states another checksum of {release.version} than this component has"
+            raise SourceError(reason)
+
+
+def _stated(upstream: Upstream, version: str, section: str) -> dict[str, str]:
+    """Return the versions that the text of a release states, by the name that the component provides."""
+    provides = {}
+    for name, pattern in upstream.provides.items():
+        if pattern == VERSION:
+            provides[name] = version
+        elif (match := re.search(pattern, section)) and _is_version(match["version"]):
+            provides[name] = match["version"]
+    return provides
+
+
+def _date(upstream: Upstream, section: str) -> str:
+    if upstream.date and (match := re.search(upstream.date, section)):
+        for form in _DATES:
+            with contextlib.suppress(ValueError):
+                return datetime.strptime(match[0], form).date().isoformat()
+    return ""
 
 
 def _known_among(component: Component, releases: list[UpstreamRelease]) -> list[UpstreamRelease]:

@@ -42,6 +42,7 @@ _LOCKS_AT_ONCE = 4
 _PYTHON = "3.11"
 """Python of locks that are for any."""
 _LEGACY_GLIBC = {"manylinux2014": "2.17", "manylinux2010": "2.12", "manylinux1": "2.5"}
+_DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _CARRIED = ("constraints", "facts", "environment")
 """Keys whose values no package index states."""
 
@@ -97,6 +98,8 @@ class ReleaseDrafter:
         self._metadata: dict[str, WheelMetadata] = {}
         self._shared: dict[str, str] = {}
         """Versions in the `provides` of the release, which its variants share."""
+        self._replaced: dict[str, tuple[str, str]] = {}
+        """Versions in `provides` before and now, by name."""
 
     @property
     def before(self) -> str:
@@ -120,7 +123,9 @@ class ReleaseDrafter:
             self._set_requirements()
             self._lock(cells, index)
         else:
+            self._set_stated()
             self._hash_artifacts()
+            self._forget_digests()
         self._set_same()
         self._set_conflicts()
         self._set_recommendations()
@@ -158,7 +163,13 @@ class ReleaseDrafter:
                 conflicts[:] = [each for each in conflicts if each is not conflict]
                 self._draft.check(f"conflict with {text} no longer applies: it provides {', '.join(gone)}")
             else:
-                self._draft.check(f"conflict with {text} is taken over from {self.before}")
+                about = [
+                    f"{name} {old}, and {new} is in this release"
+                    for name, (old, new) in self._replaced.items()
+                    if f"{name} {old}" in conflict["reason"]
+                ]
+                note = f"; it is about {' and '.join(about)}" if about else ""
+                self._draft.check(f"conflict with {text} is taken over from {self.before}{note}")
         if "conflicts" in self._draft.entry.fields and not conflicts:
             del self._draft.entry.fields["conflicts"]
 
@@ -415,6 +426,8 @@ class ReleaseDrafter:
                 release_entry.set_text(provides, name, version)
             elif version != old:
                 self._fail(f"it has {name} {version}, but its entry does not set that; write it by hand")
+            if version != old:
+                self._replaced[name] = (old, version)
             pattern = self._upstream.provides[name]
             self._draft.add(
                 f"provides.{name}",
@@ -469,6 +482,36 @@ class ReleaseDrafter:
         texts = (each[name] for each in release_entry.mappings(self._draft.entry, "requires") if name in each)
         return next(texts, "*")
 
+    def _set_stated(self) -> None:
+        """Set the versions that the page of the release states."""
+        for name in self._upstream.provides:
+            mappings = [
+                each for each in release_entry.mappings(self._draft.entry, "provides") if name in each
+            ]
+            stated = self._release.provides.get(name)
+            if stated is None:
+                self._draft.check(f"{name} is as in {self.before}: upstream states none for this release")
+                continue
+            # One of several versions, such as those of two major versions of Open MPI, has the next one
+            is_one = len({each[name] for each in mappings}) == 1
+            changed = [each for each in mappings if is_one or _major(each[name]) == _major(stated)]
+            if not changed:
+                self._draft.check(f"upstream states {name} {stated}, which its entry does not provide")
+            for provides in changed:
+                old = str(provides[name])
+                release_entry.set_text(provides, name, stated)
+                if stated != old:
+                    self._replaced[name] = (old, stated)
+                value = stated if stated == old else f"{stated} (was {old})"
+                self._draft.add(f"provides.{name}", value, self._upstream.address)
+
+    def _forget_digests(self) -> None:
+        """Set the digests of images of the release before to `unknown`."""
+        if release_entry.replace_values(self._draft.entry, _DIGEST, "unknown"):
+            self._draft.check("digests of its images are unknown; `bake lock` records them")
+        if any(level.get("base", {}).get("image") for level in self._draft.entry.levels):
+            self._draft.check("its images were not looked up in their registry")
+
     def _hash_artifacts(self) -> None:
         """Set the checksums of archives, which are downloaded unless upstream states them."""
         entries = [*release_entry.mappings(self._draft.entry, "artifacts")]
@@ -482,10 +525,21 @@ class ReleaseDrafter:
                 url = artifact.get("url", "")
                 if self._release.version not in url:
                     self._fail(f"the URL of its artifact `{name}` does not contain the version")
+                if not stated and self._upstream.checksums:
+                    artifact["sha256"] = "unknown"
+                    page = self._upstream.checksums.address
+                    self._draft.check(f"the checksum of `{name}` is unknown: `{page}` does not state it")
+                    continue
                 sha256 = stated or self._hash(url)
-                origin = self._upstream.address if stated else "the downloaded file"
+                origin = self._origin if stated else "the downloaded file"
                 artifact["sha256"] = sha256
                 self._draft.add(f"artifacts.{name}", f"sha256 {sha256[:12]}…", origin)
+
+    @property
+    def _origin(self) -> str:
+        """The page that states checksums."""
+        checksums = self._upstream.checksums
+        return checksums.address if checksums else self._upstream.address
 
     def _hash(self, url: str) -> str:
         try:
@@ -556,6 +610,10 @@ def _provided(pattern: str, files: Iterable[pylock.LockedFile]) -> str:
         reason = f"has several versions of `{pattern}`: {', '.join(sorted(versions, key=Version))}"
         raise SourceError(reason)
     return versions.pop()
+
+
+def _major(version: Any) -> str:
+    return str(version).partition(".")[0]
 
 
 def _as_precise(version: str, before: str) -> str:

@@ -19,7 +19,7 @@ from ruamel.yaml.tokens import ScalarToken
 from bakehouse.catalog.component import Component, Release
 from bakehouse.errors import BuildError, Diagnostic
 
-_VERSIONED = ("source", "lock", "url", "file", "pypi", "name")
+_VERSIONED = ("source", "lock", "url", "file", "pypi", "name", "image", "build_image")
 """Keys whose text may contain the version of the release."""
 _INDENT = "  "
 _COMMENT = re.compile(r"(?m)^[ \t]*#.*\n|[ \t]+#.*")
@@ -148,6 +148,23 @@ def _walk(node: Any, change: Callable[[str], str], keys: tuple[str, ...]) -> Non
                     value[number] = _like(item, change(item))
         elif isinstance(value, str) and key in keys:
             node[key] = _like(value, change(value))
+
+
+def replace_values(entry: Entry, pattern: re.Pattern[str], text: str) -> bool:
+    """Replace all values that match as a whole; return whether there are any."""
+    return _replaced(entry.fields, pattern, text)
+
+
+def _replaced(node: Any, pattern: re.Pattern[str], text: str) -> bool:
+    is_changed = False
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in [*items]:
+        if isinstance(value, (dict, list)):
+            is_changed |= _replaced(value, pattern, text)
+        elif isinstance(value, str) and pattern.fullmatch(value):
+            node[key] = _like(value, text)
+            is_changed = True
+    return is_changed
 
 
 def _like(old: Any, new: str) -> Any:

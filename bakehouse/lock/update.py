@@ -52,7 +52,7 @@ class Proposal:
     component: str
     version: str
     day: str
-    """Day of the upload; empty if upstream does not state it."""
+    """Day of the release; empty if upstream does not state it."""
     before: str
     """The release whose entry it is made from."""
     evidence: tuple[Evidence, ...]
@@ -71,6 +71,8 @@ class ComponentUpdate:
 
     component: Component
     proposals: list[Proposal] = field(default_factory=list)
+    by_hand: tuple[UpstreamRelease, ...] = ()
+    """New releases of a component whose entries a person writes."""
     remarks: tuple[str, ...] = ()
     failures: list[BakehouseError] = field(default_factory=list)
 
@@ -103,6 +105,9 @@ def run(
                 update.failures.append(error)
                 continue
             update.remarks = state.remarks
+            if component.upstream and component.upstream.by_hand:
+                update.by_hand = state.releases
+                continue
             for release in state.releases:
                 report(f"{component.name} {release.version}: reading its metadata and making its locks")
                 try:
@@ -331,6 +336,12 @@ def _concerning(name: str, version: str, catalog: Catalog) -> Iterator[str]:
     for variant in release.variants:
         for own, value in variant.spec.provides.items():
             provided.setdefault(own, set()).add(value)
+    for own, versions in provided.items():
+        other = catalog.components.get(own)
+        if own != name and other and other.upstream:
+            for skipped in versions & other.upstream.skip.keys():
+                reason = other.upstream.skip[skipped]
+                yield f"it provides {own} {skipped}, which the catalogue leaves out: {reason}"
     for component in (each for each in catalog.components.values() if each.name != name):
         newest = component.releases[0]
         owner = f"{component.name} {newest.version}"
@@ -364,11 +375,12 @@ def text(updates: Iterable[ComponentUpdate], *, written: bool) -> str:
     blocks = [_proposal_text(proposal) for update in updates for proposal in update.proposals]
     if not written and blocks:
         blocks.append("nothing was written; add `--write` to write these entries\n")
+    blocks += [_by_hand_text(update) for update in updates if update.by_hand]
     remarks = [f"{update.component.name}: {remark}\n" for update in updates for remark in update.remarks]
     current = [
         update.component.name
         for update in updates
-        if not update.proposals and not update.failures and is_checked(update.component)
+        if not (update.proposals or update.by_hand or update.failures) and is_checked(update.component)
     ]
     if current:
         remarks.append(f"no new release: {', '.join(current)}\n")
@@ -392,7 +404,7 @@ def _why_unchecked(component: Component) -> str:
 
 def _proposal_text(proposal: Proposal) -> str:
     """Return a release with its entry, its evidence and what is left to check."""
-    day = f", uploaded on {proposal.day}" if proposal.day else ""
+    day = f", released on {proposal.day}" if proposal.day else ""
     moved = _shortened(proposal.moved) or "none would change"
     evidence = format_table(
         ((each.field, each.value, each.source) for each in proposal.evidence), indent="  ", max_width=40
@@ -401,6 +413,20 @@ def _proposal_text(proposal: Proposal) -> str:
     heading = f"{proposal.component} {proposal.version}{day}; made from {proposal.before}\n"
     images = f"  resolves on: {', '.join(proposal.bases)}\n  images: {moved}\n"
     return f"{heading}{proposal.diff}{evidence}{checks}{images}"
+
+
+def _by_hand_text(update: ComponentUpdate) -> str:
+    """Return the new releases of a component without entries, and what upstream states about them."""
+    assert update.component.upstream
+    lines = []
+    for release in update.by_hand:
+        day = f", released on {release.date}" if release.date else ""
+        lines.append(f"{update.component.name} {release.version}{day}; write its entry by hand\n")
+        stated = (
+            (name, version, update.component.upstream.address) for name, version in release.provides.items()
+        )
+        lines.append(format_table(stated, indent="  ", max_width=40))
+    return "".join([*lines, f"  reason: {update.component.upstream.by_hand}\n"])
 
 
 def _shortened(names: Sequence[str]) -> str:

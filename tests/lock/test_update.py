@@ -101,7 +101,7 @@ NEW = """\
         lock: locks/1.1.1-py${python|tag}.txt
 """
 REPORT = f"""\
-fast 1.1.1, uploaded on 2026-11-02; made from 1.0.0
+fast 1.1.1, released on 2026-11-02; made from 1.0.0
 {"".join(f"+ {line}" for line in NEW.splitlines(keepends=True))}\
   py${{python|tag}}  without Python 3.11  it has no wheels for it
   requires.glibc   >=2.28               fast_lib-1.1.1-cp313-cp313-manylinux_2_28_x86_64.whl
