@@ -236,6 +236,10 @@ def security(report: SecurityReport) -> Json:
     """Return the findings of images, and the contents that were not scanned."""
     return {
         "images": list(report.images),
+        "sources": [
+            {"name": source.name, "title": source.title, "images": list(source.images)}
+            for source in report.sources
+        ],
         "findings": [
             {
                 "open": finding.is_open,
@@ -245,7 +249,10 @@ def security(report: SecurityReport) -> Json:
                 "newer": finding.newer,
                 "source": finding.source,
                 "packages": list(finding.packages),
-                "vulnerabilities": [asdict(vulnerability) for vulnerability in finding.vulnerabilities],
+                "vulnerabilities": [
+                    {**asdict(vulnerability), "aliases": list(vulnerability.aliases)}
+                    for vulnerability in finding.vulnerabilities
+                ],
                 "usages": [asdict(usage) for usage in finding.usages],
             }
             for finding in report.findings

@@ -19,7 +19,8 @@ from bakehouse.lock.changelog import (
 )
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.plan.workspace import Workspace
-from bakehouse.security.findings import Finding, NotScanned, Usage, Vulnerability, deb_usages
+from bakehouse.security.contents import deb_usages
+from bakehouse.security.findings import Finding, NotScanned, Usage, Vulnerability
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 

@@ -1,12 +1,10 @@
 """Packages with vulnerabilities or pending updates, the steps that use them, and what was not scanned."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from bakehouse.catalog.apt_lock import Deb
 from bakehouse.errors import Diagnostic, NotScannedError, VulnerableError
-from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.util.format import format_count
 
 PackageKind = Literal["Debian", "Python"]
@@ -18,7 +16,9 @@ class Vulnerability:
 
     id: str
     fixed: str
-    """The version that fixes it."""
+    """The version that fixes it; empty if none is known."""
+    aliases: tuple[str, ...] = ()
+    """Its names in other databases."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,6 +40,7 @@ class Finding:
     """For Debian the source package."""
     version: str
     newer: str
+    """The version that fixes all, as far as they have a fix; empty if none has."""
     source: str
     """The suite or the data that has the update."""
     packages: tuple[str, ...]
@@ -63,10 +64,20 @@ class NotScanned:
 
 
 @dataclass(frozen=True, slots=True)
+class Source:
+    """Data that the contents of images were compared with, other than Debian's mirrors."""
+
+    name: str
+    title: str
+    images: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SecurityReport:
     """The findings of images."""
 
     images: tuple[str, ...]
+    sources: tuple[Source, ...]
     findings: tuple[Finding, ...]
     not_scanned: tuple[NotScanned, ...]
 
@@ -81,29 +92,16 @@ def require_clean(report: SecurityReport) -> None:
         count = len({vulnerability.id for finding in findings for vulnerability in finding.vulnerabilities})
         problem = format_count(count, "known vulnerability", "known vulnerabilities")
         message = f"{format_count(len(findings), 'package')} with {problem if count else 'security updates'}"
-        names = " ".join(sorted({package for finding in findings for package in finding.packages}))
-        raise VulnerableError(Diagnostic(message, hint=f"run `bake lock --upgrade {names}`"))
+        raise VulnerableError(Diagnostic(message, hint=_hint(findings)))
     if report.not_scanned:
         message = "no open finding, but parts of the images were not scanned"
         raise NotScannedError(Diagnostic(message))
 
 
-def deb_usages(images: Iterable[Image], is_affected: Callable[[Deb], bool]) -> tuple[Usage, ...]:
-    """Return the steps that install affected Debian packages."""
-    return tuple(
-        dict.fromkeys(
-            Usage(image.name, step, in_image)
-            for image in images
-            for step, in_image, debs in _apt_steps(image)
-            if any(map(is_affected, debs))
-        )
-    )
-
-
-def _apt_steps(image: Image) -> Iterator[tuple[str, bool, tuple[Deb, ...]]]:
-    if isinstance(image.base, BootstrappedBase):
-        yield f"base {image.base_part.title}", True, image.base.debs
-    yield "packages of the image", True, image.apt_debs
-    yield "tools of all build stages", False, image.toolchain_debs
-    for stage in image.stages:
-        yield f"build of {stage.title}", False, stage.debs
+def _hint(findings: Iterable[Finding]) -> str:
+    """Return the command that locks fixed versions; empty if no finding has one."""
+    fixable = [finding for finding in findings if finding.newer]
+    debs = {name for finding in fixable if finding.kind == "Debian" for name in finding.packages}
+    images = {usage.image for finding in fixable if finding.kind == "Python" for usage in finding.usages}
+    names = " ".join((*sorted(images), *sorted(debs)))
+    return f"run `bake lock --upgrade {names}`" if names else ""

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 
@@ -15,8 +16,9 @@ from bakehouse.plan.workspace import Workspace
 from bakehouse.security.findings import SecurityReport, require_clean
 from bakehouse.security.report import make_report, text
 from tests.cli.test_json_report import sample, shape
-from tests.conftest import COMPONENTS, IMAGE, Tree, error_text, templates
+from tests.conftest import COMPONENTS, IMAGE, SHA, Tree, error_text, templates
 from tests.lock.test_changelog import deb
+from tests.security import test_osv
 from tests.support.fake_commands import put
 from tests.support.locked_debian import PACKAGES, index, stanza
 
@@ -82,11 +84,11 @@ def mirror(project: Tree, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     return Mirror(project, monkeypatch)
 
 
-def make(tree: Tree) -> SecurityReport:
+def make(tree: Tree, snapshot: Path | None = None) -> SecurityReport:
     """Return the report of the tree's images, without the catalogue of Bakehouse."""
     location = replace(settings.find(tree.root), recipe_roots=(tree.root,))
     workspace = Workspace(location, tree.catalog(), tree.recipes(), templates())
-    return make_report(workspace, [], lambda _: None)
+    return make_report(workspace, [], lambda _: None, snapshot)
 
 
 def refused(report: SecurityReport) -> BakehouseError:
@@ -123,7 +125,10 @@ def test_an_update_with_the_vulnerabilities_that_its_changelog_names(project: Tr
 def test_the_json_report_has_the_documented_shape(project: Tree, mirror: Mirror) -> None:
     mirror.update("openssl", "1.2", CHANGELOG)
     mirror.update("gpgv", "2.0", "")
-    assert shape(json_report.security(make(project))) == shape(sample("security"))
+    install(project)
+    aliased = test_osv.record(aliases=["CVE-2026-1234"])
+    report = make(project, test_osv.written(project.root, aliased))
+    assert shape(json_report.security(report)) == shape(sample("security"))
 
 
 def test_an_update_without_a_readable_changelog_is_not_scanned(project: Tree, mirror: Mirror) -> None:
@@ -179,7 +184,7 @@ def test_steps_of_the_recipe_are_not_scanned(project: Tree, mirror: Mirror) -> N
 
 def test_an_update_that_no_image_contains_is_left_out(project: Tree, mirror: Mirror) -> None:
     mirror.update("awk-of-mine", "2.0", CHANGELOG)
-    assert make(project) == SecurityReport(("small",), (), ())
+    assert make(project) == SecurityReport(("small",), (), (), ())
 
 
 def test_a_package_with_a_version_of_its_own_does_not_hide_its_source(project: Tree, mirror: Mirror) -> None:
@@ -210,3 +215,59 @@ def test_unlocked_packages_are_not_scanned(project: Tree, mirror: Mirror) -> Non
     (project.root / "apt/sid.packages").unlink()
     [item] = make(project).not_scanned
     assert (item.what, item.reason) == ("Debian packages of sid", "they are not locked")
+
+
+LOCK = f"""\
+demo-package==1.0 --hash=sha256:{SHA}  # demo_package-1.0-py3-none-any.whl 10
+other==3.0 --hash=sha256:{SHA}  # other-3.0-py3-none-any.whl 10
+"""
+
+
+def install(tree: Tree, lock: str = LOCK) -> None:
+    """Add locked Python packages to the image."""
+    tree.write("images/own.lock", lock)
+    tree.image(IMAGE + "requirements: own.lock\n")
+
+
+def test_python_packages_without_data_are_not_scanned(project: Tree, mirror: Mirror) -> None:
+    install(project)
+    reason = "no data about their vulnerabilities, see `--osv`"
+    assert not_scanned(project) == [("2 Python packages", reason)]
+
+
+def test_a_python_package_with_vulnerabilities(project: Tree, mirror: Mirror) -> None:
+    install(project)
+    unfixed = test_osv.record("PYSEC-2026-7", ranges=test_osv.events(("introduced", "0")))
+    fixed = test_osv.record(aliases=["CVE-2026-1234"])
+    report = make(project, test_osv.written(project.root, fixed, unfixed))
+    assert text(report) == (
+        "demo-package 1.0 -> 2.0 (OSV)\n"
+        "  fixed in 2.0  CVE-2026-1234\n"
+        "  no known fix  PYSEC-2026-7\n"
+        "  packages      demo-package\n"
+        "  affected      Python packages of the recipe: small\n"
+        "\n"
+        "scanned with:\n"
+        "  OSV  2 records of PyPI, the newest of 2026-11-20  small\n"
+        "\n"
+        "Vulnerabilities without a fix in the suites are not listed.\n"
+    )
+    assert error_text(refused(report)) == (
+        "error: 1 package with 2 known vulnerabilities\n\nhint: run `bake lock --upgrade small`\n"
+    )
+
+
+def test_python_packages_without_known_vulnerabilities_are_clean(project: Tree, mirror: Mirror) -> None:
+    install(project, LOCK.replace("demo-package==1.0", "demo-package==2.0"))
+    report = make(project, test_osv.written(project.root, test_osv.record()))
+    assert (report.findings, report.not_scanned) == ((), ())
+
+
+def test_packages_that_an_index_may_not_have_are_not_scanned(project: Tree, mirror: Mirror) -> None:
+    install(project, LOCK.replace("any.whl 10", "any.whl 10 from https://example.com/a.whl", 1))
+    report = make(project, test_osv.written(project.root, test_osv.record()))
+    [item] = report.not_scanned
+    assert (item.what, item.reason) == (
+        "1 Python package from files of their own",
+        "their code may differ from that of the package index",
+    )

@@ -80,22 +80,31 @@ def update(
     updating.raise_failures(updates)
 
 
-@bake_task("images", help={"images": IMAGES, "json": JSON})
-def security(context: Context, images: str, json: bool = False) -> None:
+@bake_task(
+    "images",
+    help={
+        "images": IMAGES,
+        "osv": "OSV's data of PyPI: the export `all.zip`, or a directory of its JSON files",
+        "json": JSON,
+    },
+)
+def security(context: Context, images: str, osv: str = "", json: bool = False) -> None:
     """
-    List pending security updates of locked packages.
+    List known vulnerabilities of locked packages, and pending security updates.
 
     `security` asks the machine's apt mirrors, and reads CVE numbers in the changelogs of the updates. It
     ends with exit code 14 for open findings, and with 15 if something was not scanned.
 
     bake security
     bake security pytorch-cpu --json
+    bake security --osv all.zip
     """
     from bakehouse.cli import json_report
     from bakehouse.security import findings
     from bakehouse.security import report as reporting
 
-    made = reporting.make_report(open_project(images), split(images), report)
+    snapshot = Path(osv) if osv else None
+    made = reporting.make_report(open_project(images), split(images), report, snapshot)
     show(json_report.security(made) if json else reporting.text(made))
     findings.require_clean(made)
 
