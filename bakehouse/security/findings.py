@@ -7,7 +7,7 @@ from typing import Literal
 from bakehouse.errors import Diagnostic, NotScannedError, VulnerableError
 from bakehouse.util.format import format_count
 
-PackageKind = Literal["Debian", "Python"]
+PackageKind = Literal["Debian", "Python", "other"]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -19,6 +19,8 @@ class Vulnerability:
     """The version that fixes it; empty if none is known."""
     aliases: tuple[str, ...] = ()
     """Its names in other databases."""
+    severity: str = ""
+    """Its severity in capitals, such as `HIGH`, if a scanner rates it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,7 +67,7 @@ class NotScanned:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Data that the contents of images were compared with, other than Debian's mirrors."""
+    """Data about vulnerabilities, other than Debian's mirrors."""
 
     name: str
     title: str

@@ -1,55 +1,73 @@
 """The report of `bake security`: the findings of all sources, and the contents that no source covers."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, plan_images
-from bakehouse.security import debian, osv
+from bakehouse.publish.ledger import open_ledger
+from bakehouse.security import debian, imports, osv
 from bakehouse.security.contents import python_packages
-from bakehouse.security.findings import Finding, NotScanned, SecurityReport, Source, Usage
+from bakehouse.security.findings import (
+    Finding,
+    NotScanned,
+    PackageKind,
+    SecurityReport,
+    Source,
+    Usage,
+    Vulnerability,
+)
+from bakehouse.security.imports import Imported
 from bakehouse.util.format import format_count, format_table
 from bakehouse.util.terminal import Reporter
 
 _MOST_IMAGES = 4
 _NO_DATA = "no data about their vulnerabilities, see `--osv`"
+Covered = Mapping[str, frozenset[PackageKind]]
+"""By image the kinds of packages that a scanner read."""
 _NO_FIX = "Vulnerabilities without a fix in the suites are not listed.\n"
 
 
 def make_report(
-    workspace: Workspace, patterns: Sequence[str], report: Reporter, snapshot: Path | None = None
+    workspace: Workspace,
+    patterns: Sequence[str],
+    report: Reporter,
+    snapshot: Path | None = None,
+    reports: Sequence[Path] = (),
 ) -> SecurityReport:
     """Return the findings of images, and the contents that were not scanned.
 
-    `snapshot` is OSV's data of PyPI.
+    `snapshot` is OSV's data of PyPI, and `reports` are those of scanners.
     """
     images = plan_images(workspace, patterns).images
     names = tuple(image.name for image in images)
-    sources: list[Source] = []
-    findings: list[Finding] = []
+    ledger = open_ledger(workspace.project)
+    imported = imports.import_reports(reports, images, ledger) if reports else Imported()
+    sources, findings = imported.sources, imported.findings
     not_scanned: list[NotScanned] = []
     if snapshot:
         data, vulnerable, undecided = osv.scan(snapshot, images, report)
-        sources.append(Source(osv.SOURCE, data.title, names))
+        sources.insert(0, Source(osv.SOURCE, data.title, names))
         findings += vulnerable
         not_scanned += undecided
     else:
-        not_scanned += _python_packages(images)
+        not_scanned += _python_packages(images, imported.covered)
     updates, unread = debian.pending_updates(workspace, images, report)
     findings += updates
-    findings.sort(key=lambda finding: (not finding.is_open, finding.kind, finding.name, finding.version))
-    not_scanned = [*unread, *_uncovered(images), *not_scanned]
+    findings.sort(key=lambda each: (not each.is_open, each.kind, each.name, each.version, each.source))
+    not_scanned = [*unread, *_uncovered(images, imported.covered), *not_scanned]
     return SecurityReport(names, tuple(sources), tuple(findings), tuple(not_scanned))
 
 
-def _python_packages(images: Sequence[Image]) -> Iterator[NotScanned]:
-    if packages := python_packages(images):
+def _python_packages(images: Sequence[Image], covered: Covered) -> Iterator[NotScanned]:
+    left = [image for image in images if "Python" not in covered.get(image.name, ())]
+    if packages := python_packages(left):
         what = format_count(len(packages), "Python package")
         names = dict.fromkeys(usage.image for usages in packages.values() for usage in usages)
         yield NotScanned(what, _NO_DATA, tuple(names))
 
 
-def _uncovered(images: Iterable[Image]) -> Iterator[NotScanned]:
+def _uncovered(images: Iterable[Image], covered: Covered) -> Iterator[NotScanned]:
     """Yield the contents of images that have no source of vulnerabilities."""
     reasons: dict[tuple[str, str], dict[str, None]] = {}
     files: dict[str, dict[str, None]] = {}
@@ -57,7 +75,7 @@ def _uncovered(images: Iterable[Image]) -> Iterator[NotScanned]:
     for image in images:
         if image.content.run:
             scripted[image.name] = None
-        for key in _uncovered_bases(image):
+        for key in _uncovered_bases(image, covered.get(image.name, frozenset())):
             reasons.setdefault(key, {})[image.name] = None
         for stage in image.stages:
             for artifact in stage.artifacts.values():
@@ -72,13 +90,14 @@ def _uncovered(images: Iterable[Image]) -> Iterator[NotScanned]:
         yield NotScanned("`run` steps of recipes", "they can install anything", tuple(scripted))
 
 
-def _uncovered_bases(image: Image) -> Iterator[tuple[str, str]]:
+def _uncovered_bases(image: Image, covered: frozenset[PackageKind]) -> Iterator[tuple[str, str]]:
     """Yield Debian packages and vendor bases of an image that are not compared, each with the reason."""
     if isinstance(image.base, RegistryBase):
-        yield f"vendor base {image.base.reference}", "Bakehouse does not read its packages"
-        if image.installs_apt or image.debs:
+        if not covered.issuperset(("Debian", "Python")):
+            yield f"vendor base {image.base.reference}", "Bakehouse does not read its packages"
+        if "Debian" not in covered and (image.installs_apt or image.debs):
             yield f"packages of apt on {image.base.reference}", "run `bake lock --check` to compare them"
-    elif not image.locks_apt:
+    elif "Debian" not in covered and not image.locks_apt:
         yield f"Debian packages of {image.base.suite}", "they are not locked"
 
 
@@ -103,7 +122,7 @@ def text(report: SecurityReport) -> str:
 def _finding_text(finding: Finding) -> str:
     by_version: dict[str, list[str]] = {}
     for vulnerability in finding.vulnerabilities:
-        by_version.setdefault(vulnerability.fixed, []).append(vulnerability.id)
+        by_version.setdefault(vulnerability.fixed, []).append(_vulnerability_text(vulnerability))
     rows = [
         (f"fixed in {version}" if version else "no known fix", ", ".join(ids))
         for version, ids in by_version.items()
@@ -115,6 +134,10 @@ def _finding_text(finding: Finding) -> str:
     newer = f" -> {finding.newer}" if finding.newer else ""
     heading = f"{finding.name} {finding.version}{newer} ({finding.source})"
     return f"{heading}\n{format_table(rows, indent='  ')}"
+
+
+def _vulnerability_text(vulnerability: Vulnerability) -> str:
+    return f"{vulnerability.id}{f' ({vulnerability.severity})' if vulnerability.severity else ''}"
 
 
 def _by_step(usages: Iterable[Usage]) -> Iterator[tuple[str, str]]:

@@ -1,5 +1,7 @@
 """Findings of images with small packages, on mirrors that have a newer version of one."""
 
+import json
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -9,16 +11,19 @@ import pytest
 from bakehouse.catalog import project as settings
 from bakehouse.catalog.apt_lock import deb_of, stanzas
 from bakehouse.cli import json_report
-from bakehouse.errors import BakehouseError, NotScannedError, VulnerableError
+from bakehouse.errors import BakehouseError, NotScannedError, UsageError, VulnerableError
 from bakehouse.lock import apt
 from bakehouse.lock.apt import Resolved, package_changes
 from bakehouse.plan.workspace import Workspace
+from bakehouse.publish.releases import append
 from bakehouse.security.findings import SecurityReport, require_clean
 from bakehouse.security.report import make_report, text
 from tests.cli.test_json_report import sample, shape
 from tests.conftest import COMPONENTS, IMAGE, SHA, Tree, error_text, templates
 from tests.lock.test_changelog import deb
+from tests.publish.test_releases import a_record
 from tests.security import test_osv
+from tests.security.test_scanner_reports import CONFIG, CYCLONEDX, MANIFEST, SARIF, TRIVY
 from tests.support.fake_commands import put
 from tests.support.locked_debian import PACKAGES, index, stanza
 
@@ -84,11 +89,11 @@ def mirror(project: Tree, monkeypatch: pytest.MonkeyPatch) -> Mirror:
     return Mirror(project, monkeypatch)
 
 
-def make(tree: Tree, snapshot: Path | None = None) -> SecurityReport:
+def make(tree: Tree, snapshot: Path | None = None, reports: Sequence[Path] = ()) -> SecurityReport:
     """Return the report of the tree's images, without the catalogue of Bakehouse."""
     location = replace(settings.find(tree.root), recipe_roots=(tree.root,))
     workspace = Workspace(location, tree.catalog(), tree.recipes(), templates())
-    return make_report(workspace, [], lambda _: None, snapshot)
+    return make_report(workspace, [], lambda _: None, snapshot, reports)
 
 
 def refused(report: SecurityReport) -> BakehouseError:
@@ -270,4 +275,110 @@ def test_packages_that_an_index_may_not_have_are_not_scanned(project: Tree, mirr
     assert (item.what, item.reason) == (
         "1 Python package from files of their own",
         "their code may differ from that of the package index",
+    )
+
+
+def publish(tree: Tree, key: str = "", digest: str = MANIFEST) -> None:
+    """Record a release of the image, of the present build unless there is a key."""
+    [image] = tree.plan().images
+    draft = replace(a_record(), image="small", key=key or image.key, digest=digest, config=CONFIG)
+    record = replace(draft, image_uri=f"{draft.registry}/{draft.repository}@{digest}")
+    append(tree.root / "images/small/releases.json", record, tree.root / "locks")
+
+
+def import_report(tree: Tree, monkeypatch: pytest.MonkeyPatch, document: object) -> SecurityReport:
+    monkeypatch.chdir(tree.root)
+    tree.write("scan.json", json.dumps(document))
+    return make(tree, reports=[Path("scan.json")])
+
+
+def test_findings_of_a_scanner(project: Tree, mirror: Mirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(project)
+    publish(project)
+    report = import_report(project, monkeypatch, TRIVY)
+    assert text(report) == (
+        "openssl 1.0 -> 1.2 (Trivy 0.71.0)\n"
+        "  fixed in 1.2  CVE-2026-0001 (HIGH)\n"
+        "  packages      openssl\n"
+        "  affected      base debian 12: small\n"
+        "\n"
+        "demo-package 1.0 (Trivy 0.71.0)\n"
+        "  fixed in 1.9.1, 2.0  GHSA-aaaa-bbbb-cccc (CRITICAL)\n"
+        "  packages             demo-package\n"
+        "  affected             Python packages of the recipe: small\n"
+        "\n"
+        "scanned with:\n"
+        "  Trivy 0.71.0  scan.json, 2026-11-20  small\n"
+        "\n"
+        "Vulnerabilities without a fix in the suites are not listed.\n"
+    )
+
+
+def test_a_package_that_sarif_names_without_its_kind(
+    project: Tree, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(project)
+    report = import_report(project, monkeypatch, SARIF)
+    kinds = [(finding.kind, finding.name, finding.usages[0].step) for finding in report.findings]
+    assert kinds == [
+        ("Debian", "openssl", "base debian 12"),
+        ("other", "contents of the image", "contents of the image"),
+    ]
+
+
+def test_a_report_of_vulnerabilities_alone_does_not_cover_other_packages(
+    project: Tree, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(project)
+    publish(project)
+    report = import_report(project, monkeypatch, CYCLONEDX)
+    assert [item.what for item in report.not_scanned] == ["2 Python packages"]
+    assert report.sources[0].title == "scan.json, 2026-11-23, 1 finding dismissed by it"
+
+
+def refusal(project: Tree, monkeypatch: pytest.MonkeyPatch, document: object = TRIVY) -> str:
+    with pytest.raises(UsageError) as caught:
+        import_report(project, monkeypatch, document)
+    return error_text(caught.value)
+
+
+def test_a_report_of_another_image_is_refused(
+    project: Tree, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = f"sha256:{'e' * 64}"
+    publish(project, digest=other)
+    document = {**TRIVY, "Metadata": {"RepoDigests": [f"x@{MANIFEST}"]}}
+    assert refusal(project, monkeypatch, document) == (
+        f"error: `scan.json` is of another image, `{TRIVY['ArtifactName']}`\n"
+        "  --> scan.json:1:1\n"
+        f"  scanned    {MANIFEST}\n"
+        f"  published  {other} small\n"
+        "\n"
+        "hint: push the image, and scan the digest in its release record\n"
+    )
+
+
+def test_a_report_of_an_older_build_is_refused(
+    project: Tree, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(project, key="0" * 64)
+    assert refusal(project, monkeypatch) == (
+        f"error: `scan.json` is of an older build of `small`, {MANIFEST[:19]}\n"
+        "  --> scan.json:1:1\n"
+        f"  scanned  {CONFIG}\n"
+        f"  scanned  {MANIFEST}\n"
+        "\n"
+        "hint: scan the build of the present recipe: `bake uri small` shows it\n"
+    )
+
+
+def test_a_report_without_a_digest_is_refused(
+    project: Tree, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    document = {**TRIVY, "ArtifactName": "small:latest", "Metadata": {}}
+    assert refusal(project, monkeypatch, document) == (
+        "error: `scan.json` names no digest of an image\n"
+        "  --> scan.json:1:1\n"
+        "\n"
+        "hint: scan the pushed image, and use the JSON format of the scanner\n"
     )

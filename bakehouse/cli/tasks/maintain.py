@@ -82,13 +82,17 @@ def update(
 
 @bake_task(
     "images",
+    iterable=["import_"],
     help={
         "images": IMAGES,
         "osv": "OSV's data of PyPI: the export `all.zip`, or a directory of its JSON files",
+        "import": "a scanner's report of a published image: JSON of Trivy, Grype or ECR, CycloneDX, SARIF",
         "json": JSON,
     },
 )
-def security(context: Context, images: str, osv: str = "", json: bool = False) -> None:
+def security(
+    context: Context, images: str, osv: str = "", import_: list[str] | None = None, json: bool = False
+) -> None:
     """
     List known vulnerabilities of locked packages, and pending security updates.
 
@@ -98,13 +102,15 @@ def security(context: Context, images: str, osv: str = "", json: bool = False) -
     bake security
     bake security pytorch-cpu --json
     bake security --osv all.zip
+    bake security pytorch-cpu --import trivy.json
     """
     from bakehouse.cli import json_report
     from bakehouse.security import findings
     from bakehouse.security import report as reporting
 
     snapshot = Path(osv) if osv else None
-    made = reporting.make_report(open_project(images), split(images), report, snapshot)
+    reports = [Path(name) for name in import_ or ()]
+    made = reporting.make_report(open_project(images), split(images), report, snapshot, reports)
     show(json_report.security(made) if json else reporting.text(made))
     findings.require_clean(made)
 

@@ -1,0 +1,164 @@
+"""Findings of scanners, joined to the images that they are about."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from bakehouse.errors import Diagnostic, Location, Problems, UsageError
+from bakehouse.lock.changelog import is_newer
+from bakehouse.plan.model import Image
+from bakehouse.publish.ledger import Ledger
+from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.registry.manifest import short
+from bakehouse.security.contents import deb_usages, python_packages
+from bakehouse.security.findings import Finding, PackageKind, Source, Usage, Vulnerability
+from bakehouse.security.scanner_reports import ScannedPackage, ScannerReport, load
+from bakehouse.util.files import display_path
+from bakehouse.util.format import format_count
+
+
+@dataclass(slots=True)
+class Imported:
+    """Findings of scanners."""
+
+    sources: list[Source] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    covered: dict[str, frozenset[PackageKind]] = field(default_factory=dict)
+    """By image the kinds of packages that a scanner read."""
+
+
+def import_reports(paths: Iterable[Path], images: Sequence[Image], ledger: Ledger) -> Imported:
+    """Return the findings of reports. Raises UsageError for reports of other images or builds."""
+    imported = Imported()
+    problems = Problems()
+    records = {image.name: ledger.records(image.name) for image in images}
+    for path in paths:
+        report = load(path)
+        image = _image_of(report, images, records, problems)
+        if image is None:
+            continue
+        title = ", ".join(filter(None, (display_path(path), report.day, _dismissed(report))))
+        imported.sources.append(Source(report.tool, title, (image.name,)))
+        imported.findings += _findings(report, image)
+        known = imported.covered.get(image.name, frozenset())
+        imported.covered[image.name] = known | report.covers
+    problems.raise_as(UsageError)
+    return imported
+
+
+def _dismissed(report: ScannerReport) -> str:
+    return f"{format_count(report.dismissed, 'finding')} dismissed by it" if report.dismissed else ""
+
+
+def _image_of(
+    report: ScannerReport,
+    images: Sequence[Image],
+    records: Mapping[str, Sequence[ReleaseRecord]],
+    problems: Problems,
+) -> Image | None:
+    """Return the image of a report; None, with a problem, if it is not of the present build of an image."""
+    location = Location(report.path, 1, 1)
+    file = display_path(report.path)
+    if not report.digests:
+        message = f"`{file}` names no digest of an image"
+        hint = "scan the pushed image, and use the JSON format of the scanner"
+        problems.add(Diagnostic(message, location, hint=hint))
+        return None
+    older = None
+    for image in images:
+        for record in records[image.name]:
+            if report.digests & {record.digest, record.config}:
+                if record.key == image.key:
+                    return image
+                older = (image, record)
+    facts = [("scanned", digest) for digest in sorted(report.digests)]
+    if older:
+        image, record = older
+        message = f"`{file}` is of an older build of `{image.name}`, {short(record.digest)}"
+        hint = f"scan the build of the present recipe: `bake uri {image.name}` shows it"
+    else:
+        message = f"`{file}` is of another image{f', `{report.image}`' if report.image else ''}"
+        facts += [("published", item) for item in _present(images, records)]
+        hint = "push the image, and scan the digest in its release record"
+    problems.add(Diagnostic(message, location, facts=tuple(facts), hint=hint))
+    return None
+
+
+def _present(images: Sequence[Image], records: Mapping[str, Sequence[ReleaseRecord]]) -> Iterator[str]:
+    """Yield the digests of the present builds, with their images."""
+    for image in images:
+        digests = {each.digest for each in records[image.name] if each.key == image.key}
+        yield from (f"{digest} {image.name}" for digest in sorted(digests))
+
+
+def _findings(report: ScannerReport, image: Image) -> Iterator[Finding]:
+    vulnerabilities: dict[ScannedPackage, dict[str, Vulnerability]] = {}
+    for package, vulnerability in report.findings:
+        kind = _kind(package, image)
+        named = ScannedPackage(kind, _name(kind, package.name), package.version)
+        vulnerabilities.setdefault(named, {})[vulnerability.id] = vulnerability
+    for package, by_id in vulnerabilities.items():
+        found = tuple(sorted(by_id.values()))
+        yield Finding(
+            kind=package.kind,
+            name=package.name,
+            version=package.version,
+            newer=_newest(package.kind, found),
+            source=report.tool,
+            packages=(package.name,),
+            vulnerabilities=found,
+            usages=_usages(package, image),
+        )
+
+
+def _name(kind: PackageKind, name: str) -> str:
+    return canonicalize_name(name) if kind == "Python" else name
+
+
+def _kind(package: ScannedPackage, image: Image) -> PackageKind:
+    """Return the kind of a package; SARIF does not name it, but the image may lock the package."""
+    if package.kind != "other":
+        return package.kind
+    if any((deb.name, deb.version) == (package.name, package.version) for deb in image.debs):
+        return "Debian"
+    name = canonicalize_name(package.name)
+    is_locked = any((each.name, each.version) == (name, package.version) for each in python_packages([image]))
+    return "Python" if is_locked else "other"
+
+
+def _usages(package: ScannedPackage, image: Image) -> tuple[Usage, ...]:
+    """Return the steps that install a package; the image itself if its plan does not contain the package."""
+    usages: tuple[Usage, ...] = ()
+    if package.kind == "Debian":
+        steps = deb_usages([image], lambda deb: (deb.name, deb.version) == (package.name, package.version))
+        usages = tuple(usage for usage in steps if usage.in_image)
+    elif package.kind == "Python":
+        packages = python_packages([image])
+        usages = tuple(
+            usage
+            for each, steps in packages.items()
+            if (each.name, each.version) == (package.name, package.version)
+            for usage in steps
+        )
+    return usages or (Usage(image.name, "contents of the image", in_image=True),)
+
+
+def _newest(kind: PackageKind, vulnerabilities: Iterable[Vulnerability]) -> str:
+    """Return the newest version that fixes one of the vulnerabilities; empty if none has a single fix."""
+    newest = ""
+    for fixed in (each.fixed for each in vulnerabilities):
+        if fixed and ", " not in fixed and (not newest or _is_newer(kind, fixed, newest)):
+            newest = fixed
+    return newest
+
+
+def _is_newer(kind: PackageKind, version: str, than: str) -> bool:
+    if kind == "Debian":
+        return is_newer(version, than)
+    try:
+        return Version(version) > Version(than)
+    except InvalidVersion:
+        return False
