@@ -254,6 +254,7 @@ def security(report: SecurityReport) -> Json:
                     for vulnerability in finding.vulnerabilities
                 ],
                 "usages": [asdict(usage) for usage in finding.usages],
+                "waivers": [{**asdict(waiver), "images": list(waiver.images)} for waiver in finding.waivers],
             }
             for finding in report.findings
         ],

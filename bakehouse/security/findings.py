@@ -23,6 +23,20 @@ class Vulnerability:
     """Its severity in capitals, such as `HIGH`, if a scanner rates it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Waiver:
+    """A decision that a vulnerability may stay in images until a day."""
+
+    vulnerability: str
+    status: str
+    """`not affected`, `accepted` or `fixed`."""
+    reason: str
+    owner: str
+    expires: str
+    is_expired: bool
+    images: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Usage:
     """A step of an image that installs a package."""
@@ -49,11 +63,27 @@ class Finding:
     """The locked packages, which are those of one source."""
     vulnerabilities: tuple[Vulnerability, ...]
     usages: tuple[Usage, ...]
+    waivers: tuple[Waiver, ...] = ()
+
+    @property
+    def open_vulnerabilities(self) -> tuple[Vulnerability, ...]:
+        """The vulnerabilities that are not waived in all images."""
+        return tuple(each for each in self.vulnerabilities if not self._is_waived(each))
+
+    def _is_waived(self, vulnerability: Vulnerability) -> bool:
+        waived = {
+            image
+            for waiver in self.waivers
+            if waiver.vulnerability == vulnerability.id and not waiver.is_expired
+            for image in waiver.images
+        }
+        return waived.issuperset(usage.image for usage in self.usages)
 
     @property
     def is_open(self) -> bool:
-        """Return whether the update fixes vulnerabilities, as far as its publisher says so."""
-        return bool(self.vulnerabilities) or self.source.endswith("-security")
+        """Return whether it has a vulnerability that is not waived, or an update of a security suite."""
+        is_unnamed = not self.vulnerabilities and self.source.endswith("-security")
+        return bool(self.open_vulnerabilities) or is_unnamed
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +112,8 @@ class SecurityReport:
     sources: tuple[Source, ...]
     findings: tuple[Finding, ...]
     not_scanned: tuple[NotScanned, ...]
+    warnings: tuple[Diagnostic, ...] = ()
+    """Mistakes in waivers."""
 
     @property
     def open_findings(self) -> tuple[Finding, ...]:
@@ -91,7 +123,7 @@ class SecurityReport:
 def require_clean(report: SecurityReport) -> None:
     """Raise VulnerableError for open findings, or NotScannedError if some contents were not scanned."""
     if findings := report.open_findings:
-        count = len({vulnerability.id for finding in findings for vulnerability in finding.vulnerabilities})
+        count = len({each.id for finding in findings for each in finding.open_vulnerabilities})
         problem = format_count(count, "known vulnerability", "known vulnerabilities")
         message = f"{format_count(len(findings), 'package')} with {problem if count else 'security updates'}"
         raise VulnerableError(Diagnostic(message, hint=_hint(findings)))

@@ -1,12 +1,13 @@
 """The report of `bake security`: the findings of all sources, and the contents that no source covers."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, plan_images
 from bakehouse.publish.ledger import open_ledger
-from bakehouse.security import debian, imports, osv
+from bakehouse.security import debian, imports, osv, waivers
 from bakehouse.security.contents import python_packages
 from bakehouse.security.findings import (
     Finding,
@@ -16,6 +17,7 @@ from bakehouse.security.findings import (
     Source,
     Usage,
     Vulnerability,
+    Waiver,
 )
 from bakehouse.security.imports import Imported
 from bakehouse.util.format import format_count, format_table
@@ -54,9 +56,24 @@ def make_report(
         not_scanned += _python_packages(images, imported.covered)
     updates, unread = debian.pending_updates(workspace, images, report)
     findings += updates
-    findings.sort(key=lambda each: (not each.is_open, each.kind, each.name, each.version, each.source))
+    statements = waivers.load(workspace.project.root)
+    waived, used = waivers.apply(statements, findings, datetime.now(UTC).date())
+    # Waivers of a part of the images may match findings of others
+    scanned = _scanned_kinds(images, imported.covered, snapshot) if not patterns else ()
+    warnings = waivers.warnings(statements, used, tuple(workspace.recipes), scanned)
+    ordered = sorted(
+        waived, key=lambda each: (not each.is_open, each.kind, each.name, each.version, each.source)
+    )
     not_scanned = [*unread, *_uncovered(images, imported.covered), *not_scanned]
-    return SecurityReport(names, tuple(sources), tuple(findings), tuple(not_scanned))
+    return SecurityReport(names, tuple(sources), tuple(ordered), tuple(not_scanned), tuple(warnings))
+
+
+def _scanned_kinds(
+    images: Iterable[Image], covered: Covered, snapshot: Path | None
+) -> tuple[PackageKind, ...]:
+    """Return the kinds of packages that were scanned in all images."""
+    has_python = snapshot or all("Python" in covered.get(image.name, ()) for image in images)
+    return ("Debian", "Python") if has_python else ("Debian",)
 
 
 def _python_packages(images: Sequence[Image], covered: Covered) -> Iterator[NotScanned]:
@@ -121,19 +138,28 @@ def text(report: SecurityReport) -> str:
 
 def _finding_text(finding: Finding) -> str:
     by_version: dict[str, list[str]] = {}
-    for vulnerability in finding.vulnerabilities:
+    for vulnerability in finding.open_vulnerabilities:
         by_version.setdefault(vulnerability.fixed, []).append(_vulnerability_text(vulnerability))
     rows = [
         (f"fixed in {version}" if version else "no known fix", ", ".join(ids))
         for version, ids in by_version.items()
     ]
-    if not rows:
+    if not finding.vulnerabilities:
         rows = [("fixes", "its changelog names no CVE")]
+    rows += [_waiver_row(waiver, finding) for waiver in finding.waivers]
     rows.append(("packages", ", ".join(finding.packages)))
     rows += [("affected", f"{step}: {images}") for step, images in _by_step(finding.usages)]
     newer = f" -> {finding.newer}" if finding.newer else ""
     heading = f"{finding.name} {finding.version}{newer} ({finding.source})"
     return f"{heading}\n{format_table(rows, indent='  ')}"
+
+
+def _waiver_row(waiver: Waiver, finding: Finding) -> tuple[str, str]:
+    """Return a waiver as a row; one of a part of the affected images names them."""
+    is_partial = {usage.image for usage in finding.usages}.difference(waiver.images)
+    images = f" in {_name_list(waiver.images)}" if is_partial else ""
+    label = "expired waiver" if waiver.is_expired else waiver.status
+    return label, f"{waiver.vulnerability}{images} until {waiver.expires}, {waiver.owner}: {waiver.reason}"
 
 
 def _vulnerability_text(vulnerability: Vulnerability) -> str:

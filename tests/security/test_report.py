@@ -22,7 +22,7 @@ from tests.cli.test_json_report import sample, shape
 from tests.conftest import COMPONENTS, IMAGE, SHA, Tree, error_text, templates
 from tests.lock.test_changelog import deb
 from tests.publish.test_releases import a_record
-from tests.security import test_osv
+from tests.security import test_osv, test_waivers
 from tests.security.test_scanner_reports import CONFIG, CYCLONEDX, MANIFEST, SARIF, TRIVY
 from tests.support.fake_commands import put
 from tests.support.locked_debian import PACKAGES, index, stanza
@@ -132,6 +132,8 @@ def test_the_json_report_has_the_documented_shape(project: Tree, mirror: Mirror)
     mirror.update("gpgv", "2.0", "")
     install(project)
     aliased = test_osv.record(aliases=["CVE-2026-1234"])
+    product = {"@id": "pkg:pypi/demo-package"}
+    test_waivers.write(project.root, test_waivers.statement(product, name="CVE-2026-1234"))
     report = make(project, test_osv.written(project.root, aliased))
     assert shape(json_report.security(report)) == shape(sample("security"))
 
@@ -382,3 +384,25 @@ def test_a_report_without_a_digest_is_refused(
         "\n"
         "hint: scan the pushed image, and use the JSON format of the scanner\n"
     )
+
+
+def test_waivers_are_shown_with_reason_owner_and_expiry(project: Tree, mirror: Mirror) -> None:
+    mirror.update("openssl", "1.2", CHANGELOG)
+    product = {"@id": "pkg:deb/debian/openssl"}
+    test_waivers.write(
+        project.root,
+        test_waivers.statement(product),
+        test_waivers.statement(product, name="CVE-2026-0003", status_notes="expires: 2026-01-01"),
+        test_waivers.statement(product, name="CVE-2026-4"),
+    )
+    report = make(project)
+    owner = "platform@example.com: vulnerable_code_not_in_execute_path"
+    assert text(report).startswith(
+        "openssl 1.0 -> 1.2 (sid-security)\n"
+        "  fixed in 1.2    CVE-2026-0002\n"
+        "  fixed in 1.1    CVE-2026-0003\n"
+        f"  not affected    CVE-2026-0001 until 2027-01-31, {owner}\n"
+        f"  expired waiver  CVE-2026-0003 until 2026-01-01, {owner}\n"
+    )
+    assert [each.message for each in report.warnings] == ["the waiver of `CVE-2026-4` matches no finding"]
+    assert refused(report).diagnostics[0].message == "1 package with 2 known vulnerabilities"

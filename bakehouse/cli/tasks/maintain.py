@@ -1,5 +1,6 @@
 """Tasks for this machine and for Bakehouse itself."""
 
+import sys
 from pathlib import Path
 
 from invoke.context import Context
@@ -104,13 +105,14 @@ def security(
     bake security --osv all.zip
     bake security pytorch-cpu --import trivy.json
     """
-    from bakehouse.cli import json_report
+    from bakehouse.cli import diagnostics, json_report
     from bakehouse.security import findings
     from bakehouse.security import report as reporting
 
     snapshot = Path(osv) if osv else None
     reports = [Path(name) for name in import_ or ()]
     made = reporting.make_report(open_project(images), split(images), report, snapshot, reports)
+    diagnostics.write_warnings(made.warnings, sys.stderr)
     show(json_report.security(made) if json else reporting.text(made))
     findings.require_clean(made)
 
