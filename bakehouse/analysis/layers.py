@@ -78,6 +78,13 @@ def read(stream: IO[bytes]) -> LayerContents:
     return LayerContents(tuple(files.values()), tuple(sorted(others)), tuple(removed), tuple(emptied))
 
 
+def parents(path: str) -> Iterator[str]:
+    """Yield the directories above a path, the root last."""
+    while path := path.rpartition("/")[0]:
+        yield path
+    yield "/"
+
+
 def readers_into(contents: dict[str, LayerContents]) -> ReaderOf:
     """Return the readers of layers that `contents`, by digest, lacks; each adds its layer."""
 

@@ -5,27 +5,26 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bakehouse.analysis.sizes import DirectorySize, ImageSize, PartSize
+from bakehouse.analysis.division import OwnedDirectory
+from bakehouse.analysis.sizes import ImageSize, PartSize
 from bakehouse.plan.model import ImageKey
 from bakehouse.util.files import write_whole
 from bakehouse.util.json_reader import parse_json
 
-_MOST_DIRECTORIES = 15
-
 
 @dataclass(frozen=True, slots=True)
 class SizeRecord:
-    """The size of a built image, by component and by directory, largest first."""
+    """The size of a built image, by component and by directory of a component, largest first."""
 
     stored: int
     unpacked: int
     parts: Sequence[PartSize]
-    directories: Sequence[DirectorySize]
+    directories: Sequence[OwnedDirectory]
 
 
 def record_size(size: ImageSize, key: ImageKey, state: Path) -> None:
     """Record the size of an image with this build key."""
-    record = SizeRecord(size.stored, size.unpacked, size.parts, size.folders[:_MOST_DIRECTORIES])
+    record = SizeRecord(size.stored, size.unpacked, size.parts, size.owned)
     content = {"key": key, **asdict(record)}
     write_whole(_path(size.image, state), json.dumps(content, indent=1) + "\n")
 
@@ -41,8 +40,8 @@ def load_size(image: str, key: ImageKey, state: Path) -> SizeRecord | None:
             for part in content["parts"]
         )
         directories = tuple(
-            DirectorySize(str(directory["path"]), int(directory["bytes"]), int(directory["files"]))
-            for directory in content["directories"]
+            OwnedDirectory(str(each["owner"]), str(each["path"]), int(each["bytes"]), int(each["files"]))
+            for each in content["directories"]
         )
         return SizeRecord(int(content["stored"]), int(content["unpacked"]), parts, directories)
     except (OSError, ValueError, KeyError, TypeError):

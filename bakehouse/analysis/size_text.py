@@ -247,6 +247,7 @@ def as_json(
                     twice=size.twice[:limit],
                     unseen=size.unseen[:limit],
                     libraries=size.libraries[:limit],
+                    owned=size.owned[:limit],
                 )
             )
             | {

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from bakehouse.analysis.layers import LayerContents, LayerFile
+from bakehouse.analysis.division import OwnedDirectory, divide
+from bakehouse.analysis.layers import LayerContents, LayerFile, parents
 from bakehouse.build.pack import PackedImage
 from bakehouse.catalog.trim import TrimChoice, path_pattern
 from bakehouse.registry.manifest import digest_of
@@ -125,7 +126,7 @@ class ImageSize:
     parts: tuple[PartSize, ...]
     layers: tuple[LayerSize, ...]
     folders: tuple[DirectorySize, ...]
-    """Directories as a container sees them."""
+    """Directories as a container sees them, with all subdirectories."""
     twice: tuple[Copies, ...]
     """Files with the same content under several paths."""
     unseen: tuple[OwnedFile, ...]
@@ -135,6 +136,8 @@ class ImageSize:
     kinds: tuple[KindSize, ...]
     symbols: int
     """Bytes of symbol tables and debug information in programs and shared libraries."""
+    owned: tuple[OwnedDirectory, ...] = ()
+    """Directories of each component, which divide the unpacked bytes."""
     trims: tuple[TrimSize, ...] = ()
     """Files that components do not need: removable ones first."""
 
@@ -172,6 +175,7 @@ def size_of(
         libraries=_libraries(visible),
         kinds=_kinds(visible),
         symbols=sum(owned.file.symbols for owned in visible),
+        owned=divide(zip(owners, contents, strict=True)),
     )
 
 
@@ -235,21 +239,14 @@ def _hide(names: dict[str, _Owned], contents: LayerContents, own: set[str]) -> N
     """Remove the names of lower layers that a layer replaces or removes."""
     replaced = {*own, *contents.others, *contents.removed}
     # A directory may replace a file
-    for path in replaced.union(*(_above(path) for path in own)):
+    for path in replaced.union(*(parents(path) for path in own)):
         names.pop(path, None)
     # A file may replace a directory, or a directory may be removed
-    for path in [path for path in names if not replaced.isdisjoint(_above(path))]:
+    for path in [path for path in names if not replaced.isdisjoint(parents(path))]:
         del names[path]
     emptied = {*contents.emptied}
-    for path in [path for path in names if emptied and not emptied.isdisjoint(_above(path))]:
+    for path in [path for path in names if emptied and not emptied.isdisjoint(parents(path))]:
         del names[path]
-
-
-def _above(path: str) -> Iterable[str]:
-    """Yield the parent directories of a path, the root last."""
-    while path := path.rpartition("/")[0]:
-        yield path
-    yield "/"
 
 
 def _owned_file(owned: _Owned) -> OwnedFile:
@@ -269,7 +266,7 @@ def _directories(files: Iterable[_Owned]) -> tuple[DirectorySize, ...]:
     sizes: dict[str, int] = defaultdict(int)
     counts: dict[str, int] = defaultdict(int)
     for owned in files:
-        for directory in _above(owned.file.path):
+        for directory in parents(owned.file.path):
             sizes[directory] += owned.file.bytes
             counts[directory] += 1
     mostly_below = {

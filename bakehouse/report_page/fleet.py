@@ -1,6 +1,6 @@
 """Content of the report: the recorded facts of each image, from recipes, locks, tests, ledger and builds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,9 +10,11 @@ from bakehouse.analysis.size_log import SizeRecord, load_size
 from bakehouse.build import run_log, up_to_date
 from bakehouse.build.build_log import Build, load_builds
 from bakehouse.catalog import git_history
+from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import InstanceGpus, has_neuron, is_arm
 from bakehouse.catalog.instance_types import Instance, instances
+from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import GPU_CHECKS, Recipe
 from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.catalog.user_smoke import USER_CODE
@@ -92,6 +94,8 @@ class Download:
     bytes: int
     is_complete: bool
     """False if the size of a file is not recorded."""
+    packages: tuple[int, ...]
+    """Its packages, in the table of `Fleet`; other files are not listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +263,7 @@ class _Reader:
             parts=versions.parts(resolution, self._workspace.catalog, self._places),
             packages=self._package_tables(image),
             stages=tuple(self._stages.index((stage.key, stage.title)) for stage in image.layers),
-            downloads=_downloads(image),
+            downloads=self._downloads(image),
             size=load_size(image.name, image.key, self._project.state),
             tests=tests,
             instances=tuple(
@@ -329,13 +333,33 @@ class _Reader:
 
     def _package_tables(self, image: Image) -> dict[str, tuple[int, ...]]:
         base = image.base.debs if isinstance(image.base, BootstrappedBase) else ()
-        stages = image.stages
-        packages = [package for stage in stages for package in (*stage.wheels, *stage.sdists)]
-        rows = {
-            "Python": {(package.name, package.version, package.bytes) for package in packages},
-            "Debian": {(deb.name, deb.version, deb.bytes) for deb in (*base, *image.apt_debs)},
+        python = [package for stage in image.stages for package in (*stage.wheels, *stage.sdists)]
+        return {
+            "Python": self._package_indices(python),
+            "Debian": self._package_indices((*base, *image.apt_debs)),
         }
-        return {kind: tuple(map(self._packages.index, sorted(each))) for kind, each in rows.items()}
+
+    def _downloads(self, image: Image) -> tuple[Download, ...]:
+        base = image.base.debs if isinstance(image.base, BootstrappedBase) else ()
+        rows = [self._stage_download(stage) for stage in image.stages]
+        for name, debs in (
+            ("Debian packages of the base", base),
+            ("Debian packages of the image", image.apt_debs),
+            ("Debian packages of all build stages", image.toolchain_debs),
+        ):
+            rows.append(Download(name, sum(deb.bytes for deb in debs), True, self._package_indices(debs)))
+        return tuple(sorted((row for row in rows if row.bytes), key=lambda row: (-row.bytes, row.name)))
+
+    def _stage_download(self, stage: Stage) -> Download:
+        packages: tuple[Package | Deb, ...] = (*stage.wheels, *stage.sdists, *stage.debs)
+        files = [artifact.bytes for artifact in stage.artifacts.values()]
+        total = sum(package.bytes for package in packages) + sum(size or 0 for size in files)
+        name = stage.title if stage.name == REQUIREMENTS else stage.part.component
+        return Download(name, total, None not in files, self._package_indices(packages))
+
+    def _package_indices(self, packages: Iterable[Package | Deb]) -> tuple[int, ...]:
+        rows = {(package.name, package.version, package.bytes) for package in packages}
+        return tuple(map(self._packages.index, sorted(rows)))
 
     def _code(self, release: ReleaseRecord | None) -> dict[str, str]:
         code: dict[str, str] = {}
@@ -375,28 +399,6 @@ def _facets(recipe: Recipe, resolution: Resolution, run: State) -> dict[str, str
         "status": recipe.status,
         "run": run.text.partition(" ")[0] if run.mark is not Mark.UNKNOWN else run.text,
     }
-
-
-def _downloads(image: Image) -> tuple[Download, ...]:
-    base = image.base.debs if isinstance(image.base, BootstrappedBase) else ()
-    rows = [_stage_download(stage) for stage in image.stages]
-    for name, debs in (
-        ("Debian packages of the base", base),
-        ("Debian packages of the image", image.apt_debs),
-        ("Debian packages of all build stages", image.toolchain_debs),
-    ):
-        rows.append(Download(name, sum(deb.bytes for deb in debs), True))
-    return tuple(sorted((row for row in rows if row.bytes), key=lambda row: (-row.bytes, row.name)))
-
-
-def _stage_download(stage: Stage) -> Download:
-    sizes = [
-        *(package.bytes for package in (*stage.wheels, *stage.sdists)),
-        *(deb.bytes for deb in stage.debs),
-        *(artifact.bytes for artifact in stage.artifacts.values()),
-    ]
-    name = stage.title if stage.name == REQUIREMENTS else stage.part.component
-    return Download(name, sum(size or 0 for size in sizes), None not in sizes)
 
 
 def _on_gpus(check: str, image: Image) -> bool:

@@ -71,7 +71,7 @@ function bar(start, length) {
   return svg;
 }
 
-function place(index) {
+function spot(index) {
   const [path, line, text] = data.places[index];
   return h("small", {}, `${path}:${line}`, text && h("code", {}, text));
 }
@@ -105,9 +105,9 @@ function versions(image) {
     [part.version, part.newest === part.version ? "" : h("small", {}, ` newest: ${part.newest}`)],
     part.variant,
     more(part.why[0]?.text ?? "the base of the image", () => [
-      list(part.why.map((why) => [why.text, " ", place(why.place)])),
-      part.newer.length ? [h("p", {}, "Newer versions:"), list(part.newer.map((why) => [why.text, " ", place(why.place)]))] : "",
-      h("p", {}, "Declared in ", place(part.place), part.source && [" ", link(part.source, "source")]),
+      list(part.why.map((why) => [why.text, " ", spot(why.place)])),
+      part.newer.length ? [h("p", {}, "Newer versions:"), list(part.newer.map((why) => [why.text, " ", spot(why.place)]))] : "",
+      h("p", {}, "Declared in ", spot(part.place), part.source && [" ", link(part.source, "source")]),
       Object.keys(part.provides).length ? h("p", {}, "Provides ", Object.entries(part.provides).map((pair) => pair.join(" ")).join(", ")) : "",
     ].flat().filter(Boolean)),
   ]));
@@ -148,7 +148,7 @@ function instances(image) {
     table("Instance types", ["Type", "vCPUs", "Memory (GiB)", "GPUs", "GPU architecture", "EFA"], types.map((type) => [
       type.name, text(type.vcpus), text(type.memory_gib), text(type.gpus), type.gpu_architecture, text(type.efa_interfaces),
     ])),
-  ], types.length < 40);
+  ], types.length <= 12);
 }
 
 function releases(image) {
@@ -170,22 +170,117 @@ function sizes(image) {
   ]));
   if (!image.size) {
     const command = h("code", {}, `bake sizes ${image.name}`);
-    return [h("p", {}, "The size of the image by component is not recorded. ", command, " records it."), downloads];
+    return [
+      h("p", {}, "The size of the built image is not recorded. ", command, " records it. This map shows the downloads of a build instead, compressed."),
+      treemap("Downloads by component and package", image.downloads.map(({ name, bytes: size, packages }) => {
+        const areas = packages.map((index) => ({ name: data.packages[index][0], size: data.packages[index][2] }));
+        return { name, areas: [...areas, { name: "other files", size: size - total(areas) }] };
+      })),
+      downloads,
+    ];
   }
   const { stored, unpacked, parts, directories } = image.size;
-  const total = Math.max(stored, 1);
   return [
-    h("p", {}, `${bytes(stored)} as pushed, ${bytes(unpacked)} unpacked`),
+    h("p", {}, `${bytes(stored)} as pushed, ${bytes(unpacked)} unpacked. The map shows unpacked bytes.`),
+    treemap("Unpacked size by component and directory", parts.map(({ name }) => ({
+      name, areas: directories.filter((row) => row.owner === name).map((row) => ({ name: row.path, size: row.bytes })),
+    }))),
     table("Size by component", ["Component", "As pushed", "Unpacked", "Share"], parts.map((part) => [
-      part.name, number(bytes(part.stored)), number(bytes(part.unpacked)), bar(0, part.stored / total),
+      part.name, number(bytes(part.stored)), number(bytes(part.unpacked)), bar(0, part.stored / Math.max(stored, 1)),
     ])),
-    more("Largest directories", () => [
-      table("Largest directories", ["Directory", "Unpacked", "Files"], directories.map((row) => [
-        row.path, number(bytes(row.bytes)), number(`${row.files}`),
-      ])),
-    ]),
     downloads,
   ];
+}
+
+const total = (areas) => areas.reduce((sum, area) => sum + area.size, 0);
+const SMALL_SHARE = 0.002;
+
+function treemap(title, groups) {
+  // One stop of the Tab key; arrow keys select an area. The table below has the same content
+  const whole = groups.reduce((sum, group) => sum + total(group.areas), 0);
+  const bySize = (one, other) => other.size - one.size;
+  const shown = groups.map(({ name, areas }) => {
+    const large = areas.filter((area) => area.size >= SMALL_SHARE * whole);
+    const small = areas.filter((area) => area.size > 0 && area.size < SMALL_SHARE * whole);
+    const rest = small.length > 1 ? [{ name: `${small.length} others`, size: total(small) }] : small;
+    return { name, areas: [...large, ...rest].sort(bySize), size: total(areas) };
+  }).filter((group) => group.size > 0).sort(bySize);
+  if (!shown.length) return "";
+  const [width, height] = [detail.clientWidth || 800, 480];
+  const share = (size) => `${(100 * size / whole).toFixed(1)} %`;
+  const options = [];
+  const boxes = squarify(shown.map((group) => group.size), width, height);
+  const list = h("div", { class: "treemap", role: "listbox", "aria-label": title, tabindex: 0 }, shown.map((group, index) => {
+    const box = boxes[index];
+    const [isWide, isHigh] = [box.width > 50, box.height > 40];
+    const inside = { width: box.width - 4, height: box.height - (isWide && isHigh ? 22 : 4) };
+    const areas = squarify(group.areas.map((area) => area.size), Math.max(inside.width, 1), Math.max(inside.height, 1));
+    const element = h("div", { role: "group", "aria-label": `${group.name}, ${bytes(group.size)}`, title: group.name },
+      isWide && isHigh && h("div", { class: "head", "aria-hidden": "true" }, `${group.name} ${bytes(group.size)}`),
+      h("div", { class: "inside", role: "presentation" }, group.areas.map((area, position) => {
+        const label = `${group.name}, ${area.name}: ${bytes(area.size)}, ${share(area.size)}`;
+        const hasText = areas[position].width > 40 && areas[position].height > 16;
+        const option = h("div", { role: "option", id: `area-${options.length}`, "aria-label": label, "aria-selected": "false", title: label },
+          hasText && area.name.split("/").slice(-2).join("/"));
+        options.push(option);
+        return place(option, areas[position], inside);
+      })));
+    element.style.setProperty("--hue", `${(index * 47 + 210) % 360}`);
+    return place(element, box, { width, height });
+  }));
+  const picked = h("p", { class: "picked" }, "Select an area to read its name and size.");
+  let current = -1;
+  const select = (index) => {
+    options[current]?.setAttribute("aria-selected", "false");
+    current = Math.min(Math.max(index, 0), options.length - 1);
+    options[current].setAttribute("aria-selected", "true");
+    list.setAttribute("aria-activedescendant", options[current].id);
+    picked.textContent = options[current].getAttribute("aria-label");
+  };
+  list.addEventListener("click", (event) => {
+    const option = event.target.closest("[role=option]");
+    if (option) select(options.indexOf(option));
+  });
+  list.addEventListener("keydown", (event) => {
+    const moves = { ArrowRight: current + 1, ArrowDown: current + 1, ArrowLeft: current - 1, ArrowUp: current - 1, Home: 0, End: options.length - 1 };
+    if (!(event.key in moves)) return;
+    event.preventDefault();
+    select(moves[event.key]);
+  });
+  return [list, picked, more("The map as a table", () => [
+    table(title, ["Component", "Part", "Bytes", "Share"], shown.flatMap((group) =>
+      group.areas.map((area) => [group.name, area.name, number(bytes(area.size)), number(share(area.size))]))),
+  ])];
+}
+
+function place(element, box, { width, height }) {
+  // The policy forbids style attributes, but not this
+  const percent = (part, whole) => `${100 * part / whole}%`;
+  Object.assign(element.style, {
+    left: percent(box.x, width), top: percent(box.y, height), width: percent(box.width, width), height: percent(box.height, height),
+  });
+  return element;
+}
+
+function squarify(sizes, width, height) {
+  // Bruls, Huizing, van Wijk: "Squarified Treemaps" (2000). The sizes are positive, the largest is the first
+  const boxes = [];
+  let [x, y, left] = [0, 0, sizes.reduce((sum, size) => sum + size, 0)];
+  for (let start = 0; start < sizes.length;) {
+    const [isTall, side] = [width - x < height - y, Math.min(width - x, height - y)];
+    const scale = (width - x) * (height - y) / left;
+    const worst = (sum, end) => Math.max(side ** 2 * sizes[start] / (scale * sum ** 2), scale * sum ** 2 / (side ** 2 * sizes[end]));
+    let [end, sum] = [start, sizes[start]];
+    while (end + 1 < sizes.length && worst(sum + sizes[end + 1], end + 1) <= worst(sum, end)) sum += sizes[++end];
+    const depth = scale * sum / side;
+    for (let along = 0; start <= end; start++) {
+      const length = side * sizes[start] / sum;
+      boxes.push(isTall ? { x: x + along, y, width: length, height: depth } : { x, y: y + along, width: depth, height: length });
+      along += length;
+    }
+    [x, y, left] = isTall ? [x, y + depth, left - sum] : [x + depth, y, left - sum];
+  }
+  return boxes;
 }
 
 function layers(image) {

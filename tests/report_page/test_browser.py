@@ -1,12 +1,17 @@
 """The page in a headless Chromium; skipped on machines without one."""
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
+from random import Random
 
 import pytest
 
+from bakehouse.analysis.division import OwnedDirectory
+from bakehouse.analysis.size_log import record_size
+from bakehouse.analysis.sizes import PartSize
 from bakehouse.build import run_log
 from bakehouse.build.build_log import Build, record_build
 from bakehouse.build.timings import StepTime
@@ -14,9 +19,10 @@ from bakehouse.build.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.publish.releases import ReleasedComponent
 from bakehouse.report_page.page import render
+from tests.analysis import test_fleet_sizes
 from tests.build.test_build_log import BEGAN, TIME
 from tests.report_page.conftest import Site
-from tests.report_page.test_fleet import CONFIG, FAILED, build
+from tests.report_page.test_fleet import CONFIG, FAILED, build, lock
 from tests.report_page.test_page import hostile
 from tests.support.browser import Browser, find_program, open_browser
 
@@ -171,6 +177,113 @@ def test_a_keyboard_reaches_an_image_and_comes_back(browser: Browser, page: Path
     browser.wait("document.activeElement.textContent === 'small' && document.activeElement.matches('h2')")
     browser.evaluate("history.back()")
     browser.wait("document.activeElement.textContent === 'small' && document.activeElement.matches('a')")
+
+
+MAP = "document.querySelector('.treemap')"
+OPTIONS = "[...document.querySelectorAll('.treemap [role=option]')]"
+
+
+@pytest.fixture
+def size_map(browser: Browser, site: Site) -> Browser:
+    """The view of an image whose size is recorded."""
+    owned = (
+        OwnedDirectory("torch", "/usr/lib/torch", 700, 2),
+        OwnedDirectory("torch", "/usr/bin", 100, 2),
+        OwnedDirectory("debian", "/usr", 200, 9),
+    )
+    parts = (PartSize("torch", 1, 300, 800), PartSize("debian", 1, 100, 200))
+    size = replace(test_fleet_sizes.SMALL, image="small", parts=parts, owned=owned)
+    record_size(size, site.planned.key, site.workspace.project.state)
+    browser.open(write(site, render(site.fleet("small"))), "#image/small")
+    return browser
+
+
+def test_the_map_divides_bytes_by_component_and_directory(size_map: Browser) -> None:
+    labels = size_map.evaluate(f"{OPTIONS}.map((option) => option.getAttribute('aria-label'))")
+    areas = size_map.evaluate(
+        f"{OPTIONS}.map((option) => option.getBoundingClientRect()).map((box) => box.width * box.height)"
+    )
+
+    assert labels == [
+        "torch, /usr/lib/torch: 700 bytes, 70.0 %",
+        "torch, /usr/bin: 100 bytes, 10.0 %",
+        "debian, /usr: 200 bytes, 20.0 %",
+    ]
+    # Heads and borders take a little of each area
+    assert areas[0] / sum(areas) == pytest.approx(0.7, abs=0.02)
+    assert faults(size_map) == []
+
+
+def test_arrow_keys_select_an_area_of_the_map(size_map: Browser) -> None:
+    picked = "document.querySelector('.picked').textContent"
+    size_map.evaluate(f"{MAP}.focus()")
+    size_map.press("ArrowRight", 39)
+    assert size_map.evaluate(picked) == "torch, /usr/lib/torch: 700 bytes, 70.0 %"
+    size_map.press("End", 35)
+    size_map.press("ArrowDown", 40)
+
+    assert size_map.evaluate(picked) == "debian, /usr: 200 bytes, 20.0 %"
+    selected = f"document.getElementById({MAP}.getAttribute('aria-activedescendant'))"
+    assert size_map.evaluate(f"{selected}.getAttribute('aria-selected')") == "true"
+    assert size_map.evaluate("document.querySelectorAll('[aria-selected=true]').length") == 1
+
+
+def test_a_click_selects_an_area_of_the_map(size_map: Browser) -> None:
+    size_map.evaluate(f"{OPTIONS}[1].click()")
+
+    assert size_map.evaluate("document.querySelector('.picked').textContent").startswith("torch, /usr/bin")
+
+
+def test_a_table_has_the_content_of_the_map(size_map: Browser) -> None:
+    text = click(size_map, ".treemap ~ details summary")
+
+    assert "torch /usr/bin 100 bytes 10.0 %" in " ".join(text.split())
+
+
+def test_a_screen_reader_gets_the_areas_of_the_map(size_map: Browser) -> None:
+    nodes = size_map.call("Accessibility.getFullAXTree")["nodes"]
+    names = {(node["role"]["value"], node.get("name", {}).get("value")) for node in nodes if "role" in node}
+
+    assert {
+        ("listbox", "Unpacked size by component and directory"),
+        ("group", "torch, 800 bytes"),
+        ("option", "torch, /usr/bin: 100 bytes, 10.0 %"),
+    } <= names
+
+
+def test_an_image_without_a_recorded_size_has_a_map_of_its_downloads(browser: Browser, site: Site) -> None:
+    lock(site, mine=500, **{f"tiny-{number}": 1 for number in range(3)})
+    browser.open(write(site, render(site.fleet("small"))), "#image/small")
+    text = browser.evaluate(SHOWN)
+    labels = browser.evaluate(f"{OPTIONS}.map((option) => option.getAttribute('aria-label'))")
+
+    assert "This map shows the downloads of a build instead, compressed." in text
+    assert [label.partition(", ")[2] for label in labels] == [
+        "mine: 500 bytes, 99.4 %",
+        "3 others: 3 bytes, 0.6 %",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_areas_of_a_map_are_proportional_and_fill_it(browser: Browser, page: Path, seed: int) -> None:
+    random = Random(seed)
+    sizes = sorted((random.paretovariate(0.7) for _ in range(random.randint(1, 60))), reverse=True)
+    width, height = random.uniform(50, 2000), random.uniform(50, 2000)
+    browser.open(page)
+    boxes = browser.evaluate(f"squarify({sizes}, {width}, {height})")
+
+    assert len(boxes) == len(sizes)
+    scale = width * height / sum(sizes)
+    for size, box in zip(sizes, boxes, strict=True):
+        assert box["width"] * box["height"] == pytest.approx(size * scale)
+        assert -1e-6 < box["x"] < box["x"] + box["width"] < width + 1e-6
+        assert -1e-6 < box["y"] < box["y"] + box["height"] < height + 1e-6
+    for one, other in itertools.combinations(boxes, 2):
+        common = [
+            min(one[start] + one[length], other[start] + other[length]) - max(one[start], other[start])
+            for start, length in (("x", "width"), ("y", "height"))
+        ]
+        assert min(common) < 1e-6
 
 
 @pytest.mark.parametrize("fragment", ["", "#image/small", "#builds"])

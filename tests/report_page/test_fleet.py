@@ -1,9 +1,11 @@
 """Content of the report, from the files of a project."""
 
+import json
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import record_size
 from bakehouse.build import run_log
 from bakehouse.build.built_image import BuiltImage
@@ -19,6 +21,7 @@ from bakehouse.util.oci import Digest
 from tests.analysis.test_fleet_sizes import SMALL
 from tests.report_page.conftest import Site
 
+OWNED = (OwnedDirectory("debian", "/usr", 90, 3), OwnedDirectory("debian", "/", 10, 1))
 CONFIG = Digest("sha256:" + "c" * 64)
 FAILED = CheckResult(
     "mpi_2x2",
@@ -39,6 +42,14 @@ def build(site: Site, *checks: CheckResult) -> None:
     record_build(BuiltImage(image, CONFIG, CONFIG, 1), project.root, project.state)
     report = SmokeReport("small", CONFIG, "gloo", checks, "host-1", "2026-11-21T10:00:00+00:00")
     smoke_report.save(report, project.state)
+
+
+def lock(site: Site, **sizes: int) -> None:
+    """Let the image install Python packages of these sizes."""
+    lines = (f"{name}==1 --hash=sha256:{'a' * 64}  # {name}.whl {size}\n" for name, size in sizes.items())
+    site.tree.write("images/own.lock", "".join(lines))
+    recipe = site.tree.root.joinpath("images/small.yaml").read_text()
+    site.tree.image(f"{recipe}requirements: own.lock\n")
 
 
 def test_an_image_without_records_has_its_plan_only(site: Site) -> None:
@@ -190,13 +201,34 @@ def test_instance_types_fit_by_their_gpus(site: Site) -> None:
 
 def test_sizes_of_the_present_build_key_are_shown(site: Site) -> None:
     state = site.workspace.project.state
-    record_size(replace(SMALL, image="small"), site.planned.key, state)
+    record_size(replace(SMALL, image="small", owned=OWNED), site.planned.key, state)
     size = site.image().size
 
     assert size is not None
-    assert (size.stored, tuple(size.parts)) == (SMALL.stored, SMALL.parts)
+    assert (size.stored, tuple(size.parts), tuple(size.directories)) == (SMALL.stored, SMALL.parts, OWNED)
     site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "apt: [less]\n")
     assert site.image().size is None
+
+
+def test_a_size_of_an_older_format_counts_as_not_recorded(site: Site) -> None:
+    key, state = site.planned.key, site.workspace.project.state
+    directory = {"path": "/usr", "bytes": 1, "files": 1}
+    content = {"key": key, "stored": 1, "unpacked": 1, "parts": [], "directories": [directory]}
+    site.tree.write(f"{(state / 'sizes/small.json').relative_to(site.tree.root)}", json.dumps(content))
+
+    assert site.image().size is None
+
+
+def test_downloads_list_their_packages(site: Site) -> None:
+    lock(site, mine=500, other=20)
+    fleet = site.fleet("small")
+    [download] = fleet.images[0].downloads
+
+    assert (download.bytes, download.is_complete) == (520, True)
+    assert [fleet.packages[number] for number in download.packages] == [
+        ("mine", "1", 500),
+        ("other", "1", 20),
+    ]
 
 
 def test_images_share_stages_by_build_key(site: Site) -> None:
