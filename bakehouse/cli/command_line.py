@@ -16,6 +16,8 @@ PLACEHOLDERS = {
     "component": "COMPONENT",
     "other": "IMAGE",
     "job": "JOB",
+    "working": "WORKING",
+    "broken": "BROKEN",
     "instance": "TYPE",
     "shell": "SHELL",
     "action": "ACTION",

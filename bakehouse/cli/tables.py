@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from bakehouse.publish.release_changes import component_changes
 from bakehouse.publish.releases import by_release
 from bakehouse.resolve.phrases import location_text, warning_text
 from bakehouse.util.format import format_bytes, format_count, format_table
@@ -226,13 +227,10 @@ def release_notes(records: Sequence[ReleaseRecord]) -> str:
     # A digest that is released again has another record.
     old = next((record for record in reversed(released) if record.digest != new.digest), None)
     if old:
-        before = {part.component: part.version for part in old.parts}
-        after = {part.component: part.version for part in new.parts}
         lines += [f"Changes since {old.date} (`{old.digest[:19]}`):", ""]
         lines += [
-            f"- {name} {before.get(name, 'none')} → {after.get(name, 'none')}"
-            for name in dict.fromkeys([*before, *after])
-            if before.get(name) != after.get(name)
+            f"- {change.name} {change.before or 'none'} → {change.after or 'none'}"
+            for change in component_changes(old, new)
         ]
         lines.append(f"- size {format_bytes(old.bytes)} → {format_bytes(new.bytes)}")
     else:

@@ -28,7 +28,14 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         build.sizes,
     ),
     "Test": (look_up.lint, test.smoke, test.run_training_job),
-    "Publish": (publish.release, publish.push, publish.promote, publish.releases, publish.uri),
+    "Publish": (
+        publish.release,
+        publish.push,
+        publish.promote,
+        publish.releases,
+        publish.bisect,
+        publish.uri,
+    ),
     "Run on SageMaker": (
         sagemaker.validate,
         sagemaker.estimator,
