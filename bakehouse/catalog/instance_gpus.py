@@ -1,4 +1,4 @@
-"""GPUs of instance types, and whether a released image fits them.
+"""GPUs and Neuron devices of instance types, and whether a released image fits them.
 
 Image URI look-ups read `instance_gpus.json`, which is made from the catalogue, because YAML is too slow.
 """
@@ -16,22 +16,38 @@ from bakehouse.util.suggest import nearest
 FILE = Path(__file__).parent / "data/instance_gpus.json"
 _ARM = re.compile(r"ml\.(?:[a-z]+[0-9]+g[a-z]*|[a-z0-9]+-gb[0-9]+)\.")
 """Instance types with Graviton or Grace processors."""
-_NEURON = re.compile(r"ml\.(?:trn|inf)[0-9]")
+_INFERENTIA = re.compile(r"ml\.inf[0-9]")
+_NEURON = "neuron "
 _BOUND = re.compile(r"(?P<sign>~=|[=!]=|[<>]=?)\s*(?P<version>[0-9]+(?:\.[0-9]+)*)(?P<all>\.\*)?")
 _FITS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt}
 
 
 @dataclass(frozen=True, slots=True)
 class InstanceGpus:
-    """The GPUs of an instance type."""
+    """The accelerators of an instance type: GPUs or Neuron devices."""
 
     name: str
     gpu: bool
     architecture: str = ""
     """Empty if it is unknown or there is no GPU."""
+    neuron_architecture: str = ""
+    """Version of its NeuronCores; empty without Neuron devices."""
 
-    def unfit(self, *, gpu: bool, architecture: str) -> str:
-        """Return why an image does not run on it, as a clause; empty if it does."""
+    def unfit(self, *, gpu: bool, architecture: str, neuron_architecture: str = "") -> str:
+        """Return why an image does not run on it, as a clause; empty if it does.
+
+        `architecture` and `neuron_architecture` are the ranges that the image supports. An image without the
+        second does not use Neuron devices.
+        """
+        if neuron_architecture and not self.neuron_architecture:
+            return f"needs Neuron devices, but `{self.name}` has none"
+        if self.neuron_architecture and not neuron_architecture:
+            return f"does not use Neuron devices, but `{self.name}` has them"
+        if self.neuron_architecture and not is_within(self.neuron_architecture, neuron_architecture):
+            return (
+                f"supports NeuronCores of version {neuron_architecture}, "
+                f"but `{self.name}` has version {self.neuron_architecture}"
+            )
         if gpu and not self.gpu:
             return f"needs GPUs, but `{self.name}` has none"
         if self.gpu and not gpu:
@@ -47,10 +63,13 @@ def find_gpus(name: str) -> InstanceGpus:
     """Return the GPUs of an instance type or of the SDK's local mode. Raises UsageError if unknown."""
     if name in ("local", "local_gpu"):
         return InstanceGpus(name, gpu=name == "local_gpu")
-    if is_arm(name) or has_neuron(name):
-        why = "it has an Arm processor, not x86" if is_arm(name) else "it has Neuron devices"
+    if is_arm(name):
         hint = "use an instance type with NVIDIA GPUs or without GPUs"
-        raise UsageError(Diagnostic(f"no image runs on `{name}`: {why}", hint=hint))
+        message = f"no image runs on `{name}`: it has an Arm processor, not x86"
+        raise UsageError(Diagnostic(message, hint=hint))
+    if _INFERENTIA.match(name):
+        message = f"no training job runs on `{name}`: SageMaker offers it for inference only"
+        raise UsageError(Diagnostic(message, hint="use a type with Trainium, such as `ml.trn1.32xlarge`"))
     architecture = _architectures().get(name)
     if architecture is None:
         hint = instance_type_hint(name) or "name an image; `bake list` lists them"
@@ -58,13 +77,10 @@ def find_gpus(name: str) -> InstanceGpus:
     if architecture == "unknown":
         message = f"the catalogue does not record the GPUs of `{name}`"
         raise UsageError(Diagnostic(message, hint="name an image; `bake list` lists them"))
+    if architecture.startswith(_NEURON):
+        return InstanceGpus(name, gpu=False, neuron_architecture=architecture.removeprefix(_NEURON))
     is_cpu = architecture == "none"
     return InstanceGpus(name, gpu=not is_cpu, architecture="" if is_cpu else architecture)
-
-
-def has_neuron(name: str) -> bool:
-    """Return whether an instance type has Trainium or Inferentia devices, which images here do not use."""
-    return _NEURON.match(name) is not None
 
 
 def is_arm(name: str) -> bool:
@@ -80,7 +96,7 @@ def instance_type_hint(name: str) -> str:
 
 @cache
 def _architectures() -> dict[str, str]:
-    """Return the GPU architecture of each instance type, `none` or `unknown`."""
+    """Return the accelerator architecture of each instance type: `8.0`, `neuron 2`, `none` or `unknown`."""
     return dict(json.loads(FILE.read_text(encoding="utf-8")))
 
 

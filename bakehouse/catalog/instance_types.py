@@ -1,4 +1,4 @@
-"""Instance types of the catalogue: vCPUs, GPUs and memory, if known."""
+"""Instance types of the catalogue: vCPUs, accelerators and memory, if known."""
 
 import json
 from collections.abc import Mapping
@@ -23,6 +23,20 @@ class Instance:
     """EFA supports RDMA read."""
     gpu_architecture: str = ""
     """Such as `8.0`; empty if it is unknown or there is no GPU."""
+    neuron_cores: int | None = None
+    """Logical NeuronCores with the default configuration."""
+    neuron_architecture: str = ""
+    """Version of its NeuronCores, such as `2`; empty without Neuron devices."""
+
+    @property
+    def accelerator(self) -> str:
+        """Noun for what a rank of a job uses."""
+        return "NeuronCore" if self.neuron_architecture else "GPU"
+
+    @property
+    def accelerators(self) -> int | None:
+        """Number of its NeuronCores or GPUs; None if unknown."""
+        return self.neuron_cores if self.neuron_architecture else self.gpus
 
     @property
     def family(self) -> str:
@@ -46,12 +60,18 @@ def find_instance(known: Mapping[str, Instance], name: str) -> Instance:
 
 
 def gpus_text(catalog: Catalog) -> str:
-    """Return the committed `instance_gpus.json`: the GPU architecture of each type, `none` or `unknown`."""
-    architectures = {
-        instance.name: "none" if instance.gpus == 0 else instance.gpu_architecture or "unknown"
-        for instance in instances(catalog).values()
-    }
+    """Return the committed `instance_gpus.json`: the accelerator architecture of each type.
+
+    It is that of GPUs, `neuron 2`, `none` or `unknown`.
+    """
+    architectures = {name: _architecture(instance) for name, instance in instances(catalog).items()}
     return json.dumps(architectures, indent=2, sort_keys=True) + "\n"
+
+
+def _architecture(instance: Instance) -> str:
+    if instance.neuron_architecture:
+        return f"neuron {instance.neuron_architecture}"
+    return "none" if instance.gpus == 0 else instance.gpu_architecture or "unknown"
 
 
 def _instance(name: str, provides: Mapping[str, str]) -> Instance:
@@ -68,4 +88,6 @@ def _instance(name: str, provides: Mapping[str, str]) -> Instance:
         number("efa-interfaces"),
         None if reads is None else bool(reads),
         provides.get("gpu-architecture", ""),
+        number("neuron-cores"),
+        provides.get("neuron-architecture", ""),
     )

@@ -23,7 +23,6 @@ _RUN = {
     Level.BUILT: "built with the real packages",
     Level.REHEARSED: "rehearsed: all build steps ran, with stubs for unavailable files",
 }
-_EXAMPLE_TYPES = {True: "ml.g5.12xlarge", False: "ml.c5.4xlarge"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +70,18 @@ def _facts(content: ImagePage) -> list[tuple[str, ...]]:
 
 
 def _hosts(image: Image) -> str:
+    if image.neuron_architecture:
+        return f"instances with NeuronCores of version {image.neuron_architecture}"
     if not image.gpu:
         return "CPU instances"
     architectures = f" with compute capability {image.gpu_architecture}" if image.gpu_architecture else ""
     return f"GPU instances{architectures}"
+
+
+def _example_type(image: Image) -> str:
+    if image.neuron_architecture:
+        return "ml.trn1.32xlarge"
+    return "ml.g5.12xlarge" if image.gpu else "ml.c5.4xlarge"
 
 
 def _sizes(content: ImagePage) -> list[tuple[str, ...]]:
@@ -108,7 +115,7 @@ def _usage(image: Image) -> str:
         "Run a training job in local containers that are set up like SageMaker hosts:\n\n"
         f"```console\n$ bake run {image.name}{source} --hosts 2\n```\n\n"
         "Once it is released, print Python code that starts the job on SageMaker:\n\n"
-        f"```console\n$ bake estimator {image.name} --instance-type {_EXAMPLE_TYPES[image.gpu]}\n```\n\n"
+        f"```console\n$ bake estimator {image.name} --instance-type {_example_type(image)}\n```\n\n"
         "In your own code:\n\n"
         "```python\nfrom bakehouse import image_uris\n\n"
         f'image_uri = image_uris.retrieve("{image.name}")\n```'

@@ -395,7 +395,7 @@ def sizing(result: Recommendation) -> Json:
         "instances": [
             {
                 "instances": row.mix.counts,
-                "gpus": row.mix.gpus,
+                "gpus": row.mix.accelerators,
                 "vcpus": row.mix.vcpus,
                 "vcpus_per_gpu": round(row.mix.ratio, 2),
                 "enough": row.is_enough,

@@ -203,6 +203,8 @@ class Image:
     """GPU architectures that the components support, such as `>=7.5,<10`; empty if none declares them."""
     gpu_targets: tuple[tuple[str, str], ...] = ()
     """The instance types of the recipe's `targets` with their GPU architectures; not part of the key."""
+    neuron_architecture: str = ""
+    """NeuronCore versions that the components support, such as `>=2,<5`; empty without Neuron support."""
     required: tuple[str, ...] = ()
     """Smoke checks that must pass before a release."""
     budgets: tuple[Budget, ...] = ()

@@ -169,6 +169,7 @@ def _image(
         frozen=frozen,
         toolchain=resolution.base.spec.build_apt,
         gpu_architecture=_required_range(choices, "gpu-architecture"),
+        neuron_architecture=_required_range(choices, "neuron-architecture"),
         gpu_targets=tuple(
             (target.variant.name, architecture)
             for target in resolution.targets

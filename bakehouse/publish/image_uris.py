@@ -28,6 +28,7 @@ _LEDGER_HINT = (
     "run it in the project's directory, or set BAKEHOUSE_LEDGER to the path of its `images` or an `s3://` URL"
 )
 _LIST_HINT = "run `bake list` to list the images, and `bake release` to release one"
+_HOSTS = ("GPUs", "CPUs", "Neuron devices")
 _MAX_REASONS = 6
 _PYTHON = re.compile(r"(?:py)?([0-9])\.?([0-9]*)")
 
@@ -240,8 +241,10 @@ def _of_framework(framework: str, ledgers: Sequence[Path], query: ImageQuery) ->
     if not fitting:
         newest = (next(_with_framework(framework, ledger), None) for ledger in ledgers)
         raise _none_fits(framework, [_reason(record, framework, query) for record in newest if record])
-    if query.instance is None and len({record.gpu for record in fitting}) > 1:
-        message = f"there are releases with `{framework}` for GPUs and for CPUs"
+    hosts = {_hosts(record) for record in fitting}
+    if query.instance is None and len(hosts) > 1:
+        listed = " and for ".join(name for name in _HOSTS if name in hosts)
+        message = f"there are releases with `{framework}` for {listed}"
         hint = 'add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`'
         raise UsageError(Diagnostic(message, hint=hint))
 
@@ -250,6 +253,12 @@ def _of_framework(framework: str, ledgers: Sequence[Path], query: ImageQuery) ->
         return (*(_numbers(version) for version in versions), -len(record.parts), record.date)
 
     return max(fitting, key=rank)
+
+
+def _hosts(record: ReleaseRecord) -> str:
+    """Return what kind of instances a release is for, one of `_HOSTS`."""
+    gpus, cpus, neuron = _HOSTS
+    return neuron if record.neuron_architecture else gpus if record.gpu else cpus
 
 
 def _with_framework(framework: str, ledger: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]:
@@ -289,7 +298,11 @@ def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
     if query.python and not _has_prefix(python, _python(query.python)):
         return f"has Python {python}"
     if query.instance:
-        return query.instance.unfit(gpu=record.gpu, architecture=record.gpu_architecture)
+        return query.instance.unfit(
+            gpu=record.gpu,
+            architecture=record.gpu_architecture,
+            neuron_architecture=record.neuron_architecture,
+        )
     return ""
 
 

@@ -47,6 +47,7 @@ def record_of(
         candidate=published.candidate,
         provides=tuple(ReleasedName(name, version) for name, version in sorted(versions.items())),
         gpu_architecture=image.gpu_architecture,
+        neuron_architecture=image.neuron_architecture,
         config=published.config or "",
         revision=revision,
     )

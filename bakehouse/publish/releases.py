@@ -102,6 +102,8 @@ class ReleaseRecord:
     provides: tuple[ReleasedName, ...] = ()
     gpu_architecture: str = ""
     """GPU architectures that its components support, as in `>=7.5,<10`; empty if unknown."""
+    neuron_architecture: str = ""
+    """NeuronCore versions that it supports, as in `>=2,<5`; empty if it uses no Neuron devices."""
     config: str = ""
     """Digest of its configuration, by which an engine without a containerd store knows it."""
     revision: str = ""

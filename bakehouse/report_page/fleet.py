@@ -12,7 +12,7 @@ from bakehouse.build.build_log import Build, load_builds
 from bakehouse.catalog import git_history
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.instance_gpus import InstanceGpus, has_neuron, is_arm
+from bakehouse.catalog.instance_gpus import InstanceGpus, is_arm
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import GPU_CHECKS, Recipe
@@ -406,12 +406,18 @@ def _on_gpus(check: str, image: Image) -> bool:
 
 
 def _fits(instance: Instance, image: Image) -> bool:
-    """Return whether an image runs on an instance type, as far as the catalogue knows its GPUs."""
+    """Return whether an image runs on an instance type, as far as the catalogue knows its accelerators."""
     is_known = instance.gpus == 0 or bool(instance.gpus and instance.gpu_architecture)
-    if is_arm(instance.name) or has_neuron(instance.name) or not is_known:
+    if is_arm(instance.name) or not is_known:
         return False
-    gpus = InstanceGpus(instance.name, bool(instance.gpus), instance.gpu_architecture)
-    return not gpus.unfit(gpu=image.gpu, architecture=image.gpu_architecture)
+    accelerators = InstanceGpus(
+        instance.name, bool(instance.gpus), instance.gpu_architecture, instance.neuron_architecture
+    )
+    return not accelerators.unfit(
+        gpu=image.gpu,
+        architecture=image.gpu_architecture,
+        neuron_architecture=image.neuron_architecture,
+    )
 
 
 def _by_family(instance: Instance) -> tuple[str, int, str]:

@@ -183,32 +183,49 @@ def _check_open_mpi(request: TrainingRequest, image: LaunchImage, findings: Find
 
 def _check_instances(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
     for group in request.groups:
-        instance_type, architecture = group.instance_type, group.gpu_architecture
-        if is_arm(instance_type):
-            message = f"`{instance_type}` has an Arm processor, but `{image.name}` is for x86"
+        if is_arm(group.instance_type):
+            message = f"`{group.instance_type}` has an Arm processor, but `{image.name}` is for x86"
             findings.add(rules.PROCESSOR, message, "use a type with a processor of Intel or AMD")
-        # The catalogue may no longer have a component of the release, but the release itself is complete.
-        is_unsupported = architecture and not is_within(architecture, image.gpu_architecture)
-        if is_unsupported and not image.host_requirements:
-            message = (
-                f"`{image.name}` supports GPU architectures {image.gpu_architecture}, "
-                f"but `{instance_type}` has {architecture}"
-            )
-            findings.add(rules.HOST_NEEDS, message, "use a type with a supported GPU")
-        for host in image.host_requirements:
-            requirement = host.requirement
-            is_architecture = requirement.name == "gpu-architecture"
-            if architecture and is_architecture and not is_within(architecture, requirement.specifier):
-                message = (
-                    f"{host.component} supports GPU architectures {requirement.specifier}, "
-                    f"but `{instance_type}` has {architecture}"
-                )
-                command = f"bake resolve {image.name} --assume instance={instance_type}"
-                findings.add(rules.HOST_NEEDS, message, f"run `{command}` to find versions for it")
+        _check_architecture(group, image, findings)
     if image.gpu and request.groups and all(group.gpus == 0 for group in request.groups):
         findings.add(rules.GPU, f"`{image.name}` is for GPUs, but the job's instances have none")
-    if not image.gpu and any(group.gpus for group in request.groups):
+    is_for_cpus = not image.gpu and not image.neuron_architecture
+    if is_for_cpus and any(group.gpus for group in request.groups):
         findings.add(rules.GPU, f"the instances have GPUs, but `{image.name}` is for CPUs")
+    have_neuron = [bool(group.neuron_architecture) for group in request.groups if group.is_known]
+    if image.neuron_architecture and have_neuron and not any(have_neuron):
+        message = f"`{image.name}` is for Neuron devices, but the job's instances have none"
+        findings.add(rules.NEURON, message, "use a type with Trainium, such as `ml.trn1.32xlarge`")
+    if not image.neuron_architecture and any(have_neuron):
+        findings.add(rules.NEURON, f"the instances have Neuron devices, but `{image.name}` does not use them")
+
+
+def _check_architecture(group: InstanceGroup, image: LaunchImage, findings: Findings) -> None:
+    """Check that the image supports the GPUs or the NeuronCores of a group."""
+    for name, architecture, supported, noun, accelerator in (
+        ("gpu-architecture", group.gpu_architecture, image.gpu_architecture, "GPU architectures", "GPU"),
+        (
+            *("neuron-architecture", group.neuron_architecture, image.neuron_architecture),
+            *("NeuronCore versions", "Neuron device"),
+        ),
+    ):
+        if not architecture:
+            continue
+        # The catalogue may no longer have a component of the release, but the release itself is complete.
+        if not image.host_requirements and not is_within(architecture, supported):
+            message = (
+                f"`{image.name}` supports {noun} {supported}, but `{group.instance_type}` has {architecture}"
+            )
+            findings.add(rules.HOST_NEEDS, message, f"use a type with a supported {accelerator}")
+        for host in image.host_requirements:
+            requirement = host.requirement
+            if requirement.name == name and not is_within(architecture, requirement.specifier):
+                message = (
+                    f"{host.component} supports {noun} {requirement.specifier}, "
+                    f"but `{group.instance_type}` has {architecture}"
+                )
+                command = f"bake resolve {image.name} --assume instance={group.instance_type}"
+                findings.add(rules.HOST_NEEDS, message, f"run `{command}` to find versions for it")
 
 
 def _mpi_options(distribution: Mapping[str, object]) -> list[str]:

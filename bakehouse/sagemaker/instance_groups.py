@@ -30,6 +30,8 @@ class InstanceGroup:
     efa_interfaces: int | None = None
     gpu_architecture: str = ""
     """For example `8.0`; empty if unknown or without GPUs."""
+    neuron_architecture: str = ""
+    """Version of the NeuronCores; empty without Neuron devices."""
     is_known: bool = True
     """SageMaker is known to have this type."""
 
@@ -47,6 +49,7 @@ def instance_group(
         instance.rdma_read,
         instance.efa_interfaces,
         instance.gpu_architecture,
+        instance.neuron_architecture,
         is_known=not instances or instance_type in instances,
     )
 

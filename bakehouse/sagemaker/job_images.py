@@ -49,6 +49,7 @@ def planned_image(image: Image, catalog: Catalog) -> LaunchImage:
         entry_point=image.entry_point or "",
         gpu=image.gpu,
         gpu_architecture=image.gpu_architecture,
+        neuron_architecture=image.neuron_architecture,
         source="the recipe of the image",
     )
     parts = [ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts]

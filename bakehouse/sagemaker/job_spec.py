@@ -151,6 +151,8 @@ def _request(
     """Return the request to check. It contains an entry point even if the image has its own."""
     instance_types = instances(catalog) if catalog else {}
     default_type = "ml.g5.12xlarge" if image.gpu else "ml.c5.2xlarge"
+    if image.neuron_architecture:
+        default_type = "ml.trn1.32xlarge"
     if image.components & _LIBRARIES:
         # SMP and SMDDP do not support G5.
         default_type = "ml.p4d.24xlarge"

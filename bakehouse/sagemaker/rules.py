@@ -242,10 +242,16 @@ OPEN_MPI_5 = Rule(
 HOST_NEEDS = Rule(
     "instance-not-fit",
     f"{RELEASE}, the component in recipes/components",
-    "its kernels do not run on the GPU",
+    "its programs do not run on the GPU or the Neuron device",
 )
 PROCESSOR = Rule("processor-not-fit", _INSTANCES, "the programs in the image need x86")
 GPU = Rule("gpu-unused", f"{RELEASE}, {_INSTANCES}", "GPUs are idle or missing", is_error=False)
+NEURON = Rule(
+    "neuron-unused",
+    f"{RELEASE}, {_INSTANCES}",
+    "Neuron devices are idle or missing",
+    is_error=False,
+)
 VERSION = Rule(
     "version-differs",
     RELEASE,

@@ -1,4 +1,4 @@
-"""Recommend instances for jobs whose GPUs wait for data, from the vCPUs that each GPU needs.
+"""Recommend instances for jobs whose GPUs or NeuronCores wait for data, from the vCPUs that each one needs.
 
 Candidates are larger types of the same family, and heterogeneous clusters in which instances without GPUs
 preprocess the data. Prices and step times are never guessed: the user gives them or they are omitted.
@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bakehouse.catalog.instance_gpus import has_neuron
 from bakehouse.catalog.instance_types import Instance, find_instance
 from bakehouse.errors import Diagnostic, Problems, UsageError
 from bakehouse.util.format import format_count, format_table
@@ -27,6 +26,7 @@ class Need:
     """Needs of a job."""
 
     gpus: int
+    """GPUs or NeuronCores."""
     vcpus_per_gpu: float
     batch: int = 0
     """Examples per replica and step; 0 if unknown."""
@@ -34,7 +34,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """Instances with GPUs that train, and helpers without GPUs that prepare data."""
+    """Instances with accelerators that train, and helpers without them that prepare data."""
 
     instance: Instance
     count: int
@@ -47,8 +47,9 @@ class Mix:
         return f"{trainers} + {self.helpers} {self.helper.name}" if self.helper else trainers
 
     @property
-    def gpus(self) -> int:
-        return self.count * (self.instance.gpus or 0)
+    def accelerators(self) -> int:
+        """Number of GPUs or NeuronCores, each of which takes a rank."""
+        return self.count * (self.instance.accelerators or 0)
 
     @property
     def vcpus(self) -> int:
@@ -57,8 +58,8 @@ class Mix:
 
     @property
     def ratio(self) -> float:
-        """Number of vCPUs per GPU."""
-        return self.vcpus / self.gpus
+        """Number of vCPUs per accelerator."""
+        return self.vcpus / self.accelerators
 
     @property
     def counts(self) -> dict[str, int]:
@@ -114,15 +115,15 @@ def recommend(
     helper_types = [find_instance(types, name) for name in helpers]
     helper_types = helper_types or [types[name] for name in HELPERS if name in types]
     for helper in helper_types:
-        if not helper.vcpus or helper.gpus or has_neuron(helper.name):
+        if not helper.vcpus or helper.accelerators:
             message = f"the number of vCPUs of `{helper.name}` is unknown"
-            if has_neuron(helper.name):
-                message = f"`{helper.name}` has Neuron devices"
-            elif helper.gpus:
-                message = f"`{helper.name}` has {format_count(helper.gpus, 'GPU')}"
-            problems.add(Diagnostic(message, hint=f"use a type without GPUs, such as `{HELPERS[-1]}`"))
+            if helper.accelerators:
+                message = f"`{helper.name}` has {format_count(helper.accelerators, helper.accelerator)}"
+            problems.add(
+                Diagnostic(message, hint=f"use a type without accelerators, such as `{HELPERS[-1]}`")
+            )
     problems.raise_as(UsageError)
-    first = Mix(trainer, math.ceil(need.gpus / (trainer.gpus or 1)))
+    first = Mix(trainer, math.ceil(need.gpus / (trainer.accelerators or 1)))
     measured = {
         _read_mix(name, types, trainer) if name else first: value for name, value in (seconds or {}).items()
     }
@@ -132,9 +133,11 @@ def recommend(
         mixes += larger
         mixes += _heterogeneous(first, need, helper_types, only_best=not helpers)
         if not larger:
-            notes.append(f"no larger type of {trainer.family} has {need.vcpus_per_gpu:g} vCPUs per GPU")
-    if first.gpus > need.gpus:
-        notes.append(f"requested {format_count(need.gpus, 'GPU')}, got {first.gpus} with {first.name}")
+            ratio = f"{need.vcpus_per_gpu:g} vCPUs per {trainer.accelerator}"
+            notes.append(f"no larger type of {trainer.family} has {ratio}")
+    if first.accelerators > need.gpus:
+        requested = format_count(need.gpus, trainer.accelerator)
+        notes.append(f"requested {requested}, got {first.accelerators} with {first.name}")
     mixes += [mix for mix in measured if mix not in mixes]
     rows = tuple(_row(mix, need, prices or {}, measured) for mix in mixes)
     unpriced = sorted({name for mix in mixes for name in mix.counts} - {*(prices or {})})
@@ -147,8 +150,11 @@ def text(recommendation: Recommendation) -> str:
     """Return a recommendation as a table, followed by settings of the job."""
     need, [first, *_] = recommendation.need, recommendation.rows
     vcpus = f"{need.vcpus_per_gpu:g} vCPUs each: {need.gpus * need.vcpus_per_gpu:g} vCPUs"
-    lines = [f"{format_count(need.gpus, 'GPU')} with {vcpus}", ""]
-    table = [["instances", "vCPU:GPU", "vCPUs", "enough", "per hour", "s/step", f"{STEPS} steps", ""]]
+    accelerator = first.mix.instance.accelerator
+    lines = [f"{format_count(need.gpus, accelerator)} with {vcpus}", ""]
+    table = [
+        ["instances", f"vCPU:{accelerator}", "vCPUs", "enough", "per hour", "s/step", f"{STEPS} steps", ""]
+    ]
     table += [_cells(row, first) for row in recommendation.rows]
     columns = [column for column in zip(*table, strict=True) if any(column[1:])]
     lines.append(format_table(zip(*columns, strict=True)))
@@ -200,17 +206,15 @@ def read_numbers(values: Iterable[str], option: str, *, is_named: bool = True) -
 
 
 def _check(need: Need, trainer: Instance, problems: Problems) -> None:
-    if has_neuron(trainer.name):
-        message = f"`{trainer.name}` has Neuron devices, which no image here uses"
-        problems.add(Diagnostic(message, hint="use a type with NVIDIA GPUs, such as `ml.p4d.24xlarge`"))
-    elif trainer.gpus == 0:
+    if trainer.accelerators == 0:
         problems.add(Diagnostic(f"`{trainer.name}` has no GPU", hint="use it with `--helper` instead"))
-    elif not trainer.gpus or not trainer.vcpus:
-        noun = "vCPUs" if trainer.gpus else "GPUs"
+    elif not trainer.accelerators or not trainer.vcpus:
+        noun = "vCPUs" if trainer.accelerators else f"{trainer.accelerator}s"
         message = f"the catalogue does not contain the number of {noun} of `{trainer.name}`"
         problems.add(Diagnostic(message, hint="add it to the component `instance`, with its source"))
     elif need.gpus < 1:
-        problems.add(Diagnostic(f"the job has {need.gpus} GPUs", hint="set `--gpus` to at least 1"))
+        message = f"the job has {need.gpus} {trainer.accelerator}s"
+        problems.add(Diagnostic(message, hint="set `--gpus` to at least 1"))
     if need.vcpus_per_gpu <= 0:
         hint = "set `--vcpu-per-gpu` to the vCPUs that keep one GPU busy, for example to 20"
         problems.add(Diagnostic("the number of vCPUs per GPU is missing", hint=hint))
@@ -221,8 +225,8 @@ def _larger(first: Mix, need: Need, types: Mapping[str, Instance], prices: Mappi
     mixes = []
     for instance in types.values():
         is_larger = (instance.vcpus or 0) > (first.instance.vcpus or 0)
-        if instance.family == first.instance.family and instance.gpus and is_larger:
-            mix = Mix(instance, math.ceil(need.gpus / instance.gpus))
+        if instance.family == first.instance.family and instance.accelerators and is_larger:
+            mix = Mix(instance, math.ceil(need.gpus / instance.accelerators))
             if mix.ratio >= need.vcpus_per_gpu:
                 mixes.append(mix)
     priced = all(mix.instance.name in prices for mix in mixes)
@@ -232,7 +236,7 @@ def _larger(first: Mix, need: Need, types: Mapping[str, Instance], prices: Mappi
 
 def _heterogeneous(first: Mix, need: Need, helpers: Sequence[Instance], *, only_best: bool) -> list[Mix]:
     """Return mixes with the minimum number of helpers, and with one more, of each type or the best one."""
-    missing = first.gpus * need.vcpus_per_gpu - first.vcpus
+    missing = first.accelerators * need.vcpus_per_gpu - first.vcpus
     minimum = {helper: math.ceil(missing / (helper.vcpus or 1)) for helper in helpers}
     if only_best and minimum:
         # With equal vCPUs, the larger type wins, because fewer instances can fail.
@@ -264,7 +268,7 @@ def _read_mix(text: str, types: Mapping[str, Instance], trainer: Instance) -> Mi
         hint = f"use for example `{trainer.name}+2*{HELPERS[-1]}`"
         raise UsageError(Diagnostic(message, hint=hint))
     (instance, count), *rest = counts
-    if not instance.gpus or not instance.vcpus:
+    if not instance.accelerators or not instance.vcpus:
         raise UsageError(Diagnostic(f"`{instance.name}` has no GPU", hint="name the type with GPUs first"))
     return Mix(instance, count, *rest[0]) if rest else Mix(instance, count)
 
@@ -272,11 +276,12 @@ def _read_mix(text: str, types: Mapping[str, Instance], trainer: Instance) -> Mi
 def _cluster(rows: Sequence[Row], need: Need) -> tuple[str, ...]:
     """Return the job's settings for the smallest sufficient mix, or else for the first."""
     mix = next((row.mix for row in rows if row.is_enough), rows[0].mix)
-    per_instance = f", {mix.instance.gpus} on each of {mix.count} instances" if mix.count > 1 else ""
-    lines = [f"{mix.name}: {format_count(mix.gpus, 'rank')}{per_instance}"]
+    per_instance = f", {mix.instance.accelerators} on each of {mix.count} instances" if mix.count > 1 else ""
+    lines = [f"{mix.name}: {format_count(mix.accelerators, 'rank')}{per_instance}"]
     if need.batch:
         lines.append(
-            f"global batch: {format_count(mix.gpus, 'replica')} x {need.batch} = {mix.gpus * need.batch}"
+            f"global batch: {format_count(mix.accelerators, 'replica')} x {need.batch} = "
+            f"{mix.accelerators * need.batch}"
         )
     if mix.helper:
         groups = f"train={mix.instance.name}:{mix.count} data={mix.helper.name}:{mix.helpers}"

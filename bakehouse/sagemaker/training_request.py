@@ -15,7 +15,7 @@ from bakehouse.sagemaker.rules import RELEASE
 Sender = Literal["PyTorch", "TensorFlow", "Estimator", "ModelTrainer", "API"]
 """Classes of the SDK: the first three of v2, then that of v3. `API` means a CreateTrainingJob request."""
 LOCAL = ("local", "local_gpu")
-_HOST_PROPERTIES = ("gpu-architecture",)
+_HOST_PROPERTIES = ("gpu-architecture", "neuron-architecture")
 """Requirements of components that an instance type can answer."""
 
 
@@ -46,6 +46,8 @@ class LaunchImage:
     components: frozenset[str] = frozenset()
     gpu_architecture: str = ""
     """GPU architectures that the image has code for, according to its release."""
+    neuron_architecture: str = ""
+    """NeuronCore versions that the image supports; empty if it uses no Neuron devices."""
     source: str = RELEASE
     """Source of its content, as findings name it."""
     is_known: bool = True
@@ -127,6 +129,7 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
         entry_point=record.entry_point,
         gpu=record.gpu,
         gpu_architecture=record.gpu_architecture,
+        neuron_architecture=record.neuron_architecture,
     )
     return with_parts(image, record.parts, catalog)
 

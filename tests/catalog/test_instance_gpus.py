@@ -9,6 +9,7 @@ from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.workspace import open_workspace
 
 AMPERE = InstanceGpus("ml.p4d.24xlarge", gpu=True, architecture="8.0")
+TRAINIUM = InstanceGpus("ml.trn1.32xlarge", gpu=False, neuron_architecture="2")
 
 
 def test_the_committed_table_is_the_catalogues(request: pytest.FixtureRequest) -> None:
@@ -21,6 +22,7 @@ def test_the_committed_table_is_the_catalogues(request: pytest.FixtureRequest) -
 def test_what_is_known_of_a_type() -> None:
     assert find_gpus("ml.p4d.24xlarge") == AMPERE
     assert find_gpus("ml.c5.2xlarge") == InstanceGpus("ml.c5.2xlarge", gpu=False)
+    assert find_gpus("ml.trn1.32xlarge") == TRAINIUM
     assert find_gpus("local") == InstanceGpus("local", gpu=False)
     assert find_gpus("local_gpu") == InstanceGpus("local_gpu", gpu=True)
 
@@ -46,9 +48,9 @@ def test_what_is_known_of_a_type() -> None:
             "use an instance type with NVIDIA GPUs or without GPUs",
         ),
         (
-            "ml.trn1.2xlarge",
-            "no image runs on `ml.trn1.2xlarge`: it has Neuron devices",
-            "use an instance type with NVIDIA GPUs or without GPUs",
+            "ml.inf2.xlarge",
+            "no training job runs on `ml.inf2.xlarge`: SageMaker offers it for inference only",
+            "use a type with Trainium, such as `ml.trn1.32xlarge`",
         ),
     ],
 )
@@ -99,3 +101,20 @@ def test_images_for_cpus_and_images_for_gpus() -> None:
     plain = InstanceGpus("ml.c5.xlarge", gpu=False)
     assert plain.unfit(gpu=True, architecture=">=7.5") == "needs GPUs, but `ml.c5.xlarge` has none"
     assert plain.unfit(gpu=False, architecture="") == ""
+
+
+@pytest.mark.parametrize(
+    ("instance", "supported", "clause"),
+    [
+        (TRAINIUM, ">=2,<5", ""),
+        (TRAINIUM, "", "does not use Neuron devices, but `ml.trn1.32xlarge` has them"),
+        (
+            TRAINIUM,
+            ">=3",
+            "supports NeuronCores of version >=3, but `ml.trn1.32xlarge` has version 2",
+        ),
+        (AMPERE, ">=2,<5", "needs Neuron devices, but `ml.p4d.24xlarge` has none"),
+    ],
+)
+def test_images_for_neuron_devices(instance: InstanceGpus, supported: str, clause: str) -> None:
+    assert instance.unfit(gpu=False, architecture="", neuron_architecture=supported) == clause

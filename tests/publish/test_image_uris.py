@@ -19,6 +19,7 @@ from tests.publish.test_releases import a_record
 LOCAL, ECR = "127.0.0.1:5050", "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 US = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
 AMPERE, VOLTA, PLAIN = "ml.p4d.24xlarge", "ml.p3.2xlarge", "ml.c5.2xlarge"
+TRAINIUM = "ml.trn1.32xlarge"
 
 
 def release(directory: Path, image: str = "mpi-cpu", registry: str = LOCAL, **changed: Any) -> ReleaseRecord:
@@ -199,6 +200,17 @@ def test_the_variant_that_fits_is_chosen(
     tmp_path: Path, family: dict[str, ReleaseRecord], query: dict[str, str], image: str
 ) -> None:
     assert retrieve("pytorch", region="eu-west-1", ledger=tmp_path, **query) == family[image].image_uri
+
+
+def test_an_image_for_neuron_devices_is_for_them_only(
+    tmp_path: Path, family: dict[str, ReleaseRecord]
+) -> None:
+    changed = {**CPU, "neuron_architecture": ">=2,<5"}
+    neuron = release(tmp_path, "pytorch-neuron", ECR, **changed)
+    for instance_type, record in ((TRAINIUM, neuron), (PLAIN, family["cpu"])):
+        assert retrieve("pytorch", instance_type=instance_type, ledger=tmp_path) == record.image_uri
+    message = "there are releases with `pytorch` for GPUs and for CPUs and for Neuron devices"
+    assert refusal(tmp_path, "pytorch").message == message
 
 
 def test_arguments_have_the_order_of_the_sdk(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:

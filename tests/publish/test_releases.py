@@ -85,6 +85,7 @@ LEDGER = """\
         "mpirun"
       ],
       "media_type": "application/vnd.docker.distribution.manifest.v2+json",
+      "neuron_architecture": "",
       "not_scanned": "",
       "parts": [
         {

@@ -72,6 +72,7 @@ UNPINNED = {"aws-ofi-nccl", "efa", "libfabric", "nccl", "pytorch", "smddp", "smp
 UNPINNED_BASES = {
     "aws-dlc-pytorch",
     "aws-dlc-tensorflow",
+    "aws-neuron-pytorch",
     "aws-smp2",
     "aws-training-compiler-pytorch",
     "aws-training-compiler-tensorflow",
@@ -281,6 +282,10 @@ def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
         (
             "pytorch-2.13-cu130-py312-extended",
             {"pytorch": "2.13.0", "python": "3.12", "nccl": "2.29.7", "sagemaker-training": "5.1.1"},
+        ),
+        (
+            "pytorch-2.9-neuron2.30-py312-extended",
+            {"ubuntu": "24.04", "python": "3.12", "pytorch": "2.9", "neuron-sdk": "2.30.0"},
         ),
         ("pytorch-cu130", {"pytorch": "2.13.0", "nccl": "2.29.7", "metis": "5.1.0", "rmm": "26.10.0"}),
     ],
@@ -640,3 +645,10 @@ def test_components_that_are_compiled_ship_their_licence_texts() -> None:
     compiled -= {"cuda-compat", "sshd"}  # They only place files
     kept = {name for name, text in templates.items() if re.search(rf"keep-licences {name}\b", text)}
     assert kept == compiled
+
+
+def test_a_neuron_image_is_for_neuroncores_and_not_for_gpus() -> None:
+    planned = image("pytorch-2.9-neuron2.30-py312-extended")
+    assert (planned.gpu, planned.neuron_architecture) == (False, ">=2,<5")
+    targets = {target.variant.name for target in resolved(planned.name).targets}
+    assert targets == {"ml.trn1.32xlarge", "ml.trn2.48xlarge"}

@@ -25,7 +25,8 @@ INSTANCES = {
         Instance("ml.g7.2xlarge"),
         Instance("ml.c5.9xlarge", 36, 0),
         Instance("ml.c5.18xlarge", 72, 0),
-        Instance("ml.trn1.32xlarge", 128, 0),
+        Instance("ml.trn1.32xlarge", 128, 0, neuron_cores=32, neuron_architecture="2"),
+        Instance("ml.trn3.48xlarge", 192, 0, neuron_architecture="4"),
     )
 }
 PRICES = {"ml.p4d.24xlarge": 37.688, "ml.c5.18xlarge": 3.672, "ml.p3.2xlarge": 3.825, "ml.c5.9xlarge": 1.836}
@@ -216,14 +217,18 @@ def test_empty_columns_are_omitted() -> None:
             "error: `ml.c5.9xlarge` has no GPU\n\nhint: use it with `--helper` instead",
         ),
         (
-            {"instance": "ml.trn1.32xlarge"},
-            "error: `ml.trn1.32xlarge` has Neuron devices, which no image here uses\n"
-            "\nhint: use a type with NVIDIA GPUs, such as `ml.p4d.24xlarge`",
+            {"instance": "ml.trn3.48xlarge"},
+            "error: the catalogue does not contain the number of NeuronCores of `ml.trn3.48xlarge`\n"
+            "\nhint: add it to the component `instance`, with its source",
+        ),
+        (
+            {"instance": "ml.trn1.32xlarge", "gpus": -1},
+            "error: the job has -1 NeuronCores\n\nhint: set `--gpus` to at least 1",
         ),
         (
             {"instance": "ml.p4d.24xlarge", "helpers": ["ml.trn1.32xlarge"]},
-            "error: `ml.trn1.32xlarge` has Neuron devices\n"
-            "\nhint: use a type without GPUs, such as `ml.c5.18xlarge`",
+            "error: `ml.trn1.32xlarge` has 32 NeuronCores\n"
+            "\nhint: use a type without accelerators, such as `ml.c5.18xlarge`",
         ),
         (
             {"instance": "ml.g7.2xlarge"},
@@ -241,7 +246,8 @@ def test_empty_columns_are_omitted() -> None:
         ),
         (
             {"instance": "ml.p4d.24xlarge", "helpers": ["ml.g5.xlarge"]},
-            "error: `ml.g5.xlarge` has 1 GPU\n\nhint: use a type without GPUs, such as `ml.c5.18xlarge`",
+            "error: `ml.g5.xlarge` has 1 GPU\n"
+            "\nhint: use a type without accelerators, such as `ml.c5.18xlarge`",
         ),
         (
             {"instance": "ml.p4d.24xlarge", "prices": {"ml.p4.24xlarge": 1.0}},

@@ -20,6 +20,7 @@ from tests.publish.test_releases import a_record
 from tests.support.launch_cases import BAKED, BARE, IMAGES, PYTORCH, TENSORFLOW
 
 ON: Mapping[str, object] = {"enabled": True}
+TRN1 = InstanceGroup("ml.trn1.2xlarge", gpus=0, efa_interfaces=0, neuron_architecture="2")
 C5 = InstanceGroup("ml.c5.xlarge", 2, gpus=0, rdma_read=False, efa_interfaces=0)
 A100 = InstanceGroup("ml.p4d.24xlarge", 2, gpus=8, rdma_read=True, efa_interfaces=4, gpu_architecture="8.0")
 P3DN = replace(A100, instance_type="ml.p3dn.24xlarge", rdma_read=False, gpu_architecture="7.0")
@@ -502,6 +503,34 @@ CASES: dict[str, Case] = {
         PYTORCH,
         "`image` is for GPUs, but the job's instances have none",
         "",
+    ),
+    "an image for Neuron devices without": (
+        rules.NEURON,
+        request(C5),
+        replace(PYTORCH, gpu=False, neuron_architecture=">=2,<5"),
+        "`image` is for Neuron devices, but the job's instances have none",
+        "use a type with Trainium, such as `ml.trn1.32xlarge`",
+    ),
+    "an image for Neuron devices on GPUs": (
+        rules.NEURON,
+        request(),
+        replace(PYTORCH, gpu=False, neuron_architecture=">=2,<5"),
+        "`image` is for Neuron devices, but the job's instances have none",
+        "use a type with Trainium, such as `ml.trn1.32xlarge`",
+    ),
+    "Neuron devices without an image for them": (
+        rules.NEURON,
+        request(TRN1, distribution={}),
+        replace(PYTORCH, gpu=False),
+        "the instances have Neuron devices, but `image` does not use them",
+        "",
+    ),
+    "Neuron devices of another version": (
+        rules.HOST_NEEDS,
+        request(TRN1, distribution={}),
+        replace(PYTORCH, gpu=False, neuron_architecture=">=3"),
+        "`image` supports NeuronCore versions >=3, but `ml.trn1.2xlarge` has 2",
+        "use a type with a supported Neuron device",
     ),
     "GPUs without an image for them": (
         rules.GPU,

@@ -303,8 +303,8 @@ def follow(
     iterable=["helper", "price", "step_seconds"],
     help={
         "instance": "the instance type that trains",
-        "gpus": "GPUs of the job; default: those of one instance",
-        "vcpu_per_gpu": "vCPUs that keep one GPU busy",
+        "gpus": "GPUs or NeuronCores of the job; default: those of one instance",
+        "vcpu_per_gpu": "vCPUs that keep one GPU or NeuronCore busy",
         "helper": "instance type without GPUs to add, instead of c5; repeatable",
         "price": "TYPE=NUMBER for an hour; also [tool.bakehouse.prices]; repeatable",
         "step_seconds": "measured seconds of a step: `0.2`, or `ml.p4d.24xlarge+2*ml.c5.18xlarge=0.1`",
@@ -337,7 +337,7 @@ def recommend_instances(
 
     workspace = open_project()
     instance_types = instances(workspace.catalog)
-    need = sizing.Need(gpus or find_instance(instance_types, instance).gpus or 0, vcpu_per_gpu, batch)
+    need = sizing.Need(gpus or find_instance(instance_types, instance).accelerators or 0, vcpu_per_gpu, batch)
     prices = {**workspace.project.prices, **sizing.read_numbers(price or (), "--price")}
     seconds = sizing.read_numbers(step_seconds or (), "--step-seconds", is_named=False)
     result = sizing.recommend(need, instance, instance_types, helper or (), prices, seconds)
