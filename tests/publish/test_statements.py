@@ -7,6 +7,7 @@ from typing import Any
 from bakehouse.build.verify import Outcome
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.publish import provenance, sbom, statements
+from bakehouse.trust import bundle
 from bakehouse.trust.bundle import Statement
 from tests.publish.test_push import report
 from tests.publish.test_sbom import DIGEST, INSTALLED, planned
@@ -89,3 +90,8 @@ def test_a_rebuild_names_the_image_stores() -> None:
         "key": "a" * 64,
         "imageStores": ["overlay2", "containerd"],
     }
+
+
+def test_media_types_have_no_parameter() -> None:
+    # Amazon ECR answers 405 otherwise: https://github.com/aws/containers-roadmap/issues/2306
+    assert not [each for each in (bundle.MEDIA_TYPE, sbom.MEDIA_TYPE, provenance.MEDIA_TYPE) if ";" in each]
