@@ -1,6 +1,5 @@
 """Packages with vulnerabilities or pending updates, the steps that use them, and what was not scanned."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -120,22 +119,17 @@ class SecurityReport:
         return tuple(finding for finding in self.findings if finding.is_open)
 
 
-def require_clean(report: SecurityReport) -> None:
-    """Raise VulnerableError for open findings, or NotScannedError if some contents were not scanned."""
+def require_clean(report: SecurityReport, hint: str = "") -> None:
+    """Raise VulnerableError for open findings, or NotScannedError if some contents were not scanned.
+
+    `hint` is for findings with a fix.
+    """
     if findings := report.open_findings:
         count = len({each.id for finding in findings for each in finding.open_vulnerabilities})
         problem = format_count(count, "known vulnerability", "known vulnerabilities")
         message = f"{format_count(len(findings), 'package')} with {problem if count else 'security updates'}"
-        raise VulnerableError(Diagnostic(message, hint=_hint(findings)))
+        has_fix = any(finding.newer for finding in findings)
+        raise VulnerableError(Diagnostic(message, hint=hint if has_fix else ""))
     if report.not_scanned:
         message = "no open finding, but parts of the images were not scanned"
         raise NotScannedError(Diagnostic(message))
-
-
-def _hint(findings: Iterable[Finding]) -> str:
-    """Return the command that locks fixed versions; empty if no finding has one."""
-    fixable = [finding for finding in findings if finding.newer]
-    debs = {name for finding in fixable if finding.kind == "Debian" for name in finding.packages}
-    images = {usage.image for finding in fixable if finding.kind == "Python" for usage in finding.usages}
-    names = " ".join((*sorted(images), *sorted(debs)))
-    return f"run `bake lock --upgrade {names}`" if names else ""

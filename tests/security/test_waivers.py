@@ -13,6 +13,7 @@ from bakehouse.security import waivers
 from bakehouse.security.findings import Finding, PackageKind, Usage, Vulnerability
 from tests.conftest import error_text
 
+DEBIAN: tuple[PackageKind, ...] = ("Debian",)
 TODAY = date(2026, 11, 25)
 OPENSSL: dict[str, Any] = {"@id": "pkg:deb/debian/libssl3"}
 
@@ -148,7 +149,7 @@ def test_a_waiver_of_one_image_leaves_others_open(tmp_path: Path) -> None:
     ]
 
 
-def warned(root: Path, *statements: object, scanned: Collection[PackageKind] = ("Debian",)) -> list[str]:
+def warned(root: Path, *statements: object, scanned: Collection[PackageKind] = DEBIAN) -> list[str]:
     write(root, *statements)
     loaded = waivers.load(root)
     _, used = waivers.apply(loaded, [openssl()], TODAY)
@@ -169,7 +170,7 @@ def test_a_waiver_of_an_unknown_image_is_a_warning(tmp_path: Path) -> None:
 
 
 def test_waivers_of_packages_that_were_not_scanned_are_no_warning(tmp_path: Path) -> None:
-    assert warned(tmp_path, statement({"@id": "pkg:pypi/demo"}), scanned=("Debian",)) == []
+    assert warned(tmp_path, statement({"@id": "pkg:pypi/demo"}), scanned=DEBIAN) == []
     assert warned(tmp_path, statement(name="CVE-2026-7"), scanned=()) == []
 
 

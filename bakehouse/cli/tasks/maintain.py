@@ -88,11 +88,19 @@ def update(
         "images": IMAGES,
         "osv": "OSV's data of PyPI: the export `all.zip`, or a directory of its JSON files",
         "import": "a scanner's report of a published image: JSON of Trivy, Grype or ECR, CycloneDX, SARIF",
+        "fix": "lock the fixed versions, and print the text of a pull request",
+        "message": "write the text of the pull request to this file",
         "json": JSON,
     },
 )
 def security(
-    context: Context, images: str, osv: str = "", import_: list[str] | None = None, json: bool = False
+    context: Context,
+    images: str,
+    osv: str = "",
+    import_: list[str] | None = None,
+    fix: bool = False,
+    message: str = "",
+    json: bool = False,
 ) -> None:
     """
     List known vulnerabilities of locked packages, and pending security updates.
@@ -104,17 +112,35 @@ def security(
     bake security pytorch-cpu --json
     bake security --osv all.zip
     bake security pytorch-cpu --import trivy.json
+    bake security --fix --message pull-request.md
     """
     from bakehouse.cli import diagnostics, json_report
+    from bakehouse.errors import Diagnostic, UsageError
     from bakehouse.security import findings
+    from bakehouse.security import fix as fixing
     from bakehouse.security import report as reporting
+    from bakehouse.util.files import write_whole
 
+    if message and not fix:
+        raise UsageError(Diagnostic("`--message` needs `--fix`"))
+    if json and fix:
+        raise UsageError(Diagnostic("`--fix` cannot be combined with `--json`"))
+    workspace = open_project(images)
     snapshot = Path(osv) if osv else None
     reports = [Path(name) for name in import_ or ()]
-    made = reporting.make_report(open_project(images), split(images), report, snapshot, reports)
+    made = reporting.make_report(workspace, split(images), report, snapshot, reports)
     diagnostics.write_warnings(made.warnings, sys.stderr)
-    show(json_report.security(made) if json else reporting.text(made))
-    findings.require_clean(made)
+    if not fix or not made.open_findings:
+        show(json_report.security(made) if json else reporting.text(made))
+        findings.require_clean(made, hint="add `--fix` to lock the fixed versions")
+        return
+    result = fixing.fix(workspace, split(images), made, report)
+    text = fixing.message(result)
+    if message:
+        write_whole(Path(message), text)
+    else:
+        show(text)
+    findings.require_clean(result.remaining)
 
 
 @bake_task(

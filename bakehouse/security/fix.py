@@ -1,0 +1,165 @@
+"""Fixes of open findings: locks of the fixed versions, and the text of the pull request."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from packaging.version import Version
+
+from bakehouse.catalog.size_budget import REQUIREMENTS
+from bakehouse.lock import lock as locking
+from bakehouse.lock.changelog import is_newer
+from bakehouse.plan.model import Image
+from bakehouse.plan.workspace import Workspace, is_own, open_workspace, plan_images
+from bakehouse.security.contents import python_packages
+from bakehouse.security.findings import Finding, SecurityReport
+from bakehouse.security.forecast import Forecast, ImageChange, changed_images, forecast
+from bakehouse.util.format import format_count, format_names
+from bakehouse.util.terminal import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """Result of locking fixed versions."""
+
+    report: SecurityReport
+    """The findings before the fix."""
+    fixed: tuple[Finding, ...]
+    left: tuple[tuple[Finding, str], ...]
+    """Open findings that remain, each with the reason."""
+    changes: tuple[ImageChange, ...]
+    forecast: Forecast
+
+    @property
+    def remaining(self) -> SecurityReport:
+        """The report with the findings that remain; what was not scanned is in the text of the fix."""
+        return replace(self.report, findings=tuple(finding for finding, _ in self.left), not_scanned=())
+
+
+def fix(workspace: Workspace, patterns: Sequence[str], report: SecurityReport, progress: Reporter) -> Fix:
+    """Lock the fixed versions of open findings, as `bake lock --upgrade` does."""
+    before = plan_images(workspace, patterns).images
+    names, unfixable = _names(workspace, before, report.open_findings)
+    after = before
+    if names:
+        progress(f"locking {', '.join(names)}")
+        for line in locking.run(workspace.project.root, names, progress, upgrade=True):
+            progress(line)
+        after = plan_images(open_workspace(workspace.project.root), patterns).images
+    fixed, left = [], []
+    for finding in report.open_findings:
+        if reason := unfixable.get(finding, "") or _problem(finding, after):
+            left.append((finding, reason))
+        else:
+            fixed.append(finding)
+    changes = changed_images(before, after)
+    return Fix(report, tuple(fixed), tuple(left), changes, forecast(changes, workspace.project.state))
+
+
+def _names(
+    workspace: Workspace, images: Sequence[Image], findings: Iterable[Finding]
+) -> tuple[list[str], dict[Finding, str]]:
+    """Return what to lock anew, and the reason for each finding that a lock cannot fix."""
+    locked = {deb.name for deb in workspace.apt_locks.debs}
+    names: dict[str, None] = {}
+    unfixable: dict[Finding, str] = {}
+    for finding in findings:
+        if not finding.newer:
+            unfixable[finding] = "no fixed version is known"
+        elif finding.kind == "Debian" and locked.intersection(finding.packages):
+            names |= dict.fromkeys(sorted(locked.intersection(finding.packages)))
+        elif finding.kind == "Python" and (owners := list(_owners(images, finding))):
+            foreign = [name for name in owners if not _can_lock(workspace, name)]
+            if foreign:
+                unfixable[finding] = f"Bakehouse's catalogue locks it in {format_names(foreign)}"
+            names |= dict.fromkeys(name for name in owners if name not in foreign)
+        else:
+            unfixable[finding] = "no lock of the project contains it"
+    return list(names), unfixable
+
+
+def _owners(images: Iterable[Image], finding: Finding) -> Iterator[str]:
+    """Yield the images and components whose locks contain a Python package in the version of a finding."""
+    names: dict[str, None] = {}
+    for image in images:
+        for stage in image.stages:
+            one = replace(image, stages=(stage,))
+            if any(
+                (each.name, each.version) == (finding.name, finding.version)
+                for each in python_packages([one])
+            ):
+                names[image.name if stage.name == REQUIREMENTS else stage.part.component] = None
+    yield from names
+
+
+def _can_lock(workspace: Workspace, name: str) -> bool:
+    """Return whether the project locks an image or a component."""
+    recipe = workspace.recipes.get(name)
+    location = recipe.location if recipe else workspace.catalog.components[name].location
+    return is_own(workspace, location.path)
+
+
+def _problem(finding: Finding, images: Iterable[Image]) -> str:
+    """Return why a package is still vulnerable after the lock; empty if it is not."""
+    if finding.kind == "Debian":
+        debs = {deb.version for image in images for deb in image.debs if deb.name in finding.packages}
+        older = [version for version in sorted(debs) if is_newer(finding.newer, version)]
+    else:
+        packages = {each.version for each in python_packages(images) if each.name == finding.name}
+        newer = Version(finding.newer)
+        older = [version for version in sorted(packages) if Version(Version(version).public) < newer]
+    return f"the lock still has {', '.join(older)}" if older else ""
+
+
+def message(fix: Fix) -> str:
+    """Return the text of the pull request, in Markdown; its first line is the title."""
+    blocks = [_title(fix)]
+    if fix.fixed:
+        rows = [
+            f"| {' | '.join(map(_cell, (each.name, each.version, each.newer, _vulnerabilities(each))))} |\n"
+            for each in fix.fixed
+        ]
+        blocks.append(f"| package | from | to | vulnerabilities |\n|---|---|---|---|\n{''.join(rows)}")
+    if fix.changes:
+        steps: dict[str, list[str]] = {}
+        for change in fix.changes:
+            for step in change.changed_steps:
+                steps.setdefault(step, []).append(change.after.name)
+        lines = "".join(f"- {step}: {', '.join(images)}\n" for step, images in steps.items())
+        blocks.append(f"To build again:\n\n{lines}")
+        blocks.append(f"Forecast: {fix.forecast.text}.\n")
+        images = " ".join(change.after.name for change in fix.changes)
+        commands = (f"    bake {task}\n" for task in ("render", *(f"{each} {images}" for each in _TASKS)))
+        blocks.append(f"To release:\n\n{''.join(commands)}")
+    if fix.left:
+        lines = "".join(
+            f"- {_cell(f'{finding.name} {finding.version}, {_vulnerabilities(finding)}')}: {reason}\n"
+            for finding, reason in fix.left
+        )
+        blocks.append(f"Still open:\n\n{lines}")
+    if fix.report.not_scanned:
+        lines = "".join(f"- {item.what}: {item.reason}\n" for item in fix.report.not_scanned)
+        blocks.append(f"Not scanned:\n\n{lines}")
+    return "\n".join(blocks)
+
+
+_TASKS = ("build", "smoke", "push")
+
+
+def _cell(text: str) -> str:
+    """Escape Markdown in a text of a scanner."""
+    return re.sub(r"([|<>`\[\]*_@#\\])", r"\\\1", text)
+
+
+def _title(fix: Fix) -> str:
+    if not fix.fixed:
+        return "No open finding was fixed\n"
+    ids = {each.id for finding in fix.fixed for each in finding.open_vulnerabilities}
+    names = ", ".join(finding.name for finding in fix.fixed[:3])
+    rest = f" and {len(fix.fixed) - 3} more" if len(fix.fixed) > 3 else ""
+    count = format_count(len(ids), "vulnerability", "vulnerabilities")
+    return f"Fix {count} of {names}{rest}\n" if ids else f"Update {names}{rest}\n"
+
+
+def _vulnerabilities(finding: Finding) -> str:
+    return ", ".join(each.id for each in finding.open_vulnerabilities) or "its changelog names no CVE"
