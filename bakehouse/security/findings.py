@@ -127,7 +127,9 @@ def require_clean(report: SecurityReport, hint: str = "") -> None:
     if findings := report.open_findings:
         count = len({each.id for finding in findings for each in finding.open_vulnerabilities})
         problem = format_count(count, "known vulnerability", "known vulnerabilities")
-        message = f"{format_count(len(findings), 'package')} with {problem if count else 'security updates'}"
+        # Several scanners can report one package
+        packages = format_count(len({(each.kind, each.name, each.version) for each in findings}), "package")
+        message = f"{packages} with {problem if count else 'security updates'}"
         has_fix = any(finding.newer for finding in findings)
         raise VulnerableError(Diagnostic(message, hint=hint if has_fix else ""))
     if report.not_scanned:

@@ -43,12 +43,13 @@ def fix(workspace: Workspace, patterns: Sequence[str], report: SecurityReport, p
     after = before
     if names:
         progress(f"locking {', '.join(names)}")
-        for line in locking.run(workspace.project.root, names, progress, upgrade=True):
+        root = workspace.project.root
+        for line in locking.run(root, names, progress, failures=workspace.failures, upgrade=True):
             progress(line)
-        after = plan_images(open_workspace(workspace.project.root), patterns).images
+        after = plan_images(open_workspace(root), patterns).images
     fixed, left = [], []
     for finding in report.open_findings:
-        if reason := unfixable.get(finding, "") or _problem(finding, after):
+        if reason := unfixable.get(finding, "") or _problem(finding, before, after):
             left.append((finding, reason))
         else:
             fixed.append(finding)
@@ -99,16 +100,26 @@ def _can_lock(workspace: Workspace, name: str) -> bool:
     return is_own(workspace, location.path)
 
 
-def _problem(finding: Finding, images: Iterable[Image]) -> str:
+def _problem(finding: Finding, before: Iterable[Image], after: Iterable[Image]) -> str:
     """Return why a package is still vulnerable after the lock; empty if it is not."""
     if finding.kind == "Debian":
-        debs = {deb.version for image in images for deb in image.debs if deb.name in finding.packages}
-        older = [version for version in sorted(debs) if is_newer(finding.newer, version)]
+        earlier = {deb.name: deb.version for image in before for deb in image.debs}
+        debs = {(deb.name, deb.version) for image in after for deb in image.debs}
+        older = [
+            f"{name} {version}"
+            for name, version in sorted(debs)
+            if name in finding.packages and _is_older(finding, version, earlier.get(name, ""))
+        ]
     else:
-        packages = {each.version for each in python_packages(images) if each.name == finding.name}
+        packages = {each.version for each in python_packages(after) if each.name == finding.name}
         newer = Version(finding.newer)
         older = [version for version in sorted(packages) if Version(Version(version).public) < newer]
     return f"the lock still has {', '.join(older)}" if older else ""
+
+
+def _is_older(finding: Finding, version: str, earlier: str) -> bool:
+    """Return whether a Debian package lacks the fix; some packages of a source have versions of their own."""
+    return is_newer(finding.newer, version) if earlier == finding.version else version == earlier
 
 
 def message(fix: Fix) -> str:

@@ -147,18 +147,18 @@ def _usages(package: ScannedPackage, image: Image) -> tuple[Usage, ...]:
 
 
 def _newest(kind: PackageKind, vulnerabilities: Iterable[Vulnerability]) -> str:
-    """Return the newest version that fixes one of the vulnerabilities; empty if none has a single fix."""
-    newest = ""
-    for fixed in (each.fixed for each in vulnerabilities):
-        if fixed and ", " not in fixed and (not newest or _is_newer(kind, fixed, newest)):
-            newest = fixed
-    return newest
+    """Return the newest version that fixes one of the vulnerabilities.
 
-
-def _is_newer(kind: PackageKind, version: str, than: str) -> bool:
-    if kind == "Debian":
-        return is_newer(version, than)
+    It is empty if none has a single fix, or if the fixes cannot be compared.
+    """
+    fixes = {each.fixed for each in vulnerabilities if each.fixed and ", " not in each.fixed}
     try:
-        return Version(version) > Version(than)
-    except InvalidVersion:
-        return False
+        if kind == "Python":
+            return str(max(map(Version, fixes), default=""))
+        newest = ""
+        for fixed in sorted(fixes):
+            newest = fixed if not newest or is_newer(fixed, newest) else newest
+        return newest
+    except (InvalidVersion, OSError):
+        # OSError: this machine has no dpkg
+        return ""

@@ -78,7 +78,11 @@ def scan(
         if not package.is_from_index:
             unknown.append(usages)
             continue
-        vulnerabilities, undecided = check(snapshot.affected.get(package.name, ()), package.version)
+        try:
+            vulnerabilities, undecided = check(snapshot.affected.get(package.name, ()), package.version)
+        except InvalidVersion:
+            not_scanned.append(NotScanned(title, "its version does not follow PEP 440", names))
+            continue
         not_scanned += [NotScanned(f"{title}: {id}", reason, names) for id, reason in undecided]
         if vulnerabilities:
             fixes = [Version(each.fixed) for each in vulnerabilities if each.fixed]
@@ -107,7 +111,7 @@ def check(
 ) -> tuple[tuple[Vulnerability, ...], tuple[tuple[str, str], ...]]:
     """Return the vulnerabilities of a version, and those that cannot be decided, each with the reason.
 
-    Records of one CVE count as one vulnerability; the highest fixed version counts.
+    Records of one CVE count as one vulnerability; the highest fixed version counts. Raises InvalidVersion.
     """
     # A local version such as 2.9.0+cu130 is a build of the version that records name
     public = Version(Version(version).public)

@@ -89,9 +89,18 @@ def test_a_package_that_the_lock_keeps_is_still_open(alone: Tree, mirror: Mirror
     report = make_report(open_workspace(Path.cwd()), [], lambda _: None)
     mirror.update("openssl", "1.1", CHANGELOG)
     result = run(report)
-    assert [reason for _, reason in result.left] == ["the lock still has 1.1"]
+    assert [reason for _, reason in result.left] == ["the lock still has openssl 1.1"]
     with pytest.raises(VulnerableError):
         require_clean(result.remaining)
+
+
+@pytest.mark.parametrize(("version", "left"), [("1.2", []), ("1.0", ["the lock still has openssl 1.0"])])
+def test_a_package_with_a_version_of_its_own_is_fixed_if_it_changes(
+    alone: Tree, mirror: Mirror, version: str, left: list[str]
+) -> None:
+    mirror.update("openssl", version, CHANGELOG)
+    of_source = replace(demo(), kind="Debian", packages=("openssl",), version="7.0", newer="7.1")
+    assert [reason for _, reason in run(report_of(of_source)).left] == left
 
 
 def test_a_package_without_a_fix_is_still_open(alone: Tree, mirror: Mirror) -> None:

@@ -69,7 +69,7 @@ class Mirror:
 
     def _resolve(self, *_: object, **options: object) -> Resolved:
         # A scan asks for the newest of all packages, a fix for those with findings
-        assert options in ({"upgrade": None}, {"upgrade": ("openssl",)})
+        assert options["upgrade"] in (None, ("openssl",))
         locked = (deb_of(fields) for _, fields in stanzas(index()))
         changes = package_changes({deb.name: deb for deb in locked if deb}, self.packages)
         return Resolved(self.packages, changes, self.has_security_updates)
@@ -407,3 +407,45 @@ def test_waivers_are_shown_with_reason_owner_and_expiry(project: Tree, mirror: M
     )
     assert [each.message for each in report.warnings] == ["the waiver of `CVE-2026-4` matches no finding"]
     assert refused(report).diagnostics[0].message == "1 package with 2 known vulnerabilities"
+
+
+@pytest.mark.parametrize(
+    ("name", "fixes", "newer"),
+    [
+        ("openssl", ("1.10", "1.9"), "1.10"),
+        ("demo-package", ("1.10", "1.9"), "1.10"),
+        ("demo-package", ("1.9.1, 2.0",), ""),
+        ("demo-package", ("see the advisory",), ""),
+    ],
+)
+def test_the_newest_fix_that_a_scanner_names(
+    project: Tree,
+    mirror: Mirror,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    fixes: Sequence[str],
+    newer: str,
+) -> None:
+    install(project)
+    publish(project)
+    vulnerabilities = [
+        {
+            "VulnerabilityID": f"CVE-2026-{number}",
+            "PkgName": name,
+            "InstalledVersion": "1.0",
+            "FixedVersion": fixed,
+        }
+        for number, fixed in enumerate(fixes)
+    ]
+    kind = "debian" if name == "openssl" else "python-pkg"
+    result = {"Class": "os-pkgs", "Type": kind, "Vulnerabilities": vulnerabilities}
+    [finding] = import_report(project, monkeypatch, {**TRIVY, "Results": [result]}).findings
+    assert finding.newer == newer
+
+
+def test_a_version_that_pep_440_does_not_know_is_not_scanned(project: Tree, mirror: Mirror) -> None:
+    install(project, LOCK.replace("demo-package==1.0", "demo-package==1.0-final-2"))
+    report = make(project, test_osv.written(project.root, test_osv.record()))
+    assert [(item.what, item.reason) for item in report.not_scanned] == [
+        ("demo-package 1.0-final-2", "its version does not follow PEP 440")
+    ]
