@@ -155,6 +155,12 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
     return tuple(packages.values())
 
 
+def locked_sums(path: Path) -> frozenset[str]:
+    """Return the sha256 sums in a lock; none if it is missing. Invalid lines are left out."""
+    spot = Location(path, 1, 1)
+    return frozenset(package.sha256 for package in load_lock(path, spot, Problems()) if package.sha256)
+
+
 def digest_line(lines: Iterable[str]) -> str:
     """Return the line by which a lock shows that none of its packages was added, removed or changed."""
     text = "\n".join(lines)

@@ -37,12 +37,21 @@ _TUNNEL = re.compile(r"Tunnel connection failed: (\d+)")
 class SourceError(Exception):
     """A source did not send a file."""
 
-    def __init__(self, reason: str, *, is_down: bool = False, is_worth_a_retry: bool = False) -> None:
+    def __init__(
+        self,
+        reason: str,
+        *,
+        is_down: bool = False,
+        is_worth_a_retry: bool = False,
+        is_refusal: bool = False,
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.is_down = is_down
         """The whole server is unavailable for now."""
         self.is_worth_a_retry = is_worth_a_retry
+        self.is_refusal = is_refusal
+        """The server refused access."""
 
 
 class SourceResponse(Protocol):
@@ -267,7 +276,7 @@ def _check(status: int) -> None:
         case 407:
             error = SourceError("its proxy requires credentials (407)", is_down=True)
         case 401 | 403:
-            error = SourceError(f"refused access ({status})")
+            error = SourceError(f"refused access ({status})", is_refusal=True)
         case _:
             is_temporary = status >= 500 or status in (408, 429)
             error = SourceError(f"answered with {status}", is_worth_a_retry=is_temporary)

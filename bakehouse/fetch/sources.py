@@ -124,7 +124,7 @@ class DownloadConfig:
 
     def _in_indexes(self, file: RequiredFile) -> Iterator[Offer]:
         for index in self.indexes:
-            page = f"{index.rstrip('/')}/{canonicalize_name(file.project)}/"
+            page = _project_page(index, file.project)
             if _is_web(index):
                 yield Offer(f"index `{redacted(index)}`", origin_of(index), partial(self._linked, page, file))
         for links in self.pip.find_links:
@@ -192,12 +192,32 @@ class DownloadConfig:
                 return
         _read(Path(url2pathname(urlsplit(release).path)), Path.read_bytes)
 
+    @property
+    def web_indexes(self) -> tuple[str, ...]:
+        """The indexes that are not directories, each once."""
+        return tuple(dict.fromkeys(filter(_is_web, self.indexes)))
+
     def project(self, name: str) -> tuple[simple_index.Link, ...]:
         """Return the files of a project in the first index that has it. Raises SourceError."""
-        for index in filter(_is_web, self.indexes):
+        for index in self.web_indexes:
             with contextlib.suppress(_MissingError):
-                return self._page(f"{index.rstrip('/')}/{canonicalize_name(name)}/")
+                return self._page(_project_page(index, name))
         raise SourceError(NO_PROJECT)
+
+    def pages(self, name: str) -> dict[str, tuple[simple_index.Link, ...]]:
+        """Return the files of a project in each index, none where it is missing. Raises SourceError."""
+        links: dict[str, tuple[simple_index.Link, ...]] = {}
+        for index in self.web_indexes:
+            try:
+                links[index] = self._page(_project_page(index, name))
+            except _MissingError:
+                links[index] = ()
+            except SourceError as error:
+                # Indexes in S3 answer so for a missing project
+                if not error.is_refusal:
+                    raise
+                links[index] = ()
+        return links
 
     def _page(self, url: str) -> tuple[simple_index.Link, ...]:
         try:
@@ -402,6 +422,10 @@ def directory_of(address: str) -> Path | None:
         return None
     path = Path(url2pathname(url.path) if url.scheme else address).expanduser()
     return path.absolute() if path.is_dir() else None
+
+
+def _project_page(index: str, name: str) -> str:
+    return f"{index.rstrip('/')}/{canonicalize_name(name)}/"
 
 
 def default_index() -> str:

@@ -16,7 +16,7 @@ from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.project import HOME, Project
-from bakehouse.catalog.python_lock import Lock, Package, load_lock
+from bakehouse.catalog.python_lock import Lock, Package, load_lock, locked_sums
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import (
@@ -273,6 +273,7 @@ def _resolve_now(
     A requirement such as `accelerate` would add another PyTorch to the one that the component requires.
     """
     index = _index(workspace.project, drift.python_of(spec) or "3.11")
+    index = replace(index, locked=locked_sums(lock.path))
     components = workspace.catalog.components
     required = (components[item.name] for item in spec.requires if item.name in components)
     specs = (candidate.spec for candidate in drift.candidates(required))

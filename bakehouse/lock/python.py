@@ -29,6 +29,7 @@ from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
+from bakehouse.lock.index_conflicts import ChosenFile, refuse_conflicts
 from bakehouse.util.process import with_environment
 
 PLATFORM = "x86_64-manylinux_2_28"
@@ -70,6 +71,8 @@ class Index:
     pip: PipConfig
     certificates: Path | None
     python_version: str = "3.11"
+    locked: frozenset[str] = frozenset()
+    """The sha256 sums of the files of the present lock."""
 
 
 def lock_text(heading: str, files: Iterable[LockedFile]) -> str:
@@ -90,12 +93,13 @@ def resolve(
 
     `alone` leaves out dependencies. `without` names installed packages, which are left out together with
     dependencies that only they need. Where several versions fit, a `preferred` package keeps its version.
-    Raises ConflictError with uv's output if no versions fit, and BuildError if an index is unreachable.
+    Raises ConflictError with uv's output if no versions fit, and BuildError if an index is unreachable or
+    indexes have different projects of one name.
     """
     packages = _compile(
         requirements, constraints, index, (), alone=alone, without=without, preferred=preferred
     )
-    return _files(packages, index)
+    return _files(packages, index, requirements)
 
 
 def resolve_beside(
@@ -115,14 +119,24 @@ def resolve_beside(
     by_name = {canonicalize_name(package.name): package for package in installed}
     left = [package for package in packages if canonicalize_name(package["name"]) not in by_name]
     names = {canonicalize_name(package["name"]) for package in packages}
-    return _files(left, index), tuple(package for name, package in by_name.items() if name in names)
+    return _files(left, index, requirements), tuple(
+        package for name, package in by_name.items() if name in names
+    )
 
 
-def _files(packages: Iterable[Mapping[str, Any]], index: Index) -> tuple[LockedFile, ...]:
+def _files(
+    packages: Iterable[Mapping[str, Any]], index: Index, requirements: Iterable[str]
+) -> tuple[LockedFile, ...]:
     """Return the file to install of each package."""
     tags = python_tags(index.python_version)
     chosen = [(package["name"], package["version"], _choose(package, tags)) for package in packages]
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
+    of_indexes = [
+        ChosenFile(canonicalize_name(name), version, file["url"], file["hashes"]["sha256"])
+        for name, version, file in chosen
+        if "origin" not in file and file.get("url", "").startswith(("http://", "https://"))
+    ]
+    refuse_conflicts(of_indexes, requirements, index.locked, downloads)
     with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
         sizes = pool.map(lambda item: _size(item[2], downloads), chosen)
     files = [
@@ -182,7 +196,8 @@ def _compile(
             find_uv_bin(), "pip", "compile", "--quiet", "--format=pylock.toml",
             "--python", _interpreter(index.python_version),
             "--python-version", index.python_version, "--python-platform", PLATFORM,
-            # pip takes the newest version of all indexes; uv's default stops at the first one
+            # pip takes the newest version of all indexes; uv's default stops at the first one.
+            # `refuse_conflicts` checks that they have the same projects
             "--index-strategy=unsafe-best-match", "--constraints", str(paths["constraints"]),
             *(("--no-deps",) if alone else ()),
             *(("--excludes", str(paths["excludes"])) if without else ()),

@@ -17,7 +17,14 @@ from urllib.parse import quote, urlsplit
 
 from packaging.requirements import Requirement as Parsed
 
-from bakehouse.catalog.python_lock import INSTALLED, Package, digest_line, load_lock, normal_name
+from bakehouse.catalog.python_lock import (
+    INSTALLED,
+    Package,
+    digest_line,
+    load_lock,
+    locked_sums,
+    normal_name,
+)
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import (
     RequiredPackage,
@@ -159,9 +166,10 @@ def lock_recipe(
         line for line in requirements.constraints if not any(fnmatchcase(line.name, each) for each in kept)
     )
     constraints = (*(line.text for line in listed), *pins)
-    around = _Surroundings(resolution, replace(index, python_version=python), constraints, tuple(kept))
-    around = _with_packages_of_base(around, contained, requirements)
     lock = path.with_name(path.name + ".lock")
+    index = replace(index, python_version=python, locked=locked_sums(lock))
+    around = _Surroundings(resolution, index, constraints, tuple(kept))
+    around = _with_packages_of_base(around, contained, requirements)
     heading = lock_heading(path.name, requirements.content)
     before = () if upgrade else _locked_before(lock, recipe)
     with git_archives(requirements, report) as archives:
