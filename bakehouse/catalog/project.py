@@ -23,6 +23,8 @@ HOME = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE / "data"
 """Directory with Bakehouse's catalogue and templates: the checkout, or the data of the installed package."""
 
 _DEFAULT_PORT = 5050
+_HIGHEST_PRICE = 10**9
+"""Limit of the price of an hour: TOML has numbers of any size, and `inf`."""
 _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?"
 _KMS_KEY = re.compile(r"awskms:///arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+")
 _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
@@ -261,7 +263,7 @@ def _prices(table: TomlTable) -> dict[str, float]:
     given = table.child("prices", "a table of instance types and prices")
     prices = {}
     for name, price in given.values.items():
-        if isinstance(price, int | float) and price > 0 and not isinstance(price, bool):
+        if isinstance(price, int | float) and 0 < price < _HIGHEST_PRICE and not isinstance(price, bool):
             prices[name] = float(price)
         else:
             given.report_type(name, "a number above 0")

@@ -7,6 +7,9 @@ from typing import Any, NoReturn
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
+_MOST_DIGITS = 20
+"""Length of an integer. Longer ones cannot be converted to floats or to text."""
+
 
 def parse_json(text: str | bytes) -> Any:
     """Return the value of a JSON text.
@@ -15,7 +18,9 @@ def parse_json(text: str | bytes) -> Any:
     printed or converted: nesting that is too deep, numbers without limit, lone surrogates.
     """
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
+        value = json.loads(
+            text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_bounded_integer
+        )
     except RecursionError as error:
         message = "it is nested too deeply"
         raise ValueError(message) from error
@@ -28,6 +33,13 @@ def parse_json(text: str | bytes) -> Any:
 def _refuse_constant(name: str) -> NoReturn:
     message = f"`{name}` is not JSON"
     raise ValueError(message)
+
+
+def _bounded_integer(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        message = f"`{text[:_MOST_DIGITS]}…` is too large"
+        raise ValueError(message)
+    return int(text)
 
 
 def _finite(text: str) -> float:

@@ -230,3 +230,13 @@ def test_settings_that_python_cannot_read(empty: Tree, value: str, problem: str)
         project.find(empty.root, {})
 
     assert f"cannot read `pyproject.toml`: {problem}" in error_text(caught.value)
+
+
+@pytest.mark.parametrize("price", ["inf", "nan", "-1", "0", "true", '"1"', "9" * 400])
+def test_a_price_is_a_number_above_0(empty: Tree, price: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse.prices]\n"ml.m5.xlarge" = {price}\n')
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert "`ml.m5.xlarge` in [tool.bakehouse.prices] must be a number above 0" in error_text(caught.value)

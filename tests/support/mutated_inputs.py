@@ -377,7 +377,8 @@ def _read_headers(document: bytes) -> None:
     """The document has the headers of the response to a request, and those after a challenge."""
     try:
         first, second = json.loads(document)
-        headers = [{str(key): str(value) for key, value in each.items()} for each in (first, second)]
+        # Longer lines are refused by the standard library
+        headers = [{str(key): str(value)[:65_000] for key, value in each.items()} for each in (first, second)]
     except (ValueError, TypeError, AttributeError, RecursionError):
         return
     responses = [
