@@ -1,7 +1,7 @@
 """Detection of projects that several package indexes have with different files.
 
-pip and uv take the newest version of all indexes. So anyone who may upload to one of them can replace a
-package of another one by a higher version of the same name (dependency confusion).
+pip and uv take the newest version of all indexes. So a higher version on one of them can replace the package
+of another one, although only the name is the same (dependency confusion).
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -65,7 +65,7 @@ def refuse_conflicts(
 
 def _exact(requirements: Iterable[str]) -> set[str]:
     """Return the names that requirements ask for in one exact version."""
-    names = set()
+    names: set[str] = set()
     for text in requirements:
         try:
             requirement = Requirement(text)
