@@ -16,7 +16,7 @@ from bakehouse.util.hashing import Json, json_of
 
 _LOCK_LINE = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
-    r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]+)( replaces (?P<replaces>[^\s;]+))?"
+    r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]{1,18})( replaces (?P<replaces>[^\s;]+))?"
     r"( from (?P<origin>\S+))?"
 )
 INSTALLED = "installed by a component"

@@ -7,14 +7,20 @@ from pathlib import Path
 def write_whole(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content` in one step, and create its directory if needed.
 
-    Readers see either the old or the new content. An interrupted write leaves the old one.
+    Readers see either the old or the new content. An interrupted write leaves the old one. The next write
+    removes the temporary file of one that was killed.
     """
-    # Image URI look-ups import this module but never write, so they need not wait for this import.
+    # Image URI look-ups import this module but never write, so they need not wait for these imports.
     import tempfile
+
+    from bakehouse.util import tempdir
 
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    prefix = f".{path.name}."
+    for left in tempdir.abandoned(path.parent, prefix):
+        left.unlink(missing_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{prefix}{tempdir.run_id()}.")
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)

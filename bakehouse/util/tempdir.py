@@ -1,6 +1,7 @@
 """Temporary directories, and the ids of runs by which leftovers of killed runs are found."""
 
 import contextlib
+import glob
 import hashlib
 import os
 import platform
@@ -33,11 +34,11 @@ def private_directory(state: Path) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def abandoned(parent: Path) -> Iterator[Path]:
-    """Yield files and directories in `parent`, named `<run id>.<anything>`, of runs that have ended."""
-    for path in parent.glob("*.*"):
+def abandoned(parent: Path, prefix: str = "") -> Iterator[Path]:
+    """Yield files and directories named `<prefix><run id>.<anything>` of runs that have ended."""
+    for path in parent.glob(f"{glob.escape(prefix)}*.*"):
         with contextlib.suppress(FileNotFoundError):
-            if is_abandoned(path.name.partition(".")[0], path.stat().st_mtime):
+            if is_abandoned(path.name.removeprefix(prefix).partition(".")[0], path.stat().st_mtime):
                 yield path
 
 

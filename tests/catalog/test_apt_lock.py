@@ -136,6 +136,12 @@ def test_a_package_for_other_machines_is_refused(tmp_path: Path) -> None:
     assert mistake(lock).startswith("error: package `vim` is for arm64, but images are for amd64\n")
 
 
+@pytest.mark.parametrize("size", ["9" * 5_000, "-1", "1e3", "²"])
+def test_a_size_is_a_number_of_bytes(tmp_path: Path, size: str) -> None:
+    lock = locked(tmp_path, {**PACKAGES, "vim": {"Size": size}})
+    assert "incomplete package in a lock" in mistake(lock)
+
+
 def test_lines_may_end_as_on_windows(tmp_path: Path) -> None:
     lock = locked(tmp_path)
     path = tmp_path / "apt/bookworm.packages"

@@ -45,6 +45,15 @@ def test_a_lock_is_closed_sorted_and_reads_back(tmp_path: Path, index: Index) ->
     assert ([package.name for package in packages], bool(problems)) == (["six-seven", "top"], False)
 
 
+def test_a_size_of_thousands_of_digits_is_an_invalid_line(tmp_path: Path) -> None:
+    lock = tmp_path / "lock.txt"
+    lock.write_text(f"six==1.0 --hash=sha256:{'ab' * 32}  # six-1.0-py3-none-any.whl {'9' * 5_000}\n")
+    problems = Problems()
+
+    assert load_lock(lock, Location(lock, 1, 1), problems) == ()
+    assert [problem.message for problem in problems.all] == ["invalid line in a lock"]
+
+
 def test_the_wheel_that_fits_best_is_taken(tmp_path: Path, index: Index) -> None:
     directory = tmp_path / "wheels"
     for tag in (

@@ -1,10 +1,13 @@
 """Files written whole or not at all."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from bakehouse.catalog.project import HOME
 from bakehouse.util.files import write_whole
 
 
@@ -24,6 +27,28 @@ def test_a_file_is_replaced_and_readable_by_all(tmp_path: Path) -> None:
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o777 == 0o644
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+_KILLED = """\
+import os, signal, sys
+from pathlib import Path
+from bakehouse.util.files import write_whole
+os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
+write_whole(Path(sys.argv[1]), "new")
+"""
+
+
+def test_the_rest_of_a_killed_write_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    path = tmp_path / "file[1]"
+    path.write_text("old")
+    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    subprocess.run([sys.executable, "-c", _KILLED, str(path)], env=environment, check=False)
+    (tmp_path / ".file[1].other").write_text("not ours")
+    assert (path.read_text(), len([*tmp_path.iterdir()])) == ("old", 3)
+
+    write_whole(path, "new")
+
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [".file[1].other", "file[1]"]
 
 
 def test_an_interrupted_write_leaves_the_old_content_and_no_rest(
