@@ -4,11 +4,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+
+from packaging.version import Version
 
 from bakehouse.catalog.apt_lock import NotLocked
 from bakehouse.catalog.base_image_lock import step_of
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component, VariantSpec
-from bakehouse.catalog.python_lock import Lock, is_edited
+from bakehouse.catalog.python_lock import Lock, Package, is_edited
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import lock_heading, read_requirements
 from bakehouse.engine.buildkit_events import Event
@@ -74,6 +78,26 @@ def candidates(components: Iterable[Component]) -> Iterator[Candidate]:
     for component in components:
         for release in component.releases:
             yield from (Candidate(component, release, variant) for variant in release.variants)
+
+
+def locked_packages(catalog: Catalog, python: str) -> tuple[Package, ...]:
+    """Return each package that components lock for a Python version, in its most frequent version.
+
+    Images cannot have two components that lock different versions of a package.
+    """
+    packages: dict[str, list[Package]] = {}
+    for candidate in candidates(catalog.components.values()):
+        lock = candidate.spec.lock
+        if lock and python_of(candidate.spec) == python and lock.is_readable:
+            for package in lock.packages:
+                packages.setdefault(package.name, []).append(package)
+    return tuple(max(versions, key=partial(_frequency, versions)) for versions in packages.values())
+
+
+def _frequency(packages: Sequence[Package], package: Package) -> tuple[int, Version]:
+    """Return how many packages have the version of one of them, and the version."""
+    versions = [each.version for each in packages]
+    return versions.count(package.version), Version(package.version)
 
 
 def chosen(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Candidate]:

@@ -9,8 +9,6 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeVar
 
-from packaging.version import Version
-
 from bakehouse.catalog import project
 from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
@@ -282,26 +280,6 @@ def _resolve_now(
     return pylock.resolve(lock.requirements, (), index, without=sorted(wheels), preferred=preferred)
 
 
-def _locked_packages(workspace: Workspace, python: str) -> tuple[Package, ...]:
-    """Return each package that components lock for a Python version, in its most frequent version.
-
-    Images cannot have two components that lock different versions of a package.
-    """
-    packages: dict[str, list[Package]] = {}
-    for candidate in drift.candidates(workspace.catalog.components.values()):
-        lock = candidate.spec.lock
-        if lock and drift.python_of(candidate.spec) == python and lock.is_readable:
-            for package in lock.packages:
-                packages.setdefault(package.name, []).append(package)
-    return tuple(max(versions, key=partial(_frequency, versions)) for versions in packages.values())
-
-
-def _frequency(packages: Sequence[Package], package: Package) -> tuple[int, Version]:
-    """Return how many packages have the version of one of them, and the version."""
-    versions = [each.version for each in packages]
-    return versions.count(package.version), Version(package.version)
-
-
 def unlocked_workspace(start: Path, failures: list[BakehouseError] | None = None) -> Workspace:
     """Return a project whose requirements may have a missing or outdated lock."""
     settings = project.find(start)
@@ -410,7 +388,7 @@ def _lock_component(
             heading = lock.heading(python)
             if upgrade or lock.first_line != heading or not lock.is_readable:
                 report(f"{component.name}: locking {lock.path.name} for Python {python}")
-                preferred = () if upgrade else _locked_packages(workspace, python)
+                preferred = () if upgrade else drift.locked_packages(workspace.catalog, python)
                 files = _resolve_now(workspace, lock, variant.spec, preferred)
                 write_whole(lock.path, pylock.lock_text(heading, files))
                 yield f"{lock.path.name}: {format_count(len(files), 'package')}"

@@ -22,7 +22,7 @@ from bakehouse.fetch.simple_index import Link
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python as pylock
 from bakehouse.lock import release_entry
-from bakehouse.lock.drift import python_of
+from bakehouse.lock.drift import locked_packages, python_of
 from bakehouse.lock.new_releases import (
     UpstreamError,
     UpstreamRelease,
@@ -396,7 +396,10 @@ class ReleaseDrafter:
         for_python = pylock.Index(index.pip, index.certificates, python or _PYTHON)
         # A local build such as 2.0+cpu of another index would satisfy `==2.0`
         constraints = [f"{project}==={self._release.version}" for project in projects]
-        files = pylock.resolve(requirements, constraints, for_python, without=self._upstream.without)
+        preferred = locked_packages(self._catalog, python) if python else ()
+        files = pylock.resolve(
+            requirements, constraints, for_python, without=self._upstream.without, preferred=preferred
+        )
         self._compare(files)
         heading = f"{lock.heading(python or _PYTHON)}\n" if lock.requirements else ""
         return lock.path, heading + "".join(f"{file.line}\n" for file in files), files

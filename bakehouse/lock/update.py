@@ -242,6 +242,9 @@ class _Updater:
             catalog = _without_recommendations(name, workspace.catalog)
             fitting = what_if.resolve_on_bases(assumptions, catalog)
             draft.check("no known release of a component that it recommends fits it")
+        bases = list(dict.fromkeys(resolution.base.name for resolution in fitting))
+        if lost := [each for each in self._bases_of(name, drafter.before) if each not in bases]:
+            draft.check(f"it does not resolve on {format_names(lost)}, where {drafter.before} does")
         earlier = set(_concerning(name, drafter.before, workspace.catalog))
         for line in _concerning(name, release.version, workspace.catalog):
             if line not in earlier:
@@ -256,8 +259,14 @@ class _Updater:
             tuple(draft.checks),
             _changed_lines(before, after),
             moved,
-            tuple(dict.fromkeys(resolution.base.name for resolution in fitting)),
+            tuple(bases),
         )
+
+    def _bases_of(self, name: str, version: str) -> list[str]:
+        """Return the bases on which a known release resolves."""
+        assumptions = what_if.parse_assumptions([f"{name}=={version}"], self._workspace.catalog)
+        fitting = what_if.fitting(assumptions, self._workspace.catalog)
+        return list(dict.fromkeys(resolution.base.name for resolution in fitting))
 
     def _with_copy(self) -> tuple[Workspace, dict[str, Resolution]]:
         """Return the workspace with the copies in place of the components. Raises RecipeError."""

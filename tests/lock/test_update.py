@@ -509,6 +509,47 @@ def test_a_recommended_component_that_cannot_be_read_does_not_matter(
     assert "no known release of a component that it recommends fits it" in proposal.checks
 
 
+def test_a_lock_keeps_versions_that_other_components_lock(workspace: Workspace, index: FileServer) -> None:
+    """An image cannot have both components otherwise."""
+    answers = changed(text=metadata("fast-lib", "1.1.1", "grid-lib>=2", "quick-lib"))
+    answers["quick-lib"]["files"].append(wheel_file("quick_lib", "2.4.1", "py3-none-any"))
+    answers["quick-lib"]["metadata"]["2.4.1"] = metadata("quick-lib", "2.4.1")
+    put_index(index, answers)
+    extra = """\
+summary: Extras
+releases:
+  - {version: "1.0", source: https://example.org/extra, requires: {python: "3.13"}, lock: py313.txt}
+"""
+    directory = workspace.project.root / "recipes" / "components" / "extra"
+    directory.mkdir()
+    (directory / "py313.txt").write_text(lock_line("quick-lib", "2.4.1", "py3-none-any"))
+    [fast] = run(with_component(workspace, "extra", extra), "fast")
+    assert failure_of([fast]) == []
+    [proposal] = fast.proposals
+    assert Evidence("provides.quick", "2.4 (was 1.0)", "quick-lib in the lock") in proposal.evidence
+
+
+def test_a_base_on_which_only_the_release_before_resolves_is_named(
+    workspace: Workspace, index: FileServer
+) -> None:
+    old = """\
+summary: An old base
+stage_order: 0
+releases:
+  - version: "1"
+    source: https://example.org/old
+    base: {image: "old:1", digest: unknown}
+    provides: {glibc: "2.17"}
+"""
+    with_component(workspace, "old", old)
+    text = COMPONENT.replace('{quick: "<2"}', '{quick: "<0.5"}')
+    [fast] = run(with_component(workspace, "fast", text), "fast")
+    assert failure_of([fast]) == []
+    [proposal] = fast.proposals
+    assert proposal.bases == ("debian",)
+    assert "it does not resolve on `old`, where 1.0.0 does" in proposal.checks
+
+
 SAME = """\
 summary: A grid
 stage_order: 55
