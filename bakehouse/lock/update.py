@@ -84,7 +84,7 @@ def run(
 
     Without names all components are checked. Failures are part of the result.
     """
-    components = _select(workspace, names, write=write)
+    components = select(workspace, names, write=write)
     pip = pip_config.read()
     certificates = bundle_of(workspace.project.ca, pip)
     downloads = DownloadConfig((), pip, certificates, os.environ)
@@ -138,7 +138,7 @@ def raise_failures(updates: Iterable[ComponentUpdate]) -> None:
         raise BuildError(*diagnostics)
 
 
-def _select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[Component]:
+def select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[Component]:
     """Return the components with names or globs, those first that others are compiled against."""
     components = workspace.catalog.components
     problems = Problems()

@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qsl, urlsplit
@@ -90,6 +90,20 @@ def tags(url: str) -> tuple[str, ...]:
     """Return the names of all tags of a repository. Raises GitError."""
     lines = _git("ls-remote", "--quiet", "--tags", "--refs", "--", url).decode(errors="replace").splitlines()
     return tuple(line.partition("refs/tags/")[2] for line in lines)
+
+
+def changes(directory: Path, paths: Iterable[Path]) -> tuple[str, ...]:
+    """Return the changed and new files below paths, relative to the repository. Raises GitError."""
+    command = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--")
+    output = _git("-C", str(directory), *command, *map(str, paths)).decode(errors="replace")
+    return tuple(line[3:] for line in output.split("\0") if line)
+
+
+def commit(directory: Path, paths: Sequence[Path], message: str) -> None:
+    """Commit the files below paths, and nothing else. Raises GitError."""
+    names = [*map(str, paths)]
+    _git("-C", str(directory), "add", "--all", "--", *names)
+    _git("-C", str(directory), "commit", "--quiet", "--file=-", "--", *names, lines=message.splitlines())
 
 
 def files_of(source: GitSource) -> Tree:

@@ -14,12 +14,12 @@ import pytest
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.catalog.recipe import read_recipes
-from bakehouse.cli import json_report
+from bakehouse.cli import json_report, rendering, update_commits
 from bakehouse.errors import BuildError, Diagnostic, EngineError, Problems, UsageError
 from bakehouse.lock import update
 from bakehouse.lock.release_draft import Evidence, ReleaseDrafter, read_copy
 from bakehouse.lock.release_entry import entry_text, read_entry
-from bakehouse.lock.update import ComponentUpdate
+from bakehouse.lock.update import ComponentUpdate, Proposal
 from bakehouse.plan import dockerfile
 from bakehouse.plan.workspace import Workspace
 from tests.support.file_server import FileServer, serving
@@ -233,6 +233,112 @@ def test_write_adds_the_entry_and_its_locks_and_nothing_else(workspace: Workspac
     assert {key: value for key, value in after.items() if key not in (name, lock)} == {
         key: value for key, value in before.items() if key != name
     }
+
+
+@pytest.fixture
+def repository(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The git repository of the project, with the rendered image."""
+    root = workspace.project.root
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
+    for role in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{role}_NAME", "A")
+        monkeypatch.setenv(f"GIT_{role}_EMAIL", "a@x.example")
+    fast = root / "recipes" / "components" / "fast" / "component.yaml"
+    fast.write_text(COMPONENT.replace('{quick: "<2"}', '{quick: "<0.5"}'))
+    rendering.write(reopened(workspace), (), lambda line: None)
+    commit(root, {".gitignore": "uv/\nbuild/\n"})
+    return root
+
+
+def reopened(workspace: Workspace) -> Workspace:
+    """Return the workspace with the present files."""
+    catalog = load_catalog(workspace.project.recipe_roots)
+    recipes = read_recipes(workspace.project.recipe_roots, catalog, project=workspace.project.root)
+    return replace(workspace, catalog=catalog, recipes=recipes.by_name)
+
+
+def test_each_component_is_a_commit_with_its_images(
+    workspace: Workspace, index: FileServer, repository: Path
+) -> None:
+    answers = changed()
+    answers["grid-lib"]["files"].append(wheel_file("grid_lib", "2.2.0", "py3-none-any"))
+    answers["grid-lib"]["metadata"]["2.2.0"] = metadata("grid-lib", "2.2.0")
+    put_index(index, answers)
+    (repository / "notes.txt").write_text("not part of it")
+    git(repository, "add", "notes.txt")
+    update_commits.run([], lambda: reopened(workspace), lambda line: None)
+    assert git(repository, "log", "--format=%s").splitlines() == ["Add fast 1.1.1", "Add grid 2.2.0", "next"]
+    assert git(repository, "log", "-1", "--format=%B").splitlines() == [
+        "Add fast 1.1.1",
+        "",
+        "fast 1.1.1, released on 2026-11-02; made from 1.0.0",
+        "py${python|tag} without Python 3.11: it has no wheels for it",
+        "requires.glibc >=2.28: fast_lib-1.1.1-cp313-cp313-manylinux_2_28_x86_64.whl",
+        f"requires.grid >=2.0,<2.3: fast_lib-1.1.1-cp313-cp313-{LINUX}.whl: Requires-Dist: grid-lib>=2.0.0",
+        "provides.quick 2.5 (was 1.0): quick-lib in the lock",
+        "check: notes of 1.0.0 were left out: slow at first",
+        "check: source https://example.org/fast/1.1.1 was not opened",
+        "check: grid is limited to the known 2.2.0; upstream states >=2.0.0",
+        "check: conflict with quick <0.5 no longer applies: it provides quick 2.5",
+        "check: as in 1.0.0: facts.option",
+        "images: image",
+    ]
+    files = git(repository, "show", "--format=", "--name-only").splitlines()
+    assert [name for name in files if not name.startswith("images/")] == [
+        "recipes/components/fast/component.yaml",
+        "recipes/components/fast/locks/1.1.1-py313.txt",
+    ]
+    assert "images/image/Dockerfile" in files
+    assert git(repository, "status", "--porcelain") == "A  notes.txt"
+
+
+def test_changes_that_are_not_committed_stay_out_of_commits(
+    workspace: Workspace, index: FileServer, repository: Path
+) -> None:
+    path = repository / "recipes" / "components" / "grid" / "component.yaml"
+    path.write_text(f"# mine\n{path.read_text()}")
+    before = files_of(workspace)
+    with pytest.raises(UsageError) as caught:
+        update_commits.run(["grid"], lambda: reopened(workspace), lambda line: None)
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.hint) == (
+        "`recipes/components/grid/component.yaml` has changes that are not committed",
+        "commit them first, or use `--write` instead of `--commit`",
+    )
+    assert files_of(workspace) == before
+
+
+def test_a_commit_that_git_refuses_is_reported(
+    workspace: Workspace, index: FileServer, repository: Path
+) -> None:
+    hook = repository / ".git" / "hooks" / "pre-commit"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\necho no >&2\nexit 1\n")
+    hook.chmod(0o755)
+    with pytest.raises(BuildError) as caught:
+        update_commits.run(["fast"], lambda: reopened(workspace), lambda line: None)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "`fast` was updated, but not committed"
+    assert [each.text for each in diagnostic.reasons] == ["the repository cannot be read: no"]
+
+
+def test_commits_need_a_repository(workspace: Workspace, index: FileServer) -> None:
+    with pytest.raises(UsageError) as caught:
+        update_commits.run([], lambda: workspace, lambda line: None)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "`--commit` needs a git repository"
+
+
+def test_the_subject_of_a_long_commit_has_a_number(workspace: Workspace) -> None:
+    proposals = [Proposal("grid", f"2.{minor}.0", "", "1", (), (), "", (), ()) for minor in range(20)]
+    component = workspace.catalog.components["grid"]
+    text = update_commits.message(ComponentUpdate(component, proposals))
+    assert text.splitlines()[:4] == [
+        "Add 20 releases of grid",
+        "",
+        "grid 2.0.0; made from 1",
+        "images: none would change",
+    ]
 
 
 def failure_of(updates: list[ComponentUpdate]) -> list[str]:

@@ -36,40 +36,24 @@ def render(context: Context, images: str, check: bool = False) -> None:
     bake render --check
     bake render 'pytorch-2.10-*'
     """
-    from bakehouse.cli import image_docs
-    from bakehouse.plan.workspace import (
-        check_rendered,
-        orphans,
-        plan_resolutions,
-        render_images,
-        resolve_all,
-        select_kept,
-    )
+    from bakehouse.cli import image_docs, rendering
+    from bakehouse.plan.workspace import check_rendered, orphans, plan_resolutions, resolve_all, select_kept
     from bakehouse.util.format import format_count
 
     workspace = open_project(images)
     patterns = split(images)
+    if not check:
+        show(rendering.write(workspace, patterns, report))
+        return
     resolutions = resolve_all(workspace, select_kept(workspace, patterns))
     planned = plan_resolutions(workspace, resolutions)
-    gone = () if patterns else orphans(workspace)
-    # Without the images that are left out, the table would be incomplete
-    is_whole = not (patterns or workspace.broken or workspace.failures)
-    if not check:
-        image_docs.record_runs(workspace)
-    pages = image_docs.pages(workspace, planned.images)
-    count = format_count(len(planned.images), "image")
     if not planned.images:
         report("no images are rendered here: `bake render IMAGE` renders one of Bakehouse's images")
-    if check:
-        files = check_rendered(workspace, planned, gone, pages)
-        if is_whole:
-            image_docs.check_table(workspace, resolutions, planned.images)
-        show(f"{files} files of {count} are up to date\n")
-    else:
-        rendered = render_images(workspace, planned, report, gone, pages)
-        if is_whole and image_docs.write_table(workspace, resolutions, planned.images):
-            report("wrote images/README.md")
-        show(f"{len(rendered)} files of {count}\n")
+    pages = image_docs.pages(workspace, planned.images)
+    files = check_rendered(workspace, planned, () if patterns else orphans(workspace), pages)
+    if not (patterns or workspace.broken or workspace.failures):
+        image_docs.check_table(workspace, resolutions, planned.images)
+    show(f"{files} files of {format_count(len(planned.images), 'image')} are up to date\n")
 
 
 @bake_task("images", help={"images": IMAGES, "to": "download into this directory; it can serve as a mirror"})

@@ -55,12 +55,18 @@ def demo(context: Context) -> None:
     help={
         "components": "names or globs of components; default: all",
         "write": "add the entries and their locks to the components",
+        "commit": "write, render the images, and commit each component on its own",
         "since": "all releases from this day on; default: those above the newest known one",
         "json": JSON,
     },
 )
 def update(
-    context: Context, components: str = "", write: bool = False, since: str = "", json: bool = False
+    context: Context,
+    components: str = "",
+    write: bool = False,
+    commit: bool = False,
+    since: str = "",
+    json: bool = False,
 ) -> None:
     """
     Propose entries for new upstream releases of components, with their evidence.
@@ -70,14 +76,19 @@ def update(
 
     bake update
     bake update torchvision --write
+    bake update --commit
     bake update 'sagemaker-*' --since 2026-06-30
     """
-    from bakehouse.cli import json_report
+    from bakehouse.cli import json_report, update_commits
     from bakehouse.lock import update as updating
 
     day = updating.parse_day(since) if since else ""
-    updates = updating.run(open_project(), split(components), report, since=day, write=write)
-    show(json_report.updates(updates) if json else updating.text(updates, written=write))
+    names = split(components)
+    if commit:
+        updates = update_commits.run(names, open_project, report, since=day)
+    else:
+        updates = updating.run(open_project(), names, report, since=day, write=write)
+    show(json_report.updates(updates) if json else updating.text(updates, written=write or commit))
     updating.raise_failures(updates)
 
 
