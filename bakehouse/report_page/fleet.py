@@ -25,6 +25,7 @@ from bakehouse.plan import image_lock
 from bakehouse.plan.model import BootstrappedBase, Image, Stage
 from bakehouse.plan.workspace import Workspace, leave_out, plan_resolutions, select
 from bakehouse.publish.ledger import Ledger, open_ledger
+from bakehouse.publish.release_changes import Change, neighbours, timeline
 from bakehouse.publish.releases import ReleaseRecord, by_release
 from bakehouse.report_page import states, versions
 from bakehouse.report_page.states import Mark, State
@@ -84,6 +85,10 @@ class Release:
     checks: tuple[tuple[str, str], ...]
     parts: tuple[tuple[str, str], ...]
     """Components with version and variant."""
+    since: str | None
+    """Date of the release before; empty for the first one. None for candidates and repeated records."""
+    changes: tuple[Change, ...]
+    """Differences from the release before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +275,7 @@ class _Reader:
                 number for number, instance in enumerate(self._instances) if _fits(instance, image)
             ),
             code=self._code(release),
-            releases=tuple(_release(record, image) for record in records),
+            releases=_releases(records, image),
         )
 
     def _kept(self, read: Callable[[], _Value]) -> _Value | None:
@@ -424,7 +429,18 @@ def _by_family(instance: Instance) -> tuple[str, int, str]:
     return (instance.family, instance.vcpus or 0, instance.name)
 
 
-def _release(record: ReleaseRecord, image: Image) -> Release:
+def _releases(records: Sequence[ReleaseRecord], image: Image) -> tuple[Release, ...]:
+    """Return the releases of records, which start with the newest, and their differences."""
+    line = [record for record in timeline(records[::-1]) if record.is_released]
+    changes = neighbours(line)
+    since = dict(zip(line, ["", *(record.date for record in line)], strict=False))
+    return tuple(
+        _release(record, image, since.get(record), changes.get(record.digest, ()) if record in since else ())
+        for record in records
+    )
+
+
+def _release(record: ReleaseRecord, image: Image, since: str | None, changes: tuple[Change, ...]) -> Release:
     tested = "release" if record.tested else "not tested"
     return Release(
         date=record.date,
@@ -436,4 +452,6 @@ def _release(record: ReleaseRecord, image: Image) -> Release:
         is_current=record.key == image.key,
         checks=tuple((check.name, check.outcome) for check in record.checks),
         parts=tuple((part.component, f"{part.version} {part.variant}".strip()) for part in record.parts),
+        since=since,
+        changes=changes,
     )

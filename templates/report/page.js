@@ -153,14 +153,34 @@ function instances(image) {
 
 function releases(image) {
   if (!image.releases.length) return h("p", { class: "unknown" }, "not recorded");
-  return table("Releases", ["Date", "State", "Image URI", "Tags", "Size", "Commit"], image.releases.map((release) => [
-    release.date,
-    [release.state, release.is_current ? "" : h("small", {}, " of an earlier recipe")],
-    h("code", {}, release.image_uri),
-    release.tags.join(", "),
-    number(release.bytes ? bytes(release.bytes) : "unknown"),
-    h("code", {}, release.revision),
-  ]));
+  return [
+    table("Releases", ["Date", "Changes", "State", "Image URI", "Tags", "Size", "Commit"], image.releases.map((release) => [
+      day(release.date),
+      changes(release),
+      [release.state, release.is_current ? "" : h("small", {}, " of an earlier recipe")],
+      h("code", {}, release.image_uri),
+      release.tags.join(", "),
+      number(release.bytes ? bytes(release.bytes) : "unknown"),
+      h("code", {}, release.revision.slice(0, SHORT_COMMIT)),
+    ])),
+    h("p", {}, h("code", {}, "bake bisect"), " finds the release that broke a job."),
+  ];
+}
+
+const FEW_CHANGES = 3;
+const SHORT_COMMIT = 12;
+const day = (text) => h("span", { class: "day" }, text);
+
+function changes(release) {
+  if (release.since === null) return "";
+  if (!release.since) return "first release";
+  if (!release.changes.length) return `none since ${release.since}`;
+  const lines = release.changes.map(({ kind, name, before, after }) => {
+    if (before === null) return `${name} ${after} added`;
+    return after === null ? `${name} ${before} removed` : `${name || kind} ${before || "none"} → ${after || "none"}`;
+  });
+  const rest = lines.slice(FEW_CHANGES);
+  return [list(lines.slice(0, FEW_CHANGES)), rest.length ? more(`${rest.length} more`, () => [list(rest)]) : ""];
 }
 
 function sizes(image) {
@@ -373,6 +393,28 @@ function differences(before, after) {
 
 const change = (size) => `${size < 0 ? "−" : "+"}${bytes(Math.abs(size))}`;
 
+const NEWEST = 200;
+
+function timelineView() {
+  const released = data.images.flatMap((image) =>
+    image.releases.filter((release) => release.since !== null).map((release) => ({ image, release })));
+  // The sort keeps the order of an image's releases on one day
+  released.sort((one, other) => one.release.date < other.release.date ? 1 : one.release.date > other.release.date ? -1 : 0);
+  if (!released.length) {
+    return [h("p", { class: "unknown" }, "not recorded"), h("p", {}, h("code", {}, "bake release"), " adds the first release to the ledger.")];
+  }
+  const days = new Set(released.map(({ release }) => release.date)).size;
+  const rows = (items) => table("Timeline", ["Date", "Image", "Changes since its release before", "Digest"], items.map(({ image, release }) => [
+    day(release.date), imageLink(image.name), changes(release), h("code", {}, release.image_uri.split("@")[1].slice(0, 19)),
+  ]));
+  const older = released.slice(NEWEST);
+  return [
+    h("p", {}, `${count(released.length, "release")} on ${count(days, "day")}, newest first`),
+    rows(released.slice(0, NEWEST)),
+    older.length ? more(`${count(older.length, "older release")}`, () => [rows(older)]) : "",
+  ];
+}
+
 function buildsView() {
   if (!data.builds.length) {
     return [h("p", { class: "unknown" }, "not recorded"), h("p", {}, h("code", {}, "bake build"), " records the time of each step on the machine that runs it.")];
@@ -407,6 +449,10 @@ function buildsView() {
 
 // Navigation and filters
 
+const OTHER_VIEWS = Object.assign(Object.create(null), {
+  timeline: { title: "Timeline", content: timelineView },
+  builds: { title: "Builds", content: buildsView },
+});
 let last = "";
 
 function route(event) {
@@ -417,19 +463,20 @@ function route(event) {
     name = "";
   }
   const image = view === "image" && byName.get(name);
-  const title = image ? image.name : view === "builds" ? "Builds" : "Images";
-  fleet.hidden = Boolean(image || view === "builds");
+  const other = OTHER_VIEWS[view];
+  const title = image ? image.name : other ? other.title : "Images";
+  fleet.hidden = Boolean(image || other);
   detail.hidden = !fleet.hidden;
   document.title = `${title} - Fleet report`;
   for (const each of document.querySelectorAll("nav a")) {
-    const isCurrent = each.hash === (view === "builds" ? "#builds" : "#fleet");
+    const isCurrent = each.hash === (other ? `#${view}` : "#fleet");
     if (isCurrent) each.setAttribute("aria-current", image ? "true" : "page");
     else each.removeAttribute("aria-current");
   }
   detail.replaceChildren();
   if (!detail.hidden) {
     const heading = h("h2", { tabindex: -1 }, title);
-    detail.append(heading, ...(image ? imageView(image) : buildsView()).filter(Boolean));
+    detail.append(heading, ...(image ? imageView(image) : other.content()).filter(Boolean));
     scrollTo(0, 0);
     if (event) heading.focus({ preventScroll: true });
   } else if (event) {

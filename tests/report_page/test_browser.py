@@ -42,18 +42,30 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 @pytest.fixture
 def page(site: Site) -> Path:
     """The page of two images, of which one has records of everything."""
+    lock(site, mine=500)
     build(site, CheckResult("train_success", Outcome.PASSED, 4.0), FAILED)
     project = site.workspace.project
     run_log.record_runs(
         project.state, {"small": run_log.built_run(site.planned, date(2026, 11, 21))}, project.state
     )
-    parts = (ReleasedComponent("pytorch", "2.8.0", "cpu"),)
-    site.publish({"config": CONFIG, "parts": parts, "date": "2026-11-22"})
+    newer = (ReleasedComponent("pytorch", "2.8.0", "cpu"),)
+    older = (ReleasedComponent("pytorch", "2.7.1", "cpu"), ReleasedComponent("sshd", "9.2", ""))
+    site.publish(
+        {"parts": older, "date": "2026-11-18"}, {"config": CONFIG, "parts": newer, "date": "2026-11-22"}
+    )
     steps = (
         StepTime("torch", "2/2", "RUN pip install", ("small",), 30.0, False, (), TIME),
         StepTime("python", "2/2", "RUN make", ("small",), 0.0, True, (), TIME),
     )
     record_build(Build(BEGAN, "farm", steps), project.state)
+    owned = (
+        OwnedDirectory("torch", "/usr/lib/torch", 700, 2),
+        OwnedDirectory("debian", "/usr", 200, 9),
+        OwnedDirectory("torch", "/usr/bin", 100, 2),
+    )
+    parts = (PartSize("torch", 1, 300, 800), PartSize("debian", 1, 100, 200))
+    size = replace(test_fleet_sizes.SMALL, image="small", parts=parts, owned=owned)
+    record_size(size, site.planned.key, project.state)
     site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "apt: [less]\n", "twin")
     return write(site, render(site.fleet()))
 
@@ -79,6 +91,7 @@ def faults(browser: Browser) -> list[str]:
 
 
 SMALL = "a[href='#image/small']"
+MAP_TABLE = ".treemap ~ details summary"
 SHOWN = "document.querySelector('main').innerText"
 
 
@@ -106,7 +119,11 @@ ANSWERS = {
     "instance types": ((SMALL,), "ml.c5.2xlarge"),
     "code of a job": ((SMALL,), "from sagemaker.pytorch import PyTorch"),
     "releases": ((SMALL,), "2026-11-22"),
-    "bytes": ((SMALL,), "Downloads of a build"),
+    "change of a release": ((SMALL,), "2026-11-22 pytorch 2.7.1 → 2.8.0 sshd 9.2 removed"),
+    "releases of the fleet": (("nav a[href='#timeline']",), "2 releases on 2 days, newest first"),
+    "bytes of a component": ((SMALL,), "torch 300 bytes 800 bytes"),
+    "bytes of a directory": ((SMALL, MAP_TABLE), "torch /usr/lib/torch 700 bytes 70.0 %"),
+    "downloads": ((SMALL,), "Python packages of the recipe 500 bytes"),
     "shared layers": ((SMALL,), "1 image"),
     "time of a build": (("nav a[href='#builds']",), "Builder: farm; 30 s; 1 of 2 steps from the cache"),
 }
@@ -135,8 +152,28 @@ def test_two_images_are_compared(browser: Browser, page: Path) -> None:
     text = " ".join(str(browser.evaluate(SHOWN)).split())
     assert "torch 2.9.0 cpu-py311 none" in text
     assert "pytorch none 2.8.0 cpu" in text
-    # The size of the release is recorded, that of the build is not
-    assert "Size of the image, as pushed not recorded for both" in text
+    assert "image 65 bytes 595.0 MB +595.0 MB" in text
+    # The ledger has no sizes of components
+    assert "Size by component, as pushed not recorded for both" in text
+
+
+def test_the_timeline_starts_with_the_newest_release(browser: Browser, page: Path) -> None:
+    browser.open(page, "#timeline")
+    rows = browser.evaluate("[...document.querySelectorAll('#detail tbody tr')].map((row) => row.innerText)")
+
+    assert [" ".join(row.split()) for row in rows] == [
+        "2026-11-22 small pytorch 2.7.1 → 2.8.0 sshd 9.2 removed sha256:000000000000",
+        "2026-11-18 small first release sha256:000000000000",
+    ]
+    click(browser, "#detail td a")
+    assert browser.evaluate("document.querySelector('#detail h2').textContent") == "small"
+
+
+def test_unknown_views_show_the_images(browser: Browser, page: Path) -> None:
+    browser.open(page, "#constructor")
+
+    assert browser.evaluate("document.querySelector('#fleet').hidden") is False
+    assert faults(browser) == []
 
 
 def test_filters_hide_rows_and_say_how_many_are_left(browser: Browser, page: Path) -> None:
@@ -184,17 +221,9 @@ OPTIONS = "[...document.querySelectorAll('.treemap [role=option]')]"
 
 
 @pytest.fixture
-def size_map(browser: Browser, site: Site) -> Browser:
+def size_map(browser: Browser, page: Path) -> Browser:
     """The view of an image whose size is recorded."""
-    owned = (
-        OwnedDirectory("torch", "/usr/lib/torch", 700, 2),
-        OwnedDirectory("torch", "/usr/bin", 100, 2),
-        OwnedDirectory("debian", "/usr", 200, 9),
-    )
-    parts = (PartSize("torch", 1, 300, 800), PartSize("debian", 1, 100, 200))
-    size = replace(test_fleet_sizes.SMALL, image="small", parts=parts, owned=owned)
-    record_size(size, site.planned.key, site.workspace.project.state)
-    browser.open(write(site, render(site.fleet("small"))), "#image/small")
+    browser.open(page, "#image/small")
     return browser
 
 
@@ -235,7 +264,7 @@ def test_a_click_selects_an_area_of_the_map(size_map: Browser) -> None:
 
 
 def test_a_table_has_the_content_of_the_map(size_map: Browser) -> None:
-    text = click(size_map, ".treemap ~ details summary")
+    text = click(size_map, MAP_TABLE)
 
     assert "torch /usr/bin 100 bytes 10.0 %" in " ".join(text.split())
 
@@ -286,7 +315,7 @@ def test_areas_of_a_map_are_proportional_and_fill_it(browser: Browser, page: Pat
         assert min(common) < 1e-6
 
 
-@pytest.mark.parametrize("fragment", ["", "#image/small", "#builds"])
+@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds"])
 def test_a_screen_reader_gets_names(browser: Browser, page: Path, fragment: str) -> None:
     browser.open(page, fragment)
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
@@ -313,10 +342,10 @@ def test_a_screen_reader_gets_names(browser: Browser, page: Path, fragment: str)
 
     assert unnamed == []
     assert {"main", "navigation", "banner", "heading"} <= roles
-    assert fragment == "#builds" or "table" in roles
+    assert "table" in roles
 
 
-@pytest.mark.parametrize("fragment", ["", "#image/small", "#builds"])
+@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds"])
 def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path, fragment: str) -> None:
     browser.open(page, fragment, width=PHONE, height=844)
 

@@ -166,6 +166,23 @@ def test_a_release_has_code_that_starts_a_job(site: Site) -> None:
     assert image.releases[1].image_uri in image.code["version 2 of the SageMaker SDK"]
 
 
+def test_releases_have_their_changes_since_the_release_before(site: Site) -> None:
+    parts = [(ReleasedComponent("torch", version, "cpu"),) for version in ("2.8.0", "2.9.0")]
+    site.publish(
+        {"parts": parts[0], "date": "2026-11-18"},
+        {"parts": parts[0], "date": "2026-11-19", "candidate": True},
+        {"parts": parts[1], "date": "2026-11-20"},
+    )
+    newest, candidate, oldest = site.image().releases
+
+    assert (newest.since, [change.text for change in newest.changes]) == (
+        "2026-11-18",
+        ["torch 2.8.0 → 2.9.0"],
+    )
+    assert (candidate.since, candidate.changes) == (None, ())
+    assert (oldest.since, oldest.changes) == ("", ())
+
+
 def test_a_damaged_report_does_not_stop_the_page(site: Site) -> None:
     build(site, FAILED)
     project = site.workspace.project
