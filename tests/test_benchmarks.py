@@ -18,8 +18,9 @@ import pytest
 from bakehouse.plan.model import Plan
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import open_workspace, plan_images
-from benchmarks import catalogue_load, harness, layer_push, plan_time, resolve_render
+from benchmarks import catalogue_load, harness, layer_push, plan_time, report_page, resolve_render
 from benchmarks.harness import Measure, Result, Spent
+from tests.support.browser import find_program
 from tests.support.fake_commands import put
 from tests.support.programs import BAKE
 
@@ -189,6 +190,20 @@ def test_plans_of_every_count_are_measured_in_processes_of_their_own(tmp_path: P
         "plan, each of 2 images, CPU",
         "each of 2 against each of 1",
         "`./bake plan` of 2 YAML files, as a process",
+    ]
+    assert all(measure["ours"] > 0 for measure in report["measures"])
+
+
+@pytest.mark.skipif(find_program() is None, reason="no Chromium on this machine")
+def test_the_page_is_measured_in_a_browser(tmp_path: Path) -> None:
+    report = report_of(report_page.main, tmp_path, "--images", "3")
+
+    assert [measure["what"] for measure in report["measures"]] == [
+        "the page, 3 images",
+        "the view of an image, 3 images",
+        "the timeline, 3 images",
+        "the list, filtered by name, 3 images",
+        "size of the page, 3 images",
     ]
     assert all(measure["ours"] > 0 for measure in report["measures"])
 

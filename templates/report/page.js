@@ -325,13 +325,16 @@ function packages(image) {
 }
 
 function comparison(image) {
-  const choices = data.images.flatMap((each) => [
-    [each.name, () => subject(each)],
-    ...each.releases.map((release) => [`${each.name}, ${release.state} ${release.date} ${release.image_uri.slice(-8)}`, () => released(release)]),
-  ]);
-  const select = (chosen) => h("select", {}, h("option", { value: -1 }, "choose an image or a release"),
-    choices.map(([name], index) => h("option", { value: index, selected: name === chosen }, name)));
-  const [first, second] = [select(image.name), select("")];
+  // Releases of other images would be thousands of options in a large fleet
+  const own = [
+    [image.name, () => subject(image)],
+    ...image.releases.map((release) => [`${image.name}, ${release.state} ${release.date} ${release.image_uri.slice(-8)}`, () => released(release)]),
+  ];
+  const others = data.images.filter((each) => each !== image).map((each) => [each.name, () => subject(each)]);
+  const choices = [...own, ...others];
+  const select = (offered, chosen) => h("select", {}, h("option", { value: -1 }, "choose an image or a release"),
+    offered.map(([name], index) => h("option", { value: index, selected: name === chosen }, name)));
+  const [first, second] = [select(own, image.name), select(choices, "")];
   const status = h("p", { role: "status" });
   const result = h("div", {});
   const update = () => {
@@ -415,6 +418,12 @@ function timelineView() {
   ];
 }
 
+function builderOf({ builder }) {
+  // The log has the builders that were named for the build
+  if (!builder) return "Engine of this machine";
+  return builder.includes(", ") ? `One of the builders ${builder}` : `Builder: ${builder}`;
+}
+
 function buildsView() {
   if (!data.builds.length) {
     return [h("p", { class: "unknown" }, "not recorded"), h("p", {}, h("code", {}, "bake build"), " records the time of each step on the machine that runs it.")];
@@ -429,7 +438,7 @@ function buildsView() {
     }
     const cached = build.steps.filter((step) => step.cached).length;
     return section(build.started,
-      h("p", {}, `${build.builder ? `Builder: ${build.builder}` : "Engine of this machine"}; ${seconds(end)}; `
+      h("p", {}, `${builderOf(build)}; ${seconds(end)}; `
         + `${cached} of ${count(build.steps.length, "step")} from the cache`),
       table(`Build of ${build.started}`, ["Stage", "Time", "Start", "Steps", "Cached", "Images", "Timeline"], [...stages.values()].map((steps) => {
         const { stage, images } = steps[0];
@@ -456,9 +465,10 @@ const OTHER_VIEWS = Object.assign(Object.create(null), {
 let last = "";
 
 function route(event) {
-  let [view, name] = location.hash.slice(1).split("/");
+  const [view, ...path] = location.hash.slice(1).split("/");
+  let name = path.join("/");
   try {
-    name = decodeURIComponent(name ?? "");
+    name = decodeURIComponent(name);
   } catch {
     name = "";
   }

@@ -192,16 +192,28 @@ def test_filters_hide_rows_and_say_how_many_are_left(browser: Browser, page: Pat
 
 def test_hostile_texts_run_nothing(browser: Browser, site: Site) -> None:
     build(site, FAILED)
-    attacked = replace(hostile(site.fleet("small")))
-    browser.open(write(site, render(attacked)))
-    click(browser, "#fleet tbody a")
+    browser.open(write(site, render(hostile(site.fleet("small")))))
+    for view in ("#fleet tbody a", "nav a[href='#timeline']", "nav a[href='#builds']"):
+        click(browser, view)
+        browser.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+        browser.evaluate("new Promise((done) => setTimeout(done, 50))")
 
-    assert browser.evaluate("document.querySelectorAll('img, body script').length") == 2
-    assert "onerror=alert(2)" in browser.evaluate(
-        "document.querySelector('h2[tabindex]').textContent + document.querySelector('main').textContent"
-    )
+        assert browser.evaluate("document.querySelectorAll('img, body script').length") == 2
+        assert "onerror=alert(2)" in browser.evaluate("document.querySelector('#detail').textContent")
     assert not any(event.get("method") == "Page.javascriptDialogOpening" for event in browser.events)
     assert faults(browser) == []
+
+
+@pytest.mark.parametrize(
+    ("builder", "text"),
+    [("", "Engine of this machine; 30 s"), ("farm, cloud", "One of the builders farm, cloud; 30 s")],
+)
+def test_a_build_names_its_builder(browser: Browser, site: Site, builder: str, text: str) -> None:
+    steps = (StepTime("torch", "2/2", "RUN pip install", ("small",), 30.0, False, (), TIME),)
+    record_build(Build(BEGAN, builder, steps), site.workspace.project.state)
+    browser.open(write(site, render(site.fleet("small"))), "#builds")
+
+    assert text in browser.evaluate(SHOWN)
 
 
 def test_a_keyboard_reaches_an_image_and_comes_back(browser: Browser, page: Path) -> None:
@@ -214,6 +226,21 @@ def test_a_keyboard_reaches_an_image_and_comes_back(browser: Browser, page: Path
     browser.wait("document.activeElement.textContent === 'small' && document.activeElement.matches('h2')")
     browser.evaluate("history.back()")
     browser.wait("document.activeElement.textContent === 'small' && document.activeElement.matches('a')")
+
+
+def test_the_tab_key_passes_every_control_of_an_image_once(browser: Browser, page: Path) -> None:
+    browser.open(page, "#image/small")
+    controls = browser.evaluate(
+        "[...document.querySelectorAll('a, summary, select, [tabindex=\"0\"]')]"
+        ".filter((each) => each.checkVisibility()).map((each) => each.outerHTML)"
+    )
+    reached = []
+    for _ in controls:
+        browser.press("Tab", 9)
+        reached.append(browser.evaluate("document.activeElement.outerHTML"))
+
+    assert len(controls) > 20
+    assert sorted(reached) == sorted(controls)
 
 
 MAP = "document.querySelector('.treemap')"
@@ -352,14 +379,10 @@ def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path, fragment
     assert browser.evaluate("document.documentElement.scrollWidth") <= PHONE
 
 
-def test_a_large_fleet_loads_within_a_second(browser: Browser, site: Site) -> None:
+def test_a_large_fleet_is_shown_whole(browser: Browser, site: Site) -> None:
     fleet = site.fleet("small")
     images = tuple(replace(fleet.images[0], name=f"image-{number}") for number in range(IMAGES))
-    path = write(site, render(replace(fleet, images=images)))
-    times = []
-    for _ in range(3):
-        browser.open(path)
-        times.append(browser.evaluate("performance.timing.loadEventEnd - performance.timing.navigationStart"))
+    browser.open(write(site, render(replace(fleet, images=images))))
 
     assert browser.evaluate("document.querySelectorAll('#fleet tbody tr').length") == IMAGES
-    assert min(times) < 1000
+    assert faults(browser) == []

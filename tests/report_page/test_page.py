@@ -11,10 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.analysis.division import OwnedDirectory
+from bakehouse.analysis.size_log import SizeRecord
+from bakehouse.analysis.sizes import PartSize
+from bakehouse.build.build_log import Build
+from bakehouse.build.timings import StepTime
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
+from bakehouse.publish.release_changes import Change
 from bakehouse.report_page.fleet import Check as ReportedCheck
-from bakehouse.report_page.fleet import Fleet, SmokeResults
+from bakehouse.report_page.fleet import Download, Fleet, Release, SmokeResults
 from bakehouse.report_page.page import render
 from tests.conftest import Tree
 from tests.report_page.conftest import Html, Site
@@ -26,6 +32,21 @@ def hostile(fleet: Fleet) -> Fleet:
     """Return a fleet with a hostile text in every kind of record."""
     [image] = fleet.images
     state = replace(image.states["cpu"], text=HOSTILE, note=HOSTILE)
+    owned = OwnedDirectory(HOSTILE, HOSTILE, 10, 1)
+    release = Release(
+        date=HOSTILE,
+        image_uri=f"{HOSTILE}@{HOSTILE}",
+        tags=(HOSTILE,),
+        bytes=1,
+        revision=HOSTILE,
+        state=HOSTILE,
+        is_current=False,
+        checks=((HOSTILE, HOSTILE),),
+        parts=((HOSTILE, HOSTILE),),
+        since=HOSTILE,
+        changes=(Change(HOSTILE, HOSTILE, HOSTILE, None),),
+    )
+    step = StepTime(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1.0, False, (), 0.0)
     check = ReportedCheck(HOSTILE, HOSTILE, False, 1.0, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE)
     image = replace(
         image,
@@ -39,8 +60,21 @@ def hostile(fleet: Fleet) -> Fleet:
         warnings=((HOSTILE, f"javascript:{HOSTILE}"),),
         tests=SmokeResults((check,), HOSTILE, HOSTILE, HOSTILE),
         code={HOSTILE: HOSTILE},
+        base=HOSTILE,
+        size=SizeRecord(10, 10, (PartSize(HOSTILE, 1, 10, 10),), (owned,)),
+        downloads=(Download(HOSTILE, 10, True, (0,)),),
+        packages={HOSTILE: (0,)},
+        releases=(release,),
     )
-    return replace(fleet, images=(image,), places=[(HOSTILE, 1, HOSTILE)], commit=HOSTILE)
+    return replace(
+        fleet,
+        images=(image,),
+        places=[(HOSTILE, 1, HOSTILE)] * len(fleet.places),
+        packages=[(HOSTILE, HOSTILE, 10)],
+        stages=[(HOSTILE, HOSTILE)] * len(fleet.stages),
+        builds=(Build(HOSTILE, HOSTILE, (step,)),),
+        commit=HOSTILE,
+    )
 
 
 def test_the_grid_has_a_row_for_each_image(site: Site) -> None:

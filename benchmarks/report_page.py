@@ -1,0 +1,113 @@
+"""The page of `bake report` for 300 images, in a headless Chromium on this machine.
+
+.venv/bin/python benchmarks/report_page.py
+
+The images are Bakehouse's own, some of them again under another name, each with generated releases. A view is
+measured from the click to the next frame that shows it.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bakehouse.plan.workspace import open_workspace
+from bakehouse.publish.release_changes import Change
+from bakehouse.report_page.fleet import Fleet, Release, read_fleet
+from bakehouse.report_page.page import render
+from benchmarks import harness
+from benchmarks.harness import ROOT, Measure, Result
+from tests.support.browser import Browser, find_program, open_browser
+
+RELEASES = 5
+LOAD = "performance.timing.loadEventEnd - performance.timing.navigationStart"
+VIEWS = {
+    "the view of an image": "document.querySelector('#fleet tbody a').click()",
+    "the timeline": "document.querySelector('[href=\"#timeline\"]').click()",
+    "the list, filtered by name": (
+        "const input = document.querySelector('[name=name]'); input.value = 'cpu';"
+        "input.dispatchEvent(new Event('input', {bubbles: true}))"
+    ),
+}
+FRAME = """
+new Promise((done) => {{
+  const start = performance.now();
+  {action};
+  requestAnimationFrame(() => setTimeout(() => done(performance.now() - start)));
+}})
+"""
+
+
+def generated(fleet: Fleet, count: int) -> Fleet:
+    """Return a fleet of a number of images, each with generated releases."""
+    images = []
+    for number in range(count):
+        image = fleet.images[number % len(fleet.images)]
+        name = image.name if number < len(fleet.images) else f"{image.name}-{number}"
+        images.append(replace(image, name=name, releases=_releases(name)))
+    return replace(fleet, images=tuple(images))
+
+
+def _releases(image: str) -> tuple[Release, ...]:
+    releases = [
+        Release(
+            date=f"2026-{month:02}-01",
+            image_uri=f"registry.example/{image}@sha256:{month:064}",
+            tags=(f"{image}-2026{month:02}01",),
+            bytes=595_000_000,
+            revision=f"{month:040}",
+            state="release",
+            is_current=month == RELEASES,
+            checks=(("components", "passed"),),
+            parts=(("pytorch", f"2.{month}.0 cpu-py311"),),
+            since=f"2026-{month - 1:02}-01" if month > 1 else "",
+            changes=(Change("component", "pytorch", f"2.{month - 1}.0", f"2.{month}.0"),)
+            if month > 1
+            else (),
+        )
+        for month in range(RELEASES, 0, -1)
+    ]
+    return tuple(releases)
+
+
+def times(browser: Browser, page: Path, rounds: int) -> dict[str, list[float]]:
+    """Return the milliseconds of each round until the page and its views are shown."""
+    spent: dict[str, list[float]] = {"the page": [], **{name: [] for name in VIEWS}}
+    for _ in range(rounds):
+        for name, action in VIEWS.items():
+            browser.open(page)
+            if name == next(iter(VIEWS)):
+                spent["the page"].append(browser.evaluate(LOAD))
+            spent[name].append(browser.evaluate(FRAME.format(action=action)))
+    return spent
+
+
+def measured(options: argparse.Namespace) -> Result:
+    program = find_program()
+    if program is None:
+        sys.exit("no Chromium on this machine: `apt-get install chromium`")
+    content = render(generated(read_fleet(open_workspace(ROOT), ["*"]), options.images))
+    with tempfile.TemporaryDirectory() as temporary:
+        page = Path(temporary) / "index.html"
+        page.write_bytes(content)
+        with open_browser(program, Path(temporary) / "profile") as browser:
+            rounds = times(browser, page, options.rounds)
+    images = f"{options.images:,} images"
+    rows: Sequence[Measure] = [
+        Measure("P14", f"{name}, {images}", statistics.median(spent), unit="ms", most=1000)
+        for name, spent in rounds.items()
+    ]
+    return Result([*rows, Measure("", f"size of the page, {images}", len(content), unit="bytes")], rounds)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = harness.parser(__doc__, rounds=5)
+    parser.add_argument("--images", type=int, default=300)
+    harness.run("report_page", parser, measured, arguments)
+
+
+if __name__ == "__main__":
+    main()
