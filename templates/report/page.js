@@ -241,7 +241,7 @@ function treemap(title, groups) {
         const label = `${group.name}, ${area.name}: ${bytes(area.size)}, ${share(area.size)}`;
         const hasText = areas[position].width > 40 && areas[position].height > 16;
         const option = h("div", { role: "option", id: `area-${options.length}`, "aria-label": label, "aria-selected": "false", title: label },
-          hasText && area.name.split("/").slice(-2).join("/"));
+          hasText && area.name.split("/").slice(areas[position].width > 110 ? -2 : -1).join("/"));
         options.push(option);
         return place(option, areas[position], inside);
       })));
