@@ -16,7 +16,7 @@ KINDS: tuple[UpstreamKind, ...] = ("pypi", "git", "page", "none")
 _PROJECT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _URL = re.compile(r"(https?|file)://[^\s]+")
 VERSION = "{version}"
-"""Placeholder of the version in `tag` and in `provides`."""
+"""Placeholder of the version in `tag`, `provides` and `notes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class Upstream:
     """Components by the name that this one requires in the version that they provide."""
     skip: Mapping[str, str] = field(default_factory=dict)
     """Reasons by version of releases that the catalogue leaves out."""
+    notes: str = ""
+    """The URL of the notes of a release, with `{version}`: a page, or a release of GitHub's API."""
     by_hand: str = ""
     """The reason why entries are not proposed, only new releases named."""
 
@@ -82,6 +84,7 @@ def read_upstream(fields: Fields) -> Upstream | None:
         child.matching("without", _PROJECT, "Python package"),
         {name.text: value.text for name, value in child.text_pairs("same")},
         {name.text: value.text for name, value in child.text_pairs("skip")},
+        child.text("notes"),
         child.text("by_hand"),
     )
     _check(upstream, child)
@@ -107,8 +110,11 @@ def _check(upstream: Upstream, fields: Fields) -> None:
         _check_address(upstream.address, upstream.kind, fields)
     elif upstream.kind == "none" and fields.has("none") and not upstream.address:
         fields.report("`none` has no reason", fields.place("none"))
-    if VERSION not in upstream.tag:
-        fields.report(f"`{upstream.tag}` does not contain `{VERSION}`", fields.place("tag"))
+    for key, text in (("tag", upstream.tag), ("notes", upstream.notes or VERSION)):
+        if VERSION not in text:
+            fields.report(f"`{text}` does not contain `{VERSION}`", fields.place(key))
+    if fields.has("notes"):
+        _check_address(upstream.notes, "notes", fields)
     if fields.has("pattern") or upstream.kind == "page":
         _check_pattern(upstream.pattern, "pattern", fields, "version")
     if fields.has("date"):

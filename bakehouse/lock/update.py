@@ -19,6 +19,7 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog, load_catalog, read_directory
 from bakehouse.catalog.component import Component, Requirement
 from bakehouse.catalog.recipe import read_recipes
+from bakehouse.catalog.upstream import VERSION
 from bakehouse.errors import (
     BakehouseError,
     BuildError,
@@ -32,8 +33,9 @@ from bakehouse.fetch.connection import bundle_of
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python as pylock
+from bakehouse.lock import release_notes
 from bakehouse.lock.new_releases import UpstreamError, UpstreamRelease, new_releases
-from bakehouse.lock.release_draft import FILE, Evidence, ReleaseDrafter, read_copy
+from bakehouse.lock.release_draft import FILE, Draft, Evidence, ReleaseDrafter, read_copy
 from bakehouse.plan import dockerfile
 from bakehouse.plan.workspace import Workspace, is_own, nearest_name, plan_resolutions
 from bakehouse.resolve import what_if
@@ -249,11 +251,12 @@ class _Updater:
         for line in _concerning(name, release.version, workspace.catalog):
             if line not in earlier:
                 draft.check(line)
+        day = self._add_notes(component, release, drafter.before, draft)
         self._workspace, self._resolutions = workspace, resolutions
         return Proposal(
             name,
             release.version,
-            release.date,
+            release.date or day,
             drafter.before,
             tuple(draft.evidence),
             tuple(draft.checks),
@@ -261,6 +264,23 @@ class _Updater:
             moved,
             tuple(bases),
         )
+
+    def _add_notes(self, component: Component, release: UpstreamRelease, before: str, draft: Draft) -> str:
+        """Add what the release notes say about components that it has to fit; return the day in them."""
+        if not (component.upstream and component.upstream.notes):
+            return ""
+        try:
+            notes = release_notes.read(component.upstream, release.version, self._downloads)
+        except SourceError as error:
+            address = component.upstream.notes.replace(VERSION, release.version)
+            draft.check(f"its release notes were not read: `{address}`: {error.reason}")
+            return ""
+        partners = release_notes.partners(component.name, before, self._workspace.catalog)
+        for line in notes.about(partners):
+            draft.check(f"release notes: {line}")
+        if notes.is_prerelease:
+            draft.check(f"`{notes.address}` calls it a pre-release")
+        return notes.day
 
     def _bases_of(self, name: str, version: str) -> list[str]:
         """Return the bases on which a known release resolves."""

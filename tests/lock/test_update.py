@@ -19,6 +19,7 @@ from bakehouse.errors import BuildError, Diagnostic, EngineError, Problems, Usag
 from bakehouse.lock import update
 from bakehouse.lock.release_draft import Evidence, ReleaseDrafter, read_copy
 from bakehouse.lock.release_entry import entry_text, read_entry
+from bakehouse.lock.release_notes import ReleaseNotes
 from bakehouse.lock.update import ComponentUpdate, Proposal
 from bakehouse.plan import dockerfile
 from bakehouse.plan.workspace import Workspace
@@ -848,6 +849,62 @@ def test_tags_of_a_repository_are_releases(workspace: Workspace, index: FileServ
   - version: "1.0"
 """
     assert entry in text
+
+
+NOTES = """\
+# v1.1 release notes
+* **Requires [fast](https://example.org) 2.0** or later\x1b[2J
+- It is faster than breakfast, and FAST-LIB is not a component
+
+Bug fixes
+"""
+
+
+def with_notes(workspace: Workspace, server: FileServer, tmp_path: Path) -> Workspace:
+    """Return the workspace with a `grid` that has a new tag, and a `fast` with a known conflict with it."""
+    repository = tmp_path / "repository"
+    commit(repository, {"file": "text"})
+    for tag in ("1.0", "1.1"):
+        git(repository, "tag", tag)
+    server.files["/grid-1.1.tar.gz"] = b"an archive"
+    with_component(workspace, "fast", COMPONENT.replace('{quick: "<2"}', '{quick: "<2", grid: "*"}'))
+    notes = f"{server.url}/releases/v{{version}}"
+    return with_archive(workspace, server, f'{{git: "{repository.as_uri()}", notes: "{notes}"}}')
+
+
+def test_release_notes_are_searched_for_components_of_known_conflicts(
+    workspace: Workspace, index: FileServer, tmp_path: Path
+) -> None:
+    archive = with_notes(workspace, index, tmp_path)
+    answer = {"body": NOTES, "published_at": "2026-11-20T08:00:00Z", "prerelease": True}
+    for content, day in ((json.dumps(answer), "2026-11-20"), (NOTES, "")):
+        index.files["/releases/v1.1"] = content.encode()
+        [grid] = run(archive, "grid")
+        assert failure_of([grid]) == []
+        [proposal] = grid.proposals
+        lines = [check for check in proposal.checks if check.startswith("release notes: ")]
+        assert lines == ["release notes: Requires [fast](https://example.org) 2.0** or later [2J"]
+        assert proposal.day == day
+        remark = f"`{index.url}/releases/v1.1` calls it a pre-release"
+        assert (remark in proposal.checks) == bool(day)
+
+
+def test_release_notes_that_are_missing_do_not_matter(
+    workspace: Workspace, index: FileServer, tmp_path: Path
+) -> None:
+    [grid] = run(with_notes(workspace, index, tmp_path), "grid")
+    [proposal] = grid.proposals
+    reason = f"its release notes were not read: `{index.url}/releases/v1.1`: does not have the file"
+    assert reason in proposal.checks
+
+
+def test_only_the_first_lines_of_release_notes_are_shown() -> None:
+    notes = ReleaseNotes("", "\n".join(f"Open MPI {number}" for number in range(9)))
+    assert notes.about(["open-mpi"]) == (
+        *(f"Open MPI {number}" for number in range(6)),
+        "3 other lines like these",
+    )
+    assert notes.about([]) == ()
 
 
 def test_an_archive_that_is_missing_changes_nothing(

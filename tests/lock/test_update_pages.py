@@ -245,6 +245,8 @@ def test_pages_are_recorded_as_text(server: FileServer, tmp_path: Path) -> None:
             "{page: 'https://x', pattern: '.'}",
             "`pattern` is not a regular expression with a group `version`",
         ),
+        ("{git: 'https://x', notes: 'https://x/1'}", "`https://x/1` does not contain `{version}`"),
+        ("{git: 'https://x', notes: '{version}'}", "`{version}` is not a URL"),
         ("{page: 'https://x', pattern: 'V', date: '('}", "`date` is not a regular expression"),
         (
             "{page: 'https://x', pattern: 'V', provides: {a: b}}",
