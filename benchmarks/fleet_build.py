@@ -112,8 +112,8 @@ class Watched(Progress):
         self.cpu = 0.0
         self._used = cpu
 
-    def __call__(self, event: Event) -> None:
-        super().__call__(event)
+    def __call__(self, event: Event, builder: str = "") -> None:
+        super().__call__(event, builder)
         self.times.note(event)
         if isinstance(event, Step) and event.completed and event.text != EXPORT and not event.cached:
             self.cpu = self._used()

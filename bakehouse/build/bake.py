@@ -29,17 +29,19 @@ def bake_with_inputs(
     progress: Progress,
     environment: Mapping[str, str] | None = None,
     first: Collection[str] = (),
+    builder: str = "",
     check: Callable[[], None] = lambda: None,
 ) -> dict[str, buildx.BakedImage]:
     """Build all targets as one graph, as `buildx.bake` does, and report the downloads meanwhile.
 
-    `check` is called again and again, and may raise an exception to stop the build. Raises ImagesFailed as
-    soon as a download fails; the images that do not need the file can still be built.
+    `builder` builds instead of the engine. `check` is called again and again, and may raise an exception to
+    stop the build. Raises ImagesFailed as soon as a download fails; the images that do not need the file can
+    still be built.
     """
     names = {target.name for target in targets}
 
     def report_event(event: Event) -> None:
-        progress(event)
+        progress(event, builder)
         check()
         require_files(downloads, names, progress)
 
@@ -51,7 +53,7 @@ def bake_with_inputs(
             secrets=inputs.secrets,
             arguments=inputs.arguments,
             on_event=report_event,
-            environment=environment,
+            environment={**(environment or {}), **({"BUILDX_BUILDER": builder} if builder else {})},
             first=first,
         )
     except BuildError:

@@ -12,7 +12,8 @@ from bakehouse.build.bake import bake_with_inputs, target_of
 from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs, remote_inputs
 from bakehouse.build.built_image import BuiltImage, record_configuration
 from bakehouse.build.progress import Progress
-from bakehouse.build.remote import RemoteBuilders, prepare
+from bakehouse.build.remote import prepare
+from bakehouse.build.remote_builders import RemoteBuilders
 from bakehouse.build.verify import verify_image
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx, daemon_info, provision
@@ -47,8 +48,8 @@ def build_images(
 ) -> tuple[BuiltImage, ...]:
     """Return the images in their order, each verified; `source` and `offline` as in `start_downloads`.
 
-    `builders` are remote builders, of which the first that is available builds. Raises BuildError with all
-    failures, after building what can be built.
+    The available ones of the remote `builders` build. Raises BuildError with all failures, after building
+    what can be built.
     """
 
     def verify(built: BuiltImage) -> None:
@@ -64,10 +65,10 @@ def build_images(
     new: tuple[BuiltImage, ...] = ()
     if outdated:
         present = [built.image for built in current]
-        remote = RemoteBuilders(list(builders), progress.report) if builders else None
+        remote = RemoteBuilders(builders, progress.report) if builders else None
         if remote:
             # Before anything is downloaded
-            remote.first()
+            remote.available()
         new = _build(
             project,
             outdated,

@@ -1,7 +1,7 @@
 """Log of the last builds of this machine: `builds.json`, with the time of each step."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +25,7 @@ class Build:
     started: str
     """Time in UTC."""
     builder: str
-    """Names of remote builders, of which one built; empty for the engine of this machine."""
+    """Names of remote builders; empty for the engine of this machine."""
     steps: tuple[StepTime, ...]
     """In order of their start, which counts from that of the build."""
 
@@ -63,6 +63,18 @@ def load_builds(state: Path) -> tuple[Build, ...]:
         return ()
 
 
+def stage_seconds(builds: Iterable[Build]) -> dict[tuple[str, str], float]:
+    """Return the seconds of stages by image and name, each from the last build that ran steps of it."""
+    seconds: dict[tuple[str, str], float] = {}
+    for build in builds:
+        ran = [(image, step) for step in build.steps if not step.cached for image in step.images]
+        latest = dict.fromkeys(((image, step.stage) for image, step in ran), 0.0)
+        for image, step in ran:
+            latest[image, step.stage] += step.seconds
+        seconds |= latest
+    return seconds
+
+
 def _build(content: Mapping[str, Any]) -> Build:
     return Build(str(content["started"]), str(content["builder"]), _steps(content["steps"]))
 
@@ -78,6 +90,7 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[StepTime, ...]:
             cached=bool(step["cached"]),
             spent=(),
             started=float(step["started"]),
+            builder=str(step["builder"]),
         )
         for step in steps
     )

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
@@ -37,7 +38,7 @@ def mode_for(stream: TextIO) -> Mode:
 
 
 class Progress:
-    """Receives the events of a build and prints its progress."""
+    """Receives the events of a build, from any thread, and prints its progress."""
 
     @classmethod
     def on(cls, stream: TextIO, *, json: bool = False) -> Self:
@@ -58,9 +59,10 @@ class Progress:
         self._times = BuildTimes()
         self._began = self._last_line = clock()
         self._last_draw = 0.0
-        self._started: set[str] = set()
-        """Digests of the steps whose start was printed."""
-        self._ended: set[str] = set()
+        self._started: set[tuple[str, str]] = set()
+        """Keys of the steps whose start was printed."""
+        self._ended: set[tuple[str, str]] = set()
+        self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
         return self
@@ -71,16 +73,20 @@ class Progress:
         self._rows.erase()
         self._stream.flush()
 
-    def __call__(self, event: Event) -> None:
-        work = self._times.note(event)
+    def __call__(self, event: Event, builder: str = "") -> None:
+        with self._lock:
+            self._note(event, builder)
+
+    def _note(self, event: Event, builder: str) -> None:
+        work = self._times.note(event, builder)
         now = self._clock()
         if isinstance(event, Step) and work and work.is_shown:
             if work.completed:
                 self._report_end(work, now)
-            elif work.is_running and work.step.digest in self._ended:
+            elif work.is_running and work.key in self._ended:
                 # The step was stopped, and the next call of buildx runs it again.
-                self._ended.discard(work.step.digest)
-                self._started.discard(work.step.digest)
+                self._ended.discard(work.key)
+                self._started.discard(work.key)
         if self._mode is Mode.TABLE:
             if now - self._last_draw >= _REDRAW_SECONDS:
                 self._draw(now)
@@ -89,7 +95,13 @@ class Progress:
 
     def report(self, text: str) -> None:
         """Print a line of another source."""
-        self._write(text, {"event": "note", "text": text})
+        with self._lock:
+            self._write(text, {"event": "note", "text": text})
+
+    def drop_running(self, builder: str) -> None:
+        """Forget the steps that a lost builder did not complete."""
+        with self._lock:
+            self._times.drop_running(builder)
 
     def steps(self) -> tuple[StepTime, ...]:
         """Return the duration of each step so far."""
@@ -102,23 +114,28 @@ class Progress:
         return f"{len(ended)} steps, {cached} of them cached"
 
     def _report_end(self, work: Work, now: float) -> None:
-        if work.step.digest in self._ended:
+        if work.key in self._ended:
             return
-        self._ended.add(work.step.digest)
+        self._ended.add(work.key)
         seconds = work.seconds(now)
-        if work.is_cached or (seconds < _BRIEF_SECONDS and not work.step.error):
+        # BuildKit cancels a step that equals a running one of another image
+        is_canceled = "context canceled" in work.step.error
+        if work.is_cached or (seconds < _BRIEF_SECONDS and (not work.step.error or is_canceled)):
             if self._mode is Mode.JSON:
                 self._write("", self._facts("cached" if work.is_cached else "done", work, now))
             return
         outcome = "failed after" if work.step.error else "done in"
         text = f"{work.label}: {outcome} {format_seconds(seconds)}{_bytes(work)} ({_images(work)})"
+        if work.step.error and work.label == "cache":
+            # No later message explains it, because a build does not need its cache
+            text += f": {' '.join(work.step.error.split())}"
         self._write(text, self._facts("failed" if work.step.error else "done", work, now))
 
     def _report_running(self, now: float) -> None:
         running = [work for work in self._times.shown() if work.is_running]
         for work in running:
-            if work.seconds(now) >= _BRIEF_SECONDS and work.step.digest not in self._started:
-                self._started.add(work.step.digest)
+            if work.seconds(now) >= _BRIEF_SECONDS and work.key not in self._started:
+                self._started.add(work.key)
                 text = f"{work.label}: {_command(work.step.text)} ({_images(work)})"
                 self._write(text, self._facts("started", work, now))
         if now - self._last_line < SILENT_SECONDS:
@@ -147,6 +164,7 @@ class Progress:
         facts: dict[str, object] = {
             "event": event, "step": work.label, "text": work.step.text, "images": list(work.images),
             "seconds": round(work.seconds(now), 3), "bytes": moved, "bytes_total": total,
+            **({"builder": work.builder} if work.builder else {}),
         }  # fmt: skip
         return facts | ({"error": work.step.error} if work.step.error else {})
 
@@ -171,7 +189,7 @@ class Progress:
         width = max((len(work.label) for work in running[:_MAX_ROWS]), default=0)
         for work in running[:_MAX_ROWS]:
             doing = work.doing or _command(work.step.text)
-            step = f"{work.label:{width}}{_bytes(work)}  {','.join(work.images)}"
+            step = f"{work.label:{width}}{_bytes(work)}  {','.join(work.images)}{_builder(work)}"
             rows.append(f"{format_seconds(work.seconds(now)):>9}  {step}  {doing}")
         if len(running) > _MAX_ROWS:
             rows.append(f"{'':9}  and {len(running) - _MAX_ROWS} more")
@@ -179,11 +197,15 @@ class Progress:
 
 
 def _images(work: Work) -> str:
-    """Return the images of a step; only the first few of many."""
+    """Return the images of a step, only the first few of many, and its builder."""
     names = list(work.images)
     if len(names) <= _MAX_IMAGES:
-        return ", ".join(names)
-    return f"{', '.join(names[:_FIRST_IMAGES])} and {len(names) - _FIRST_IMAGES} more"
+        return f"{', '.join(names)}{_builder(work)}"
+    return f"{', '.join(names[:_FIRST_IMAGES])} and {len(names) - _FIRST_IMAGES} more{_builder(work)}"
+
+
+def _builder(work: Work) -> str:
+    return f" on {work.builder}" if work.builder else ""
 
 
 def _bytes(work: Work) -> str:

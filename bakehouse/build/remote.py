@@ -8,21 +8,22 @@ built them.
 
 import contextlib
 import hashlib
-import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from bakehouse.build import prefetch, step_files
+from bakehouse.build import build_log, prefetch, step_files
 from bakehouse.build.bake import bake_with_inputs, require_files, target_of
 from bakehouse.build.build_inputs import BuildInputs, Downloads
+from bakehouse.build.build_steps import read_steps
+from bakehouse.build.distribution import Bake, Distribution, distribute
 from bakehouse.build.progress import Progress
+from bakehouse.build.remote_builders import RemoteBuilders
 from bakehouse.build.step_files import FileSet
-from bakehouse.engine import builder_preflight, builder_watch, buildx
-from bakehouse.engine.builder_watch import BuilderLost, Watch
-from bakehouse.engine.buildkit_errors import EngineGone, TransferBroken
+from bakehouse.engine import buildx
+from bakehouse.engine.buildkit_errors import TransferBroken
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
@@ -33,61 +34,11 @@ from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import Digest
-from bakehouse.util.terminal import Reporter
 
-_ATTEMPTS = 3
-"""Limit of builders, or of restarts of one, for a call of buildx."""
 _EXPORTER = "tar=false,oci-mediatypes=false,compression=uncompressed,force-compression=true"
 
 
 @dataclass
-class RemoteBuilders:
-    """Builders in the order in which they are tried; those with faults, or that were lost, are the last."""
-
-    names: list[str]
-    report: Reporter
-    require: Callable[[str], object] = builder_preflight.require_builder
-    watch: Callable[[str], contextlib.AbstractContextManager[Watch]] = builder_watch.watch
-
-    def first(self) -> str:
-        """Return the first builder that passes its preflight. Raises EngineError with the faults of all."""
-        faults: list[Diagnostic] = []
-        for number, name in enumerate(self.names):
-            try:
-                self.require(name)
-            except EngineError as error:
-                faults += error.diagnostics
-            else:
-                for fault in faults:
-                    self.report(f"{fault.message}; building on `{name}`")
-                self.names = [*self.names[number:], *self.names[:number]]
-                return name
-        raise EngineError(*faults)
-
-    def run(self, bake: Callable[[str, Watch], dict[str, buildx.BakedImage]]) -> dict[str, buildx.BakedImage]:
-        """Call buildx on the first available builder, and again if it is lost. Raises EngineError."""
-        name, losses = self.first(), 0
-        while True:
-            try:
-                with self.watch(name) as watched:
-                    try:
-                        return bake(name, watched)
-                    except EngineGone as error:
-                        answer = " ".join(error.diagnostics[0].tail) or error.diagnostics[0].message
-                        raise builder_watch.lost(name, answer) from error
-            except BuilderLost as error:
-                losses += 1
-                if losses == _ATTEMPTS:
-                    raise
-                self.names.sort(key=name.__eq__)
-                try:
-                    name = self.first()
-                except EngineError:
-                    raise error from None
-                self.report(f"{error.diagnostics[0].message}; continuing on `{name}`")
-
-
-@dataclass(frozen=True)
 class RemoteBuild:
     """A build of images on remote builders; `prepare` makes it."""
 
@@ -98,8 +49,12 @@ class RemoteBuild:
     root: Path
     state: Path
     progress: Progress
-    manifests: set[Digest] = field(default_factory=set)
-    """Images that were built."""
+    _distribution: Distribution | None = None
+    """Images by builder; None before the first call of buildx."""
+    _loaded: dict[str, buildx.BakedImage] = field(default_factory=dict)
+    """Images that were built, and that the engine of this machine has."""
+    _manifests: dict[str, set[Digest]] = field(default_factory=dict)
+    """Their manifests in the layouts of builders."""
 
     @property
     def directory(self) -> Path:
@@ -110,10 +65,9 @@ class RemoteBuild:
         """The bases and the files of steps, which builders receive."""
         return OciLayout(self.directory / "inputs")
 
-    @property
-    def output(self) -> OciLayout:
-        """The images, which builders send."""
-        return OciLayout(self.directory / "images")
+    def output(self, builder: str) -> OciLayout:
+        """The images of a builder: two programs must not write to one layout at the same time."""
+        return OciLayout(self.directory / "images" / builder)
 
     def bake(
         self,
@@ -121,42 +75,72 @@ class RemoteBuild:
         inputs: BuildInputs,
         environment: Mapping[str, str] | None = None,
     ) -> dict[str, buildx.BakedImage]:
-        """Build targets on a builder and load the images into the engine of this machine."""
+        """Build targets on builders and load the images into the engine of this machine."""
+
+        def bake_on(
+            builder: str, targets: Sequence[buildx.Target], check: Callable[[], None]
+        ) -> dict[str, buildx.BakedImage]:
+            try:
+                return bake_with_inputs(
+                    targets,
+                    cwd=self.root,
+                    state=self.state,
+                    downloads=self.downloads,
+                    inputs=inputs,
+                    progress=self.progress,
+                    environment=environment,
+                    builder=builder,
+                    check=check,
+                )
+            except EngineError:
+                self.progress.drop_running(builder)
+                raise
+
         images = [self.images[target.name] for target in targets]
-
-        def call(name: str, watched: Watch) -> dict[str, buildx.BakedImage]:
-            return bake_with_inputs(
-                self._targets(images),
-                cwd=self.root,
-                state=self.state,
-                downloads=self.downloads,
-                inputs=inputs,
-                progress=self.progress,
-                environment={**(environment or {}), "BUILDX_BUILDER": name},
-                check=watched.require,
-            )
-
         try:
-            baked = self.builders.run(call)
+            self._bake(images, bake_on)
         except TransferBroken:
             self._change_digests()
             self.progress.report(
                 "the builder keeps a part of an interrupted transfer; sending the files again"
             )
-            baked = self.builders.run(call)
-        return {name: self._load(self.images[name], digests) for name, digests in baked.items()}
+            self._bake(images, bake_on)
+        return {image.name: self._loaded[image.name] for image in images}
 
-    def _load(self, image: Image, digests: buildx.BakedImage) -> buildx.BakedImage:
-        self.manifests.add(digests.stored)
+    def _bake(self, images: Sequence[Image], bake: Bake) -> None:
+        """Build and load the images that are not loaded."""
+        if self._distribution is None:
+            directories = {name: self.root / "images" / name for name in self.images}
+            steps = {
+                name: read_steps((directory / "Dockerfile").read_text(encoding="utf-8"), directory)
+                for name, directory in directories.items()
+            }
+            measured = build_log.stage_seconds(build_log.load_builds(self.state))
+            report = self.progress.report
+            self._distribution = distribute(steps, self.builders, self.directory, measured, report)
+        if missing := [image for image in images if image.name not in self._loaded]:
+            self._distribution.run(self._targets(missing, self._distribution), bake, self._load_all)
+
+    def _load_all(self, builder: str, baked: Mapping[str, buildx.BakedImage]) -> None:
+        for name, digests in baked.items():
+            self._loaded[name] = self._load(self.images[name], digests, self.output(builder))
+            self._manifests.setdefault(builder, set()).add(digests.stored)
+
+    def remove_old(self) -> None:
+        """Remove the images of older builds from the layouts of the builders that built now."""
+        for builder, manifests in self._manifests.items():
+            self.output(builder).keep(manifests)
+
+    def _load(self, image: Image, digests: buildx.BakedImage, output: OciLayout) -> buildx.BakedImage:
         with heartbeat(self.progress.report, f"running: docker load of {image.reference}"):
-            self.output.load(digests.stored, image.names)
+            output.load(digests.stored, image.names)
         stored = self.engine.image(image.reference)
         if stored is None:
             message = f"image `{image.name}` was removed from the engine right after its build"
             raise BuildError(Diagnostic(message, hint="run the same command again"))
         return buildx.BakedImage(Digest(stored.digest), digests.config)
 
-    def _targets(self, images: Sequence[Image]) -> list[buildx.Target]:
+    def _targets(self, images: Sequence[Image], distribution: Distribution) -> list[buildx.Target]:
         """Download the files of all steps, and return targets with their contexts.
 
         Raises UsageError for files without sha256, ImagesFailed for missing ones.
@@ -167,8 +151,14 @@ class RemoteBuild:
             contexts = {reference: self._base(reference) for reference in bases}
             contexts |= self._file_contexts(sets)
         self.inputs.keep(contexts.values())
+        outputs = {
+            name: self.output(builder)
+            for builder, names in distribution.schedule.shares.items()
+            for name in names
+        }
         for reference in bases:
-            self.inputs.share_layers(contexts[reference], self.output)
+            for layout in (distribution.results, *outputs.values()):
+                self.inputs.share_layers(contexts[reference], layout)
         return [
             replace(
                 target_of(image),
@@ -178,7 +168,7 @@ class RemoteBuild:
                     for name in (image.base.reference, *(files.context for files in sets[image.name]))
                     if name in contexts
                 },
-                output=f'type=oci,"dest={self.output.directory.absolute()}",{_EXPORTER}',
+                output=f'type=oci,"dest={outputs[image.name].directory.absolute()}",{_EXPORTER}',
             )
             for image in images
         ]
@@ -265,10 +255,10 @@ def prepare(
 
     with exclusive(build.directory / "lock", wait):
         # Parts of images of an interrupted build
-        shutil.rmtree(build.output.directory / "ingest", ignore_errors=True)
+        for ingest in (*build.directory.glob("images/*/ingest"), build.directory / "shared/ingest"):
+            shutil.rmtree(ingest, ignore_errors=True)
         yield build
-        if build.manifests:
-            build.output.keep(build.manifests)
+        build.remove_old()
 
 
 def _dockerfiles(
@@ -284,8 +274,3 @@ def _dockerfiles(
         text = (directory / "Dockerfile").read_text(encoding="utf-8")
         texts[image.name], sets[image.name] = step_files.add_mounts(text, directory / "inputs", by_sha256)
     return texts, sets
-
-
-def is_remote(names: Sequence[str], environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether builders are others than the engine that the docker client uses."""
-    return bool(names) and not (len(names) == 1 and builder_preflight.is_own_engine(names[0], environment))

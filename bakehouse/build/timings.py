@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from bakehouse.engine.buildkit_events import EXPORT, Event, Log, Step, Tail, Transfer
@@ -33,19 +33,27 @@ class StepTime:
     """Seconds for each activity, as far as the step's log shows them."""
     started: float
     """Time of its start, in seconds since the epoch."""
+    builder: str = ""
+    """Name of a remote builder; empty for the engine of this machine."""
 
 
 @dataclass(slots=True)
 class Work:
-    """Current state of one step, for all the images it belongs to."""
+    """Current state of one step on one builder, for all the images it belongs to."""
 
     step: Step
+    builder: str = ""
     images: dict[str, Step] = field(default_factory=dict)
     transfers: dict[str, Transfer] = field(default_factory=dict)
     tail: Tail = field(default_factory=lambda: Tail(1))
     _activity: Activity = "other"
     _since: float = 0.0
     _spent: dict[Activity, float] = field(default_factory=dict)
+    _is_from_cache: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.builder, self.step.digest
 
     @property
     def started(self) -> float | None:
@@ -76,6 +84,8 @@ class Work:
     def label(self) -> str:
         if self.step.text == EXPORT:
             return "export"
+        if not self.step.stage:
+            return "cache"
         if self.step.stage == "internal":
             return "context" if self.is_shown else self.step.text
         # Many stages share a FROM step, which has the name of one of them.
@@ -100,6 +110,18 @@ class Work:
         return sum(transfer.current for transfer in transfers), total
 
     def note(self, step: Step) -> None:
+        ran = next((known for known in self.images.values() if _has_run(known)), None)
+        if step.cached and not ran:
+            self._is_from_cache = True
+        if self._is_from_cache:
+            # BuildKit reports the transfer of a cached result as if the step ran
+            step = replace(step, cached=True)
+        elif ran and (step.cached or not step.started):
+            # A later call of buildx repeats the step, as cached
+            step = replace(ran, target=step.target)
+        elif step.started and self.completed and step.started > self.completed:
+            # A later call runs it again
+            self.images.clear()
         self.step = step
         self.images[step.target] = step
         if not self._since and step.started:
@@ -130,28 +152,35 @@ class Work:
             cached=self.is_cached,
             spent=tuple(self._spent.items()),
             started=self.started or now,
+            builder=self.builder,
         )
 
 
 class BuildTimes:
-    """Steps of a bake call, by digest."""
+    """Steps of bake calls, by builder and digest."""
 
     def __init__(self) -> None:
-        self.works: dict[str, Work] = {}
+        self.works: dict[tuple[str, str], Work] = {}
 
-    def note(self, event: Event) -> Work | None:
+    def note(self, event: Event, builder: str = "") -> Work | None:
         """Record an event and return the step it belongs to."""
         if isinstance(event, Step):
-            work = self.works.setdefault(event.digest, Work(event))
+            work = self.works.setdefault((builder, event.digest), Work(event, builder))
             work.note(event)
             return work
-        if isinstance(event, Log | Transfer) and (owner := self.works.get(event.digest)):
+        if isinstance(event, Log | Transfer) and (owner := self.works.get((builder, event.digest))):
             if isinstance(event, Log):
                 owner.log(event.text, event.time)
             else:
                 owner.transfers[event.name] = event
             return owner
         return None
+
+    def drop_running(self, builder: str) -> None:
+        """Remove the steps that a lost builder did not complete."""
+        for key, work in [*self.works.items()]:
+            if work.builder == builder and not work.completed:
+                del self.works[key]
 
     def shown(self) -> list[Work]:
         return [work for work in self.works.values() if work.is_shown and work.images]
@@ -169,6 +198,10 @@ def spent(steps: Iterable[StepTime]) -> dict[Activity, float]:
         for activity, seconds in step.spent:
             total[activity] = total.get(activity, 0.0) + (0.0 if step.cached else seconds)
     return total
+
+
+def _has_run(step: Step) -> bool:
+    return bool(step.completed and not step.cached and not step.error)
 
 
 def _first_activity(step: Step) -> Activity:

@@ -67,7 +67,7 @@ class Project:
     """Cache of downloaded files by sha256, for all projects."""
     registry_port: int = _DEFAULT_PORT
     builders: tuple[str, ...] = ()
-    """Names of buildx builders that build images, of which the first available one is used."""
+    """Names of buildx builders; the available ones share the images of a build."""
     ledger: str = ""
     """`s3://bucket/prefix` of the ledger of a team; empty if the only ledger is in `images`."""
     prices: Mapping[str, float] = field(default_factory=dict)

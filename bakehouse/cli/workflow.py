@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.analysis import size_check
-from bakehouse.build import base_image, build, build_log, prefetch, rehearse, remote, run_log
+from bakehouse.build import base_image, build, build_log, prefetch, rehearse, remote_builders, run_log
 from bakehouse.build.build_inputs import Downloads, build_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.pack import Packer
@@ -152,7 +152,7 @@ def build_plan(
 def _remote_builders(project: Project, options: RunOptions) -> tuple[str, ...]:
     """Return the builders of a build; empty if it is this machine's engine."""
     names = options.builders or project.builders
-    return names if remote.is_remote(names) else ()
+    return names if remote_builders.is_remote(names) else ()
 
 
 def image_digests(

@@ -58,6 +58,11 @@ class Target:
     """Named contexts, which replace bases and stages."""
     output: str = ""
     """Exporter instead of that of the bake file."""
+    part_of: str = ""
+    """Target of the bake file of which this one only builds `stage`, without an image."""
+    stage: str = ""
+    cache_from: tuple[str, ...] = ()
+    cache_to: str = ""
 
 
 def bake(
@@ -71,7 +76,7 @@ def bake(
     environment: Mapping[str, str] | None = None,
     first: Collection[str] = (),
 ) -> dict[str, BakedImage]:
-    """Build all targets as one graph, and return the digests of each image.
+    """Build all targets as one graph, and return the digests of each image, if it is not a part of one.
 
     Secrets and arguments are passed in a private file, never on a command line. Images in `first` are
     exported before the others. An interrupt also stops BuildKit, which keeps the completed steps. Raises
@@ -158,7 +163,7 @@ def _call(
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
             raise buildkit_errors.explain(reader.failure(), dockerfiles, sources, state / "logs")
         results = json.loads(metadata.read_text())
-    exported = (target for target in targets if target.target not in outputs)
+    exported = (target for target in targets if target.target not in outputs and not target.part_of)
     return {target.name: _baked(results[target.target]) for target in exported}
 
 
@@ -221,13 +226,17 @@ def _override(
     merged: dict[str, dict[str, object]] = {}
     for target in targets:
         contexts = {"inputs": f"target:{SHARED_INPUTS}"} if target.target in shared else {}
-        output = outputs.get(target.target, target.output)
-        merged[target.target] = {
-            **extra,
-            **({"output": [output]} if output else {}),
-            **({"dockerfile-inline": target.dockerfile} if target.dockerfile else {}),
-            **({"contexts": {**target.contexts, **contexts}} if target.contexts or contexts else {}),
+        output = "type=cacheonly" if target.part_of else outputs.get(target.target, target.output)
+        attributes: dict[str, object] = {
+            "inherits": [target.part_of] if target.part_of else [],
+            "target": target.stage,
+            "output": [output] if output else [],
+            "dockerfile-inline": target.dockerfile,
+            "contexts": {**target.contexts, **contexts},
+            "cache-from": [*target.cache_from],
+            "cache-to": [target.cache_to] if target.cache_to else [],
         }
+        merged[target.target] = {**extra, **{name: value for name, value in attributes.items() if value}}
     if shared:
         merged[SHARED_INPUTS] = {
             "context": str((directory / SHARED_INPUTS).absolute()),
@@ -262,7 +271,7 @@ def _write_shared_inputs(targets: Sequence[Target], cwd: Path, to: Path) -> tupl
 
 
 def _dockerfile(target: Target, cwd: Path) -> Path:
-    definition = json.loads((cwd / target.bake_file).read_text())["target"][target.target]
+    definition = json.loads((cwd / target.bake_file).read_text())["target"][target.part_of or target.target]
     return Path(cwd, definition.get("context", "."), definition.get("dockerfile", "Dockerfile"))
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.build_log import Build, load_builds, record_build
+from bakehouse.build.build_log import Build, load_builds, record_build, stage_seconds
 from bakehouse.build.timings import StepTime
 
 BEGAN = "2026-11-21T10:00:00+00:00"
 TIME = datetime.fromisoformat(BEGAN).timestamp()
 STEP = StepTime(
-    "torch", "2/3", "RUN  pip\n install", ("a", "b"), 3.00049, False, (("install", 3.0),), TIME + 1.5
+    *("torch", "2/3", "RUN  pip\n install", ("a", "b"), 3.00049, False, (("install", 3.0),), TIME + 1.5),
+    builder="far",
 )
 BUILD = Build(BEGAN, "", (STEP,))
 
@@ -59,3 +60,13 @@ def test_an_unreadable_log_is_replaced(tmp_path: Path, text: str) -> None:
     assert load_builds(tmp_path) == ()
     record_build(BUILD, tmp_path)
     assert len(load_builds(tmp_path)) == 1
+
+
+def test_seconds_of_a_stage_are_those_of_the_last_build_that_ran_it() -> None:
+    steps = (STEP, replace(STEP, position="3/3", seconds=4.0, images=("b",)))
+    again = (replace(STEP, seconds=1.0, images=("a",)), replace(STEP, cached=True, images=("b",)))
+
+    assert stage_seconds([Build(BEGAN, "", steps), Build(BEGAN, "", again)]) == {
+        ("a", "torch"): 1.0,
+        ("b", "torch"): STEP.seconds + 4.0,
+    }

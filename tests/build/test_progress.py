@@ -78,17 +78,45 @@ def test_a_failing_step_is_reported_however_brief() -> None:
 
 def test_a_step_that_was_stopped_and_runs_again_is_reported_again() -> None:
     progress, clock, stream = shown(Mode.LINES)
-    progress(step(completed=1000.2, error="context canceled"))
-    clock.now += 1.0
-    progress(step(1001.0))
+    progress(step(completed=1001.2, error="context canceled"))
     clock.now += 2.0
+    progress(step(1002.0))
+    clock.now += 1.0
     progress(Tick())
-    progress(step(1001.0, completed=1003.0))
+    progress(step(1002.0, completed=1004.0))
     assert stream.getvalue() == (
-        "  0.0 s  metis 2/4: failed after 0.2 s (a)\n"
+        "  0.0 s  metis 2/4: failed after 1.2 s (a)\n"
         "  3.0 s  metis 2/4: RUN make (a)\n"
         "  3.0 s  metis 2/4: done in 2.0 s (a)\n"
     )
+
+
+def test_a_step_that_equals_one_of_another_image_is_no_failure() -> None:
+    progress, _, stream = shown(Mode.LINES)
+    progress(step(completed=1000.0, error="failed to calculate checksum: context canceled"))
+    assert stream.getvalue() == ""
+
+
+def test_a_failed_export_of_a_cache_is_explained() -> None:
+    progress, _, stream = shown(Mode.LINES)
+    progress(Step("e", "a", "", "", "exporting cache to registry", 1000.0, 1000.4, error="no route\nto host"))
+    assert stream.getvalue() == "  0.0 s  cache: failed after 0.4 s (a): no route to host\n"
+
+
+def test_steps_of_builders_are_told_apart() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    progress(step(), "far")
+    progress(step(), "near")
+    clock.now += 2.0
+    progress(Tick())
+    progress(step(completed=1002.0), "near")
+    progress.drop_running("far")
+    assert stream.getvalue() == (
+        "  2.0 s  metis 2/4: RUN make (a on far)\n"
+        "  2.0 s  metis 2/4: RUN make (a on near)\n"
+        "  2.0 s  metis 2/4: done in 2.0 s (a on near)\n"
+    )
+    assert [(step.builder, step.seconds) for step in progress.steps()] == [("near", 2.0)]
 
 
 def test_an_engine_that_sends_no_events_is_reported() -> None:

@@ -21,7 +21,7 @@ def test_a_step_that_two_images_share_is_one() -> None:
     times.note(step())
     times.note(step(100.1, target="b"))
     times.note(step(completed=103.0))
-    assert times.works["d"].is_running
+    assert times.works["", "d"].is_running
     times.note(step(100.1, 103.1, target="b"))
 
     (only,) = times.steps(200.0)
@@ -57,9 +57,9 @@ def test_bytes_are_known_where_every_transfer_knows_them() -> None:
     times = BuildTimes()
     times.note(step())
     times.note(Transfer("d", "sha256:1", 5, 10, False))
-    assert times.works["d"].moved() == (5, 10)
+    assert times.works["", "d"].moved() == (5, 10)
     times.note(Transfer("d", "sha256:2", 7, 0, False))
-    assert times.works["d"].moved() == (12, 0)
+    assert times.works["", "d"].moved() == (12, 0)
 
 
 def test_buildkits_own_steps_are_not_shown() -> None:
@@ -72,3 +72,30 @@ def test_buildkits_own_steps_are_not_shown() -> None:
 
 def test_events_of_unknown_steps_are_ignored() -> None:
     assert BuildTimes().note(Log("x", "text", 1.0)) is None
+
+
+def test_a_step_that_a_later_call_repeats_keeps_its_time() -> None:
+    times = BuildTimes()
+    times.note(step(completed=103.0))
+    for repeated in (step(None, target="b"), step(200.0, 200.0, target="b", cached=True)):
+        times.note(repeated)
+
+    [result] = times.steps(300.0)
+    assert (result.images, result.seconds, result.cached) == (("a", "b"), 3.0, False)
+
+
+def test_the_transfer_of_a_cached_result_is_no_run() -> None:
+    times = BuildTimes()
+    for event in (step(100.0, cached=True), step(101.0), step(101.0, 105.0), step(100.0, 105.0, cached=True)):
+        times.note(event)
+
+    assert [result.cached for result in times.steps(300.0)] == [True]
+
+
+def test_a_step_that_runs_again_counts_from_its_last_start() -> None:
+    times = BuildTimes()
+    times.note(step(completed=103.0))
+    times.note(step(200.0, 201.0, target="b"))
+
+    [result] = times.steps(300.0)
+    assert (result.images, result.seconds) == (("b",), 1.0)

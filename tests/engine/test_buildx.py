@@ -109,6 +109,29 @@ def test_a_target_can_have_its_own_dockerfile_contexts_and_exporter(project: Pat
     assert [*baked] == ["a", "b"]
 
 
+def test_a_part_of_an_image_only_exports_its_cache(project: Path) -> None:
+    write_input(project, "a", "list.txt", "x")
+    part = replace(
+        TARGETS[0], target="part", part_of="a", stage="tools", dockerfile="FROM a AS tools\n",
+        cache_from=("type=local,src=/d",), cache_to="type=local,dest=/d",
+    )  # fmt: skip
+    baked = buildx.bake(
+        [part], cwd=project, state=project / "state", secrets={}, arguments={}, on_event=print
+    )
+
+    assert json.loads((project / "override.json").read_text())["target"]["part"] == {
+        "args": {},
+        "secret": [],
+        "inherits": ["a"],
+        "target": "tools",
+        "output": ["type=cacheonly"],
+        "dockerfile-inline": "FROM a AS tools\n",
+        "cache-from": ["type=local,src=/d"],
+        "cache-to": ["type=local,dest=/d"],
+    }
+    assert baked == {}
+
+
 def test_an_added_mount_does_not_hide_the_line_of_a_failed_step(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

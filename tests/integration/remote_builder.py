@@ -24,15 +24,18 @@ class RemoteBuilder:
 
 
 @contextlib.contextmanager
-def remote_builder(directory: Path, name: str = "far") -> Iterator[RemoteBuilder]:
-    """Start a builder whose files are below a directory, except for sockets, which need short paths."""
+def remote_builder(directory: Path, name: str = "far", config: Path | None = None) -> Iterator[RemoteBuilder]:
+    """Start a builder whose files are below a directory, except for sockets, which need short paths.
+
+    `config` is the directory of buildx for several builders.
+    """
     certificates = directory / "certificates"
     certificates.mkdir(parents=True)
     authority = Authority(certificates)
     server, client = authority.issue("server"), authority.issue("client")
     home = Path("/tmp", f"bakehouse-{uuid4().hex[:8]}")
     home.mkdir()
-    environment = {"BUILDX_CONFIG": str(directory / "buildx")}
+    environment = {"BUILDX_CONFIG": str(config or directory / "buildx")}
     try:
         with Nowhere(f"bh{uuid4().hex[:6]}") as nowhere, engine(nowhere, home) as host:
             context = tls.server_context(server, authority.cert)

@@ -24,7 +24,7 @@ IMAGES = "names, families or globs of images; default: the project's own; `'*'` 
 ATTEST = "attach an SBOM and provenance to each digest, without signatures"
 JSON = "print the report as JSON"
 JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
-BUILDER = "builders of buildx, separated by commas; the first available one builds; default: `builders`"
+BUILDER = "builders of buildx, separated by commas; the available ones share the images; default: `builders`"
 SCAN = "wait for the scan of Amazon ECR; findings at the level of --fail-on block the release"
 FAIL_ON = "CRITICAL, HIGH (default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; implies --scan"
 
