@@ -9,8 +9,33 @@ from bakehouse.util.toml_table import TomlTable
 _LINE = r"[^\n\r]+"
 _KEYS = (
     *("images", "requirement", "test", "shards", "runner", "branch", "repository", "role", "create"),
-    "code_scanning",
+    *("code_scanning", "gpu"),
 )
+_OUTPUT_HINT = "name an S3 location for scripts and results, such as `s3://our-bucket/smoke`"
+_SAGEMAKER_KEYS = ("instance_count", "role", "output", "spot", "max_run")
+_GPU_KEYS = ("images", "instance_type", *_SAGEMAKER_KEYS, "runner", "gpus")
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSettings:
+    """Smoke tests of candidates on GPUs: as jobs on SageMaker, or on a runner with GPUs."""
+
+    images: tuple[str, ...] = ()
+    """Names or globs of the images to test; empty for all with checks that need GPUs."""
+    instance_type: str = ""
+    """Instance type of the jobs on SageMaker; empty for a runner."""
+    instance_count: int = 1
+    role: str = ""
+    """ARN of the execution role of jobs; empty for `bakehouse-smoke-job` in the publishing role's account."""
+    output: str = ""
+    """S3 location for the scripts and results of jobs."""
+    spot: bool = False
+    max_run: int = 3600
+    """Seconds until SageMaker stops a job."""
+    runner: str = ""
+    """Label of GitHub's runner or tag of GitLab's that has GPUs; empty for SageMaker."""
+    gpus: int = 0
+    """GPUs of the runner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +62,8 @@ class CiSettings:
     """Let the pipeline create missing repositories in Amazon ECR."""
     code_scanning: bool = False
     """Upload the findings of `lint` to GitHub's code scanning."""
+    gpu: GpuSettings | None = None
+    """None leaves images for GPUs as candidates."""
 
 
 def read_ci(settings: TomlTable) -> CiSettings:
@@ -56,7 +83,39 @@ def read_ci(settings: TomlTable) -> CiSettings:
         role=table.text("role", pattern=ROLE, hint="such as `arn:aws:iam::123456789012:role/Publisher`"),
         create=table.flag("create"),
         code_scanning=table.flag("code_scanning"),
+        gpu=_gpu(table.child("gpu")) if "gpu" in table.values else None,
     )
+
+
+def _gpu(table: TomlTable) -> GpuSettings:
+    table.check_keys(_GPU_KEYS)
+    settings = GpuSettings(
+        images=table.texts("images"),
+        instance_type=table.text(
+            "instance_type", pattern=r"ml\.[a-z0-9-]+\.[a-z0-9-]+", hint="such as `ml.g6.12xlarge`"
+        ),
+        instance_count=table.number("instance_count", 1, range(1, 101), "a number of hosts, from 1 to 100"),
+        role=table.text("role", pattern=ROLE, hint="such as `arn:aws:iam::123456789012:role/SageMakerRole`"),
+        output=table.text("output", pattern=r"s3://[a-z0-9.-]+(/[\w.-]+)*", hint=_OUTPUT_HINT),
+        spot=table.flag("spot"),
+        max_run=table.number("max_run", 3600, range(60, 432_001), "a number of seconds, from 60 to 432000"),
+        runner=table.text("runner", pattern=r"[\w.-]+", hint="use the label of a runner"),
+        gpus=table.number("gpus", 0, range(1, 65), "a number of GPUs, from 1 to 64"),
+    )
+    if bool(settings.instance_type) == bool(settings.runner):
+        hint = "set `instance_type` to test on SageMaker, or `runner` to the label of a runner with GPUs"
+        table.report("gpu", f"[{table.name}] needs either `instance_type` or `runner`", hint)
+        return settings
+    for key in _SAGEMAKER_KEYS if settings.runner else ("gpus",):
+        if key in table.values:
+            other = "instance_type" if settings.runner else "runner"
+            table.report(key, f"`{key}` in [{table.name}] needs `{other}`")
+    if settings.runner and "gpus" not in table.values:
+        hint = "set it to the number of GPUs of the runner"
+        table.report("runner", f"`runner` in [{table.name}] needs `gpus`", hint)
+    if settings.instance_type and "output" not in table.values:
+        table.report("instance_type", f"`instance_type` in [{table.name}] needs `output`", _OUTPUT_HINT)
+    return settings
 
 
 def _requirement(table: TomlTable) -> tuple[str, ...]:

@@ -3,13 +3,17 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from bakehouse import __version__
-from bakehouse.catalog.ci_settings import CiSettings
+from bakehouse.catalog.ci_settings import CiSettings, GpuSettings
+from bakehouse.catalog.instance_types import find_instance, instances
 from bakehouse.catalog.project import HOME, IS_CHECKOUT, Project
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.lock import update
 from bakehouse.plan.model import Image, RegistryBase
-from bakehouse.registry.ecr_endpoints import partition_of
+from bakehouse.plan.workspace import Workspace, is_own
+from bakehouse.registry.ecr_endpoints import partition_of, registry_host
 from bakehouse.trust.keys import KMS
 from bakehouse.util.oci import ECR_HOST
 
@@ -17,6 +21,10 @@ ROLE = "bakehouse-publish"
 """Name of the role that publishes, unless the settings name one."""
 PULL_ROLE = "bakehouse-pull"
 """Name of the role with which pull requests pull base images."""
+SMOKE_ROLE = "bakehouse-smoke"
+"""Name of the role that tests candidates on GPUs."""
+JOB_ROLE = "bakehouse-smoke-job"
+"""Name of the execution role of smoke tests on SageMaker, unless the settings name one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +42,8 @@ class Publishing:
 
     account: str
     regions: tuple[str, ...]
+    host: str
+    """Host of the registry in the first region."""
     prefix: str
     role: str
     """ARN of the role."""
@@ -54,6 +64,31 @@ class Publishing:
     def partition(self) -> str:
         return self.role.split(":")[1]
 
+    def sibling(self, name: str) -> str:
+        """ARN of a role next to the one that publishes."""
+        return f"{self.role.rpartition('/')[0]}/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuTests:
+    """Smoke tests of candidates on GPUs."""
+
+    settings: GpuSettings
+    images: tuple[str, ...]
+    role: str
+    """ARN of the role that starts the tests."""
+    job_role: str
+    """ARN of the execution role of jobs on SageMaker; empty for a runner."""
+
+    @property
+    def job_options(self) -> str:
+        """Options of `bake smoke` that select the job on SageMaker."""
+        settings = self.settings
+        words = ["--on", "sagemaker", "--instance-type", settings.instance_type]
+        words += ["--instance-count", str(settings.instance_count), "--max-run", str(settings.max_run)]
+        words += ["--role", self.job_role, "--output", settings.output]
+        return shlex.join([*words, "--spot"] if settings.spot else words)
+
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
@@ -62,7 +97,7 @@ class Pipeline:
     settings: CiSettings
     images: tuple[str, ...]
     gpu_images: tuple[str, ...]
-    """Images with checks that need GPUs, which no job of the pipeline has."""
+    """Images with checks that need GPUs."""
     bake: str
     """The command: `bake`, or `./bake` in the checkout of Bakehouse."""
     requirement: str
@@ -70,16 +105,28 @@ class Pipeline:
     publishing: Publishing | None
     """None if the registry of the project is not a table with an account of Amazon ECR."""
     vendors: tuple[VendorRepository, ...]
+    gpu_tests: GpuTests | None
+    """None leaves images for GPUs as candidates."""
+    has_components: bool
+    """The project has components of its own that `bake update` checks."""
 
     @property
     def releasable(self) -> tuple[str, ...]:
-        """Images that the pipeline can promote."""
+        """Images that the pipeline can promote without a test on GPUs."""
         return tuple(name for name in self.images if name not in self.gpu_images)
 
     @property
     def shards(self) -> tuple[str, ...]:
-        """The shards, such as `1/2` and `2/2`."""
-        count = min(self.settings.shards, len(self.images))
+        """The shards of builds, such as `1/2` and `2/2`."""
+        return self._shards(self.images)
+
+    @property
+    def gpu_shards(self) -> tuple[str, ...]:
+        """The shards of tests on GPUs."""
+        return self._shards(self.gpu_tests.images if self.gpu_tests else ())
+
+    def _shards(self, images: Sequence[str]) -> tuple[str, ...]:
+        count = min(self.settings.shards, len(images))
         return tuple(f"{number}/{count}" for number in range(1, count + 1))
 
     @property
@@ -87,22 +134,58 @@ class Pipeline:
         """ARN of the role with which pull requests pull base images; empty if none is in Amazon ECR."""
         if not (self.vendors and self.publishing):
             return ""
-        return f"{self.publishing.role.rpartition('/')[0]}/{PULL_ROLE}"
+        return self.publishing.sibling(PULL_ROLE)
 
 
-def make_pipeline(project: Project, images: Sequence[Image]) -> Pipeline:
+def make_pipeline(workspace: Workspace, images: Sequence[Image]) -> Pipeline:
     """Return the pipeline of some images. Raises UsageError for missing settings."""
+    project = workspace.project
     settings = project.ci or CiSettings()
+    publishing = _publishing(project, settings)
+    components = workspace.catalog.components.values()
+    gpu_images = tuple(image.name for image in images if image.gpu)
     is_checkout = IS_CHECKOUT and project.root == HOME
     requirement = shlex.join(settings.requirement or (f"bakehouse=={__version__}",))
     return Pipeline(
         settings=settings,
         images=tuple(image.name for image in images),
-        gpu_images=tuple(image.name for image in images if image.gpu),
+        gpu_images=gpu_images,
         bake="./bake" if is_checkout else "bake",
         requirement="" if is_checkout else requirement,
-        publishing=_publishing(project, settings),
+        publishing=publishing,
         vendors=tuple(sorted({base for image in images for base in _vendors(image)}, key=str)),
+        gpu_tests=_gpu_tests(workspace, settings.gpu, publishing, gpu_images),
+        has_components=any(
+            update.is_checked(component) and is_own(workspace, component.location.path)
+            for component in components
+        ),
+    )
+
+
+def _gpu_tests(
+    workspace: Workspace,
+    settings: GpuSettings | None,
+    publishing: Publishing | None,
+    gpu_images: Sequence[str],
+) -> GpuTests | None:
+    """Return the tests on GPUs; None without the settings or a registry. Raises UsageError."""
+    if settings is None or publishing is None:
+        return None
+    problems = Problems()
+    patterns = settings.images or ("*",)
+    for pattern in patterns:
+        if not any(fnmatchcase(name, pattern) for name in gpu_images):
+            message = f"`{pattern}` matches no image of the pipeline with checks that need GPUs"
+            hint = "correct `images` in [tool.bakehouse.ci.gpu], or remove the table"
+            problems.add(Diagnostic(message, hint=hint))
+    problems.raise_as(UsageError)
+    if settings.instance_type:
+        find_instance(instances(workspace.catalog), settings.instance_type)
+    return GpuTests(
+        settings,
+        tuple(name for name in gpu_images if any(fnmatchcase(name, each) for each in patterns)),
+        publishing.sibling(SMOKE_ROLE),
+        (settings.role or publishing.sibling(JOB_ROLE)) if settings.instance_type else "",
     )
 
 
@@ -136,6 +219,9 @@ def _publishing(project: Project, settings: CiSettings) -> Publishing | None:
     return Publishing(
         account=registry.account,
         regions=registry.regions,
+        host=registry_host(
+            *(registry.account, registry.regions[0]), fips=registry.fips, dual_stack=registry.dual_stack
+        ),
         prefix=project.registry.partition("/")[2] or registry.prefix or project.repository_prefix,
         role=settings.role or f"arn:{partition}:iam::{registry.account}:role/{ROLE}",
         bucket=bucket,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bakehouse.pipelines.pipeline import Pipeline, Publishing, VendorRepository
+from bakehouse.pipelines.pipeline import GpuTests, Pipeline, Publishing, VendorRepository
 
 Policy = dict[str, Any]
 
@@ -26,7 +26,8 @@ _PUSH = (
     "ecr:GetLifecyclePolicy",
 )
 _CREATE = ("ecr:CreateRepository", "ecr:TagResource", "ecr:PutLifecyclePolicy", "ecr:SetRepositoryPolicy")
-
+_LOG_GROUP = "/aws/sagemaker/TrainingJobs"
+"""Log group of SageMaker, which is also the namespace of its metrics."""
 _SCAN = ("ecr:DescribeImageScanFindings", "ecr:StartImageScan")
 
 
@@ -56,32 +57,63 @@ def codebuild_trust(publishing: Publishing) -> Policy:
     return _policy([statement])
 
 
+def job_trust() -> Policy:
+    """Return the trust policy of the execution role of smoke tests on SageMaker."""
+    # A role can only be passed to a job in its own account.
+    principal = {"Service": "sagemaker.amazonaws.com"}
+    return _policy([{"Effect": "Allow", "Principal": principal, "Action": "sts:AssumeRole"}])
+
+
 def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = False) -> Policy:
     """Return what publishing needs: base images, the project's repositories and its ledger.
 
     `logs` adds the logs and test reports of CodeBuild.
     """
-    arn = f"arn:{publishing.partition}"
-    repositories = [
-        f"{arn}:ecr:{region}:{publishing.account}:repository/{publishing.prefix}/*"
-        for region in publishing.regions
-    ]
-    bucket = f"{arn}:s3:::{publishing.bucket}"
-    listing = _allow("ListLedger", ["s3:ListBucket"], [bucket])
-    if publishing.ledger_prefix:
-        listing["Condition"] = {"StringLike": {"s3:prefix": f"{publishing.ledger_prefix}*"}}
     publish = [*_PUSH, *(_CREATE if publishing.create else ()), *(_SCAN if publishing.scan else ())]
     role, key = publishing.registry_role, publishing.kms_key
     statements = [
         _login(),
         *_pulls(publishing, pipeline.vendors),
-        _allow("PublishImages", publish, repositories),
-        _allow("WriteLedger", ["s3:GetObject", "s3:PutObject"], [f"{bucket}/{publishing.ledger_prefix}*"]),
-        listing,
+        _allow("PublishImages", publish, _repositories(publishing, publishing.regions)),
+        *_ledger(publishing, "WriteLedger", ["s3:GetObject", "s3:PutObject"]),
         *([_allow("AssumeRegistryRole", ["sts:AssumeRole"], [role])] if role else []),
         *([_allow("SignImages", ["kms:Sign", "kms:GetPublicKey"], [key])] if key else []),
     ]
-    return _policy([*statements, *(_codebuild_output(publishing) if logs else ())])
+    if logs:
+        # A build in CodeBuild has one role, also for its tests on GPUs.
+        statements += _jobs(publishing, pipeline.gpu_tests) if pipeline.gpu_tests else []
+        statements += _codebuild_output(publishing)
+    return _policy(statements)
+
+
+def smoke_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
+    """Return what the tests on GPUs need: the ledger, and jobs on SageMaker or the candidates."""
+    statements = _ledger(publishing, "ReadLedger", ["s3:GetObject"])
+    if tests.job_role:
+        return _policy([*statements, *_jobs(publishing, tests)])
+    repositories = _repositories(publishing, publishing.regions[:1])
+    return _policy([_login(), _allow("PullCandidates", _PULL, repositories), *statements])
+
+
+def job_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
+    """Return what a smoke test on SageMaker needs: the candidates, its script, its results and its log."""
+    arn, account, region = f"arn:{publishing.partition}", publishing.role.split(":")[4], publishing.regions[0]
+    bucket, files = _output(publishing, tests)
+    log_group = f"{arn}:logs:{region}:{account}:log-group:{_LOG_GROUP}"
+    logs = ["CreateLogGroup", "CreateLogStream", "PutLogEvents", "DescribeLogStreams"]
+    metrics = _allow("WriteMetrics", ["cloudwatch:PutMetricData"], ["*"])
+    metrics["Condition"] = {"StringEquals": {"cloudwatch:namespace": _LOG_GROUP}}
+    candidates = ("ecr:BatchCheckLayerAvailability", *_PULL)
+    return _policy(
+        [
+            _login(),
+            _allow("PullCandidates", candidates, _repositories(publishing, publishing.regions[:1])),
+            _allow("ExchangeFiles", ["s3:GetObject", "s3:PutObject"], [files]),
+            _allow("ListFiles", ["s3:ListBucket"], [bucket]),
+            _allow("WriteLogs", [f"logs:{each}" for each in logs], [log_group, f"{log_group}:*"]),
+            metrics,
+        ]
+    )
 
 
 def pull_permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = False) -> Policy:
@@ -91,6 +123,49 @@ def pull_permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool =
     """
     statements = [_login(), *_pulls(publishing, pipeline.vendors)] if pipeline.vendors else []
     return _policy([*statements, *(_codebuild_output(publishing) if logs else ())])
+
+
+def _jobs(publishing: Publishing, tests: GpuTests) -> list[Policy]:
+    """Return the permissions to send and follow smoke tests on SageMaker, whose names start with `smoke-`."""
+    arn, account, region = f"arn:{publishing.partition}", publishing.role.split(":")[4], publishing.regions[0]
+    jobs = [f"{arn}:sagemaker:{region}:{account}:training-job/smoke-*"]
+    create = _allow("SendSmokeTests", ["sagemaker:CreateTrainingJob"], jobs)
+    create["Condition"] = {
+        # Of an absent key, any condition on all its values is true.
+        "Null": {"sagemaker:InstanceTypes": "false"},
+        "ForAllValues:StringEquals": {"sagemaker:InstanceTypes": [tests.settings.instance_type]},
+    }
+    follow = ["sagemaker:DescribeTrainingJob", "sagemaker:StopTrainingJob"]
+    pass_role = _allow("PassJobRole", ["iam:PassRole"], [tests.job_role])
+    pass_role["Condition"] = {"StringEquals": {"iam:PassedToService": "sagemaker.amazonaws.com"}}
+    log_group = f"{arn}:logs:{region}:{account}:log-group:{_LOG_GROUP}"
+    return [
+        create,
+        _allow("FollowSmokeTests", follow, jobs),
+        pass_role,
+        _allow("ExchangeFiles", ["s3:GetObject", "s3:PutObject"], [_output(publishing, tests)[1]]),
+        _allow("ReadLogs", ["logs:DescribeLogStreams", "logs:GetLogEvents"], [log_group, f"{log_group}:*"]),
+    ]
+
+
+def _output(publishing: Publishing, tests: GpuTests) -> tuple[str, str]:
+    """Return the ARNs of the bucket and the files of smoke tests on SageMaker."""
+    location = tests.settings.output.removeprefix("s3://")
+    arn = f"arn:{publishing.partition}:s3:::"
+    return f"{arn}{location.partition('/')[0]}", f"{arn}{location}/*"
+
+
+def _repositories(publishing: Publishing, regions: Iterable[str]) -> list[str]:
+    arn = f"arn:{publishing.partition}:ecr"
+    return [f"{arn}:{each}:{publishing.account}:repository/{publishing.prefix}/*" for each in regions]
+
+
+def _ledger(publishing: Publishing, name: str, actions: Sequence[str]) -> list[Policy]:
+    bucket = f"arn:{publishing.partition}:s3:::{publishing.bucket}"
+    listing = _allow("ListLedger", ["s3:ListBucket"], [bucket])
+    if publishing.ledger_prefix:
+        listing["Condition"] = {"StringLike": {"s3:prefix": f"{publishing.ledger_prefix}*"}}
+    return [_allow(name, actions, [f"{bucket}/{publishing.ledger_prefix}*"]), listing]
 
 
 def _codebuild_output(publishing: Publishing) -> list[Policy]:

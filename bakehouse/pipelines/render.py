@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
-from bakehouse.errors import Diagnostic, Location, StaleError
+from bakehouse.errors import Diagnostic, Location, StaleError, UsageError
 from bakehouse.pipelines import policies
-from bakehouse.pipelines.pipeline import Pipeline
+from bakehouse.pipelines.pipeline import Pipeline, Publishing
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.terminal import Reporter
 
@@ -71,6 +71,7 @@ def _github(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     subjects = {
         "publish": [branch, f"{repository}:environment:release"],
         "pull": [f"{repository}:pull_request"],
+        "smoke": [branch],
     }
     yield from _roles(pipeline, ".github/bakehouse", policies.GITHUB, subjects)
 
@@ -79,12 +80,20 @@ def _gitlab(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     for name in ("", "-images", *_publishing_files(pipeline, "-publish")):
         yield f".gitlab/bakehouse{name}.yml", _text(f"gitlab{name}.yml.j2", pipeline)
     branches = f"project_path:{pipeline.settings.repository}:ref_type:branch:ref:"
-    subjects = {"publish": [branches + pipeline.settings.branch], "pull": [f"{branches}*"]}
+    published = [branches + pipeline.settings.branch]
+    subjects = {"publish": published, "pull": [f"{branches}*"], "smoke": published}
     yield from _roles(pipeline, ".gitlab/bakehouse", policies.GITLAB, subjects)
 
 
 def _codebuild(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
-    for name in ("pull-request", "build", *_publishing_files(pipeline, "publish", "release")):
+    tests = pipeline.gpu_tests
+    if tests and tests.settings.runner:
+        hint = "set `instance_type` and `output` in [tool.bakehouse.ci.gpu] instead of `runner`"
+        raise UsageError(Diagnostic("a pipeline for CodeBuild tests GPUs only on SageMaker", hint=hint))
+    for name in (
+        *("pull-request", "build"),
+        *_publishing_files(pipeline, "publish", "release", *(["gpu"] if tests else [])),
+    ):
         yield f".codebuild/bakehouse-{name}.yml", _text(f"codebuild-{name}.yml.j2", pipeline)
     if publishing := pipeline.publishing:
         roles = {
@@ -94,6 +103,7 @@ def _codebuild(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         for name, permissions in roles.items():
             yield f".codebuild/bakehouse/{name}-trust.json", _json(policies.codebuild_trust(publishing))
             yield f".codebuild/bakehouse/{name}-permissions.json", _json(permissions)
+        yield from _job_role(pipeline, publishing, ".codebuild/bakehouse")
 
 
 def _publishing_files(pipeline: Pipeline, *names: str) -> tuple[str, ...]:
@@ -110,9 +120,20 @@ def _roles(
     permissions = {"publish": policies.permissions(pipeline, publishing)}
     if pipeline.pull_role:
         permissions["pull"] = policies.pull_permissions(pipeline, publishing)
+    if pipeline.gpu_tests:
+        permissions["smoke"] = policies.smoke_permissions(publishing, pipeline.gpu_tests)
     for name, policy in permissions.items():
         yield f"{directory}/{name}-trust.json", _json(policies.trust(publishing, provider, subjects[name]))
         yield f"{directory}/{name}-permissions.json", _json(policy)
+    yield from _job_role(pipeline, publishing, directory)
+
+
+def _job_role(pipeline: Pipeline, publishing: Publishing, directory: str) -> Iterator[tuple[str, str]]:
+    """Yield the policies of the execution role of smoke tests on SageMaker."""
+    if pipeline.gpu_tests and pipeline.gpu_tests.job_role:
+        permissions = policies.job_permissions(publishing, pipeline.gpu_tests)
+        yield f"{directory}/smoke-job-trust.json", _json(policies.job_trust())
+        yield f"{directory}/smoke-job-permissions.json", _json(permissions)
 
 
 SYSTEMS: Mapping[str, Callable[[Pipeline], Iterator[tuple[str, str]]]] = {
@@ -147,6 +168,7 @@ def _text(name: str, pipeline: Pipeline) -> str:
     return environment.get_template(name).render(
         pipeline=pipeline,
         publishing=pipeline.publishing,
+        tests=pipeline.gpu_tests,
         settings=pipeline.settings,
         bake=pipeline.bake,
         action=_action,

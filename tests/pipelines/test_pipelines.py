@@ -9,7 +9,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -48,19 +50,51 @@ role = "arn:aws:iam::210987654321:role/team/publisher"
 create = true
 code_scanning = true
 """
+GPU = f"""{PUBLISHING}{CI}
+images = ["tiny", "pytorch-2.10-cu128-py312-efa", "pytorch-1.13-cu117-py39-extended"]
+shards = 1
+
+[tool.bakehouse.ci.gpu]
+"""
+SAGEMAKER = f"""{GPU}
+instance_type = "ml.g6.12xlarge"
+instance_count = 2
+output = "s3://our-smoke-tests/ci"
+"""
+RUNNER = f"""{GPU}
+runner = "gpu-box"
+gpus = 8
+"""
 PROJECTS = {
     "local": "",
     "publishing": PUBLISHING + CI,
     "everything": PUBLISHING + EVERYTHING,
     "gpu": PUBLISHING + CI + 'images = ["pytorch-2.10-cu128-py312-efa"]\n',
+    "sagemaker": SAGEMAKER,
+    "runner": RUNNER,
 }
 SYSTEMS = ("github", "gitlab", "codebuild")
+COMPONENT = """\
+summary: A tool of this project
+upstream: {pypi: [tool]}
+releases:
+  - version: "1.0"
+    source: https://example.org/tool
+"""
 BAKE = """\
 # A stub of bake that records how it is called.
 echo "$@" >> "$STUB_LOG"
 case "$*" in
-    *--unreleased*) [ -z "$STUB_NO_LEDGER" ] && echo tiny ;;
-    *--names) if [ -z "$STUB_NOTHING" ]; then echo tiny; fi ;;
+    *--unpublished*) if [ -n "$STUB_PUBLISHED" ]; then exit; fi ;;
+    *--unreleased*) if [ -n "$STUB_NO_LEDGER" ]; then exit 1; fi ;;
+esac
+for last in "$@"; do :; done
+case "$*" in
+    *--names)
+        [ -z "$STUB_NOTHING" ] || exit 0
+        for word in "$@"; do
+            case "$word" in plan) ;; --*) break ;; *) echo "$word" ;; esac
+        done ;;
     "lint "*)
         mkdir -p build/ci
         echo '{"version": "2.1.0"}' > build/ci/lint.sarif
@@ -68,8 +102,15 @@ case "$*" in
     "smoke "*)
         mkdir -p build/smoke/tiny
         echo '<testsuite/>' > build/smoke/tiny/junit.xml
-        if [ "$3" = --report ]; then echo {} > "$4"; fi ;;
+        case "$*" in *--report*) echo {} > "$last" ;; esac
+        case "$*" in *--on*|*--gpus*) [ "$2" != "$STUB_FAILING" ] ;; esac ;;
+    "promote "*) [ "$2" != "$STUB_FAILING" ] ;;
+    "uri "*) echo "registry/$2@sha256:1" ;;
     "lock "*--upgrade) echo new > lock ;;
+    "update "*)
+        echo newer > component
+        echo "tool 2.0; made from 1.0"
+        [ -z "$STUB_UPDATE_FAILS" ] ;;
     "diff "*) [ -z "$STUB_BROKEN_BASE" ] ;;
     "releases "*--notes) echo "## $2" ;;
     "report "*)
@@ -83,6 +124,7 @@ esac
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     tree = Tree(tmp_path / "project")
     tree.write("mine/images/tiny.yaml", 'summary: Tiny\nbase: {debian: "12"}\n')
+    tree.write("mine/components/tool/component.yaml", COMPONENT)
     monkeypatch.chdir(tree.root)
     monkeypatch.setenv("NO_COLOR", "1")
     return tree
@@ -127,8 +169,9 @@ def test_pipelines_of_gitlab_are_valid(project: Tree, settings: str) -> None:
     check_schema("vendor.gitlab-ci", generate(project, settings, "gitlab"))
 
 
-@pytest.mark.parametrize("settings", PROJECTS.values(), ids=PROJECTS)
-def test_buildspecs_are_valid(project: Tree, settings: str) -> None:
+@pytest.mark.parametrize("name", [name for name in PROJECTS if name != "runner"])
+def test_buildspecs_are_valid(project: Tree, name: str) -> None:
+    settings = PROJECTS[name]
     for file in generate(project, settings, "codebuild"):
         jsonschema.validate(yaml.safe_load(file.read_text()), BUILDSPEC)
 
@@ -158,7 +201,8 @@ def test_bakehouse_has_its_own_pipeline(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_missing_or_stale_file_fails_the_check(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     first, second = generate(project, "", "github")
     first.unlink()
-    second.write_text(second.read_text().replace("contents: write # to push the branch", "contents: write"))
+    text = second.read_text().replace("contents: write # to push the branch", "contents: write", 1)
+    second.write_text(text)
     capsys.readouterr()
 
     assert main.run(("ci", "github", "--check")) == 4
@@ -172,7 +216,7 @@ def test_a_missing_or_stale_file_fails_the_check(project: Tree, capsys: pytest.C
         "  --> .github/workflows/bakehouse-upgrade.yml:1:1\n"
         "    | --- .github/workflows/bakehouse-upgrade.yml\n"
         "    | +++ .github/workflows/bakehouse-upgrade.yml\n"
-        "    | @@ -30,3 +30,3 @@\n"
+        "    | @@ -29,3 +29,3 @@\n"
         "    |      permissions:\n"
         "    | -      contents: write\n"
         "    | +      contents: write # to push the branch\n"
@@ -382,8 +426,8 @@ class Ci:
         self.log.write_text("")
         return lines
 
-    def switch(self, name: str) -> None:
-        self.machines.environment = {**self.environment, name: "1"}
+    def switch(self, name: str, value: str = "1") -> None:
+        self.machines.environment = {**self.environment, name: value}
 
 
 CHECK = (
@@ -506,16 +550,51 @@ def test_only_the_branch_publishes(github: Ci) -> None:
     assert github.machines.jobs == []
 
 
-def test_an_upgrade_is_proposed_as_a_pull_request(github: Ci, tmp_path: Path) -> None:
+UPGRADE = ("lock tiny --upgrade", "render", "diff tiny --from HEAD~1", "outdated tiny")
+UPDATE = ("update --write", "render")
+
+
+def test_upgrades_and_updates_are_proposed_as_pull_requests(github: Ci, tmp_path: Path) -> None:
     GitHub(github.machines, "schedule", github.head).run(github.files["upgrade"])
 
-    assert github.called == [
-        "lock tiny --upgrade", "render", "diff tiny --from HEAD~1", "outdated tiny"
-    ]  # fmt: skip
+    assert github.called == [*UPGRADE, *UPDATE]
     assert git(github.origin, "show", "bakehouse/upgrade:lock") == "new"
-    assert git(github.origin, "rev-parse", "bakehouse/upgrade~1") == github.head
+    assert git(github.origin, "show", "bakehouse/update:component") == "newer"
+    for branch in ("upgrade", "update"):
+        assert git(github.origin, "rev-parse", f"bakehouse/{branch}~1") == github.head
     called = [line.split()[:2] for line in (tmp_path / "gh.log").read_text().splitlines()]
-    assert called == [["auth", "setup-git"], ["pr", "list"], ["pr", "create"]]
+    assert called == [["auth", "setup-git"], ["pr", "list"], ["pr", "create"]] * 2
+    assert "tool 2.0; made from 1.0\n" in next(tmp_path.glob("runner-2/body.md")).read_text()
+
+
+def test_an_open_pull_request_gets_the_evidence_of_its_new_commit(github: Ci, tmp_path: Path) -> None:
+    github.switch("STUB_PULL_REQUEST", "7")
+    GitHub(github.machines, "schedule", github.head).run(github.files["upgrade"])
+
+    changed = (tmp_path / "gh.log").read_text().splitlines()[-1]
+    assert changed == (
+        "api --silent --method PATCH repos/example/tiny/pulls/7 "
+        f"--field body=@{tmp_path / 'runner-2' / 'body.md'}"
+    )
+
+
+def test_a_component_that_fails_does_not_hold_back_other_updates(github: Ci) -> None:
+    github.switch("STUB_UPDATE_FAILS")
+
+    with pytest.raises(CommandError, match=r"^Update components ended with 1"):
+        GitHub(github.machines, "schedule", github.head).run(github.files["upgrade"])
+
+    assert git(github.origin, "show", "bakehouse/update:component") == "newer"
+
+
+def test_a_project_without_components_has_none_to_update(project: Tree) -> None:
+    (project.root / "mine/components/tool/component.yaml").unlink()
+    (project.root / "mine/components/tool").rmdir()
+
+    texts = [file.read_text() for system in ("github", "gitlab") for file in generate(project, "", system)]
+
+    assert any("lock $IMAGES --upgrade" in text for text in texts)
+    assert not any("bake update" in text for text in texts)
 
 
 def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: list[str]) -> None:
@@ -557,11 +636,14 @@ def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: l
 
     tokens = [*tmp_path.glob("clone-*.tmp/token")]
     assert [token.stat().st_mode & 0o777 for token in tokens] == [0o600] * 2
-    upgrade = ("lock tiny --upgrade", "render")
     report = ("report tiny --to build/ci",)
-    assert ci.called == expected(ci, "gitlab", PUBLISH, PROMOTE, report, ("releases --verify",), upgrade)
+    nightly = (UPGRADE[:2], UPDATE)
+    assert ci.called == expected(ci, "gitlab", PUBLISH, PROMOTE, report, ("releases --verify",), *nightly)
     assert assumed == ["project_path:example/tiny:ref_type:branch:ref:main"] * 2
     assert git(ci.origin, "show", "bakehouse/upgrade:lock") == "new"
+    assert git(ci.origin, "log", "--format=%B", "-1", "bakehouse/update").splitlines() == [
+        "Update components", "", "tool 2.0; made from 1.0"
+    ]  # fmt: skip
     files = [yaml.safe_load(file.read_text()) for file in ci.files.values()]
     assert {*pipelines.every_command(files)} == {*ci.machines.commands}
 
@@ -634,8 +716,11 @@ def test_an_upgrade_is_proposed_for_the_branch_of_the_settings(project: Tree, tm
 
     GitHub(ci.machines, "workflow_dispatch", ci.head, "refs/heads/release/1").run(ci.files["upgrade"])
 
-    created = (tmp_path / "gh.log").read_text().splitlines()[-1]
-    assert created.startswith("pr create --base release/1 --head bakehouse/upgrade ")
+    lines = (tmp_path / "gh.log").read_text().splitlines()
+    created = [line.split(" --title")[0] for line in lines if line.startswith("pr create")]
+    assert created == [
+        f"pr create --base release/1 --head bakehouse/{each}" for each in ("upgrade", "update")
+    ]
 
 
 def test_a_job_that_runs_again_replaces_its_artifacts(project: Tree) -> None:
@@ -663,3 +748,285 @@ def test_images_for_gpus_stay_candidates(project: Tree, system: str) -> None:
     assert "CPU_IMAGES: mpi-cpu tiny\n" in text
     assert "plan $GPU_IMAGES --unpublished" in text
     assert all("GPU_IMAGES" not in line for line in text.splitlines() if "promote" in line)
+
+
+SECOND, FIRST = "pytorch-2.10-cu128-py312-efa", "pytorch-1.13-cu117-py39-extended"
+JOB = (
+    "--on sagemaker --instance-type ml.g6.12xlarge --instance-count 2 --max-run 3600 "
+    "--role arn:aws:iam::123456789012:role/bakehouse-smoke-job --output s3://our-smoke-tests/ci"
+)
+ON_SAGEMAKER = (
+    f"plan {FIRST} {SECOND} --unreleased --shard 1/1 --names",
+    *(f"smoke {image} {JOB} --report gpu-reports/{image}.json" for image in (FIRST, SECOND)),
+)
+ON_RUNNER = (
+    ON_SAGEMAKER[0],
+    "aws ecr get-login-password --region eu-west-1",
+    "docker login --username AWS --password-stdin 123456789012.dkr.ecr.eu-west-1.amazonaws.com",
+    *(
+        line
+        for image in (FIRST, SECOND)
+        for line in (
+            f"uri {image} --candidate",
+            f"docker pull --quiet registry/{image}@sha256:1",
+            f"smoke {image} --gpus 8 --image-uri registry/{image}@sha256:1 --report gpu-reports/{image}.json",
+        )
+    ),
+)
+PROMOTE_GPU = tuple(
+    line
+    for image in (FIRST, SECOND)
+    for line in (f"promote {image} --report gpu-reports/{image}.json", f"releases {image} --notes")
+)
+
+
+def publish(ci: Ci, system: str, aws: Callable[..., object]) -> str:
+    """Run the pipeline of the branch, and return the summary of GitHub."""
+    if system == "github":
+        run = GitHub(ci.machines, "schedule", ci.head, aws=aws)
+        run.run(ci.files["publish"])
+        return run.summary
+    if system == "gitlab":
+        branch = {"CI_PIPELINE_SOURCE": "push", "CI_COMMIT_BRANCH": "main"}
+        GitLab(ci.machines, ci.head, branch, aws).run(".gitlab/bakehouse.yml")
+    else:
+        CodeBuild(ci.machines, ci.head).run(ci.files["publish"])
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("system", "settings", "tests"),
+    [
+        *((system, SAGEMAKER, ON_SAGEMAKER) for system in SYSTEMS),
+        *((system, RUNNER, ON_RUNNER) for system in ("github", "gitlab")),
+    ],
+    ids=[*(f"{system}-sagemaker" for system in SYSTEMS), "github-runner", "gitlab-runner"],
+)
+def test_candidates_are_tested_on_gpus_before_they_are_promoted(
+    project: Tree, tmp_path: Path, system: str, settings: str, tests: tuple[str, ...]
+) -> None:
+    ci = Ci(project, tmp_path, settings, system)
+    roles: list[str] = []
+
+    def aws(role: str, subject: str, region: str = "") -> Any:
+        roles.append(f"{role.rpartition('/')[2]} {subject.rpartition('/')[2].rpartition(':')[2]}")
+        return {} if system == "github" else "a-token"
+
+    summary = publish(ci, system, aws)
+
+    called = ci.called
+    push = called.index(f"push --candidate --attest tiny {FIRST} {SECOND}")
+    start = called.index(tests[0], push)
+    # Both ends of a pipe are called at the same time.
+    assert sorted(called[start : start + len(tests)]) == sorted(tests)
+    promoted = [line for line in called[start:] if line.startswith(("promote pytorch", "releases pytorch"))]
+    assert promoted == [*PROMOTE_GPU]
+    assert set(PROMOTE) <= {*called}
+    ran, files = ci.machines.commands, [yaml.safe_load(file.read_text()) for file in ci.files.values()]
+    published = [
+        file for file in files if any("gpu-reports" in each for each in pipelines.every_command(file))
+    ]
+    assert published
+    assert {each for file in published for each in pipelines.every_command(file)} <= {*ran}
+    if system == "github":
+        assert [line for line in summary.splitlines() if line] == ["## tiny", f"## {FIRST}", f"## {SECOND}"]
+    # The jobs on GPUs can neither push nor promote.
+    smoke = [role for role in roles if role.startswith("bakehouse-smoke")]
+    assert smoke == ([] if system == "codebuild" else ["bakehouse-smoke main"])
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_an_image_that_fails_on_gpus_does_not_hold_back_the_others(
+    project: Tree, tmp_path: Path, system: str
+) -> None:
+    ci = Ci(project, tmp_path, SAGEMAKER, system)
+    ci.switch("STUB_FAILING", FIRST)
+
+    with pytest.raises(CommandError):
+        publish(ci, system, lambda *_: {} if system == "github" else "a-token")
+
+    called = ci.called
+    assert set(ON_SAGEMAKER[1:]) <= {*called}
+    assert f"releases {FIRST} --notes" not in called
+    assert f"releases {SECOND} --notes" in called
+    assert "releases tiny --notes" in called
+
+
+def test_a_candidate_of_an_earlier_run_is_tested_again(project: Tree, tmp_path: Path) -> None:
+    ci = Ci(project, tmp_path, SAGEMAKER.replace('"tiny", ', ""), "github")
+    ci.switch("STUB_PUBLISHED")
+
+    run = GitHub(ci.machines, "schedule", ci.head, aws=lambda *_: {})
+    run.run(ci.files["publish"])
+
+    assert [*run.results] == ["plan", "gpu", "promote-gpu"]
+    assert [line for line in ci.called if line.startswith("promote")] == [*PROMOTE_GPU[::2]]
+
+
+def test_no_candidate_is_tested_if_a_build_failed(project: Tree, tmp_path: Path) -> None:
+    ci = Ci(project, tmp_path, SAGEMAKER, "github")
+    run = GitHub(ci.machines, "push", ci.head, aws=lambda *_: {})
+    stub = tmp_path / "programs/stub-bake"
+    stub.write_text(stub.read_text() + 'case "$*" in "build "*) exit 1 ;; esac\n')
+
+    with pytest.raises(CommandError, match=r"^Build 1/1 ended with"):
+        run.run(ci.files["publish"])
+
+    assert [*run.results] == ["plan"]
+
+
+@pytest.mark.parametrize("words", [ON_SAGEMAKER[1], ON_RUNNER[-1]])
+def test_bake_has_the_options_of_the_tests_on_gpus(
+    project: Tree, capsys: pytest.CaptureFixture[str], words: str
+) -> None:
+    configure(project, SAGEMAKER.replace('ledger = "s3://our-ledger/releases"\n', ""))
+
+    main.run(words.split())
+
+    # The options were read; neither a candidate nor an image is there.
+    error = capsys.readouterr().err
+    assert re.search("no candidate of|the engine has no image|container engine", error), error
+
+
+def test_the_role_of_gpu_tests_can_only_send_smoke_tests(project: Tree) -> None:
+    generate(project, SAGEMAKER, "github")
+
+    directory = project.root / ".github/bakehouse"
+    trust = json.loads((directory / "smoke-trust.json").read_text())["Statement"][0]
+    subjects = trust["Condition"]["StringEquals"]["token.actions.githubusercontent.com:sub"]
+    assert subjects == ["repo:example/tiny:ref:refs/heads/main"]
+    policy = json.loads((directory / "smoke-permissions.json").read_text())
+    statements = {each["Sid"]: each for each in policy["Statement"]}
+    actions = {action for each in statements.values() for action in each["Action"]}
+    assert actions == {
+        "s3:GetObject", "s3:PutObject", "s3:ListBucket", "iam:PassRole",
+        "sagemaker:CreateTrainingJob", "sagemaker:DescribeTrainingJob", "sagemaker:StopTrainingJob",
+        "logs:DescribeLogStreams", "logs:GetLogEvents",
+    }  # fmt: skip
+    assert all("*" not in each["Resource"] for each in statements.values())
+    assert statements["SendSmokeTests"]["Resource"] == [
+        "arn:aws:sagemaker:eu-west-1:123456789012:training-job/smoke-*"
+    ]
+    assert statements["SendSmokeTests"]["Condition"] == {
+        "Null": {"sagemaker:InstanceTypes": "false"},
+        "ForAllValues:StringEquals": {"sagemaker:InstanceTypes": ["ml.g6.12xlarge"]},
+    }
+    assert statements["PassJobRole"]["Resource"] == ["arn:aws:iam::123456789012:role/bakehouse-smoke-job"]
+    assert statements["ReadLedger"]["Action"] == ["s3:GetObject"]
+    assert statements["ExchangeFiles"]["Resource"] == ["arn:aws:s3:::our-smoke-tests/ci/*"]
+    publish = (directory / "publish-permissions.json").read_text()
+    assert "sagemaker" not in publish
+
+
+def test_the_execution_role_of_gpu_tests_can_only_pull_and_write_results(project: Tree) -> None:
+    generate(project, SAGEMAKER, "github")
+
+    policy = json.loads((project.root / ".github/bakehouse/smoke-job-permissions.json").read_text())
+    statements = {each["Sid"]: each for each in policy["Statement"]}
+    assert [name for name, each in statements.items() if each["Resource"] == ["*"]] == [
+        "LogIn",
+        "WriteMetrics",
+    ]
+    assert statements["PullCandidates"]["Resource"] == [
+        "arn:aws:ecr:eu-west-1:123456789012:repository/team/*"
+    ]
+    assert statements["ExchangeFiles"]["Resource"] == ["arn:aws:s3:::our-smoke-tests/ci/*"]
+    trust = json.loads((project.root / ".github/bakehouse/smoke-job-trust.json").read_text())
+    assert trust["Statement"][0]["Principal"] == {"Service": "sagemaker.amazonaws.com"}
+
+
+def test_the_role_of_a_gpu_runner_can_only_pull(project: Tree) -> None:
+    generate(project, RUNNER, "gitlab")
+
+    policy = json.loads((project.root / ".gitlab/bakehouse/smoke-permissions.json").read_text())
+    actions = {action for each in policy["Statement"] for action in each["Action"]}
+    assert actions == {
+        "ecr:GetAuthorizationToken", "ecr:BatchGetImage", "ecr:GetDownloadUrlForLayer",
+        "s3:GetObject", "s3:ListBucket",
+    }  # fmt: skip
+    assert not (project.root / ".gitlab/bakehouse/smoke-job-permissions.json").exists()
+
+
+def test_builds_in_codebuild_can_send_smoke_tests(project: Tree) -> None:
+    generate(project, SAGEMAKER, "codebuild")
+
+    policy = json.loads((project.root / ".codebuild/bakehouse/publish-permissions.json").read_text())
+    names = [each["Sid"] for each in policy["Statement"]]
+    assert {"SendSmokeTests", "PassJobRole", "PublishImages"} <= {*names}
+    assert len(names) == len({*names})
+
+
+def test_settings_select_the_images_and_the_job(project: Tree) -> None:
+    role = "arn:aws:iam::123456789012:role/SageMaker"
+    settings = f'{SAGEMAKER}images = ["pytorch-2*"]\nspot = true\nmax_run = 600\nrole = "{role}"\n'
+
+    text = "".join(file.read_text() for file in generate(project, settings, "github"))
+
+    assert f"GPU_TESTED_IMAGES: {SECOND}\n" in text
+    assert f"--max-run 600 --role {role} --output s3://our-smoke-tests/ci --spot --report" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            "",
+            "[tool.bakehouse.ci.gpu] needs either `instance_type` or `runner`\n"
+            "hint: set `instance_type` to test on SageMaker, or `runner` to the label of a runner with GPUs",
+        ),
+        (
+            'instance_type = "ml.g6.12xlarge"\nrunner = "box"',
+            "[tool.bakehouse.ci.gpu] needs either `instance_type` or `runner`\n"
+            "hint: set `instance_type` to test on SageMaker, or `runner` to the label of a runner with GPUs",
+        ),
+        (
+            'instance_type = "ml.g6.12xlarge"',
+            "`instance_type` in [tool.bakehouse.ci.gpu] needs `output`\n"
+            "hint: name an S3 location for scripts and results, such as `s3://our-bucket/smoke`",
+        ),
+        (
+            'instance_type = "ml.g6.12xlarge"\noutput = "s3://bucket"\ngpus = 2',
+            "`gpus` in [tool.bakehouse.ci.gpu] needs `runner`",
+        ),
+        (
+            'runner = "box"',
+            "`runner` in [tool.bakehouse.ci.gpu] needs `gpus`\n"
+            "hint: set it to the number of GPUs of the runner",
+        ),
+        ('runner = "box"\ngpus = 2\nspot = true', "`spot` in [tool.bakehouse.ci.gpu] needs `instance_type`"),
+        (
+            'instance_type = "ml.g6.12xlarge"\noutput = "bucket/smoke"',
+            "`output` in [tool.bakehouse.ci.gpu] is invalid: `bucket/smoke`\n"
+            "hint: name an S3 location for scripts and results, such as `s3://our-bucket/smoke`",
+        ),
+        (
+            'instance_type = "ml.g6.12xlarg"\noutput = "s3://bucket"',
+            "unknown instance type `ml.g6.12xlarg`\nhint: did you mean `ml.g6.12xlarge`?",
+        ),
+        (
+            'runner = "box"\ngpus = 2\nimages = ["tiny"]',
+            "`tiny` matches no image of the pipeline with checks that need GPUs\n"
+            "hint: correct `images` in [tool.bakehouse.ci.gpu], or remove the table",
+        ),
+    ],
+)
+def test_mistakes_in_the_settings_of_gpu_tests_are_reported(
+    project: Tree, capsys: pytest.CaptureFixture[str], settings: str, message: str
+) -> None:
+    configure(project, f"{GPU}{settings}\n")
+
+    assert main.run(("ci", "github")) in (2, 64)
+    lines = capsys.readouterr().err.splitlines()
+    assert [lines[0].removeprefix("error: "), *(each for each in lines if each.startswith("hint: "))] == (
+        message.splitlines()
+    )
+
+
+def test_codebuild_has_no_runners_with_gpus(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(project, RUNNER)
+
+    assert main.run(("ci", "codebuild")) == 64
+    assert capsys.readouterr().err == (
+        "error: a pipeline for CodeBuild tests GPUs only on SageMaker\n\n"
+        "hint: set `instance_type` and `output` in [tool.bakehouse.ci.gpu] instead of `runner`\n"
+    )

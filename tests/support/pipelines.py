@@ -23,6 +23,7 @@ from bakehouse.catalog.project import HOME
 from tests.support.wheels import wheel
 
 ACTIONS = json.loads((HOME / "templates/pipelines/actions.json").read_text())["actions"]
+_RECORDED = 'echo "${0##*/} $@" >> "$STUB_LOG"\n'
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "NO_COLOR")
 
 
@@ -94,7 +95,8 @@ def stub_programs(directory: Path, package: str, bake: str = "") -> dict[str, st
     """Return an environment in which Bakehouse can be installed without an index.
 
     pip installs a stub of it whose `bake` runs this checkout. With the text of a script as `bake`, a stub of
-    Python installs that, within milliseconds. `gh` records how it was called.
+    Python installs that, within milliseconds. `gh`, `aws` and `docker` of such a stub record how they are
+    called. `$STUB_PULL_REQUEST` is the number of an open pull request.
     """
     programs, wheels = directory / "programs", directory / "wheels"
     programs.mkdir(parents=True)
@@ -118,8 +120,12 @@ chmod +x "$3/bin/python"
 """
     scripts = {
         "python3": make,
-        "gh": f'echo "$@" >> {shlex.quote(str(directory / "gh.log"))}\n',
+        "gh": f"""\
+echo "$@" >> {shlex.quote(str(directory / "gh.log"))}
+if [ "$1 $2" = "pr list" ]; then echo "$STUB_PULL_REQUEST"; fi
+""",
         "stub-bake": bake,
+        **({"aws": _RECORDED, "docker": _RECORDED} if bake else {}),
     }
     for program, text in scripts.items():
         (programs / program).write_text(f"#!/bin/sh\n{text}")
@@ -164,7 +170,8 @@ class GitHub:
     summary: str = ""
     artifacts: Path = Path()
     results: dict[str, dict[str, str]] = field(default_factory=dict)
-    """Outputs of the jobs that ran; a skipped job has none."""
+    """Outputs of the jobs that succeeded."""
+    failures: dict[str, CommandError] = field(default_factory=dict)
 
     def run(self, file: Path) -> None:
         workflow = yaml.safe_load(file.read_text())
@@ -174,10 +181,10 @@ class GitHub:
         self.artifacts = self.machines.directory / "artifacts"
         for name, job in workflow["jobs"].items():
             needs = job.get("needs", [])
-            if any(each not in self.results for each in ([needs] if isinstance(needs, str) else needs)):
-                continue
-            context = self._context(workflow)
-            if not self._is_true(job.get("if", "true"), context, failed=False):
+            needs = [needs] if isinstance(needs, str) else needs
+            context = self._context(workflow, needs)
+            is_blocked = any(each not in self.results for each in needs)
+            if not self._is_true(job.get("if", "true"), context, failed=is_blocked):
                 continue
             rows = (
                 [
@@ -189,11 +196,18 @@ class GitHub:
                 else [{}]
             )
             for index, row in enumerate(rows):
-                self._run_job(
-                    name, job, workflow, {**context, "matrix": row, "strategy": {"job-index": index}}
-                )
+                try:
+                    self._run_job(
+                        name, job, workflow, {**context, "matrix": row, "strategy": {"job-index": index}}
+                    )
+                except CommandError as error:
+                    self.failures.setdefault(name, error)
+            if name in self.failures:
+                self.results.pop(name, None)
+        for failure in self.failures.values():
+            raise failure
 
-    def _context(self, workflow: Mapping[str, Any]) -> dict[str, Any]:
+    def _context(self, workflow: Mapping[str, Any], needed: Sequence[str]) -> dict[str, Any]:
         pull = {"base": {"sha": self.base}, "head": {"repo": {"full_name": self.fork or self.repository}}}
         github = {
             "event_name": self.event_name,
@@ -203,7 +217,11 @@ class GitHub:
             "workflow": workflow["name"],
             "token": "the-token",
         }
-        needs = {name: {"outputs": outputs} for name, outputs in self.results.items()}
+        states = {**dict.fromkeys(self.failures, "failure"), **dict.fromkeys(self.results, "success")}
+        needs = {
+            name: {"outputs": self.results.get(name, {}), "result": states.get(name, "skipped")}
+            for name in needed
+        }
         return {"github": github, "needs": needs, "steps": {}}
 
     def _run_job(
@@ -221,6 +239,7 @@ class GitHub:
             file.touch()
         environment = {
             "GITHUB_ACTIONS": "true",
+            "GITHUB_REPOSITORY": self.repository,
             "RUNNER_TEMP": str(temporary),
             **{key: str(file) for key, file in files.items()},
         }
@@ -351,9 +370,15 @@ class GitLab:
     aws: Any = None
     project: str = "example/tiny"
     artifacts: Path = Path()
+    failures: dict[str, CommandError] = field(default_factory=dict)
 
     def run(self, file: str, inherited: Mapping[str, str] | None = None) -> None:
         """Run a file of the repository, and the child pipelines that it triggers."""
+        self._run(file, inherited)
+        for failure in self.failures.values():
+            raise failure
+
+    def _run(self, file: str, inherited: Mapping[str, str] | None) -> None:
         shown = subprocess.run(
             ["git", "-C", str(self.machines.origin), "show", f"{self.commit}:{file}"],
             capture_output=True, text=True, check=True,
@@ -375,12 +400,22 @@ class GitLab:
             if trigger := job.get("trigger"):
                 assert trigger["strategy"] == "depend"
                 for included in trigger["include"]:
-                    self.run(included["local"], own)
+                    self._run(included["local"], own)
+                continue
+            # Without `needs`, a job waits for all of the stages before.
+            stage = stages.index(job.get("stage", "test"))
+            before = [each for each in jobs if stages.index(jobs[each].get("stage", "test")) < stage]
+            needs = job.get("needs", before)
+            assert set(needs) <= jobs.keys()
+            if job.get("when") != "always" and any(each in self.failures for each in needs):
                 continue
             matrix = job.get("parallel", {}).get("matrix", [{}])
             for row in matrix:
                 for value in next(iter(row.values()), [""]):
-                    self._run_job(name, job, {**variables, **own, **dict.fromkeys(row, value)})
+                    try:
+                        self._run_job(name, job, {**variables, **own, **dict.fromkeys(row, value)})
+                    except CommandError as error:
+                        self.failures.setdefault(name, error)
 
     def _run_job(self, name: str, job: Mapping[str, Any], variables: Mapping[str, str]) -> None:
         ran = Job(name)

@@ -227,7 +227,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
     workspace = open_project("")
     project = workspace.project
     planned = plan_images(workspace, project.ci.images if project.ci else ())
-    made = pipeline.make_pipeline(project, planned.images)
+    made = pipeline.make_pipeline(workspace, planned.images)
     files = render.render(system, made)
     if made.publishing is None:
         report("nothing publishes: `registry` is not a table of [tool.bakehouse.registries] with `account`")
