@@ -42,7 +42,7 @@ from bakehouse.plan.workspace import (
     resolve_all,
     select,
 )
-from bakehouse.publish import attest, preflight, promote, publish
+from bakehouse.publish import attest, preflight, promote, publish, signed_report
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
@@ -292,6 +292,7 @@ def smoke_images(
 ) -> tuple[SmokeReport, ...]:
     """Smoke-test built images. A failing image does not stop the others; failures are raised at the end."""
     _require_smoke_options([item.image for item in built], options)
+    sign = _report_signer(workspace, options)
     state = workspace.project.state
     results = []
     failures: list[Diagnostic] = []
@@ -313,7 +314,7 @@ def smoke_images(
                 smoked = run_log.smoked_run(item.image, outcomes, datetime.now(UTC).date())
                 _record(workspace, {item.image.name: smoked})
             if options.report:
-                smoke_report.write(result, options.report)
+                smoke_report.write(result, options.report, sign)
             results.append(result)
             try:
                 smoke_report.require_passed(result)
@@ -360,12 +361,13 @@ def smoke_on_sagemaker(
     gpus = smoke_job.check(job, candidate, workspace.catalog)
     options = replace(options, gpus=gpus, hosts=job.instance_count)
     remote = remote_smoke_of(workspace, name, options, candidate)
+    sign = _report_signer(workspace, options)
     logs = project.state / "smoke" / remote.image.name / "sagemaker"
     launched, result = smoke_job.smoke_on_sagemaker(
         remote, job, workspace.catalog, project.prices, logs, callbacks, pace
     )
     if result:
-        keep_remote_report(workspace, result, options)
+        _keep_remote_report(workspace, result, options, sign)
     return launched, result
 
 
@@ -386,6 +388,7 @@ def smoke_elsewhere(
     image = _only(workspace, name)
     candidate = promote.find_candidate(project, image.name, "", options.image_uri)
     remote = remote_smoke_of(workspace, name, options, candidate)
+    sign = _report_signer(workspace, options)
     directory = project.state / "smoke" / image.name / runner.partition(":")[0]
     if results:
         text = results.read_text(encoding="utf-8", errors="replace")
@@ -396,16 +399,23 @@ def smoke_elsewhere(
         return smoke_runners.write_job(runner, remote, candidate.tags[0], directory, seconds)
     gpus = f" with {format_count(options.gpus, 'GPU')}" if options.gpus else ""
     result = remote.report(document, directory / "logs", f"{runner}{gpus}", f"{runner}{gpus}")
-    keep_remote_report(workspace, result, options)
+    _keep_remote_report(workspace, result, options, sign)
     return result
 
 
-def keep_remote_report(workspace: Workspace, result: SmokeReport, options: RunOptions) -> None:
+def _report_signer(workspace: Workspace, options: RunOptions) -> smoke_report.Sign | None:
+    """Return what signs the file of `--report`. Raises TrustError for an unusable key, before any check."""
+    return signed_report.signer(workspace.project) if options.report else None
+
+
+def _keep_remote_report(
+    workspace: Workspace, result: SmokeReport, options: RunOptions, sign: smoke_report.Sign | None
+) -> None:
     """Store a report from other machines by its digest if it is complete. Raises SmokeError for failures."""
     state = workspace.project.state
     write_whole(state / "smoke" / result.image / "junit.xml", junit.text(result))
     if options.report:
-        smoke_report.write(result, options.report)
+        smoke_report.write(result, options.report, sign)
     if not result.unfinished:
         smoke_report.store(result, state)
     smoke_report.require_passed(result)

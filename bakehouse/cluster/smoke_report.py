@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -34,6 +34,8 @@ MAX_AGE = timedelta(days=30)
 MAX_CLOCK_DIFFERENCE = timedelta(hours=1)
 _HASH = "sha256"
 """Field of a file with the sha256 of its other fields, as compact JSON with sorted keys."""
+_SIGNATURE = "signature"
+"""Field with the signature of that sha256; it is not one of the other fields."""
 
 
 def now() -> str:
@@ -91,6 +93,23 @@ class SmokeReport:
         return Outcome.PASSED in outcomes and Outcome.FAILED not in outcomes
 
 
+@dataclass(frozen=True, slots=True)
+class ReportFile:
+    """A report as a file contains it."""
+
+    path: Path
+    report: SmokeReport
+    sha256: str
+    bundle: bytes
+    """Sigstore bundle with the signature of the sha256; empty if the file is not signed."""
+
+
+Sign = Callable[[SmokeReport, str], bytes]
+"""Function that returns a Sigstore bundle for a report and the sha256 of its file."""
+Verify = Callable[[ReportFile], None]
+"""Function that raises an error for a file whose signature it does not accept."""
+
+
 def save(report: SmokeReport, state: Path) -> Path:
     """Save a report by its digest, for `load`."""
     path = _path(state, report.digest)
@@ -98,9 +117,12 @@ def save(report: SmokeReport, state: Path) -> Path:
     return path
 
 
-def write(report: SmokeReport, path: Path) -> None:
+def write(report: SmokeReport, path: Path, sign: Sign | None = None) -> None:
+    """Write a report to a file, with a signature if `sign` is given."""
     document = json.loads(json.dumps(asdict(report), default=str))
     document[_HASH] = _hash_of(document)
+    if sign:
+        document[_SIGNATURE] = json.loads(sign(report, document[_HASH]))
     write_whole(path, json.dumps(document, indent=2, sort_keys=True) + "\n")
 
 
@@ -133,12 +155,16 @@ def has_passed(state: Path, image: str) -> bool:
     return False
 
 
-def attach(path: Path, image: str, digests: Sequence[Digest], state: Path) -> SmokeReport:
+def attach(
+    path: Path, image: str, digests: Sequence[Digest], state: Path, verify: Verify | None = None
+) -> SmokeReport:
     """Store another machine's report of an image that has one of `digests`.
 
-    Raises SmokeError if the file was changed, or the report is of another image, incomplete or stale.
+    Raises SmokeError if the file was changed, or the report is of another image, incomplete or stale, and
+    the error of `verify` for its signature.
     """
-    report = _read(path)
+    file = _read_file(path)
+    report = file.report
     if report.image != image or report.digest not in digests:
         facts = (("expected", f"{image} {digests[0]}"), ("found", f"{report.image} {report.digest}"))
         raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=facts))
@@ -159,6 +185,8 @@ def attach(path: Path, image: str, digests: Sequence[Digest], state: Path) -> Sm
         raise SmokeError(
             Diagnostic(f"`{path}` is stale: it is {reason}", facts=written, hint="run the checks again")
         )
+    if verify:
+        verify(file)
     return store(report, state)
 
 
@@ -295,8 +323,18 @@ def check_diagnostic(report: SmokeReport, check: CheckResult) -> Diagnostic:
 
 def _read(path: Path, digest: Digest | None = None) -> SmokeReport:
     """Return the report in a file; raise SmokeError if it is invalid or belongs to another digest."""
+    report = _read_file(path).report
+    if digest and report.digest != digest:
+        digests = (("expected", digest), ("found", report.digest))
+        raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=digests, hint=_RERUN))
+    return report
+
+
+def _read_file(path: Path) -> ReportFile:
+    """Return the content of a file. Raises SmokeError if it is invalid."""
     try:
         document = parse_json(path.read_bytes())
+        signature = document.pop(_SIGNATURE, None)
         expected, found = document.pop(_HASH), _hash_of(document)
         report = _parse(document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -305,10 +343,7 @@ def _read(path: Path, digest: Digest | None = None) -> SmokeReport:
     if expected != found:
         hashes = (("expected", f"sha256:{expected}"), ("found", f"sha256:{found}"))
         raise SmokeError(Diagnostic(f"`{path}` was changed after it was written", facts=hashes, hint=_RERUN))
-    if digest and report.digest != digest:
-        digests = (("expected", digest), ("found", report.digest))
-        raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=digests, hint=_RERUN))
-    return report
+    return ReportFile(path, report, found, json.dumps(signature).encode() if signature else b"")
 
 
 def _hash_of(document: Mapping[str, Any]) -> str:

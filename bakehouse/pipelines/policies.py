@@ -70,14 +70,14 @@ def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = Fals
     `logs` adds the logs and test reports of CodeBuild.
     """
     publish = [*_PUSH, *(_CREATE if publishing.create else ()), *(_SCAN if publishing.scan else ())]
-    role, key = publishing.registry_role, publishing.kms_key
+    role = publishing.registry_role
     statements = [
         _login(),
         *_pulls(publishing, pipeline.vendors),
         _allow("PublishImages", publish, _repositories(publishing, publishing.regions)),
         *_ledger(publishing, "WriteLedger", ["s3:GetObject", "s3:PutObject"]),
         *([_allow("AssumeRegistryRole", ["sts:AssumeRole"], [role])] if role else []),
-        *([_allow("SignImages", ["kms:Sign", "kms:GetPublicKey"], [key])] if key else []),
+        *_signing(publishing, "SignImages"),
     ]
     if logs:
         # A build in CodeBuild has one role, also for its tests on GPUs.
@@ -88,7 +88,10 @@ def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = Fals
 
 def smoke_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
     """Return what the tests on GPUs need: the ledger, and jobs on SageMaker or the candidates."""
-    statements = _ledger(publishing, "ReadLedger", ["s3:GetObject"])
+    statements = [
+        *_ledger(publishing, "ReadLedger", ["s3:GetObject"]),
+        *_signing(publishing, "SignReports"),
+    ]
     if tests.job_role:
         return _policy([*statements, *_jobs(publishing, tests)])
     repositories = _repositories(publishing, publishing.regions[:1])
@@ -158,6 +161,11 @@ def _output(publishing: Publishing, tests: GpuTests) -> tuple[str, str]:
 def _repositories(publishing: Publishing, regions: Iterable[str]) -> list[str]:
     arn = f"arn:{publishing.partition}:ecr"
     return [f"{arn}:{each}:{publishing.account}:repository/{publishing.prefix}/*" for each in regions]
+
+
+def _signing(publishing: Publishing, name: str) -> list[Policy]:
+    key = publishing.kms_key
+    return [_allow(name, ["kms:Sign", "kms:GetPublicKey"], [key])] if key else []
 
 
 def _ledger(publishing: Publishing, name: str, actions: Sequence[str]) -> list[Policy]:

@@ -12,7 +12,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, NotReleasableError, PublishError, Reason, UsageError
 from bakehouse.plan.model import Image, ImageKey
-from bakehouse.publish import ecr_scan, image_uris, policy
+from bakehouse.publish import ecr_scan, image_uris, policy, signed_report
 from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.ecr_replication import Waiting
@@ -139,8 +139,9 @@ def require_same_key(candidate: ReleaseRecord, image: Image) -> None:
 def _smoke_report(project: Project, candidate: ReleaseRecord, options: PublishOptions) -> SmokeReport | None:
     """Merged smoke reports of a candidate, including those from other machines."""
     digests = [Digest(digest) for digest in (candidate.digest, candidate.config) if digest]
+    verify = signed_report.verifier(project.policy) if options.reports else None
     for path in options.reports:
-        smoke_report.attach(path, candidate.image, digests, project.state)
+        smoke_report.attach(path, candidate.image, digests, project.state, verify)
     reports = [
         report
         for digest in digests

@@ -17,6 +17,8 @@ PROVENANCE = provenance.PREDICATE_TYPE
 SBOM = "https://cyclonedx.org/bom"
 TESTS = "https://in-toto.io/attestation/test-result/v0.1"
 REBUILD = "urn:bakehouse:rebuild:1"
+SMOKE_REPORT = "urn:bakehouse:smoke-report:1"
+"""Type of the statement in the file of a smoke report, with the sha256 of the file's other fields."""
 
 
 def statements_of(

@@ -402,6 +402,15 @@ def test_the_role_may_sign_with_a_key_of_kms_only(project: Tree, key: str, grant
     assert signing == ([{**expected, "Resource": [arn]}] if granted else [])
 
 
+def test_the_role_of_gpu_tests_may_sign_its_reports(project: Tree) -> None:
+    arn = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd"
+    generate(project, f'signing_key = "awskms:///{arn}"\n{SAGEMAKER}', "github")
+
+    policy = json.loads((project.root / ".github/bakehouse/smoke-permissions.json").read_text())
+    [signing] = [each for each in policy["Statement"] if each["Sid"] == "SignReports"]
+    assert (signing["Action"], signing["Resource"]) == (["kms:Sign", "kms:GetPublicKey"], [arn])
+
+
 class Ci:
     """A CI system with a project whose `bake` is a stub."""
 

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
+from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cli import workflow
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.smoke_report import SmokeReport
-from bakehouse.errors import BakehouseError, SmokeError, UsageError
+from bakehouse.errors import BakehouseError, SmokeError, TrustError, UsageError
 from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
+from bakehouse.publish import signed_report
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.sagemaker import smoke_job
@@ -29,6 +31,7 @@ from bakehouse.util.oci import Digest
 from tests.cluster.test_remote_smoke import plan_of, run_of
 from tests.publish.test_releases import a_record
 from tests.sagemaker.test_launch import DIGEST, HOST, ROLE, put
+from tests.support.signing_keys import make_key
 from tests.support.training_front import REGION, TrainingFront, training_front
 from tests.support.training_replay import channels_of, request_of, upload_model
 
@@ -262,6 +265,30 @@ def test_ctrl_c_stops_the_job_and_the_rest_is_unfinished(session: Session, tmp_p
     assert smoke_report.load_all(session.workspace.project.state, Digest(DIGEST)) is None
     with pytest.raises(SmokeError, match="is incomplete: 1 check did not run"):
         smoke_report.attach(tmp_path / "seen.json", "mpi-cpu", [Digest(DIGEST)], tmp_path)
+
+
+def with_key(session: Session, key: Path) -> None:
+    project = replace(session.workspace.project, signing_key=str(key))
+    session.workspace = replace(session.workspace, project=project)
+
+
+def test_the_report_for_another_machine_is_signed(session: Session, tmp_path: Path) -> None:
+    key = make_key(tmp_path, "tester")
+    with_key(session, key.private)
+    session.play = lambda: session.complete(train_success=run_of(0))
+
+    session.smoke(report=tmp_path / "seen.json")
+
+    verify = signed_report.verifier(Policy((key.public,)))
+    smoke_report.attach(tmp_path / "seen.json", "mpi-cpu", [Digest(DIGEST)], tmp_path, verify)
+
+
+def test_an_unusable_key_is_reported_before_the_job_is_sent(session: Session, tmp_path: Path) -> None:
+    with_key(session, tmp_path / "gone.pem")
+
+    with pytest.raises(TrustError, match="cannot read the key"):
+        session.smoke(report=tmp_path / "seen.json")
+    assert session.aws.requests == []
 
 
 def test_ctrl_c_stops_a_job_that_is_being_sent(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,48 @@
+"""Signatures of smoke reports in files, which carry test results from one machine to another."""
+
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.trust_settings import Policy
+from bakehouse.cluster.smoke_report import ReportFile, Sign, SmokeReport, Verify
+from bakehouse.errors import Diagnostic, Reason, TrustError
+from bakehouse.publish.statements import SMOKE_REPORT
+from bakehouse.trust import bundle
+from bakehouse.trust.bundle import RefusedError
+from bakehouse.trust.keys import open_signer, read_public_key
+
+
+def signer(project: Project) -> Sign | None:
+    """Return what signs reports with the project's key, None without one. Raises TrustError."""
+    if not project.signing_key:
+        return None
+    key = open_signer(project.signing_key)
+
+    def sign(report: SmokeReport, sha256: str) -> bytes:
+        statement = bundle.statement(report.image, report.digest, SMOKE_REPORT, {"sha256": sha256})
+        return bundle.sign(statement.content, key)
+
+    return sign
+
+
+def verifier(policy: Policy | None) -> Verify | None:
+    """Return what requires the signature of a trusted key, None without a policy. Raises TrustError."""
+    if policy is None:
+        return None
+    keys = [read_public_key(path) for path in policy.keys]
+
+    def verify(file: ReportFile) -> None:
+        facts = (("trusted", ", ".join(key.name for key in keys)),)
+        hint = f"run `bake smoke {file.report.image} --report FILE` with a trusted `signing_key`"
+        if not file.bundle:
+            message = f"`{file.path}` is not signed, but the project has a policy"
+            raise TrustError(Diagnostic(message, facts=facts, hint=hint))
+        message = f"the signature of `{file.path}` was refused"
+        try:
+            signed = bundle.verify(file.bundle, file.report.digest, keys)
+        except RefusedError as error:
+            reasons = (Reason(f"it {error}"),)
+            raise TrustError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint)) from error
+        if signed.predicate_type != SMOKE_REPORT or signed.predicate.get("sha256") != file.sha256:
+            reasons = (Reason(f"`{signed.key.name}` signed something else about this image"),)
+            raise TrustError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
+
+    return verify

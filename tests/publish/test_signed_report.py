@@ -1,0 +1,168 @@
+"""Signed smoke reports: what a promotion accepts from another machine if the project has a policy."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.trust_settings import Policy
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.cluster import smoke_report
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.errors import SmokeError, TrustError
+from bakehouse.publish import promote, signed_report
+from bakehouse.publish.ledger import open_ledger
+from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.statements import SMOKE_REPORT, TESTS
+from bakehouse.trust import bundle
+from bakehouse.util.oci import Digest
+from tests.publish.test_publish import DIGEST, candidate, fake_registries, proxies
+from tests.publish.test_push import IMAGE, PASSED
+from tests.support.proxy import Proxy
+from tests.support.signing_keys import KeyFiles, make_key
+
+__all__ = ["fake_registries", "proxies"]
+
+REPORT = replace(PASSED, digest=DIGEST, machine="gpu-1", date=smoke_report.now())
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> dict[str, KeyFiles]:
+    return {name: make_key(tmp_path, name) for name in ("tester", "stranger")}
+
+
+@pytest.fixture
+def team(tmp_path: Path, proxies: tuple[Proxy, Proxy], keys: dict[str, KeyFiles]) -> Project:
+    """A project with an untested candidate and a policy that trusts `tester`."""
+    project = Project(tmp_path, (), policy=Policy((keys["tester"].public,)))
+    open_ledger(project).add(candidate(*proxies))
+    return project
+
+
+def written(directory: Path, key: KeyFiles | None, report: SmokeReport = REPORT) -> Path:
+    """Write the report of a machine with this signing key."""
+    path = directory / "seen.json"
+    machine = Project(directory, (), signing_key=str(key.private) if key else "")
+    smoke_report.write(report, path, signed_report.signer(machine))
+    return path
+
+
+def promoted(team: Project, path: Path) -> str:
+    return promote.promote_image(team, IMAGE, print, PublishOptions(reports=(path,))).digest
+
+
+def refused(team: Project, path: Path) -> str:
+    """Return the error of a promotion, which attached and released nothing."""
+    with pytest.raises(TrustError) as caught:
+        promoted(team, path)
+    assert smoke_report.load_all(team.state, DIGEST) is None
+    assert not any(record.is_released for record in open_ledger(team).records("mpi-cpu"))
+    return failure_text(caught.value.diagnostics[0]).replace(str(path.parent), "DIR")
+
+
+def test_a_report_that_a_trusted_key_signed_is_accepted(
+    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+) -> None:
+    assert promoted(team, written(tmp_path, keys["tester"])) == DIGEST
+
+
+def test_a_signed_report_needs_no_policy(team: Project, tmp_path: Path, keys: dict[str, KeyFiles]) -> None:
+    assert promoted(replace(team, policy=None), written(tmp_path, keys["stranger"])) == DIGEST
+
+
+def test_a_report_without_a_signature_is_refused(team: Project, tmp_path: Path) -> None:
+    assert refused(team, written(tmp_path, None)) == dedent("""\
+        error: `DIR/seen.json` is not signed, but the project has a policy
+          trusted  DIR/tester.pub
+
+        hint: run `bake smoke mpi-cpu --report FILE` with a trusted `signing_key`
+        """)
+
+
+def test_a_report_that_a_stranger_signed_is_refused(
+    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+) -> None:
+    assert refused(team, written(tmp_path, keys["stranger"])) == dedent("""\
+        error: the signature of `DIR/seen.json` was refused
+          because it is not signed by a trusted key, or was changed
+          trusted  DIR/tester.pub
+
+        hint: run `bake smoke mpi-cpu --report FILE` with a trusted `signing_key`
+        """)
+
+
+def test_a_changed_report_with_a_new_sha256_is_refused(
+    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+) -> None:
+    path = written(tmp_path, keys["tester"])
+    signature = json.loads(path.read_text())["signature"]
+    # The sha256 alone would not show such a change.
+    smoke_report.write(replace(REPORT, machine="gpu-2"), path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "signature": signature}))
+
+    assert "`DIR/tester.pub` signed something else about this image\n" in refused(team, path)
+
+
+def test_the_signature_of_another_statement_is_refused(
+    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+) -> None:
+    path = written(tmp_path, None)
+    document = json.loads(path.read_text())
+    tests = bundle.statement("mpi-cpu", DIGEST, TESTS, {"sha256": document["sha256"]})
+    signature = json.loads(bundle.sign(tests.content, keys["tester"].signer))
+    path.write_text(json.dumps({**document, "signature": signature}))
+
+    assert "`DIR/tester.pub` signed something else about this image\n" in refused(team, path)
+
+
+def test_the_signature_of_another_image_s_report_is_refused(
+    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+) -> None:
+    path = written(tmp_path, None)
+    document = json.loads(path.read_text())
+    other = Digest("sha256:" + "00" * 32)
+    statement = bundle.statement("mpi-cpu", other, SMOKE_REPORT, {"sha256": document["sha256"]})
+    signature = json.loads(bundle.sign(statement.content, keys["tester"].signer))
+    path.write_text(json.dumps({**document, "signature": signature}))
+
+    assert "it is about another image, although `DIR/tester.pub` signed it\n" in refused(team, path)
+
+
+@pytest.mark.parametrize("signature", [3, "x", [], {}, {"mediaType": bundle.MEDIA_TYPE}])
+def test_a_damaged_signature_is_refused(team: Project, tmp_path: Path, signature: object) -> None:
+    path = written(tmp_path, None)
+    path.write_text(json.dumps({**json.loads(path.read_text()), "signature": signature}))
+
+    expected = "is not a Sigstore bundle with one signature" if signature else "is not signed"
+    assert expected in refused(team, path)
+
+
+def test_a_stale_report_is_refused_whoever_signed_it(
+    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+) -> None:
+    path = written(tmp_path, keys["tester"], replace(REPORT, date="2026-01-02T03:04:05+00:00"))
+
+    with pytest.raises(SmokeError, match="is stale"):
+        promoted(team, path)
+
+
+def test_a_changed_field_is_reported_before_the_signature(
+    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+) -> None:
+    path = written(tmp_path, keys["tester"])
+    path.write_text(path.read_text().replace('"outcome": "passed"', '"outcome": "failed"'))
+
+    with pytest.raises(SmokeError, match="was changed after it was written"):
+        promoted(team, path)
+
+
+def test_an_unreadable_key_of_the_policy_attaches_nothing(
+    team: Project, tmp_path: Path, keys: dict[str, KeyFiles]
+) -> None:
+    path = written(tmp_path, keys["tester"])
+    keys["tester"].public.unlink()
+
+    assert "cannot read the key" in refused(team, path)
