@@ -287,6 +287,10 @@ def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
             "pytorch-2.9-neuron2.30-py312-extended",
             {"ubuntu": "24.04", "python": "3.12", "pytorch": "2.9", "neuron-sdk": "2.30.0"},
         ),
+        (
+            "pytorch-2.13-cu130-py312-megatron",
+            {"pytorch": "2.13.0", "megatron-core": "0.19.2", "nccl": "2.29.7", "aws-ofi-nccl": "1.21.1"},
+        ),
         ("pytorch-cu130", {"pytorch": "2.13.0", "nccl": "2.29.7", "metis": "5.1.0", "rmm": "26.10.0"}),
     ],
 )
@@ -376,6 +380,8 @@ def test_vendor_images_have_the_known_problems_of_what_they_contain() -> None:
         ("pytorch-2.10-cu128-py312-efa", "flash-attn", "2.8.3"),
         ("pytorch-2.9-cu128-py312-huggingface", "pytorch", "2.10.0"),
         ("pytorch-2.9-cu128-py312-huggingface", "xformers", "0.0.34"),
+        # For Python 3.12 and later
+        ("pytorch-cpu", "megatron-core", "0.19.2"),
         # Another distribution's Python
         (SMP_IMAGE, "python", "3.12"),
         ("pytorch-cu130", "python", "3.8"),
