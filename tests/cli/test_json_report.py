@@ -111,8 +111,8 @@ UPDATE = ComponentUpdate(
             *(("a check",), "+ version", ("an-image",), ("debian",)),
         )
     ],
-    ("a remark",),
-    [UpstreamError("torchvision", "a reason")],
+    remarks=("a remark",),
+    failures=[UpstreamError("torchvision", "a reason")],
 )
 
 
