@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from packaging.version import Version
 
-from bakehouse.catalog.size_budget import REQUIREMENTS
+from bakehouse.catalog.python_lock import normal_name
 from bakehouse.lock import lock as locking
 from bakehouse.lock.changelog import is_newer
 from bakehouse.plan.model import Image
@@ -81,15 +81,17 @@ def _names(
 
 def _owners(images: Iterable[Image], finding: Finding) -> Iterator[str]:
     """Yield the images and components whose locks contain a Python package in the version of a finding."""
+    identity = (finding.name, finding.version)
     names: dict[str, None] = {}
     for image in images:
+        # The lock of a recipe also replaces packages in the stages of components
+        if any((normal_name(each.name), each.version) == identity for each in image.content.packages):
+            names[image.name] = None
+            continue
         for stage in image.stages:
-            one = replace(image, stages=(stage,))
-            if any(
-                (each.name, each.version) == (finding.name, finding.version)
-                for each in python_packages([one])
-            ):
-                names[image.name if stage.name == REQUIREMENTS else stage.part.component] = None
+            contents = python_packages([replace(image, stages=(stage,))])
+            if any((each.name, each.version) == identity for each in contents):
+                names[stage.part.component] = None
     yield from names
 
 

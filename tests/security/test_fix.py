@@ -17,7 +17,7 @@ from bakehouse.security import fix as fixing
 from bakehouse.security.findings import Finding, SecurityReport, Usage, Vulnerability, require_clean
 from bakehouse.security.forecast import changed_images, forecast
 from bakehouse.security.report import make_report
-from tests.conftest import Tree
+from tests.conftest import COMPONENTS, SHA, Tree
 from tests.security.test_report import CHANGELOG, Mirror, install, mirror, project
 
 __all__ = ["mirror", "project"]
@@ -124,6 +124,20 @@ def test_packages_of_bakehouse_components_are_not_locked(
     alone: Tree, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(alone)
+    monkeypatch.setattr(fixing, "is_own", lambda *_: False)
+    result = run(report_of(demo()))
+    assert [reason for _, reason in result.left] == ["Bakehouse's catalogue locks it in `small`"]
+
+
+def test_a_package_that_the_recipe_replaces_in_a_component_belongs_to_the_image(
+    alone: Tree, mirror: Mirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"demo-package=={{}} --hash=sha256:{SHA}  # demo_package-{{}}-py3-none-any.whl 10"
+    alone.component("toolkit", COMPONENTS["toolkit"].replace("requires:", "lock: lock.txt\n    requires:"))
+    alone.write("components/toolkit/lock.txt", f"{line.format('0.5', '0.5')}\n")
+    install(alone, f"{line.format('1.0', '1.0')} replaces 0.5\n")
+    [image] = alone.plan().images
+    assert [stage.name for stage in image.stages if stage.wheels] == ["toolkit"]
     monkeypatch.setattr(fixing, "is_own", lambda *_: False)
     result = run(report_of(demo()))
     assert [reason for _, reason in result.left] == ["Bakehouse's catalogue locks it in `small`"]
