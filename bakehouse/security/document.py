@@ -1,6 +1,5 @@
 """Reader of JSON documents that other tools wrote; a value of a wrong type is an error with its path."""
 
-import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any, Never
 from bakehouse.errors import Diagnostic, Location, RecipeError
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_bytes
+from bakehouse.util.json_reader import parse_json
 
 MOST_BYTES = 256_000_000
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
@@ -86,10 +86,7 @@ class Node:
 def parse(content: bytes) -> Node:
     """Return the document in a text. Raises DocumentError."""
     try:
-        return Node(json.loads(content))
-    except RecursionError as error:
-        message = "it is nested too deeply"
-        raise DocumentError(message) from error
+        return Node(parse_json(content))
     except ValueError as error:
         message = f"it is not valid JSON: {error}"
         raise DocumentError(message) from error

@@ -132,7 +132,9 @@ def message(fix: Fix) -> str:
             f"| {' | '.join(map(_cell, (each.name, each.version, each.newer, _vulnerabilities(each))))} |\n"
             for each in fix.fixed
         ]
-        blocks.append(f"| package | from | to | vulnerabilities |\n|---|---|---|---|\n{''.join(rows)}")
+        blocks.append(
+            f"| package | locked | fixed in | vulnerabilities |\n|---|---|---|---|\n{''.join(rows)}"
+        )
     if fix.changes:
         steps: dict[str, list[str]] = {}
         for change in fix.changes:

@@ -59,7 +59,7 @@ def test_the_fixed_debian_packages_are_locked(alone: Tree, mirror: Mirror) -> No
     assert fixing.message(result) == (
         "Fix 3 vulnerabilities of openssl\n"
         "\n"
-        "| package | from | to | vulnerabilities |\n"
+        "| package | locked | fixed in | vulnerabilities |\n"
         "|---|---|---|---|\n"
         "| openssl | 1.0 | 1.2 | CVE-2026-0001, CVE-2026-0002, CVE-2026-0003 |\n"
         "\n"

@@ -333,3 +333,18 @@ def test_an_unknown_format_is_an_error(tmp_path: Path, monkeypatch: pytest.Monke
         "  --> report.json:1:1\n\n"
         "hint: use JSON of Trivy, Grype or `aws ecr describe-image-scan-findings`, CycloneDX or SARIF\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"runs": [}', "it is not valid JSON: Expecting value: line 1 column 11 (char 10)"),
+        ("[" * 100_000, "it is not valid JSON: it is nested too deeply"),
+    ],
+)
+def test_a_text_that_is_not_json_is_an_error(tmp_path: Path, text: str, reason: str) -> None:
+    path = tmp_path / "report.json"
+    path.write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        load(path)
+    assert caught.value.diagnostics[0].message.endswith(f": {reason}")
