@@ -200,12 +200,17 @@ def test_the_page_is_measured_in_a_browser(tmp_path: Path) -> None:
 
     assert [measure["what"] for measure in report["measures"]] == [
         "the page, 3 images",
+        "the same, CPU",
         "the view of an image, 3 images",
+        "the same, CPU",
         "the timeline, 3 images",
+        "the same, CPU",
         "the list, filtered by name, 3 images",
+        "the same, CPU",
         "size of the page, 3 images",
     ]
-    assert all(measure["ours"] > 0 for measure in report["measures"])
+    # The CPU time of a short step can be less than a tick of the clock
+    assert all(measure["ours"] > 0 for measure in report["measures"] if measure["id"])
 
 
 def test_generated_images_are_taken_evenly_and_differ() -> None:
