@@ -110,7 +110,9 @@ def _matches(ledger: Mapping[str, Sequence[ReleaseRecord]], text: str) -> dict[s
 def _is_named(record: ReleaseRecord, text: str) -> bool:
     if digest := _DIGEST.fullmatch(text.rpartition("@")[2]):
         names = (record.digest, record.config)
-        return any(name.removeprefix("sha256:").startswith(digest[1]) for name in names)
+        if any(name.removeprefix("sha256:").startswith(digest[1]) for name in names):
+            return True
+    # A tag can look like a digest, such as that of a day
     return any(
         text in (tag, f"{place.registry}/{place.repository}:{tag}")
         for place in record.locations

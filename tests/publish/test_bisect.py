@@ -119,6 +119,12 @@ def test_the_digest_of_the_configuration_and_uris_of_other_regions_name_a_releas
         assert start(ledger, ["000100"], [name]).bad == second
 
 
+def test_a_tag_of_digits_names_a_release() -> None:
+    second = replace(LINE[1], tags=("20261120",))
+
+    assert start({"mpi-cpu": (LINE[0], second)}, ["000100"], ["20261120"]).bad == second
+
+
 def test_an_unknown_release_is_an_error() -> None:
     assert (
         failure("000100", "nothing", ledger=LEDGER)
