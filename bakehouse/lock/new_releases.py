@@ -245,9 +245,9 @@ def _selected(
             older.append(chosen[key].version)
         chosen[key] = release
     if older:
-        remarks.append(f"older patch releases were left out: {', '.join(older)}; `--since` proposes them")
+        remarks.append(f"older patch releases were left out: {', '.join(older)}; `--since` includes them")
     if since and not is_dated:
-        remarks.append(f"{_place(upstream)} states no dates, so all releases above {newest} are proposed")
+        remarks.append(f"{_place(upstream)} states no dates, so all releases above {newest} are listed")
     return UpstreamState(tuple(chosen.values()), tuple(remarks))
 
 

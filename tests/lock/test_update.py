@@ -120,7 +120,7 @@ nothing was written; add `--write` to write these entries
 
 fast: fast-lib 1.2.0 was withdrawn from the package index: wrong kernels
 fast: 3.0.0 was left out: it does not start
-fast: older patch releases were left out: 1.1.0; `--since` proposes them
+fast: older patch releases were left out: 1.1.0; `--since` includes them
 no new release: grid
 not checked  debian, python  it has no `upstream`
 """
@@ -799,11 +799,11 @@ def test_since_a_day_an_upstream_without_dates_gives_all_newer_releases(
     assert [proposal.version for proposal in fast.proposals] == ["1.1.1"]
     assert [proposal.version for proposal in grid.proposals] == ["1.1", "1.1.1", "2.0"]
     assert grid.remarks == (
-        f"`{repository.as_uri()}` states no dates, so all releases above 1.0 are proposed",
+        f"`{repository.as_uri()}` states no dates, so all releases above 1.0 are listed",
     )
     [grid] = run(archive, "grid")
     assert [proposal.version for proposal in grid.proposals] == ["1.1.1", "2.0"]
-    assert grid.remarks == ("older patch releases were left out: 1.1; `--since` proposes them",)
+    assert grid.remarks == ("older patch releases were left out: 1.1; `--since` includes them",)
 
 
 GRID_ARCHIVE = """\
