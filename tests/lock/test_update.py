@@ -798,9 +798,7 @@ def test_since_a_day_an_upstream_without_dates_gives_all_newer_releases(
     assert failure_of([fast, grid]) == []
     assert [proposal.version for proposal in fast.proposals] == ["1.1.1"]
     assert [proposal.version for proposal in grid.proposals] == ["1.1", "1.1.1", "2.0"]
-    assert grid.remarks == (
-        f"`{repository.as_uri()}` states no dates, so all releases above 1.0 are listed",
-    )
+    assert grid.remarks == (f"`{repository.as_uri()}` states no dates, so all releases above 1.0 are listed",)
     [grid] = run(archive, "grid")
     assert [proposal.version for proposal in grid.proposals] == ["1.1.1", "2.0"]
     assert grid.remarks == ("older patch releases were left out: 1.1; `--since` includes them",)
