@@ -29,9 +29,11 @@ FORMATS = ("docker", "oci", "oci-zstd")
 """Docker schema 2 or OCI with gzip layers, or OCI with zstd layers (impossible in Docker schema 2)."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
 GPU_CHECKS = ("nccl_all_reduce", "gpu")
+EFA_BANDWIDTH = "efa_bandwidth"
 JOB_CHECKS = (
     *("train_success", "train_failure", "torchrun_1x2", "torchrun_2x2", "mpirun_1x2", "mpi_2x2"),
     *GPU_CHECKS,
+    EFA_BANDWIDTH,
     USER_CODE,
 )
 """Smoke checks that run a job."""
@@ -90,6 +92,8 @@ class Recipe:
     targets: Targets = Targets()
     required: tuple[str, ...] | None = None
     """Smoke checks that must pass before a release; None if the recipe does not list them."""
+    efa_bandwidth: int = 0
+    """GB/s on the bus that the check `efa_bandwidth` must reach; 0 without a limit."""
     format: str = FORMATS[0]
     """Format in which the image is stored and pushed."""
     budgets: tuple[Budget, ...] = ()
@@ -250,6 +254,7 @@ def read_recipe(
         requirements=unlocked,
         targets=_targets(fields, catalog),
         required=_required(fields),
+        efa_bandwidth=fields.number(EFA_BANDWIDTH, 0),
         format=fields.choice("format", FORMATS, FORMATS[0]),
         budgets=read_budgets(fields, {*catalog.components, *(each.name for each in catalog.broken)}),
         trim=read_kinds(fields),

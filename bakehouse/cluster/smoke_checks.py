@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bakehouse.build.verify import PROBES
+from bakehouse.catalog.recipe import EFA_BANDWIDTH
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
@@ -72,6 +73,8 @@ class Check:
     needs_model: bool = False
     records_ranks: bool = True
     """The script records the events of each rank."""
+    needs_efa: bool = False
+    """The hosts must communicate over EFA; without EFA devices the script reports that it tested nothing."""
     not_tested: str = ""
     smoke: UserSmoke | None = None
     """The user's own test."""
@@ -83,7 +86,7 @@ def job_checks(
     """Return the checks of an image, longest first. The GPUs are those of `hosts` hosts together."""
     makers = (
         *(_user_code, _mpi_2x2, _torchrun_2x2, _train_success, _train_failure),
-        *(_torchrun_1x2, _nccl, _gpu, _mpirun_1x2),
+        *(_torchrun_1x2, _efa_bandwidth, _nccl, _gpu, _mpirun_1x2),
     )
     subject = Subject(image, digest, gpus, startup or Startup(), hosts)
     checks = (maker(subject) for maker in makers)
@@ -287,6 +290,23 @@ def _nccl(subject: Subject) -> Check | None:
     command = (*job.command, "--transport=nccl")
     job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
     return _check(name, script, job)
+
+
+def _efa_bandwidth(subject: Subject) -> Check | None:
+    """Return the check of NCCL's all-reduce and broadcast over EFA, on all GPUs of several hosts."""
+    script, hosts, gpus = "nccl_bandwidth.py", subject.hosts, subject.gpus // subject.hosts
+    image = subject.image
+    has_efa = any(part.component == "efa" or "efa" in dict(part.provides) for part in image.all_parts)
+    if not image.gpu or "torchrun" not in image.launchers or not has_efa:
+        return None
+    if hosts == 1:
+        return Check(EFA_BANDWIDTH, not_tested="it needs two hosts with EFA; use `--on`")
+    if not gpus:
+        return Check(EFA_BANDWIDTH, not_tested=_NO_GPU)
+    job = _launcher_job(subject, EFA_BANDWIDTH, script, *_torchrun(gpus, hosts))
+    command = (*job.command, f"--minimum={image.efa_bandwidth}")
+    job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
+    return replace(_check(EFA_BANDWIDTH, script, job), needs_efa=True)
 
 
 def _gpu(subject: Subject) -> Check | None:

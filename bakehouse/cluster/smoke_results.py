@@ -1,6 +1,7 @@
 """Results of smoke checks: passed, or the failure with its rank and last log lines."""
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from bakehouse.cluster.cluster import JobResult
 from bakehouse.cluster.failure import last_lines
 from bakehouse.cluster.job import ML, TrainingJob
 from bakehouse.cluster.job_report import Status
+from bakehouse.cluster.nccl_log import SOCKET, read_transports
 from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
 from bakehouse.cluster.smoke_checks import Check
 from bakehouse.cluster.smoke_report import CheckResult
@@ -19,6 +21,8 @@ from bakehouse.util.format import format_names, format_seconds
 COMPONENTS = "components"
 PRIVATE_KEYS = "no_private_keys"
 TAIL_LINES = 12
+_SKIPPED = re.compile(r"^(?:\[[^]]*\]:)?not tested: (?P<reason>.+)$", re.MULTILINE)
+"""Line of a script that cannot test anything on these hosts; torchrun puts the rank before it."""
 
 
 def not_tested(check: Check, reason: str) -> CheckResult:
@@ -30,6 +34,10 @@ def not_tested(check: Check, reason: str) -> CheckResult:
 def evaluate_job(check: Check, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:
     """Return the result of a check that runs a job."""
     failure, reason = _problem(check, job, result)
+    if check.needs_efa and not reason:
+        if skipped := _SKIPPED.search("\n".join(result.logs.values())):
+            return not_tested(check, skipped["reason"])
+        reason = _without_efa(result)
     if not reason:
         return CheckResult(
             check.name,
@@ -53,6 +61,14 @@ def evaluate_job(check: Check, job: TrainingJob, result: JobResult, logs: Path) 
         _tail(rank_log) or _tail(result.logs[_failed_host(job, result, failure)]),
         logs,
     )
+
+
+def _without_efa(result: JobResult) -> str:
+    """Return how hosts with EFA communicate without it; empty if they use it."""
+    networks = read_transports(result.logs.values()).networks
+    if not networks:
+        return "NCCL's log does not name the network between the hosts"
+    return f"the hosts have EFA, but communicate over {SOCKET}" if SOCKET in networks else ""
 
 
 def evaluate_user_job(check: Check, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:

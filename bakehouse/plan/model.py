@@ -207,6 +207,8 @@ class Image:
     """NeuronCore versions that the components support, such as `>=2,<5`; empty without Neuron support."""
     required: tuple[str, ...] = ()
     """Smoke checks that must pass before a release."""
+    efa_bandwidth: int = 0
+    """GB/s on the bus that the check `efa_bandwidth` must reach; 0 without a limit. Not part of the key."""
     budgets: tuple[Budget, ...] = ()
     """Size limits of components; not part of the key."""
     smoke: UserSmoke | None = None

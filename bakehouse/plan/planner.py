@@ -176,6 +176,7 @@ def _image(
             if (architecture := target.variant.spec.provides.get("gpu-architecture"))
         ),
         required=_required(recipe, gpu=gpu, launchers=launchers),
+        efa_bandwidth=recipe.efa_bandwidth,
         budgets=recipe.budgets,
         smoke=recipe.smoke,
         format=recipe.format,

@@ -15,7 +15,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import InstanceGpus, is_arm
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.python_lock import Package
-from bakehouse.catalog.recipe import GPU_CHECKS, Recipe
+from bakehouse.catalog.recipe import EFA_BANDWIDTH, GPU_CHECKS, Recipe
 from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import smoke_report
@@ -407,7 +407,7 @@ def _facets(recipe: Recipe, resolution: Resolution, run: State) -> dict[str, str
 
 
 def _on_gpus(check: str, image: Image) -> bool:
-    return check in GPU_CHECKS or (check == USER_CODE and image.gpu)
+    return check in (*GPU_CHECKS, EFA_BANDWIDTH) or (check == USER_CODE and image.gpu)
 
 
 def _fits(instance: Instance, image: Image) -> bool:

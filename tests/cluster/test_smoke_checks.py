@@ -1,15 +1,18 @@
 """Which checks an image gets."""
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bakehouse.build.verify import PROBES
 from bakehouse.catalog.recipe import JOB_CHECKS
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster.smoke_checks import Check, Startup, job_checks
 from bakehouse.errors import Location
-from bakehouse.plan.model import Image
+from bakehouse.plan.model import Image, InstalledComponent
 from tests.support.fake_engine import DIGEST, image
 
 PYTORCH = {
@@ -79,6 +82,57 @@ def test_nccl_gets_a_rank_for_each_gpu() -> None:
     )
 
 
+EFA_IMAGE = replace(
+    image("pytorch-efa", (InstalledComponent("efa", "1.50.0", "openmpi4"),), **PYTORCH, gpu=True),  # type: ignore[arg-type]
+    efa_bandwidth=80,
+)
+
+
+def test_bandwidth_is_measured_on_all_gpus_of_several_hosts() -> None:
+    check = named(job_checks(EFA_IMAGE, DIGEST, gpus=16, hosts=2))["efa_bandwidth"]
+
+    assert check.needs_efa
+    assert check.job is not None
+    assert (check.job.size, check.job.processes_per_host) == (2, 8)
+    assert check.job.command[-2:] == ("/opt/ml/input/data/code/nccl_bandwidth.py", "--minimum=80")
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hosts", "reason"),
+    [
+        (8, 1, "it needs two hosts with EFA; use `--on`"),
+        (0, 2, "no GPU was given; use `--gpus`"),
+    ],
+)
+def test_bandwidth_needs_gpus_on_two_hosts(gpus: int, hosts: int, reason: str) -> None:
+    check = named(job_checks(EFA_IMAGE, DIGEST, gpus=gpus, hosts=hosts))["efa_bandwidth"]
+
+    assert check.not_tested == reason
+
+
+def test_an_image_without_efa_has_no_bandwidth_to_measure() -> None:
+    without = replace(EFA_IMAGE, parts=())
+
+    assert "efa_bandwidth" not in named(job_checks(without, DIGEST, gpus=16, hosts=2))
+
+
+@pytest.fixture
+def nccl_bandwidth(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(PROBES))
+    return importlib.import_module("nccl_bandwidth")
+
+
+def test_bus_bandwidth_is_that_of_nccl_tests(nccl_bandwidth: Any) -> None:
+    assert nccl_bandwidth.bus_bandwidth("all_reduce", 1_000_000_000, 1.0, 4) == 1.5
+    assert nccl_bandwidth.bus_bandwidth("broadcast", 1_000_000_000, 0.5, 4) == 2.0
+
+
+def test_efa_is_seen_by_its_devices(nccl_bandwidth: Any, tmp_path: Path) -> None:
+    assert not nccl_bandwidth.has_efa(tmp_path)
+    (tmp_path / "infiniband/efa_0").mkdir(parents=True)
+    assert nccl_bandwidth.has_efa(tmp_path)
+
+
 def test_two_hosts_ask_the_toolkit_for_mpi() -> None:
     job = named(job_checks(image(), DIGEST))["mpi_2x2"].job
 
@@ -105,7 +159,7 @@ def test_checks_run_their_own_scripts_in_images_with_code(name: str) -> None:
 
 
 def test_a_recipe_can_require_every_job() -> None:
-    pytorch = image("pytorch", gpu=True, entry_point="train.py", **PYTORCH)  # type: ignore[arg-type]
+    pytorch = replace(EFA_IMAGE, entry_point="train.py")
     checks = job_checks(pytorch, DIGEST)
 
     assert sorted(check.name for check in checks) == sorted(JOB_CHECKS)

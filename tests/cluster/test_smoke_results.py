@@ -300,3 +300,35 @@ def test_a_user_s_test_that_does_not_end_fails() -> None:
     result = judge_user(job_result(None, job=USER_JOB, timed_out=True))
 
     assert (result.outcome, result.reason) == (Outcome.FAILED, "did not end within 600 s")
+
+
+BANDWIDTH = replace(CHECK, name="efa_bandwidth", needs_efa=True)
+OVER_EFA = "algo-1:42:99 [0] NCCL INFO Using network AWS Libfabric\n"
+
+
+def test_bandwidth_over_efa_passes() -> None:
+    result = judge(job_result(0, 0, events=notes(JOB), log=OVER_EFA), BANDWIDTH)
+
+    assert (result.outcome, result.reason) == (Outcome.PASSED, "")
+
+
+def test_bandwidth_is_not_tested_on_hosts_without_efa() -> None:
+    log = "[default0]:not tested: a host has no EFA device\n"
+    result = judge(job_result(0, 0, events=notes(JOB), log=log), BANDWIDTH)
+
+    assert (result.outcome, result.reason) == (Outcome.NOT_TESTED, "a host has no EFA device")
+
+
+def test_hosts_with_efa_that_communicate_over_tcp_fail() -> None:
+    log = OVER_EFA.replace("AWS Libfabric", "Socket")
+    result = judge(job_result(0, 0, events=notes(JOB), log=log), BANDWIDTH)
+
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == "the hosts have EFA, but communicate over Socket"
+
+
+def test_a_network_that_the_log_does_not_name_fails() -> None:
+    result = judge(job_result(0, 0, events=notes(JOB)), BANDWIDTH)
+
+    assert result.outcome is Outcome.FAILED
+    assert result.reason == "NCCL's log does not name the network between the hosts"
