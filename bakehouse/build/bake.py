@@ -7,6 +7,7 @@ from bakehouse.build import prefetch
 from bakehouse.build.build_inputs import BuildInputs, Downloads
 from bakehouse.build.progress import Progress
 from bakehouse.engine import buildx
+from bakehouse.engine.builder import variables_of
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import BuildError
@@ -53,7 +54,7 @@ def bake_with_inputs(
             secrets=inputs.secrets,
             arguments=inputs.arguments,
             on_event=report_event,
-            environment={**(environment or {}), **({"BUILDX_BUILDER": builder} if builder else {})},
+            environment={**(environment or {}), **(variables_of(builder) if builder else {})},
             first=first,
         )
     except BuildError:

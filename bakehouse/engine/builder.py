@@ -83,6 +83,15 @@ def find_builder(
         raise EngineError(Diagnostic(f"the definition of builder `{name}` is damaged", hint=hint)) from error
 
 
+def variables_of(
+    name: str, environment: Mapping[str, str] = os.environ, run: Program = run_program
+) -> dict[str, str]:
+    """Return the variables that select a builder. Raises UsageError for an unknown name."""
+    # buildx builds on the engine of a docker context only if that is the current one
+    is_context = find_builder(name, environment, run).driver == DOCKER
+    return {"BUILDX_BUILDER": name, **({"DOCKER_CONTEXT": name} if is_context else {})}
+
+
 def _directory(environment: Mapping[str, str]) -> Path:
     """Return the directory in which buildx keeps its builders."""
     if own := environment.get("BUILDX_CONFIG"):

@@ -67,7 +67,11 @@ def test_an_unavailable_file_fails_only_the_images_that_need_it(tmp_path: Path) 
 def test_files_that_were_sent_before_are_not_downloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(tmp_path, monkeypatch, docker="echo ERROR: out of order >&2; exit 1")
+    put(
+        tmp_path,
+        monkeypatch,
+        docker="[ $1 = context ] && echo far && exit; echo ERROR: out of order >&2; exit 1",
+    )
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror" / PACKAGE.file).write_bytes(b"content")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.engine.builder import Worker, find_builder, read_workers
+from bakehouse.engine.builder import Worker, find_builder, read_workers, variables_of
 from bakehouse.engine.builder_preflight import Check, preflight, require_builder
 from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic, EngineError, UsageError
@@ -144,6 +144,17 @@ def test_a_docker_context_is_a_builder(machine: Machine) -> None:
     builder = find_builder("office", {"BUILDX_CONFIG": str(machine.directory)}, machine.run)
 
     assert (builder.driver, [node.endpoint for node in builder.nodes]) == ("docker", ["office"])
+
+
+def test_the_variables_that_select_a_builder(machine: Machine) -> None:
+    machine.create("tcp://127.0.0.1:1", {})
+    environment = {"BUILDX_CONFIG": str(machine.directory)}
+
+    assert variables_of("far", environment, machine.run) == {"BUILDX_BUILDER": "far"}
+    assert variables_of("office", environment, machine.run) == {
+        "BUILDX_BUILDER": "office",
+        "DOCKER_CONTEXT": "office",
+    }
 
 
 def test_a_damaged_definition(machine: Machine) -> None:
