@@ -6,6 +6,7 @@ from pathlib import Path
 from bakehouse.build import prefetch
 from bakehouse.build.build_inputs import BuildInputs, Downloads
 from bakehouse.build.progress import Progress
+from bakehouse.build.stage_cache import StageCache
 from bakehouse.engine import buildx
 from bakehouse.engine.builder import variables_of
 from bakehouse.engine.buildkit_errors import ImagesFailed
@@ -31,13 +32,14 @@ def bake_with_inputs(
     environment: Mapping[str, str] | None = None,
     first: Collection[str] = (),
     builder: str = "",
+    cache: StageCache | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> dict[str, buildx.BakedImage]:
     """Build all targets as one graph, as `buildx.bake` does, and report the downloads meanwhile.
 
-    `builder` builds instead of the engine. `check` is called again and again, and may raise an exception to
-    stop the build. Raises ImagesFailed as soon as a download fails; the images that do not need the file can
-    still be built.
+    `builder` builds instead of the engine. Stages are read from `cache`, and written to it. `check` is called
+    again and again, and may raise an exception to stop the build. Raises ImagesFailed as soon as a download
+    fails; the images that do not need the file can still be built.
     """
     names = {target.name for target in targets}
 
@@ -48,7 +50,7 @@ def bake_with_inputs(
 
     try:
         return buildx.bake(
-            targets,
+            cache.extend(targets) if cache else targets,
             cwd=cwd,
             state=state,
             secrets=inputs.secrets,

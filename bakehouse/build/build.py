@@ -14,6 +14,7 @@ from bakehouse.build.built_image import BuiltImage, record_configuration
 from bakehouse.build.progress import Progress
 from bakehouse.build.remote import prepare
 from bakehouse.build.remote_builders import RemoteBuilders
+from bakehouse.build.stage_cache import StageCache, open_cache
 from bakehouse.build.verify import verify_image
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx, daemon_info, provision
@@ -45,11 +46,12 @@ def build_images(
     source: str,
     offline: bool,
     builders: Sequence[str] = (),
+    cache: str = "",
 ) -> tuple[BuiltImage, ...]:
     """Return the images in their order, each verified; `source` and `offline` as in `start_downloads`.
 
-    The available ones of the remote `builders` build. Raises BuildError with all failures, after building
-    what can be built.
+    The available ones of the remote `builders` build. `cache` is the repository of a build cache. Raises
+    BuildError with all failures, after building what can be built.
     """
 
     def verify(built: BuiltImage) -> None:
@@ -79,6 +81,7 @@ def build_images(
             source=source,
             offline=offline,
             builders=remote,
+            cache=cache,
         )
     # After the build, so that a mismatch here does not stop the other images.
     verify_all(current, verify, progress.report)
@@ -97,6 +100,7 @@ def _build(
     source: str,
     offline: bool,
     builders: RemoteBuilders | None,
+    cache: str,
 ) -> tuple[BuiltImage, ...]:
     bases = {image.name: image.base for image in images if isinstance(image.base, BootstrappedBase)}
     stepping = [image.name for image in images if image.content.run and image.name in bases]
@@ -125,7 +129,9 @@ def _build(
                 served_suites=served_suites,
                 downloads=downloads,
             )
-        logins = registry_auth.base_logins(registry_auth.pulled_bases(images), project, progress.report)
+        stages = open_cache(project, cache, progress.report, remote=bool(builders)) if cache else None
+        used = [*registry_auth.pulled_bases(images), *([stages.reference] if stages else [])]
+        logins = registry_auth.base_logins(used, project, progress.report)
         return build(
             images,
             root=project.root,
@@ -140,6 +146,7 @@ def _build(
             restart=(lambda: False) if builders else partial(restart, progress.report),
             environment=stack.enter_context(logins),
             builders=builders,
+            cache=stages,
         )
 
 
@@ -173,13 +180,14 @@ def build(
     restart: Callable[[], bool],
     environment: Mapping[str, str] | None = None,
     builders: RemoteBuilders | None = None,
+    cache: StageCache | None = None,
 ) -> tuple[BuiltImage, ...]:
     """Bootstrap the bases, then build and verify images that are rendered under `root`/images.
 
     A failed image does not stop the others; failures are raised at the end. `expected_bytes` estimates the
     unpacked size of images; `restart` restarts an engine that lost a layer and returns whether it did.
     `environment` is for docker's programs, such as registry logins. `builders` build instead of the engine,
-    which then loads the images.
+    which then loads the images. Stages are read from `cache`, and written to it.
     """
     absent = [image for image in images if not engine.image(image.reference)]
     _check_disk(absent, expected_bytes)
@@ -203,6 +211,7 @@ def build(
             progress=progress,
             environment=environment,
             first=leaders([image for image in absent if image.name in {target.name for target in targets}]),
+            cache=cache,
         )
 
     def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> None:
@@ -222,6 +231,7 @@ def build(
                 engine=engine,
                 downloads=downloads,
                 progress=progress,
+                cache=cache,
             )
             bake = partial(stack.enter_context(remote).bake, inputs=inputs, environment=environment)
         baked = buildx.bake_with_retries(map(target_of, images), bake, on_failure, restart, progress.report)

@@ -134,7 +134,8 @@ class Progress:
     def _report_running(self, now: float) -> None:
         running = [work for work in self._times.shown() if work.is_running]
         for work in running:
-            if work.seconds(now) >= _BRIEF_SECONDS and work.key not in self._started:
+            is_long = work.seconds(now) >= _BRIEF_SECONDS
+            if is_long and work.key not in self._started and not work.is_cached:
                 self._started.add(work.key)
                 text = f"{work.label}: {_command(work.step.text)} ({_images(work)})"
                 self._write(text, self._facts("started", work, now))

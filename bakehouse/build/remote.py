@@ -21,6 +21,7 @@ from bakehouse.build.build_steps import read_steps
 from bakehouse.build.distribution import Bake, Distribution, distribute
 from bakehouse.build.progress import Progress
 from bakehouse.build.remote_builders import RemoteBuilders
+from bakehouse.build.stage_cache import StageCache
 from bakehouse.build.step_files import FileSet
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import TransferBroken
@@ -49,6 +50,7 @@ class RemoteBuild:
     root: Path
     state: Path
     progress: Progress
+    cache: StageCache | None = None
     _distribution: Distribution | None = None
     """Images by builder; None before the first call of buildx."""
     _loaded: dict[str, buildx.BakedImage] = field(default_factory=dict)
@@ -90,6 +92,7 @@ class RemoteBuild:
                     progress=self.progress,
                     environment=environment,
                     builder=builder,
+                    cache=self.cache,
                     check=check,
                 )
             except EngineError:
@@ -241,6 +244,7 @@ def prepare(
     engine: Engine,
     downloads: Downloads,
     progress: Progress,
+    cache: StageCache | None = None,
 ) -> Iterator[RemoteBuild]:
     """Yield a build on remote builders, alone in its project. Bases must be in the engine.
 
@@ -248,7 +252,7 @@ def prepare(
     """
     prefetch.require_known(downloads.required)
     by_name = {image.name: image for image in images}
-    build = RemoteBuild(by_name, builders, engine, downloads, root, state, progress)
+    build = RemoteBuild(by_name, builders, engine, downloads, root, state, progress, cache)
 
     def wait() -> None:
         progress.report("waiting for another build on a remote builder")

@@ -15,6 +15,7 @@ _BY_LOG: tuple[tuple[re.Pattern[str], Activity], ...] = (
     (re.compile(r" *(?:\S*/)?(?:gcc|g\+\+|cc|c\+\+|nvcc|make|cmake|libtool:)(?:\[| )"), "compile"),
     (re.compile(r" *(?:Installing |Unpacking |Setting up |Selecting previously)"), "install"),
 )
+_CACHE = ("exporting cache", "importing cache")
 _FETCHES = re.compile(r"\b(?:fetch|curl|wget) ")
 
 
@@ -84,7 +85,7 @@ class Work:
     def label(self) -> str:
         if self.step.text == EXPORT:
             return "export"
-        if not self.step.stage:
+        if self.step.text.startswith(_CACHE):
             return "cache"
         if self.step.stage == "internal":
             return "context" if self.is_shown else self.step.text

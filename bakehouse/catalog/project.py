@@ -27,6 +27,7 @@ _HIGHEST_PRICE = 10**9
 """Limit of the price of an hour: TOML has numbers of any size, and `inf`."""
 _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?"
 _KMS_KEY = re.compile(r"awskms:///arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+")
+_REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
 _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
@@ -42,6 +43,7 @@ _KEYS = (
     "ledger",
     "registries",
     "builders",
+    "build_cache",
     "ci",
     "signing_key",
     "policy",
@@ -68,6 +70,8 @@ class Project:
     registry_port: int = _DEFAULT_PORT
     builders: tuple[str, ...] = ()
     """Names of buildx builders; the available ones share the images of a build."""
+    build_cache: str = ""
+    """Repository of the build cache, as host and path; empty without one."""
     ledger: str = ""
     """`s3://bucket/prefix` of the ledger of a team; empty if the only ledger is in `images`."""
     prices: Mapping[str, float] = field(default_factory=dict)
@@ -162,6 +166,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
             table.report("recipes", message)
     ca = environment.get("BAKEHOUSE_CA", table.text("ca"))
     state = environment.get("BAKEHOUSE_STATE", "")
+    cache_hint = "use a host and a repository, such as `registry.example/team/build-cache`"
     ledger_hint = "use an S3 URL such as `s3://our-bucket/releases`"
     project = Project(
         root=root,
@@ -179,6 +184,9 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         registry_port=_port(table, environment),
         keep_registry=environment.get("BAKEHOUSE_KEEP_REGISTRY", "1") != "0",
         builders=_builders(table, environment),
+        build_cache=environment.get(
+            "BAKEHOUSE_BUILD_CACHE", table.text("build_cache", pattern=_REPOSITORY, hint=cache_hint)
+        ),
         ledger=table.text("ledger", pattern=_LEDGER, hint=ledger_hint),
         prices=_prices(table),
         state_directory=Path(state).absolute() if state else None,

@@ -82,6 +82,8 @@ class RunOptions:
     terms: PublishOptions = field(default_factory=PublishOptions)
     builders: tuple[str, ...] = ()
     """Builders of buildx; the default is those of the project."""
+    build_cache: str = ""
+    """Repository of the build cache; the default is that of the project."""
     offline: bool = False
     """Build from local files, without the network."""
     source: str = ""
@@ -140,6 +142,7 @@ def build_plan(
             source=options.source,
             offline=options.offline,
             builders=builders,
+            cache=options.build_cache or workspace.project.build_cache,
         )
         times = build_log.Build(began.isoformat(), ", ".join(builders), progress.steps())
         build_log.record_build(times, workspace.project.state)

@@ -86,8 +86,9 @@ def bake(
         hint = "run `bake doctor`; it lists what is missing and how to install it"
         raise EngineError(Diagnostic("the `docker` command is not installed", hint=hint))
     call = partial(_call, cwd=cwd, state=state, secrets=secrets, arguments=arguments, environment=environment)
-    others = [target for target in targets if target.name not in first]
-    if len(others) in (0, len(targets)):
+    # Parts of images are built once, with the first images
+    others = [target for target in targets if target.name not in first and not target.part_of]
+    if not others or not any(target.name in first for target in targets):
         return call(targets, on_event=on_event)
     completed: set[str] = set()
 

@@ -97,6 +97,17 @@ def test_a_step_that_equals_one_of_another_image_is_no_failure() -> None:
     assert stream.getvalue() == ""
 
 
+def test_the_transfer_of_a_cached_result_is_only_a_heartbeat() -> None:
+    progress, clock, stream = shown(Mode.LINES)
+    progress(step(cached=True))
+    progress(step())
+    for _ in range(3):
+        clock.now += 5.0
+        progress(Tick())
+    progress(step(completed=1015.0))
+    assert stream.getvalue() == "   10 s  still running: metis 2/4 (10 s)\n"
+
+
 def test_a_failed_export_of_a_cache_is_explained() -> None:
     progress, _, stream = shown(Mode.LINES)
     progress(Step("e", "a", "", "", "exporting cache to registry", 1000.0, 1000.4, error="no route\nto host"))

@@ -215,6 +215,27 @@ def test_an_invalid_s3_url_is_refused(empty: Tree, address: str) -> None:
     assert f"`ledger` in [tool.bakehouse] is invalid: `{address}`" in error_text(caught.value)
 
 
+def test_the_variable_replaces_the_build_cache_of_the_settings(empty: Tree) -> None:
+    empty.write("pyproject.toml", '[tool.bakehouse]\nbuild_cache = "registry.example:5000/team/cache"\n')
+
+    assert project.find(empty.root, {}).build_cache == "registry.example:5000/team/cache"
+    assert project.find(empty.root, {"BAKEHOUSE_BUILD_CACHE": ""}).build_cache == ""
+
+
+@pytest.mark.parametrize(
+    "reference", ["registry.example", "https://registry.example/a", "r.example/A", "r.example/a:1"]
+)
+def test_a_build_cache_is_a_host_and_a_repository(empty: Tree, reference: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse]\nbuild_cache = "{reference}"\n')
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    text = error_text(caught.value)
+    assert f"`build_cache` in [tool.bakehouse] is invalid: `{reference}`" in text
+    assert "hint: use a host and a repository, such as `registry.example/team/build-cache`" in text
+
+
 def test_what_is_remembered_can_be_kept_elsewhere(empty: Tree) -> None:
     assert project.find(empty.root, {}).state == HOME / "build"
     assert project.find(empty.root, {"BAKEHOUSE_STATE": "/var/tmp/other"}).state == Path("/var/tmp/other")

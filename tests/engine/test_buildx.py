@@ -345,7 +345,7 @@ fi > "$metadata"
     )
     events: list[Event] = []
     digests = buildx.bake(
-        TARGETS,
+        [*TARGETS, replace(TARGETS[1], target="part", part_of="b")],
         cwd=project,
         state=project / "state",
         secrets={},
@@ -359,7 +359,7 @@ fi > "$metadata"
     }
     calls = [json.loads((project / f"override-{number}.json").read_text())["target"] for number in (0, 1)]
     assert [{name: target.get("output") for name, target in call.items()} for call in calls] == [
-        {"a": None, "b": ["type=cacheonly"]},
+        {"a": None, "b": ["type=cacheonly"], "part": ["type=cacheonly"]},
         {"b": None},
     ]
     assert [event.digest for event in events if isinstance(event, Step)] == ["d", "e0", "e1"]

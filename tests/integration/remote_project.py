@@ -15,6 +15,7 @@ from bakehouse.build.build_inputs import Downloads, build_inputs, remote_inputs
 from bakehouse.build.built_image import BuiltImage
 from bakehouse.build.progress import Mode, Progress
 from bakehouse.build.remote_builders import RemoteBuilders
+from bakehouse.build.stage_cache import StageCache
 from bakehouse.build.timings import StepTime
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import builder_watch, docker
@@ -89,7 +90,11 @@ class RemoteProject:
             (directory / "docker-bake.json").write_text(json.dumps({"target": {name: target}}))
 
     def build(
-        self, *builders: str, names: Sequence[str] = (), interval: float = 10.0
+        self,
+        *builders: str,
+        names: Sequence[str] = (),
+        interval: float = 10.0,
+        cache: StageCache | None = None,
     ) -> tuple[BuiltImage, ...]:
         """Build images, by default all, on builders, or on the engine of this machine."""
         state, images = self.root / "state", [self.images[name] for name in names or self.images]
@@ -116,6 +121,7 @@ class RemoteProject:
                 expected_bytes=lambda _: 0,
                 restart=lambda: False,
                 builders=RemoteBuilders(builders, report, watch=watch) if builders else None,
+                cache=cache,
             )
 
     def steps(self) -> tuple[StepTime, ...]:

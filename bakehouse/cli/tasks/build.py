@@ -5,6 +5,7 @@ import sys
 from invoke.context import Context
 
 from bakehouse.cli.tasks.declare import (
+    BUILD_CACHE,
     BUILDER,
     IMAGES,
     JSON,
@@ -90,6 +91,7 @@ def base(context: Context, name: str) -> None:
         "offline": "use no network: every file must be in the cache, in --from or in a mirror directory",
         "from": "a directory filled by `fetch --to`, or another mirror, to search first",
         "builder": BUILDER,
+        "build-cache": BUILD_CACHE,
         "json": JSON_BUILD,
     },
 )
@@ -99,6 +101,7 @@ def build(
     offline: bool = False,
     from_: str = "",
     builder: str = "",
+    build_cache: str = "",
     json: bool = False,
 ) -> None:
     """
@@ -111,7 +114,13 @@ def build(
     """
     from bakehouse.cli import json_report, tables, workflow
 
-    options = workflow.RunOptions(json=json, offline=offline, source=from_, builders=tuple(split(builder)))
+    options = workflow.RunOptions(
+        json=json,
+        offline=offline,
+        source=from_,
+        builders=tuple(split(builder)),
+        build_cache=build_cache,
+    )
     built = workflow.build_images(open_project(images), split(images), report, options)
     show(json_report.built(built) if json else tables.built_table(built))
 

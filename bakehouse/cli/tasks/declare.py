@@ -25,6 +25,7 @@ ATTEST = "attach an SBOM and provenance to each digest, without signatures"
 JSON = "print the report as JSON"
 JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
 BUILDER = "builders of buildx, separated by commas; the available ones share the images; default: `builders`"
+BUILD_CACHE = "repository of the build cache, as host and path; default: `build_cache`"
 SCAN = "wait for the scan of Amazon ECR; findings at the level of --fail-on block the release"
 FAIL_ON = "CRITICAL, HIGH (default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; implies --scan"
 

@@ -6,6 +6,7 @@ from invoke.context import Context
 
 from bakehouse.cli.tasks.declare import (
     ATTEST,
+    BUILD_CACHE,
     BUILDER,
     FAIL_ON,
     IMAGES,
@@ -129,6 +130,7 @@ def promote(
         "attest": ATTEST,
         "deadline": "seconds that pushing may take; 0 is six hours",
         "builder": BUILDER,
+        "build-cache": BUILD_CACHE,
         "json": JSON_BUILD,
     },
 )
@@ -143,6 +145,7 @@ def release(
     gpus: int = 0,
     deadline: float = 0.0,
     builder: str = "",
+    build_cache: str = "",
     json: bool = False,
 ) -> None:
     """
@@ -159,7 +162,9 @@ def release(
 
     level = ecr_scan.level(fail_on, is_asked=scan)
     terms = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level, deadline=deadline)
-    options = workflow.RunOptions(json=json, gpus=gpus, terms=terms, builders=tuple(split(builder)))
+    options = workflow.RunOptions(
+        json=json, gpus=gpus, terms=terms, builders=tuple(split(builder)), build_cache=build_cache
+    )
     records = workflow.release_images(open_project(images), split(images), report, options)
     show([asdict(record) for record in records] if json else tables.uris(records))
 

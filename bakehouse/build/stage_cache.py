@@ -1,0 +1,107 @@
+"""Build cache in a registry: one reference for each stage, with the key of the stage as its tag.
+
+Builders read and write it with the logins of this machine, which buildx passes on. A build that cannot use it
+goes on without it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from bakehouse.build.build_steps import BuildStep, StepKey, cut, read_steps
+from bakehouse.catalog.project import Project
+from bakehouse.engine import buildx, daemon_info
+from bakehouse.errors import PublishError
+from bakehouse.registry import destination
+from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.http_errors import RegistryError
+from bakehouse.util.oci import check_names
+from bakehouse.util.terminal import Reporter
+
+# Without an image manifest, Amazon ECR rejects a cache
+_EXPORT = "mode=max,image-manifest=true,oci-mediatypes=true,compression=zstd,ignore-error=true"
+_POLICY = RetryPolicy(attempts=2, timeout=10.0)
+
+
+@dataclass
+class StageCache:
+    """A repository of the results of stages."""
+
+    reference: str
+    """Host and name of the repository."""
+    root: Path
+    """Directory of `images/`."""
+    keys: set[StepKey]
+    """Keys of the stages in the repository."""
+    _steps: dict[str, tuple[BuildStep, ...]] = field(default_factory=dict)
+
+    def extend(self, targets: Sequence[buildx.Target]) -> list[buildx.Target]:
+        """Return targets that read the stages in the repository, and one target for each other stage."""
+        readers = [
+            replace(target, cache_from=(*target.cache_from, *self._sources(target.name)))
+            for target in targets
+        ]
+        writers = {key: writer for reader in readers for key, writer in self._writers(reader)}
+        return [*readers, *writers.values()]
+
+    def _sources(self, image: str) -> list[str]:
+        ends = (step.key for step in stage_ends(self._of_image(image)))
+        return [f"type=registry,ref={self.reference}:{key}" for key in ends if key in self.keys]
+
+    def _writers(self, target: buildx.Target) -> Iterator[tuple[StepKey, buildx.Target]]:
+        """Yield targets that end with a stage that is not in the repository."""
+        if target.part_of:
+            return
+        text = target.dockerfile or (self._directory(target.name) / "Dockerfile").read_text(encoding="utf-8")
+        for step in stage_ends(self._of_image(target.name)):
+            if step.key not in self.keys:
+                yield (
+                    step.key,
+                    replace(
+                        target,
+                        target=f"bakehouse-stage-{step.key[:16]}",
+                        part_of=target.target,
+                        dockerfile=cut(text, step),
+                        stage=step.stage,
+                        cache_to=f"type=registry,ref={self.reference}:{step.key},{_EXPORT}",
+                    ),
+                )
+
+    def _of_image(self, name: str) -> tuple[BuildStep, ...]:
+        if name not in self._steps:
+            directory = self._directory(name)
+            dockerfile = (directory / "Dockerfile").read_text(encoding="utf-8")
+            self._steps[name] = read_steps(dockerfile, directory)
+        return self._steps[name]
+
+    def _directory(self, name: str) -> Path:
+        return self.root / "images" / name
+
+
+def stage_ends(steps: Sequence[BuildStep]) -> tuple[BuildStep, ...]:
+    """Return the last step of each stage; its key is that of the stage."""
+    return tuple({step.stage: step for step in steps}.values())
+
+
+def open_cache(project: Project, reference: str, report: Reporter, *, remote: bool) -> StageCache | None:
+    """Return the build cache in a repository; None, with a warning, if it cannot be used.
+
+    Raises PublishError for an invalid name, UsageError for an unknown registry.
+    """
+    if not remote and not daemon_info.inspect().containerd_store:
+        report(f"the build cache `{reference}` is not used: the engine has no containerd store")
+        return None
+    selected, _, name = reference.partition("/")
+    check_names(selected, name)
+    registry = destination.registries(project, selected)[0]
+    try:
+        host, tags = registry.host, Repository(registry, name, _POLICY).tags()
+    except RegistryError as error:
+        if not error.is_repository_missing:
+            report(f"the build cache `{reference}` is not used: {error.answer}")
+            return None
+        host, tags = registry.host, ()
+    except PublishError as error:
+        report(f"the build cache `{reference}` is not used: {error.diagnostics[0].message}")
+        return None
+    return StageCache(f"{host}/{name}", project.root, {StepKey(tag) for tag in tags})

@@ -1,0 +1,138 @@
+"""Build caches in registries."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from bakehouse.build.build_steps import StepKey, read_steps
+from bakehouse.build.stage_cache import StageCache, open_cache, stage_ends
+from bakehouse.catalog.project import Project
+from bakehouse.engine.buildx import Target
+from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.registry.client import Repository
+from bakehouse.registry.http_errors import RegistryError
+
+TEXT = "FROM base AS tools\nRUN a\nRUN b\nFROM tools AS own\nRUN {}\nFROM base\nCOPY --link --from=own / /\n"
+REFERENCE = "registry.example/team/cache"
+
+
+class Images:
+    """Two images that share the stage `tools`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name in ("one", "two"):
+            (root / "images" / name).mkdir(parents=True)
+            (root / "images" / name / "Dockerfile").write_text(TEXT.format(name))
+        self.targets = [Target(name, name, Path(name)) for name in ("one", "two")]
+
+    def keys(self, name: str) -> list[StepKey]:
+        directory = self.root / "images" / name
+        steps = read_steps((directory / "Dockerfile").read_text(), directory)
+        return [step.key for step in stage_ends(steps)]
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Images:
+    return Images(tmp_path)
+
+
+def test_each_missing_stage_is_written_once(images: Images) -> None:
+    cache = StageCache(REFERENCE, images.root, set())
+
+    first, second, *writers = cache.extend(images.targets)
+
+    assert (first, second) == (*images.targets,)
+    options = "mode=max,image-manifest=true,oci-mediatypes=true,compression=zstd,ignore-error=true"
+    assert [(writer.stage, writer.dockerfile.count("RUN"), writer.cache_to) for writer in writers] == [
+        (stage, runs, f"type=registry,ref={REFERENCE}:{key},{options}")
+        for stage, runs, key in (
+            ("tools", 2, images.keys("one")[0]),
+            ("own", 3, images.keys("one")[1]),
+            ("own", 3, images.keys("two")[1]),
+        )
+    ]
+    assert len({writer.target for writer in writers}) == 3
+
+
+def test_stages_in_the_repository_are_read(images: Images) -> None:
+    [tools, own] = images.keys("one")
+    cache = StageCache(REFERENCE, images.root, {tools, own})
+
+    first, second, *writers = cache.extend(images.targets)
+
+    assert first.cache_from == tuple(f"type=registry,ref={REFERENCE}:{key}" for key in (tools, own))
+    assert second.cache_from == (f"type=registry,ref={REFERENCE}:{tools}",)
+    assert [(writer.name, writer.cache_from) for writer in writers] == [("two", second.cache_from)]
+
+
+def test_a_part_of_an_image_only_reads(images: Images) -> None:
+    part = Target("one", "part", Path("one"), part_of="one", cache_from=("type=local,src=/d",))
+    [tools, _] = images.keys("one")
+
+    [extended] = StageCache(REFERENCE, images.root, {tools}).extend([part])
+
+    assert extended.cache_from == ("type=local,src=/d", f"type=registry,ref={REFERENCE}:{tools}")
+
+
+def answering(monkeypatch: pytest.MonkeyPatch, tags: Callable[[Repository], tuple[str, ...]]) -> None:
+    monkeypatch.setattr(Repository, "tags", tags)
+
+
+def test_the_tags_of_the_repository_are_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, lambda repository: (repository.registry.host, repository.name))
+
+    cache = open_cache(Project(tmp_path, ()), REFERENCE, print, remote=True)
+
+    assert cache == StageCache(REFERENCE, tmp_path, {StepKey("registry.example"), StepKey("team/cache")})
+
+
+def fail(error: RegistryError) -> Callable[[Repository], tuple[str, ...]]:
+    def tags(repository: Repository) -> tuple[str, ...]:
+        raise error
+
+    return tags
+
+
+def test_a_missing_repository_is_an_empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, fail(RegistryError(404, "NAME_UNKNOWN", "not known")))
+
+    assert open_cache(Project(tmp_path, ()), REFERENCE, print, remote=True) == StageCache(
+        REFERENCE, tmp_path, set()
+    )
+
+
+def test_a_registry_without_credentials_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def tags(repository: Repository) -> tuple[str, ...]:
+        raise PublishError(Diagnostic("there are no AWS credentials"))
+
+    answering(monkeypatch, tags)
+    lines: list[str] = []
+
+    assert open_cache(Project(tmp_path, ()), REFERENCE, lines.append, remote=True) is None
+    assert lines == [
+        "the build cache `registry.example/team/cache` is not used: there are no AWS credentials"
+    ]
+
+
+def test_the_local_registry_can_have_a_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, lambda repository: ())
+
+    cache = open_cache(Project(tmp_path, (), registry_port=5055), "local/cache", print, remote=True)
+
+    assert cache
+    assert cache.reference == "127.0.0.1:5055/cache"
+
+
+def test_a_reference_without_a_repository_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PublishError, match="`` is not a valid repository name"):
+        open_cache(Project(tmp_path, ()), "registry.example", print, remote=True)
+
+
+def test_an_unavailable_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answering(monkeypatch, fail(RegistryError(503, "", "out of order")))
+    lines: list[str] = []
+
+    assert open_cache(Project(tmp_path, ()), REFERENCE, lines.append, remote=True) is None
+    assert lines == ["the build cache `registry.example/team/cache` is not used: HTTP 503: out of order"]
