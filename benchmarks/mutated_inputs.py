@@ -89,11 +89,12 @@ def _stop(number: int, frame: object) -> None:
 
 
 def _run(inputs: MutatedInputs, name: str, seed: int, case: int, limit: float, count: Count) -> None:
+    document, read = inputs.case(name, seed, case)
     began = time.process_time()
     try:
         signal.setitimer(signal.ITIMER_PROF, limit)
         try:
-            result = inputs.run(name, seed, case)
+            result = inputs.run(name, document, read)
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
     except HangError:

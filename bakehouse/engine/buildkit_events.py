@@ -73,14 +73,18 @@ class Output:
 
     def __init__(self) -> None:
         self._text: list[str] = []
+        self._pieces: list[str] = []
         self._rest = ""
         self._decode = json.JSONDecoder().raw_decode
 
     def feed(self, text: str) -> Iterator[dict[str, Any]]:
         """Add text and yield the objects that are complete now."""
-        self._rest += text
+        self._pieces.append(text)
         if "\n" not in text:
             return
+        # Adding each piece of a long line to the rest would copy the line each time
+        self._rest += "".join(self._pieces)
+        self._pieces.clear()
         while self._rest:
             if self._rest.startswith("{"):
                 try:
@@ -103,7 +107,7 @@ class Output:
 
     def end(self) -> tuple[str, ...]:
         """Return all lines that are not JSON."""
-        return (*self._text, *self._rest.splitlines())
+        return (*self._text, *"".join((self._rest, *self._pieces)).splitlines())
 
 
 class Tail:

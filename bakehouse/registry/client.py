@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from requests import PreparedRequest, Response
 
 _CHALLENGE = re.compile(r'\b(\w+)="([^"]*)"')
-_LONGEST_PAUSE = 600.0
-"""Seconds; some registries ask for hours, and then an error is better."""
 _MANIFEST_LIMIT = 4 * 1024**2
 _MOST_PAGES = 10_000
 """Pages of a list, each of which has at least one entry, and usually 100."""
@@ -48,11 +46,9 @@ class RetryPolicy:
     """Deadline by time.monotonic()."""
 
     def wait(self, attempt: int, at_least: float = 0.0) -> bool:
-        """Pause before the next attempt; return False if the pause is too long or passes the deadline."""
+        """Pause before the next attempt; return False if the deadline would pass first."""
         # Jitter: clients that failed together should not retry together.
         seconds = max(at_least, min(self.pause * 2**attempt, 15.0) * random.uniform(0.8, 1.0))
-        if seconds > _LONGEST_PAUSE:
-            return False
         if time.monotonic() + seconds >= self.until:
             return False
         time.sleep(seconds)

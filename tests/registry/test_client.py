@@ -132,15 +132,6 @@ def test_an_answer_that_python_cannot_read_is_not_json(server: Server, body: byt
         server.repository().tags()
 
 
-def test_a_registry_that_asks_for_hours_is_not_waited_for(server: Server) -> None:
-    server.answers(Reply(429, {"Retry-After": "7200"}, b""))
-
-    with pytest.raises(RegistryError, match="HTTP 429"):
-        server.repository().tags()
-
-    assert len(server.request_lines) == 1
-
-
 def test_a_long_challenge_is_read_fast(server: Server) -> None:
     server.answers(Reply(401, {"WWW-Authenticate": "Bearer " + "a" * 60_000}, b""))
     began = time.process_time()

@@ -25,7 +25,7 @@ def test_no_mutant_causes_a_traceback_or_takes_long(inputs: MutatedInputs) -> No
     for name in inputs.surfaces:
         for case in range(20 if name in _SLOW else CASES):
             try:
-                results.append((name, case, inputs.run(name, _SEED, case)))
+                results.append((name, case, inputs.run(name, *inputs.case(name, _SEED, case))))
             except Exception as error:
                 error.add_note(f"--surface '{name}' --seed {_SEED} --case {case}")
                 raise

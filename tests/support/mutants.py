@@ -64,6 +64,8 @@ _TOKENS = (
 )
 _TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[A-Za-z0-9_.+-]+|[^\sA-Za-z0-9_.+-]')
 _LINES = b"\n" * 3_000
+_LONGEST = 200_000
+"""Characters of a mutant: repeated lines of repeated tokens would take longer to make than to read."""
 _DEPTHS = (30, 900, 20_000)
 
 
@@ -72,7 +74,7 @@ def mutant(sample: bytes, form: Form, random: Random) -> bytes:
     count = random.choice((1, 1, 1, 2, 3, 6))
     kind = random.random()
     if kind < 0.6 and form != "text":
-        return _structural(sample, form, count, random)
+        return _structural(sample, form, count, random)[: 5 * _LONGEST]
     if kind < 0.85:
         return _mutated_tokens(sample, count, random)
     return _mutated_bytes(sample, count, random)
@@ -171,6 +173,7 @@ def _mutated_tokens(sample: bytes, count: int, random: Random) -> bytes:
             token, other = random.choice(tokens), random.choice(tokens)
             put = random.choice((random.choice(_TOKENS), random.choice(_TOKENS), other[0], token[0] * 2))
             text = text[: token.start()] + put + text[token.end() :]
+        text = text[:_LONGEST]
     return text.encode(errors="surrogatepass")
 
 

@@ -87,9 +87,8 @@ class MutatedInputs:
         sample, read = random.choice(surface.samples)
         return surface.mutate(sample, random), read
 
-    def run(self, name: str, seed: int, case: int) -> Result:
-        """Read the mutant of a case."""
-        document, read = self.case(name, seed, case)
+    def run(self, name: str, document: bytes, read: Read) -> Result:
+        """Read the mutant of a case, and print what is wrong with it."""
         began = time.process_time()
         try:
             read(document)
