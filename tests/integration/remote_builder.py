@@ -21,6 +21,9 @@ class RemoteBuilder:
     name: str
     bridge: BuildkitBridge
     environment: Mapping[str, str]
+    network: Nowhere
+    home: Path
+    """Directory of its engine."""
 
 
 @contextlib.contextmanager
@@ -47,6 +50,6 @@ def remote_builder(directory: Path, name: str = "far", config: Path | None = Non
                      "--driver-opt", options, f"tcp://127.0.0.1:{port}"],
                     env={**os.environ, **environment}, check=True, capture_output=True,
                 )  # fmt: skip
-                yield RemoteBuilder(name, bridge, environment)
+                yield RemoteBuilder(name, bridge, environment, nowhere, home)
     finally:
         subprocess.run(["rm", "-rf", str(home)], check=False)

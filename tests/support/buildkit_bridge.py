@@ -25,6 +25,8 @@ class BuildkitBridge:
         self._flows = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self.port = 0
+        self.received = 0
+        """Bytes from clients."""
 
     @contextlib.contextmanager
     def serve(self) -> Iterator[int]:
@@ -67,18 +69,28 @@ class BuildkitBridge:
             self._loop.call_soon_threadsafe(writer.transport.abort)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        from_engine, to_engine = await asyncio.open_unix_connection(self._engine)
+        try:
+            from_engine, to_engine = await asyncio.open_unix_connection(self._engine)
+        except OSError:
+            # The engine does not run.
+            writer.close()
+            return
         to_engine.write(_UPGRADE)
         head = await from_engine.readuntil(b"\r\n\r\n")
         assert b" 101 " in head.partition(b"\r\n")[0], head
         self._writers |= {writer, to_engine}
         with contextlib.suppress(OSError):
-            await asyncio.gather(self._pass_on(reader, to_engine), self._pass_on(from_engine, writer))
+            await asyncio.gather(
+                self._pass_on(reader, to_engine, is_client=True), self._pass_on(from_engine, writer)
+            )
         self._writers -= {writer, to_engine}
 
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_client: bool = False
+    ) -> None:
         try:
             while data := await reader.read(1 << 20):
+                self.received += len(data) if is_client else 0
                 await self._flows.wait()
                 writer.write(data)
                 await writer.drain()
