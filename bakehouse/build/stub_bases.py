@@ -36,7 +36,7 @@ PROGRAMS = (
 _PACKAGES = {"pytorch": "torch", "smddp": "smdistributed-dataparallel", "smp": "smdistributed-modelparallel"}
 """Components whose Python package has another name."""
 _PYTHON_PACKAGES = re.compile(
-    "pytorch|tensorflow|torch.*|smddp|smp|sagemaker-.*|mpi4py|horovod|deepspeed|numpy|nvidia-dali.*"
+    "pytorch|tensorflow|torch.*|smddp|smp|neuronx-cc|sagemaker-.*|mpi4py|horovod|deepspeed|numpy|nvidia-dali.*"
 )
 """Components of a base that are Python packages."""
 

@@ -192,6 +192,15 @@ def test_a_base_stub_has_the_real_one_s_cuda_and_distribution() -> None:
     assert not [path for path in files if "nvcc" in path or "libnccl" in path]
 
 
+def test_a_base_stub_has_the_neuron_packages_of_the_real_one() -> None:
+    versions = (("neuronx-cc", "2.25.3371.0"), ("python", "3.12"), ("torch-neuronx", "2.9.0.2.14.27725"))
+    need = StubBase(InstalledComponent("aws-neuron-pytorch", "2.9.0", "sdk2.30.0", provides=versions), None)
+    paths = {file.path for file in stub_bases.context(need, "debian:1")}
+
+    for name in ("neuronx_cc-2.25.3371.0", "torch_neuronx-2.9.0.2.14.27725"):
+        assert any(f"/{name}.dist-info/" in path for path in paths)
+
+
 def test_the_base_of_build_stages_has_headers_and_a_compiler() -> None:
     part = InstalledComponent("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=(("cuda", "12.8.1"),))
     paths = {file.path for file in stub_bases.context(StubBase(part, None, is_build_base=True), "debian:1")}
