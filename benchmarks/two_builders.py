@@ -1,0 +1,94 @@
+"""Speed-up of a second remote builder, for images that share a stage.
+
+python benchmarks/two_builders.py
+
+Both builders run on this machine, so that steps with CPU work could not be faster. The steps sleep instead,
+and hold a lock of their builder: a builder runs one of them at a time, as if its processors were busy.
+Images are received, and not loaded into the engine of this machine, which takes the same time for both.
+"""
+
+import argparse
+import contextlib
+import os
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from unittest import mock
+from uuid import uuid4
+
+from bakehouse.build import build_log
+from bakehouse.build.remote import RemoteBuild
+from bakehouse.engine import docker
+from bakehouse.engine.buildx import BakedImage
+from bakehouse.util.oci import Digest
+from benchmarks import harness
+from benchmarks.harness import Measure, Result
+from tests.integration.remote_builder import remote_builder
+from tests.integration.remote_project import RemoteProject
+
+LOCK = "--mount=type=cache,id=bench,target=/lock,sharing=locked"
+STAGES = """\
+RUN {lock} sleep {shared} && echo {run}
+FROM base AS own
+RUN {lock} sleep {seconds} && mkdir -p /out && echo {run} > /out/{name}
+FROM base AS image
+COPY --link --from=part /out/ /
+COPY --link --from=own /out/ /
+"""
+
+
+def measured(asked: argparse.Namespace) -> Result:
+    lengths = {f"image{number}": seconds for number, seconds in enumerate(asked.seconds)}
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench")))
+        os.environ["BUILDX_CONFIG"] = str(directory / "buildx")
+        names = [
+            stack.enter_context(remote_builder(directory / name, name, directory / "buildx")).name
+            for name in ("far", "near")
+        ]
+        (directory / "project").mkdir()
+        project = stack.enter_context(contextlib.closing(RemoteProject(directory / "project", [*lengths])))
+
+        with contextlib.closing(docker.connect()) as engine:
+            base = engine.image(project.base)
+        assert base
+        instead = mock.patch.object(
+            RemoteBuild, "_load", lambda *given: BakedImage(Digest(base.digest), given[2].config)
+        )
+        stack.enter_context(instead)
+
+        def build(*builders: str, lock: str = LOCK) -> None:
+            run = uuid4().hex
+            project.write(
+                {
+                    name: STAGES.format(lock=lock, shared=asked.shared, seconds=seconds, run=run, name=name)
+                    for name, seconds in lengths.items()
+                }
+            )
+            began = datetime.now(UTC).replace(microsecond=0).isoformat()
+            project.build(*builders)
+            times = build_log.Build(began, ", ".join(builders), project.progress.steps())
+            build_log.record_build(times, project.root / "state")
+            keys = [(step.stage, step.position, step.text) for step in project.steps()]
+            assert len(keys) == len(set(keys)), "a step ran twice"
+
+        for name in names:
+            # Sends the base, and measures each stage while nothing waits
+            build(name, lock="")
+        rounds = harness.interleaved(
+            {
+                "two builders": lambda: harness.spent(lambda: build(*names)),
+                "one builder": lambda: harness.spent(lambda: build(names[0])),
+            },
+            asked.rounds,
+        )
+    two, one = (harness.wall(rounds[name]) for name in rounds)
+    what = f"{len(lengths)} images on two builders; reference: on one"
+    return Result((Measure("", what, two, one, most_ratio=1 / 1.7),), rounds)
+
+
+if __name__ == "__main__":
+    parser = harness.parser(__doc__, rounds=1)
+    parser.add_argument("--shared", type=int, default=10, help="seconds of the shared step")
+    parser.add_argument("--seconds", type=int, nargs="+", default=[10, 15, 20, 25, 30, 35, 40, 45])
+    harness.run("two_builders", parser, measured)
