@@ -30,8 +30,8 @@ from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.errors import BakehouseError
 from tests.integration import projects
 from tests.integration.remote_builder import RemoteBuilder, remote_builder
+from tests.integration.remote_project import IMAGE, RemoteProject
 from tests.integration.test_offline import engine
-from tests.integration.test_remote_build import Project
 from tests.support import tls
 from tests.support.tls import Authority, Pair
 
@@ -327,14 +327,15 @@ class BareBuild:
 class BakehouseBuild:
     """A build by Bakehouse, with the watch that `bake build --builder` has."""
 
-    project: Project
+    project: RemoteProject
+    builder: str
 
     def run(self, limit: float) -> Run:
         del limit  # It ends by itself.
         start = time.monotonic()
         before = len(self.project.log())
         try:
-            self.project.build(interval=builder_watch.INTERVAL_SECONDS)
+            self.project.build(self.builder, interval=builder_watch.INTERVAL_SECONDS)
         except BakehouseError as error:
             return Run(1, self.project.log()[before:] + text_of(error), time.monotonic() - start)
         return Run(0, self.project.log()[before:], time.monotonic() - start)
@@ -483,11 +484,12 @@ def running_results(names: Sequence[str], limit: float, directory: Path) -> Iter
         os.environ.update(builder.environment)
         scene = Scene(builder, stack)
         (directory / "project").mkdir()
-        project = Project(directory / "project", builder)
-        stack.callback(project.remove)
+        project = RemoteProject(directory / "project", ["remote"])
+        stack.callback(project.close)
         for number, name in enumerate(names):
-            project.write(STEPS.format(uuid4()))
-            yield running_result(name, "bakehouse", BakehouseBuild(project), scene, limit)
+            project.write({"remote": STEPS.format(uuid4()) + IMAGE})
+            build = BakehouseBuild(project, builder.name)
+            yield running_result(name, "bakehouse", build, scene, limit)
             files = directory / f"bare-{name}"
             files.mkdir()
             (files / "Dockerfile").write_text("FROM base\n" + STEPS.format(uuid4()))
