@@ -679,14 +679,29 @@ def architecture_text(architecture: tuple[int, bool, str]) -> str:
 
 
 IMPORT = """
-import contextlib, importlib, json, os, sys
+import contextlib, ctypes, importlib, importlib.util, json, os, re, sys
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)
 with contextlib.suppress(BaseException):
     import torch  # it loads libraries that other packages need
-for name in sys.argv[1:]:
+
+def load(name):
     try:
         importlib.import_module(name)
+    except ImportError as raised:
+        # The package may load such a library itself, before it imports the extension
+        missing = re.match("([^/]+): cannot open shared object file", str(raised))
+        beside = missing and os.path.join(os.path.dirname(importlib.util.find_spec(name).origin), missing[1])
+        if not beside or beside in loaded or not os.path.exists(beside):
+            raise
+        loaded.append(beside)
+        ctypes.CDLL(beside)
+        load(name)
+
+for name in sys.argv[1:]:
+    loaded = []
+    try:
+        load(name)
         error = ""
     except BaseException as raised:
         error = f"{type(raised).__name__}: {raised}"

@@ -518,6 +518,24 @@ def test_extensions_are_imported_with_a_stub_of_the_driver(
     assert str(caught.value) == reason
 
 
+def test_an_extension_may_need_a_library_beside_it_that_its_package_loads(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"{files.root}{PACKAGES}")
+    driver = files.library("/driver/libcuda.so.1", "int cuInit(int flags) { return 0; }")
+    beside = files.library(f"{PACKAGES}/audio/lib/libdecoder.so")
+    path = files.library(
+        f"{PACKAGES}/audio/lib/bound.abi3.so", EXTENSION.format(name="bound"), (driver, beside)
+    )
+    (files.root / driver.lstrip("/")).unlink()
+
+    assert files.check("gpu_extensions_can_be_imported") == "imported: audio.lib.bound"
+    (files.root / beside.lstrip("/")).unlink()
+    assert files.failure("gpu_extensions_can_be_imported").startswith(
+        f"{path} cannot be imported: ImportError: libdecoder.so: cannot open shared object file"
+    )
+
+
 def test_gpu_code_of_the_compiler(files: Files, tmp_path: Path) -> None:
     if not shutil.which("nvcc"):
         pytest.skip("nvcc is not installed")
