@@ -691,11 +691,11 @@ def load(name):
     except ImportError as raised:
         # The package may load such a library itself, before it imports the extension
         missing = re.match("([^/]+): cannot open shared object file", str(raised))
-        beside = missing and os.path.join(os.path.dirname(importlib.util.find_spec(name).origin), missing[1])
-        if not beside or beside in loaded or not os.path.exists(beside):
+        sibling = missing and os.path.join(os.path.dirname(importlib.util.find_spec(name).origin), missing[1])
+        if not sibling or sibling in loaded or not os.path.exists(sibling):
             raise
-        loaded.append(beside)
-        ctypes.CDLL(beside)
+        loaded.append(sibling)
+        ctypes.CDLL(sibling)
         load(name)
 
 for name in sys.argv[1:]:
