@@ -21,7 +21,7 @@ CLIENTS = {
     "invoke": {"cli"},
     "jinja2": {"pipelines", "plan", "report_page"},
     "moto": {"sagemaker"},
-    "packageurl": {"publish"},
+    "packageurl": {"publish", "security"},
     "packaging": {"catalog", "resolve", "fetch", "lock", "build", "publish", "security", "cli"},
     "deflate": {"registry"},
     "requests": {"engine", "registry"},

@@ -22,6 +22,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "ensure", lambda *arguments: None)
     monkeypatch.setattr(provision, "ensure_tools", lambda *arguments: None)
     monkeypatch.setattr(daemon_info, "probe", lambda: replace(ENGINE, data_root="/"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=10**12))
     monkeypatch.setattr(selftest, "_LINTERS", {"types": python("pass")})
     monkeypatch.setattr(selftest, "_PURE_TESTS", python("print('3 passed')"))
     monkeypatch.setattr(selftest, "_ENGINE_TESTS", python("pass"))

@@ -126,6 +126,7 @@ def test_a_lock_is_made_for_the_bases_version_and_without_it(
         index: python.Index,
         installed: object,
         without: object = (),
+        preferred: object = (),
     ) -> object:
         calls.append((requirements, constraints, index.python_version, installed, without))
         names = ["peft"] if without else ["nvidia-nccl-cu12", "peft", "torch"]
@@ -153,7 +154,9 @@ def test_a_list_of_the_base_s_packages_constrains_a_lock(
     vendor.write("images/base.txt", "numpy==1.26.4\ntorch==2.5.1+cu124\n")
     calls = []
 
-    def resolve_beside(requirements: list[str], constraints: list[str], *_: object) -> object:
+    def resolve_beside(
+        requirements: list[str], constraints: list[str], *_: object, preferred: object
+    ) -> object:
         calls.append((requirements, constraints))
         return (), ()
 

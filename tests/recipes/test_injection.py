@@ -231,7 +231,11 @@ FILES = {
 }
 WITHOUT_PAYLOAD = {
     "bootstrap": "the name of a suite; `base` has either it or `image`, which is here",
+    "by_hand": "as `git`",
     "bytes": "a number",
+    "checksums": "as `git`",
+    "date": "as `git`",
+    "efa_bandwidth": "a number",
     "frozen": "Python packages of a base, which no rendered file contains",
     "git": "`upstream` has either it or `pypi`, which is here; no rendered file contains it",
     "include": "values of the axes of `matrix`, which are here",
