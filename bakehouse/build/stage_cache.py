@@ -4,14 +4,15 @@ Builders read and write it with the logins of this machine, which buildx passes 
 goes on without it.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakehouse.build.build_steps import BuildStep, StepKey, cut, read_steps
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx, daemon_info
-from bakehouse.errors import PublishError
+from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.http_errors import RegistryError
@@ -20,6 +21,7 @@ from bakehouse.util.terminal import Reporter
 
 # Without an image manifest, Amazon ECR rejects a cache
 _EXPORT = "mode=max,image-manifest=true,oci-mediatypes=true,compression=zstd,ignore-error=true"
+_KEY = re.compile(r"[0-9a-f]{64}")
 _POLICY = RetryPolicy(attempts=2, timeout=10.0)
 
 
@@ -91,17 +93,53 @@ def open_cache(project: Project, reference: str, report: Reporter, *, remote: bo
     if not remote and not daemon_info.inspect().containerd_store:
         report(f"the build cache `{reference}` is not used: the engine has no containerd store")
         return None
-    selected, _, name = reference.partition("/")
-    check_names(selected, name)
-    registry = destination.registries(project, selected)[0]
+    repository = _repository(project, reference)
     try:
-        host, tags = registry.host, Repository(registry, name, _POLICY).tags()
+        tags = _tags(repository)
     except RegistryError as error:
-        if not error.is_repository_missing:
-            report(f"the build cache `{reference}` is not used: {error.answer}")
-            return None
-        host, tags = registry.host, ()
+        report(f"the build cache `{reference}` is not used: {error.answer}")
+        return None
     except PublishError as error:
         report(f"the build cache `{reference}` is not used: {error.diagnostics[0].message}")
         return None
-    return StageCache(f"{host}/{name}", project.root, {StepKey(tag) for tag in tags})
+    keys = {StepKey(tag) for tag in tags}
+    return StageCache(f"{repository.registry.host}/{repository.name}", project.root, keys)
+
+
+def remove_unused(project: Project, reference: str, used: Collection[StepKey]) -> int:
+    """Remove the stages without a use from a build cache, and return their number.
+
+    Raises PublishError if the registry fails or does not delete.
+    """
+    repository = _repository(project, reference)
+    removed = 0
+    try:
+        keys = [tag for tag in _tags(repository) if _KEY.fullmatch(tag)]
+        # A manifest is deleted with all of its tags.
+        kept = {repository.digest_of(key) for key in keys if key in used}
+        for key in keys:
+            digest = None if key in used else repository.digest_of(key)
+            if digest and digest not in kept:
+                repository.delete(digest)
+                removed += 1
+    except RegistryError as error:
+        message = f"cannot remove stages from the build cache `{reference}`"
+        hint = "let a lifecycle policy of the registry expire them" if error.status == 405 else ""
+        raise PublishError(Diagnostic(message, facts=(("answer", error.answer),), hint=hint)) from error
+    return removed
+
+
+def _repository(project: Project, reference: str) -> Repository:
+    selected, _, name = reference.partition("/")
+    check_names(selected, name)
+    return Repository(destination.registries(project, selected)[0], name, _POLICY)
+
+
+def _tags(repository: Repository) -> tuple[str, ...]:
+    """Return the tags of a repository; none if it does not exist."""
+    try:
+        return repository.tags()
+    except RegistryError as error:
+        if error.is_repository_missing:
+            return ()
+        raise

@@ -2,12 +2,18 @@
 
 import contextlib
 import shutil
+import tempfile
+from pathlib import Path
 
+from bakehouse.build import stage_cache
+from bakehouse.build.build_steps import StepKey, read_steps
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect
+from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.fetch.cache import FileCache
-from bakehouse.plan.model import BootstrappedBase
+from bakehouse.plan import dockerfile
+from bakehouse.plan.model import BootstrappedBase, Plan
 from bakehouse.plan.workspace import Workspace, plan_recipes, raise_failures, select_own
 from bakehouse.registry import destination
 from bakehouse.registry.layer_cache import LAYERS, remove_unused
@@ -17,14 +23,27 @@ from bakehouse.util.terminal import Reporter
 _LAYER_SECONDS = 14 * 24 * 3600.0
 
 
-def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool = False) -> str:
+def run(
+    workspace: Workspace,
+    report: Reporter,
+    *,
+    everything: bool,
+    cache: bool = False,
+    build_cache: bool = False,
+) -> str:
     """Remove remains of ended runs and the project's images of older recipes, or all of these and build/ too.
 
     Images of other projects are kept. In Bakehouse's checkout, all images of Bakehouse belong to the project.
-    The file cache serves all projects: its size is reported, and `cache` removes it.
+    The file cache serves all projects: its size is reported, and `cache` removes it. `build_cache` removes
+    the stages that no image of the project has from the build cache in a registry.
     """
+    reference = workspace.project.build_cache
+    if build_cache and not reference:
+        hint = "set `build_cache` in [tool.bakehouse], or BAKEHOUSE_BUILD_CACHE"
+        raise UsageError(Diagnostic("this project has no build cache in a registry", hint=hint))
     inspect()
-    images = plan_recipes(workspace, select_own(workspace)).images
+    plan = plan_recipes(workspace, select_own(workspace))
+    images = plan.images
     # The images of those left out are unknown, so they could be neither kept nor removed
     raise_failures(workspace)
     bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
@@ -42,6 +61,9 @@ def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool
         destination.local_registry(workspace.project).stop()
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         report(f"removed {workspace.project.state}")
+    if build_cache:
+        stages = stage_cache.remove_unused(workspace.project, reference, _stages(workspace, plan))
+        report(f"removed {format_count(stages, 'stage')} from the build cache {reference}")
     layers = workspace.project.cache / LAYERS
     if size := remove_unused(layers, 0 if cache else _LAYER_SECONDS):
         unused = "" if cache else " that no push used for two weeks"
@@ -58,3 +80,20 @@ def run(workspace: Workspace, report: Reporter, *, everything: bool, cache: bool
         f"{swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes of ended runs, "
         f"{len(removed)} images\n"
     )
+
+
+def _stages(workspace: Workspace, plan: Plan) -> set[StepKey]:
+    """Return the keys of the stages of all images, also of those that were never rendered."""
+    with tempfile.TemporaryDirectory() as name:
+        root = Path(name)
+        for file in dockerfile.render(plan, workspace.templates):
+            path = root / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(file.content)
+        return {
+            step.key
+            for image in plan.images
+            for step in stage_cache.stage_ends(
+                read_steps((root / image.name / "Dockerfile").read_text(encoding="utf-8"), root / image.name)
+            )
+        }

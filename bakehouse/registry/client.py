@@ -148,6 +148,10 @@ class Repository:
         """Set `tag` on a stored manifest."""
         self.request("PUT", f"manifests/{tag}", {"Content-Type": manifest.media_type}, manifest.content)
 
+    def delete(self, digest: Digest) -> None:
+        """Delete a manifest with all of its tags. Not every registry supports this."""
+        self.request("DELETE", f"manifests/{digest}")
+
     def refusal(self) -> RegistryError | None:
         """Return the registry's error for a new upload; None if it accepts the upload."""
         try:

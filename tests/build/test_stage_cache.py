@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from bakehouse.build.build_steps import StepKey, read_steps
-from bakehouse.build.stage_cache import StageCache, open_cache, stage_ends
+from bakehouse.build.stage_cache import StageCache, open_cache, remove_unused, stage_ends
 from bakehouse.catalog.project import Project
 from bakehouse.engine.buildx import Target
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
+from bakehouse.util.oci import Digest
+from tests.conftest import error_text
 
 TEXT = "FROM base AS tools\nRUN a\nRUN b\nFROM tools AS own\nRUN {}\nFROM base\nCOPY --link --from=own / /\n"
 REFERENCE = "registry.example/team/cache"
@@ -136,3 +138,54 @@ def test_an_unavailable_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.Mo
 
     assert open_cache(Project(tmp_path, ()), REFERENCE, lines.append, remote=True) is None
     assert lines == ["the build cache `registry.example/team/cache` is not used: HTTP 503: out of order"]
+
+
+KEYS = tuple(StepKey(digit * 64) for digit in "abc")
+
+
+@pytest.fixture
+def deleted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Digests that were deleted in a repository with three stages and another tag; two stages are equal."""
+    digests = {KEYS[0]: "sha256:1", KEYS[1]: "sha256:2", KEYS[2]: "sha256:2", "latest": "sha256:3"}
+    deleted: list[str] = []
+    answering(monkeypatch, lambda repository: tuple(digests))
+    monkeypatch.setattr(Repository, "digest_of", lambda repository, tag: Digest(digests[tag]))
+    monkeypatch.setattr(Repository, "delete", lambda repository, digest: deleted.append(digest))
+    return deleted
+
+
+def test_stages_without_a_use_are_removed(tmp_path: Path, deleted: list[str]) -> None:
+    assert remove_unused(Project(tmp_path, ()), REFERENCE, {KEYS[1], KEYS[2]}) == 1
+    assert deleted == ["sha256:1"]
+
+
+def test_a_stage_that_equals_a_used_one_stays(tmp_path: Path, deleted: list[str]) -> None:
+    assert remove_unused(Project(tmp_path, ()), REFERENCE, {KEYS[0], KEYS[1]}) == 0
+    assert deleted == []
+
+
+def test_a_registry_that_does_not_delete_is_named(
+    tmp_path: Path, deleted: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete(repository: Repository, digest: Digest) -> None:
+        raise RegistryError(405, "UNSUPPORTED", "The operation is unsupported")
+
+    monkeypatch.setattr(Repository, "delete", delete)
+
+    with pytest.raises(PublishError) as caught:
+        remove_unused(Project(tmp_path, ()), REFERENCE, set())
+
+    assert error_text(caught.value) == (
+        "error: cannot remove stages from the build cache `registry.example/team/cache`\n"
+        "  answer  HTTP 405: The operation is unsupported\n"
+        "\n"
+        "hint: let a lifecycle policy of the registry expire them\n"
+    )
+
+
+def test_a_missing_repository_has_no_stages_to_remove(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch, fail(RegistryError(404, "NAME_UNKNOWN", "not known")))
+
+    assert remove_unused(Project(tmp_path, ()), REFERENCE, set()) == 0

@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.project import HOME
-from bakehouse.cli import clean
+from bakehouse.build import stage_cache
+from bakehouse.build.build_steps import StepKey, read_steps
+from bakehouse.catalog.project import HOME, Project
+from bakehouse.cli import clean, rendering
+from bakehouse.errors import UsageError
 from bakehouse.plan.workspace import open_workspace
-from tests.conftest import Tree
+from tests.conftest import Tree, error_text
 from tests.support.fake_engine import FakeEngine, Run
 
 CHURN = 'summary: x\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
@@ -77,3 +80,40 @@ def test_compressed_layers_that_no_push_uses_are_removed(
 
     assert line in lines
     assert [path.name for path in directory.iterdir()] == ([] if cache else ["new"])
+
+
+def test_the_build_cache_keeps_the_stages_of_the_images(
+    engine: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[tuple[str, Collection[StepKey]]] = []
+
+    def remove_unused(project: Project, reference: str, used: Collection[StepKey]) -> int:
+        calls.append((reference, used))
+        return 2
+
+    monkeypatch.setattr(stage_cache, "remove_unused", remove_unused)
+    tree = Tree(tmp_path / "project")
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\nbuild_cache = "r.example/cache"\n')
+    tree.write("mine/images/churn.yaml", CHURN)
+    workspace = open_workspace(tree.root)
+    lines: list[str] = []
+
+    clean.run(workspace, lines.append, everything=False, build_cache=True)
+
+    rendering.write(workspace, ["churn"], print)
+    directory = tree.root / "images/churn"
+    steps = read_steps((directory / "Dockerfile").read_text(), directory)
+    assert steps
+    assert calls == [("r.example/cache", {step.key for step in stage_cache.stage_ends(steps)})]
+    assert "removed 2 stages from the build cache r.example/cache" in lines
+
+
+def test_a_project_without_a_build_cache_has_none_to_clean(engine: Recorder) -> None:
+    with pytest.raises(UsageError) as caught:
+        clean.run(open_workspace(HOME), print, everything=False, build_cache=True)
+
+    assert error_text(caught.value) == (
+        "error: this project has no build cache in a registry\n"
+        "\n"
+        "hint: set `build_cache` in [tool.bakehouse], or BAKEHOUSE_BUILD_CACHE\n"
+    )

@@ -3,12 +3,13 @@
 import contextlib
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from uuid import uuid4
 
 import pytest
 
-from bakehouse.build.stage_cache import StageCache, open_cache
+from bakehouse.build.build_steps import StepKey
+from bakehouse.build.stage_cache import StageCache, open_cache, remove_unused
 from bakehouse.catalog.project import Project
 from bakehouse.engine.isolated_engine import isolated_engine
 from bakehouse.errors import BuildError
@@ -42,6 +43,10 @@ class Builder:
     def cache(self, repository: str = "team/cache") -> StageCache | None:
         reference = f"127.0.0.1:{self._settings.registry_port}/{repository}"
         return open_cache(self._settings, reference, self.lines.append, remote=True)
+
+    def clean(self, used: Collection[StepKey], repository: str = "team/cache") -> int:
+        reference = f"127.0.0.1:{self._settings.registry_port}/{repository}"
+        return remove_unused(self._settings, reference, used)
 
     def prune(self) -> None:
         command = ["docker", "--host", self._host, "builder", "prune", "--all", "--force"]
@@ -110,3 +115,19 @@ def test_stages_that_end_before_a_failure_run_on_no_other_builder_again(
     project.build(BUILDER, cache=builder.cache())
 
     assert {step.stage for step in project.steps()} == {"last"}
+
+
+def test_stages_that_are_not_used_are_removed_from_the_registry(
+    builder: Builder, project: RemoteProject
+) -> None:
+    project.write({"cached": STAGES.format(run=uuid4().hex, command="true") + IMAGE + LAST})
+    project.build(BUILDER, cache=builder.cache("team/old"))
+    before = builder.cache("team/old")
+    assert before
+    used = {min(before.keys)}
+
+    assert builder.clean(used, "team/old") == len(before.keys) - 1
+
+    after = builder.cache("team/old")
+    assert after
+    assert after.keys == used

@@ -243,9 +243,10 @@ def ci(context: Context, system: str, check: bool = False) -> None:
     help={
         "all": "also all images of the project, their bases and everything below build/",
         "cache": "also the downloaded files and compressed layers of all projects",
+        "build-cache": "also stages in the build cache of a registry that no image of the project has",
     }
 )
-def clean(context: Context, all: bool = False, cache: bool = False) -> None:
+def clean(context: Context, all: bool = False, cache: bool = False, build_cache: bool = False) -> None:
     """
     Remove containers and networks of ended runs, and images of older recipes.
 
@@ -254,10 +255,11 @@ def clean(context: Context, all: bool = False, cache: bool = False) -> None:
     bake clean
     bake clean --all
     bake clean --cache
+    bake clean --build-cache
     """
     from bakehouse.cli import clean as cleaning
 
-    show(cleaning.run(open_project(), report, everything=all, cache=cache))
+    show(cleaning.run(open_project(), report, everything=all, cache=cache, build_cache=build_cache))
 
 
 @bake_task(
