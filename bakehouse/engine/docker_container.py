@@ -60,6 +60,7 @@ class DockerContainer:
 
     def wait(self, seconds: float) -> ContainerExit | None:
         import requests
+        from docker.errors import NotFound
 
         if self._lacks_program:
             return ContainerExit(_PROGRAM_NOT_FOUND)
@@ -72,7 +73,11 @@ class DockerContainer:
                     raise
                 return None
             self._finish_log()
-            self._container.reload()
+            try:
+                self._container.reload()
+            except NotFound:
+                # An engine that is closed at this moment removes its containers.
+                return ContainerExit(code)
         return ContainerExit(code, bool(self._container.attrs["State"]["OOMKilled"]))
 
     def signal(self, name: str) -> None:

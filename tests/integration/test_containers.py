@@ -176,6 +176,20 @@ def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: P
     assert left_by(tempdir.run_id()) == []
 
 
+def test_a_container_has_its_exit_code_although_closing_removes_it(
+    digest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = connect()
+    with engine.container(shell(digest, "exit 3")) as container:
+        container.start(tmp_path / "log")
+        monkeypatch.setattr(container, "_finish_log", engine.close)
+
+        assert container.wait(60) == ContainerExit(3)
+        monkeypatch.undo()
+
+    assert left_by(tempdir.run_id()) == []
+
+
 def test_closing_removes_what_is_left(digest: str) -> None:
     """An interrupt may strike between the making of a thing and the knowledge of it."""
     engine = connect()
