@@ -37,8 +37,8 @@ def run(
     The file cache serves all projects: its size is reported, and `cache` removes it. `build_cache` removes
     the stages that no image of the project has from the build cache in a registry.
     """
-    reference = workspace.project.build_cache
-    if build_cache and not reference:
+    repository = workspace.project.build_cache
+    if build_cache and not repository:
         hint = "set `build_cache` in [tool.bakehouse], or BAKEHOUSE_BUILD_CACHE"
         raise UsageError(Diagnostic("this project has no build cache in a registry", hint=hint))
     inspect()
@@ -62,8 +62,8 @@ def run(
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         report(f"removed {workspace.project.state}")
     if build_cache:
-        stages = stage_cache.remove_unused(workspace.project, reference, _stages(workspace, plan))
-        report(f"removed {format_count(stages, 'stage')} from the build cache {reference}")
+        stages = stage_cache.remove_unused(workspace.project, repository, _stages(workspace, plan))
+        report(f"removed {format_count(stages, 'stage')} from the build cache {repository}")
     layers = workspace.project.cache / LAYERS
     if size := remove_unused(layers, 0 if cache else _LAYER_SECONDS):
         unused = "" if cache else " that no push used for two weeks"

@@ -25,11 +25,12 @@ class Recorder(FakeEngine):
         super().__init__(lambda spec: Run())
         self.prefixes: list[str] = []
         self.kept: set[str] = set()
+        self.removed: tuple[str, ...] = ()
 
     def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
         self.prefixes.append(prefix)
         self.kept |= {*keep}
-        return ()
+        return self.removed
 
 
 @pytest.fixture
@@ -96,6 +97,7 @@ def test_the_build_cache_keeps_the_stages_of_the_images(
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\nbuild_cache = "r.example/cache"\n')
     tree.write("mine/images/churn.yaml", CHURN)
     workspace = open_workspace(tree.root)
+    engine.removed = ("bakehouse/churn:0123abcd",)
     lines: list[str] = []
 
     clean.run(workspace, lines.append, everything=False, build_cache=True)
