@@ -1,6 +1,5 @@
 """Release notes of a new release: its day, and the lines about components that it has to fit."""
 
-import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from bakehouse.catalog.upstream import VERSION, Upstream
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock.page_text import plain
 from bakehouse.util.format import format_count
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import clip
 
 _MOST_TEXT = 2 * 10**6
@@ -42,7 +42,7 @@ def read(upstream: Upstream, version: str, downloads: DownloadConfig) -> Release
     address = upstream.notes.replace(VERSION, version)
     page = downloads.page(address, _MOST_TEXT)
     try:
-        document = json.loads(page)
+        document = parse_json(page)
     except ValueError:
         return ReleaseNotes(address, plain(page))
     if not isinstance(document, dict) or not isinstance(document.get("body"), str):
