@@ -217,7 +217,7 @@ def warnings(
         for name in dict.fromkeys(unknown):
             message = f"the waiver of `{statement.vulnerability}` names an unknown image `{name}`"
             yield Diagnostic(message, statement.location, hint=suggestion(name, images))
-        kinds = {each.kind for each in statement.products if each.package}
+        kinds = {each.kind for each in statement.products}
         if scanned and kinds.issubset(scanned) and statement not in used and not unknown:
             message = f"the waiver of `{statement.vulnerability}` matches no finding"
             hint = "remove it, or correct its vulnerability and products"

@@ -226,3 +226,7 @@ def test_a_document_of_another_format_is_an_error(tmp_path: Path, monkeypatch: p
         "`@context` must start with `https://openvex.dev/ns`\n"
         "  --> .vex/waivers.json:1:1\n"
     )
+
+
+def test_a_waiver_of_a_whole_image_may_be_of_packages_that_were_not_scanned(tmp_path: Path) -> None:
+    assert warned(tmp_path, statement({"@id": "pkg:oci/small"}, name="CVE-2026-7")) == []
