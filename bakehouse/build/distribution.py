@@ -29,8 +29,8 @@ _TICK_SECONDS = 0.25
 
 Bake = Callable[[str, Sequence[buildx.Target], Callable[[], None]], dict[str, buildx.BakedImage]]
 """Builds targets on a builder, and calls a function again and again, whose errors stop the build."""
-Take = Callable[[str, Mapping[str, buildx.BakedImage]], object]
-"""Receives the images that a builder of the schedule was to build."""
+Take = Callable[[Mapping[str, buildx.BakedImage]], object]
+"""Receives built images."""
 
 
 class _Stopped(Exception):
@@ -109,7 +109,7 @@ class Distribution:
             caches = tuple(self._cache("src", key) for key in sorted(self._passed_on & keys))
             readers.append(replace(target, cache_from=caches))
         used, images = self._call(builder, readers, bake)
-        take(builder, images)
+        take(images)
         for target in targets:
             record_steps(self.directory, used, target.name, self.steps[target.name])
 

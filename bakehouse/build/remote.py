@@ -55,8 +55,10 @@ class RemoteBuild:
     """Images by builder; None before the first call of buildx."""
     _loaded: dict[str, buildx.BakedImage] = field(default_factory=dict)
     """Images that were built, and that the engine of this machine has."""
-    _manifests: dict[str, set[Digest]] = field(default_factory=dict)
-    """Their manifests in the layouts of builders."""
+    _layouts: dict[str, OciLayout] = field(default_factory=dict)
+    """The layout that receives each image, also if another builder than planned builds it."""
+    _manifests: dict[OciLayout, set[Digest]] = field(default_factory=dict)
+    """The manifests of these images by layout."""
 
     @property
     def directory(self) -> Path:
@@ -124,15 +126,16 @@ class RemoteBuild:
         if missing := [image for image in images if image.name not in self._loaded]:
             self._distribution.run(self._targets(missing, self._distribution), bake, self._load_all)
 
-    def _load_all(self, builder: str, baked: Mapping[str, buildx.BakedImage]) -> None:
+    def _load_all(self, baked: Mapping[str, buildx.BakedImage]) -> None:
         for name, digests in baked.items():
-            self._loaded[name] = self._load(self.images[name], digests, self.output(builder))
-            self._manifests.setdefault(builder, set()).add(digests.stored)
+            layout = self._layouts[name]
+            self._loaded[name] = self._load(self.images[name], digests, layout)
+            self._manifests.setdefault(layout, set()).add(digests.stored)
 
     def remove_old(self) -> None:
         """Remove the images of older builds from the layouts of the builders that built now."""
-        for builder, manifests in self._manifests.items():
-            self.output(builder).keep(manifests)
+        for layout, manifests in self._manifests.items():
+            layout.keep(manifests)
 
     def _load(self, image: Image, digests: buildx.BakedImage, output: OciLayout) -> buildx.BakedImage:
         with heartbeat(self.progress.report, f"running: docker load of {image.reference}"):
@@ -154,13 +157,13 @@ class RemoteBuild:
             contexts = {reference: self._base(reference) for reference in bases}
             contexts |= self._file_contexts(sets)
         self.inputs.keep(contexts.values())
-        outputs = {
+        self._layouts |= {
             name: self.output(builder)
             for builder, names in distribution.schedule.shares.items()
             for name in names
         }
         for reference in bases:
-            for layout in (distribution.results, *outputs.values()):
+            for layout in (distribution.results, *self._layouts.values()):
                 self.inputs.share_layers(contexts[reference], layout)
         return [
             replace(
@@ -171,7 +174,7 @@ class RemoteBuild:
                     for name in (image.base.reference, *(files.context for files in sets[image.name]))
                     if name in contexts
                 },
-                output=f'type=oci,"dest={outputs[image.name].directory.absolute()}",{_EXPORTER}',
+                output=f'type=oci,"dest={self._layouts[image.name].directory.absolute()}",{_EXPORTER}',
             )
             for image in images
         ]

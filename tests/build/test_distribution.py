@@ -39,7 +39,9 @@ class Builders:
         self.directory = directory
         self.lines: list[str] = []
         self.calls: list[tuple[str, list[Target]]] = []
+        self.built_on: dict[str, str] = {}
         self.taken: dict[str, list[str]] = {}
+        """Images by the builder that built them."""
         self.failing: dict[str, Exception] = {}
         """The next error of a builder."""
         self.builders = RemoteBuilders(
@@ -67,10 +69,12 @@ class Builders:
             (self.directory / "shared").mkdir(exist_ok=True)
             (self.directory / "shared/index.json").write_text('{"manifests": []}')
             return {}
+        self.built_on |= {target.name: builder for target in targets}
         return {target.name: BAKED for target in targets}
 
-    def take(self, builder: str, images: Mapping[str, BakedImage]) -> None:
-        self.taken[builder] = [*images]
+    def take(self, images: Mapping[str, BakedImage]) -> None:
+        for name in images:
+            self.taken.setdefault(self.built_on[name], []).append(name)
 
 
 def failed(name: str) -> ImagesFailed:
@@ -194,6 +198,7 @@ def test_the_next_build_prefers_the_builders_that_have_the_steps(tmp_path: Path)
         lambda name: None,
         lambda name: contextlib.nullcontext(Watch(name)),
     )
+    builders.taken.clear()
     builders.run(builders.distribute({("one", "own"): 60.0, ("two", "own"): 61.0}))
     assert builders.taken == {"far": ["one"], "near": ["two"]}
 
