@@ -22,6 +22,7 @@ from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_names
+from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import Reporter
 
 _EXPORT = "mode=max,image-manifest=true,oci-mediatypes=true,compression=zstd"
@@ -190,7 +191,7 @@ def recorded_steps(directory: Path) -> dict[str, set[StepKey]]:
     steps: dict[str, set[StepKey]] = {}
     for path in sorted((directory / "built").glob("*.json")):
         try:
-            content = json.loads(path.read_text(encoding="utf-8"))
+            content = parse_json(path.read_bytes())
             steps.setdefault(str(content["builder"]), set()).update(map(StepKey, content["steps"]))
         except (OSError, ValueError, KeyError, TypeError):
             # Only an estimate depends on it, and the next build writes it again

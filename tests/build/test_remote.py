@@ -3,11 +3,13 @@
 import contextlib
 import io
 import shutil
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from bakehouse.build import remote
 from bakehouse.build.bake import target_of
 from bakehouse.build.build_inputs import BuildInputs, Downloads
 from bakehouse.build.progress import Mode, Progress
@@ -15,13 +17,15 @@ from bakehouse.build.remote import RemoteBuild
 from bakehouse.build.remote_builders import RemoteBuilders
 from bakehouse.engine.builder_watch import Watch
 from bakehouse.engine.buildkit_errors import ImagesFailed
-from bakehouse.engine.buildx import BakedImage
-from bakehouse.errors import BuildError
+from bakehouse.engine.buildx import BakedImage, Target
+from bakehouse.engine.oci_layout import OciLayout
+from bakehouse.errors import BuildError, Diagnostic
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFiles
-from bakehouse.plan.model import RegistryBase
+from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.util.oci import Digest
 from tests.support import fake_engine
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
@@ -30,18 +34,19 @@ from tests.support.file_server import required_file
 PACKAGE = required_file(b"content", "tiny-1.0.tar.gz", "sdist", "tiny==1.0")
 
 
-def bake_one_and_two(root: Path, mirrors: tuple[Path, ...] = ()) -> dict[str, BakedImage]:
-    """Build two images, of which the second needs `PACKAGE`."""
-    texts = {
-        "one": "FROM base\nRUN true\n",
-        "two": f"FROM base\nRUN --mount=type=secret,id=mirrors download {PACKAGE.sha256}\n",
-    }
-    for name, text in texts.items():
-        directory = root / "images" / name
-        directory.mkdir(parents=True, exist_ok=True)
-        (directory / "Dockerfile").write_text(text)
-        (directory / "docker-bake.json").write_text(f'{{"target": {{"{name}": {{}}}}}}')
-    images = {name: replace(fake_engine.image(name), base=RegistryBase("base", None)) for name in texts}
+def put_image(root: Path, name: str, dockerfile: str) -> None:
+    directory = root / "images" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "Dockerfile").write_text(dockerfile)
+    (directory / "docker-bake.json").write_text(f'{{"target": {{"{name}": {{}}}}}}')
+
+
+@contextlib.contextmanager
+def remote_build(
+    root: Path, names: Sequence[str], builders: Sequence[str], mirrors: tuple[Path, ...] = ()
+) -> Iterator[RemoteBuild]:
+    """A build of images, of which `two` may need `PACKAGE`."""
+    images = {name: replace(fake_engine.image(name), base=RegistryBase("base", None)) for name in names}
     local = LocalMirrors(mirrors, HashCache(root / "hashes.json"))
     with (
         Fetcher(FileCache(root / "cache", print), local) as fetcher,
@@ -49,11 +54,18 @@ def bake_one_and_two(root: Path, mirrors: tuple[Path, ...] = ()) -> dict[str, Ba
     ):
         downloads = Downloads(RequiredFiles((PACKAGE,), {PACKAGE: ("two",)}, ((PACKAGE,),)), fetcher)
         engine = FakeEngine(lambda spec: Run())
-        builders = RemoteBuilders(
-            ["far"], print, lambda name: None, lambda name: contextlib.nullcontext(Watch(name))
+        available = RemoteBuilders(
+            [*builders], print, lambda name: None, lambda name: contextlib.nullcontext(Watch(name))
         )
-        build = RemoteBuild(images, builders, engine, downloads, root, root / "state", progress)
-        return build.bake([target_of(image) for image in images.values()], BuildInputs())
+        yield RemoteBuild(images, available, engine, downloads, root, root / "state", progress)
+
+
+def bake_one_and_two(root: Path, mirrors: tuple[Path, ...] = ()) -> dict[str, BakedImage]:
+    """Build two images, of which the second needs `PACKAGE`."""
+    put_image(root, "one", "FROM base\nRUN true\n")
+    put_image(root, "two", f"FROM base\nRUN --mount=type=secret,id=mirrors download {PACKAGE.sha256}\n")
+    with remote_build(root, ["one", "two"], ["far"], mirrors) as build:
+        return build.bake([target_of(image) for image in build.images.values()], BuildInputs())
 
 
 def test_an_unavailable_file_fails_only_the_images_that_need_it(tmp_path: Path) -> None:
@@ -79,3 +91,31 @@ def test_files_that_were_sent_before_are_not_downloaded(
         with pytest.raises(BuildError, match="out of order"):
             bake_one_and_two(tmp_path, mirrors)
         shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+
+
+def test_images_are_loaded_from_where_they_were_written_after_a_shared_step_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        put_image(tmp_path, name, f"FROM base AS shared\nRUN true\nFROM shared AS image\nRUN {name}\n")
+    written: dict[str, str] = {}
+    loaded: dict[str, Path] = {}
+
+    def bake(targets: Sequence[Target], builder: str, **_: object) -> dict[str, BakedImage]:
+        if targets[0].part_of:
+            raise ImagesFailed(Diagnostic("no network"), images=frozenset({"one"}))
+        written.update({target.name: target.output for target in targets})
+        return {target.name: BakedImage(Digest("sha256:1"), Digest("sha256:2")) for target in targets}
+
+    def load(build: RemoteBuild, image: Image, digests: BakedImage, layout: OciLayout) -> BakedImage:
+        loaded[image.name] = layout.directory
+        return digests
+
+    monkeypatch.setattr(remote, "bake_with_inputs", bake)
+    monkeypatch.setattr(RemoteBuild, "_load", load)
+    with remote_build(tmp_path, ["one", "two"], ["far", "near"]) as build:
+        build.bake([target_of(image) for image in build.images.values()], BuildInputs())
+
+    assert {directory.name for directory in loaded.values()} == {"far", "near"}
+    assert all(f'"dest={loaded[name]}"' in output for name, output in written.items())
+    assert [*written] == ["one", "two"]
