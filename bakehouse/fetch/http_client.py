@@ -43,15 +43,15 @@ class SourceError(Exception):
         *,
         is_down: bool = False,
         is_worth_a_retry: bool = False,
-        is_refusal: bool = False,
+        is_forbidden: bool = False,
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.is_down = is_down
         """The whole server is unavailable for now."""
         self.is_worth_a_retry = is_worth_a_retry
-        self.is_refusal = is_refusal
-        """The server refused access."""
+        self.is_forbidden = is_forbidden
+        """The server answered 403, with which S3 also hides missing files."""
 
 
 class SourceResponse(Protocol):
@@ -276,7 +276,7 @@ def _check(status: int) -> None:
         case 407:
             error = SourceError("its proxy requires credentials (407)", is_down=True)
         case 401 | 403:
-            error = SourceError(f"refused access ({status})", is_refusal=True)
+            error = SourceError(f"refused access ({status})", is_forbidden=status == 403)
         case _:
             is_temporary = status >= 500 or status in (408, 429)
             error = SourceError(f"answered with {status}", is_worth_a_retry=is_temporary)

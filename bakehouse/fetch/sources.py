@@ -214,8 +214,9 @@ class DownloadConfig:
                 links[index] = ()
             except SourceError as error:
                 # Indexes in S3 answer so for a missing project
-                if not error.is_refusal:
-                    raise
+                if not error.is_forbidden:
+                    reason = f"{redacted(index)} {error.reason}"
+                    raise SourceError(reason) from error
                 links[index] = ()
         return links
 

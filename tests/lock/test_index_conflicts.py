@@ -11,6 +11,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock.python import Index, LockedFile, lock_text, resolve
+from tests.conftest import error_text
 from tests.support.file_server import FileServer, serving
 from tests.support.index_server import metadata, put_index, wheel_file
 
@@ -130,9 +131,20 @@ def test_a_copy_of_an_index_has_the_same_project(index: Index, public: FileServe
 
 def test_an_index_may_refuse_access_to_a_missing_project(index: Index, public: FileServer) -> None:
     del public.files["/simple/ours/"]
-    public.login = "user:word"
+    public.statuses = [403] * 20
 
     assert versions(index, "ours") == ["1.0"]
+
+
+def test_an_index_that_rejects_the_login_cannot_be_compared(index: Index, public: FileServer) -> None:
+    public.login = "user:word"
+
+    with pytest.raises(BuildError) as caught:
+        versions(index, "ours")
+
+    assert error_text(caught.value) == (
+        f"error: cannot compare the package indexes: {public.url}/simple refused access (401)\n"
+    )
 
 
 def test_one_index_is_not_compared(internal: FileServer, index: Index) -> None:
