@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,7 +15,7 @@ from packaging.version import Version
 from bakehouse.catalog import spec_reader
 from bakehouse.catalog.catalog import Catalog, read_directory
 from bakehouse.catalog.component import Component, Release, Variant
-from bakehouse.catalog.python_lock import normal_name
+from bakehouse.catalog.python_lock import locked_sums, normal_name
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.simple_index import Link
@@ -393,7 +393,8 @@ class ReleaseDrafter:
         python = python_of(variant.spec)
         projects = self._projects(before)
         requirements = lock.requirements or [f"{project}=={self._release.version}" for project in projects]
-        for_python = pylock.Index(index.pip, index.certificates, python or _PYTHON)
+        locked = locked_sums(before.spec.lock.path) if before.spec.lock else frozenset[str]()
+        for_python = replace(index, python_version=python or _PYTHON, locked=locked)
         # A local build such as 2.0+cpu of another index would satisfy `==2.0`
         constraints = [f"{project}==={self._release.version}" for project in projects]
         preferred = locked_packages(self._catalog, python) if python else ()
