@@ -131,7 +131,7 @@ def _build(
             )
         stages = open_cache(project, cache, progress.report, remote=bool(builders)) if cache else None
         used = [*registry_auth.pulled_bases(images), *([stages.reference] if stages else [])]
-        logins = registry_auth.base_logins(used, project, progress.report)
+        logins = registry_auth.ecr_logins(used, project, progress.report)
         return build(
             images,
             root=project.root,

@@ -48,7 +48,7 @@ def docker_logins(
         except PublishError as error:
             problem = error.diagnostics[0]
             reasons = "".join(f"; {reason.text}" for reason in problem.reasons)
-            report(f"no login to `{host}`, the registry of a base: {problem.message}{reasons}")
+            report(f"no login to the registry `{host}`: {problem.message}{reasons}")
     added = {host: credentials for host, credentials in logins.items() if credentials}
     if not added:
         yield {}
@@ -66,8 +66,8 @@ def docker_logins(
 
 
 @contextlib.contextmanager
-def base_logins(references: Iterable[str], project: Project, report: Reporter) -> Iterator[dict[str, str]]:
-    """Log in to Amazon ECR for bases there, with the settings of the project."""
+def ecr_logins(references: Iterable[str], project: Project, report: Reporter) -> Iterator[dict[str, str]]:
+    """Log in to Amazon ECR for references there, with the settings of the project."""
     hosts = {host for reference in references if is_ecr(host := reference.partition("/")[0])}
 
     def login(host: str) -> Credentials | None:

@@ -26,7 +26,7 @@ TOP = "source"
 
 
 class GitError(Exception):
-    """A repository or commit that cannot be read, with the reason as a predicate."""
+    """A failure of git, as a predicate of the repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,10 @@ def changes(directory: Path, paths: Iterable[Path]) -> tuple[str, ...]:
 def commit(directory: Path, paths: Sequence[Path], message: str) -> None:
     """Commit the files below paths, and nothing else. Raises GitError."""
     names = [*map(str, paths)]
-    _git("-C", str(directory), "add", "--all", "--", *names)
-    _git("-C", str(directory), "commit", "--quiet", "--file=-", "--", *names, lines=message.splitlines())
+    failure = "does not accept a commit"
+    _git("-C", str(directory), "add", "--all", "--", *names, failure=failure)
+    command = ("commit", "--quiet", "--file=-", "--", *names)
+    _git("-C", str(directory), *command, lines=message.splitlines(), failure=failure)
 
 
 def files_of(source: GitSource) -> Tree:
@@ -168,7 +170,12 @@ def _contents(names: Iterable[str], directory: Path) -> dict[str, bytes]:
     return contents
 
 
-def _git(*words: str, directory: Path | None = None, lines: Iterable[str] = ()) -> bytes:
+def _git(
+    *words: str,
+    directory: Path | None = None,
+    lines: Iterable[str] = (),
+    failure: str = "cannot be read",
+) -> bytes:
     """Return what git prints. It asks its credential helpers, but never at the terminal."""
     at = ["--git-dir", str(directory)] if directory else []
     try:
@@ -189,6 +196,6 @@ def _git(*words: str, directory: Path | None = None, lines: Iterable[str] = ()) 
     if result.returncode != 0:
         output = redacted(result.stderr.decode(errors="replace"))
         line = next(filter(None, map(str.strip, output.splitlines())), f"exit code {result.returncode}")
-        reason = f"cannot be read: {line}"
+        reason = f"{failure}: {line}"
         raise GitError(reason)
     return result.stdout

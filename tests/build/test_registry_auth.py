@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.registry_auth import base_logins, docker_logins, pulled_bases
+from bakehouse.build.registry_auth import docker_logins, ecr_logins, pulled_bases
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Reason, RegistryAuthError
 from bakehouse.plan.model import RegistryBase
@@ -85,9 +85,7 @@ def test_without_a_login_the_build_goes_on_with_the_user_s_own(docker: Path) -> 
         [HOST], refuse, state=docker.parent, report=messages.append, environment=environment
     ) as variables:
         assert variables == {}
-    assert messages == [
-        f"no login to `{HOST}`, the registry of a base: no AWS credentials were found; nowhere"
-    ]
+    assert messages == [f"no login to the registry `{HOST}`: no AWS credentials were found; nowhere"]
 
 
 def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +100,6 @@ def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     bases = (RegistryBase(f"{HOST}/pytorch-training:2.5", None), RegistryBase("nvidia/cuda:12.8", None))
     images = [replace(fake_engine.image("a"), base=base) for base in bases]
-    with base_logins(pulled_bases(images), Project(tmp_path, ()), print) as variables:
+    with ecr_logins(pulled_bases(images), Project(tmp_path, ()), print) as variables:
         assert "DOCKER_CONFIG" in variables
     assert hosts == [HOST]

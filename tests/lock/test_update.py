@@ -320,7 +320,7 @@ def test_a_commit_that_git_refuses_is_reported(
         update_commits.run(["fast"], lambda: reopened(workspace), lambda line: None)
     [diagnostic] = caught.value.diagnostics
     assert diagnostic.message == "`fast` was updated, but not committed"
-    assert [each.text for each in diagnostic.reasons] == ["the repository cannot be read: no"]
+    assert [each.text for each in diagnostic.reasons] == ["the repository does not accept a commit: no"]
 
 
 def test_commits_need_a_repository(workspace: Workspace, index: FileServer) -> None:
