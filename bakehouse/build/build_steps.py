@@ -2,16 +2,21 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NewType
 
+from bakehouse.engine.buildx import Target
 from bakehouse.util import dockerfile_reader
 from bakehouse.util.dockerfile_reader import Instruction
+from bakehouse.util.hashing import key_of
 
 StepKey = NewType("StepKey", str)
 """64 hex digits: a hash of an instruction, of the files that it reads, and of all steps that it builds on."""
 
+# Without an image manifest, Amazon ECR rejects a cache
+CACHE_EXPORT = "mode=max,image-manifest=true,oci-mediatypes=true,compression=zstd"
+"""Options of a cache export by BuildKit."""
 _INPUTS = "inputs"
 """Stage whose files are mounted one by one, so that a step depends on those alone."""
 _RUNS = ("RUN", "COPY", "ADD")
@@ -48,11 +53,11 @@ def read_steps(dockerfile: str, directory: Path) -> tuple[BuildStep, ...]:
     for instruction, end in _with_ends(dockerfile):
         if instruction.keyword == "FROM":
             words = instruction.text.split()
-            stage, state = words[-1], stages.get(words[0]) or _State(_hash(words[0]))
+            stage, state = words[-1], stages.get(words[0]) or _State(key_of(words[0]))
         else:
             sources = [stages[name] for name in _sources(instruction) if name in stages and name != _INPUTS]
             needs = state.needs.union(*(source.needs for source in sources))
-            key = _hash(
+            key = key_of(
                 state.key,
                 repr((instruction.keyword, instruction.flags, instruction.text, instruction.heredocs)),
                 *(source.key for source in sources),
@@ -66,9 +71,13 @@ def read_steps(dockerfile: str, directory: Path) -> tuple[BuildStep, ...]:
     return tuple(step for step in steps if step.key in state.needs)
 
 
-def cut(dockerfile: str, step: BuildStep) -> str:
-    """Return a Dockerfile up to a step; its lines keep their numbers."""
-    return "".join(dockerfile.splitlines(keepends=True)[: step.end])
+def part_of(target: Target, dockerfile: str, step: BuildStep, *, name: str, cache_to: str) -> Target:
+    """Return a target with a name that ends with a step of another one, and exports it to a cache."""
+    # Its lines keep their numbers
+    text = "".join(dockerfile.splitlines(keepends=True)[: step.end])
+    return replace(
+        target, target=name, part_of=target.target, dockerfile=text, stage=step.stage, cache_to=cache_to
+    )
 
 
 def _with_ends(dockerfile: str) -> Iterator[tuple[Instruction, int]]:
@@ -113,8 +122,4 @@ def _content(path: Path) -> str:
         for file in files
         if file.is_file()
     )
-    return _hash(*(text for content in contents for text in content))
-
-
-def _hash(*texts: str) -> str:
-    return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+    return key_of(*(text for content in contents for text in content))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from bakehouse.build.build_steps import BuildStep, StepKey, cut
+from bakehouse.build.build_steps import CACHE_EXPORT, BuildStep, StepKey, part_of
 from bakehouse.build.remote_builders import RemoteBuilders
 from bakehouse.build.schedule import Estimates, Schedule, step_seconds
 from bakehouse.engine import buildx
@@ -25,7 +25,6 @@ from bakehouse.util.format import format_names
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import Reporter
 
-_EXPORT = "mode=max,image-manifest=true,oci-mediatypes=true,compression=zstd"
 _TICK_SECONDS = 0.25
 
 Bake = Callable[[str, Sequence[buildx.Target], Callable[[], None]], dict[str, buildx.BakedImage]]
@@ -89,18 +88,9 @@ class Distribution:
         below = {key for _, step in shared.values() for key in step.needs if key != step.key}
         last = [(key, name, step) for key, (name, step) in shared.items() if key not in below]
         for number, (key, name, step) in enumerate(last):
-            target = targets[name]
-            yield (
-                key,
-                replace(
-                    target,
-                    target=f"bakehouse-shared-{number}",
-                    part_of=target.target,
-                    dockerfile=cut(target.dockerfile, step),
-                    stage=step.stage,
-                    cache_to=f"{self._cache('dest', key)},{_EXPORT}",
-                ),
-            )
+            target, cache = targets[name], f"{self._cache('dest', key)},{CACHE_EXPORT}"
+            part = part_of(target, target.dockerfile, step, name=f"bakehouse-shared-{number}", cache_to=cache)
+            yield key, part
 
     def _run_share(self, builder: str, targets: Sequence[buildx.Target], bake: Bake, take: Take) -> None:
         """Build the images of one builder."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bakehouse.build.build_steps import BuildStep, StepKey, cut, read_steps
+from bakehouse.build.build_steps import CACHE_EXPORT, BuildStep, StepKey, part_of, read_steps
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx, daemon_info
 from bakehouse.errors import Diagnostic, PublishError
@@ -19,8 +19,6 @@ from bakehouse.registry.http_errors import RegistryError
 from bakehouse.util.oci import check_names
 from bakehouse.util.terminal import Reporter
 
-# Without an image manifest, Amazon ECR rejects a cache
-_EXPORT = "mode=max,image-manifest=true,oci-mediatypes=true,compression=zstd,ignore-error=true"
 _KEY = re.compile(r"[0-9a-f]{64}")
 _POLICY = RetryPolicy(attempts=2, timeout=10.0)
 
@@ -57,17 +55,9 @@ class StageCache:
         text = target.dockerfile or (self._directory(target.name) / "Dockerfile").read_text(encoding="utf-8")
         for step in stage_ends(self._of_image(target.name)):
             if step.key not in self.keys:
-                yield (
-                    step.key,
-                    replace(
-                        target,
-                        target=f"bakehouse-stage-{step.key[:16]}",
-                        part_of=target.target,
-                        dockerfile=cut(text, step),
-                        stage=step.stage,
-                        cache_to=f"type=registry,ref={self.reference}:{step.key},{_EXPORT}",
-                    ),
-                )
+                cache = f"type=registry,ref={self.reference}:{step.key},{CACHE_EXPORT},ignore-error=true"
+                name = f"bakehouse-stage-{step.key[:16]}"
+                yield step.key, part_of(target, text, step, name=name, cache_to=cache)
 
     def _of_image(self, name: str) -> tuple[BuildStep, ...]:
         if name not in self._steps:

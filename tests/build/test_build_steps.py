@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from bakehouse.build.build_steps import BuildStep, cut, read_steps
+from bakehouse.build.build_steps import BuildStep, part_of, read_steps
+from bakehouse.engine.buildx import Target
 
 DOCKERFILE = """\
 FROM scratch AS inputs
@@ -88,9 +89,14 @@ def test_own_files_change_the_copy_of_their_directory(tmp_path: Path) -> None:
     assert [a.key == b.key for a, b in zip(first, read_steps(text, tmp_path), strict=True)] == [False, False]
 
 
-def test_a_cut_dockerfile_ends_with_its_step(tmp_path: Path) -> None:
-    text = cut(DOCKERFILE, steps(tmp_path)["tools 1"])
+def cut(step: BuildStep) -> str:
+    target = Target("image", "image", Path("image"))
+    return part_of(target, DOCKERFILE, step, name="part", cache_to="").dockerfile
+
+
+def test_a_part_of_a_target_ends_with_its_step(tmp_path: Path) -> None:
+    text = cut(steps(tmp_path)["tools 1"])
 
     assert text.endswith("    /setup\n# A comment\n")
     assert DOCKERFILE.startswith(text)
-    assert cut(DOCKERFILE, steps(tmp_path)["image 1"]) == DOCKERFILE
+    assert cut(steps(tmp_path)["image 1"]) == DOCKERFILE
