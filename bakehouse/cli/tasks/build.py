@@ -37,24 +37,10 @@ def render(context: Context, images: str, check: bool = False) -> None:
     bake render --check
     bake render 'pytorch-2.10-*'
     """
-    from bakehouse.cli import image_docs, rendering
-    from bakehouse.plan.workspace import check_rendered, orphans, plan_resolutions, resolve_all, select_kept
-    from bakehouse.util.format import format_count
+    from bakehouse.cli import rendering
 
     workspace = open_project(images)
-    patterns = split(images)
-    if not check:
-        show(rendering.write(workspace, patterns, report))
-        return
-    resolutions = resolve_all(workspace, select_kept(workspace, patterns))
-    planned = plan_resolutions(workspace, resolutions)
-    if not planned.images:
-        report("no images are rendered here: `bake render IMAGE` renders one of Bakehouse's images")
-    pages = image_docs.pages(workspace, planned.images)
-    files = check_rendered(workspace, planned, () if patterns else orphans(workspace), pages)
-    if not (patterns or workspace.broken or workspace.failures):
-        image_docs.check_table(workspace, resolutions, planned.images)
-    show(f"{files} files of {format_count(len(planned.images), 'image')} are up to date\n")
+    show((rendering.check if check else rendering.write)(workspace, split(images), report))
 
 
 @bake_task("images", help={"images": IMAGES, "to": "download into this directory; it can serve as a mirror"})
