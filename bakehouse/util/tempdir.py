@@ -1,6 +1,7 @@
 """Temporary directories, and the ids of runs by which leftovers of killed runs are found."""
 
 import contextlib
+import functools
 import glob
 import hashlib
 import os
@@ -61,6 +62,7 @@ def is_abandoned(owner: str, created: float) -> bool:
     return _start(int(parts["pid"])) != int(parts["start"])
 
 
+@functools.cache
 def _machine() -> str:
     """Return an id of the process namespace of this boot of this machine."""
     try:
