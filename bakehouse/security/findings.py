@@ -1,5 +1,6 @@
 """Packages with vulnerabilities or pending updates, the steps that use them, and what was not scanned."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -7,6 +8,8 @@ from bakehouse.errors import Diagnostic, NotScannedError, VulnerableError
 from bakehouse.util.format import format_count
 
 PackageKind = Literal["Debian", "Python", "other"]
+PURL_KINDS: dict[str, PackageKind] = {"deb": "Debian", "pypi": "Python"}
+"""Kinds of packages by type of package URL."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -135,3 +138,11 @@ def require_clean(report: SecurityReport, hint: str = "") -> None:
     if report.not_scanned:
         message = "no open finding, but parts of the images were not scanned"
         raise NotScannedError(Diagnostic(message))
+
+
+def named(id: str, aliases: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """Return the CVE number of a vulnerability if it has one, else its id, and its other names."""
+    names = dict.fromkeys((id, *filter(None, aliases)))
+    cves = sorted(name for name in names if name.startswith("CVE-"))
+    chosen = id if id in cves or not cves else cves[0]
+    return chosen, tuple(name for name in names if name != chosen)

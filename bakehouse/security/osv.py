@@ -17,7 +17,7 @@ from bakehouse.errors import Diagnostic, RecipeError
 from bakehouse.plan.model import Image
 from bakehouse.security.contents import python_packages
 from bakehouse.security.document import MOST_BYTES, DocumentError, Node, parse, read
-from bakehouse.security.findings import Finding, NotScanned, Usage, Vulnerability
+from bakehouse.security.findings import Finding, NotScanned, Usage, Vulnerability, named
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
@@ -198,8 +198,7 @@ def _is_pypi(ecosystem: str) -> bool:
 
 
 def _affected(record: Node, entry: Node) -> Affected:
-    names = dict.fromkeys((record["id"].needed, *record["aliases"].texts))
-    id = next((name for name in sorted(names) if name.startswith("CVE-")), record["id"].needed)
+    id, aliases = named(record["id"].needed, record["aliases"].texts)
     versions = entry["versions"].texts
     ranges = []
     unreadable = ""
@@ -212,7 +211,7 @@ def _affected(record: Node, entry: Node) -> Affected:
             unreadable = f"a range of it is unreadable: {error}"
     if not ranges and not versions:
         unreadable = unreadable or "its record names only commits"
-    return Affected(id, tuple(name for name in names if name != id), versions, tuple(ranges), unreadable)
+    return Affected(id, aliases, versions, tuple(ranges), unreadable)
 
 
 def _events(events: Node) -> tuple[_Event, ...]:

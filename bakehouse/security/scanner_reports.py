@@ -10,10 +10,9 @@ from packageurl import PackageURL
 
 from bakehouse.errors import RecipeError
 from bakehouse.security.document import DocumentError, Node, invalid, parse, read
-from bakehouse.security.findings import PackageKind, Vulnerability
+from bakehouse.security.findings import PURL_KINDS, PackageKind, Vulnerability, named
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_PURL_KINDS: dict[str, PackageKind] = {"deb": "Debian", "pypi": "Python"}
 _TRIVY_TYPES: dict[str, PackageKind] = {"debian": "Debian", "ubuntu": "Debian", "python-pkg": "Python"}
 _GRYPE_TYPES: dict[str, PackageKind] = {"deb": "Debian", "python": "Python"}
 _INSPECTOR_MANAGERS: dict[str, PackageKind] = {
@@ -113,15 +112,8 @@ def _trivy_findings(result: Node) -> Iterator[tuple[ScannedPackage, Vulnerabilit
     kind = _TRIVY_TYPES.get(result["Type"].text, "other")
     for item in result["Vulnerabilities"]:
         package = ScannedPackage(kind, item["PkgName"].needed, item["InstalledVersion"].text)
-        id, aliases = _named(item["VulnerabilityID"].needed, item["VendorIDs"].texts)
+        id, aliases = named(item["VulnerabilityID"].needed, item["VendorIDs"].texts)
         yield package, Vulnerability(id, item["FixedVersion"].text, aliases, _severity(item["Severity"]))
-
-
-def _named(id: str, aliases: Iterable[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the CVE number if there is one, else the name, and the other names."""
-    names = dict.fromkeys((id, *filter(None, aliases)))
-    chosen = id if id.startswith("CVE-") else next((name for name in names if name.startswith("CVE-")), id)
-    return chosen, tuple(name for name in names if name != chosen)
 
 
 def _grype(path: Path, report: Node) -> ScannerReport:
@@ -149,7 +141,7 @@ def _grype_findings(matches: Node) -> Iterator[tuple[ScannedPackage, Vulnerabili
         kind = _GRYPE_TYPES.get(artifact["type"].text, "other")
         package = ScannedPackage(kind, artifact["name"].needed, artifact["version"].text)
         related = [each["id"].text for each in match["relatedVulnerabilities"]]
-        id, aliases = _named(vulnerability["id"].needed, related)
+        id, aliases = named(vulnerability["id"].needed, related)
         fixed = ", ".join(vulnerability["fix"]["versions"].texts)
         yield package, Vulnerability(id, fixed, aliases, _severity(vulnerability["severity"]))
 
@@ -190,7 +182,7 @@ def _basic_findings(findings: Node) -> Iterator[tuple[ScannedPackage, Vulnerabil
 def _inspector_findings(findings: Iterable[Node]) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
     for item in findings:
         details = item["packageVulnerabilityDetails"]
-        id, aliases = _named(details["vulnerabilityId"].needed, details["relatedVulnerabilities"].texts)
+        id, aliases = named(details["vulnerabilityId"].needed, details["relatedVulnerabilities"].texts)
         for each in details["vulnerablePackages"]:
             kind = _INSPECTOR_MANAGERS.get(each["packageManager"].text, "other")
             release = each["release"].text
@@ -232,7 +224,7 @@ def _cyclonedx_findings(
     vulnerability: Node, components: dict[str, Node]
 ) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
     references = [each["id"].text for each in vulnerability["references"]]
-    id, aliases = _named(vulnerability["id"].needed, references)
+    id, aliases = named(vulnerability["id"].needed, references)
     severity = next((_severity(each["severity"]) for each in vulnerability["ratings"]), "")
     for affected in vulnerability["affects"]:
         versions = list(affected["versions"])
@@ -255,7 +247,7 @@ def _of_purl(text: str) -> ScannedPackage | None:
         purl = PackageURL.from_string(text.partition("#")[0])
     except ValueError:
         return None
-    return ScannedPackage(_PURL_KINDS.get(purl.type, "other"), purl.name, purl.version or "")
+    return ScannedPackage(PURL_KINDS.get(purl.type, "other"), purl.name, purl.version or "")
 
 
 def _sarif(path: Path, document: Node) -> ScannerReport:

@@ -14,14 +14,13 @@ from packaging.utils import canonicalize_name
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.security.document import DocumentError, Node, parse, read
-from bakehouse.security.findings import Finding, PackageKind, Waiver
+from bakehouse.security.findings import PURL_KINDS, Finding, PackageKind, Waiver
 from bakehouse.util.files import display_path
 from bakehouse.util.suggest import suggestion
 
 DIRECTORY = ".vex"
 _CONTEXT = "https://openvex.dev/ns"
 _EXPIRES = re.compile(r"\bexpires:? +(\d{4}-\d\d-\d\d)\b[;,.]? *")
-_KINDS: dict[str, PackageKind] = {"deb": "Debian", "pypi": "Python"}
 _STATUSES = {"not_affected": "not affected", "affected": "accepted", "fixed": "fixed"}
 _OPEN = "under_investigation"
 
@@ -167,7 +166,7 @@ def _products(nodes: Iterable[Node]) -> Iterator[Product]:
 
 def _package(purl: PackageURL) -> Product:
     name = canonicalize_name(purl.name) if purl.type == "pypi" else purl.name
-    return Product("", _KINDS.get(purl.type, "other"), name, purl.version or "")
+    return Product("", PURL_KINDS.get(purl.type, "other"), name, purl.version or "")
 
 
 def _purl(node: Node) -> PackageURL:
