@@ -19,6 +19,8 @@ from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import load
 
+DIRTY = "-dirty"
+"""End of the revision of files that differ from the commit."""
 _SECONDS = 60
 _FILES = {"100644": 0o644, "100664": 0o644, "100755": 0o755}
 _LINK = "120000"
@@ -84,7 +86,7 @@ def current(directory: Path) -> str:
         changed = _git(directory, "status", "--porcelain", "--untracked-files=no")
     except UsageError:
         return ""
-    return f"{commit}-dirty" if changed else commit
+    return f"{commit}{DIRTY}" if changed else commit
 
 
 def _recipes(roots: Sequence[Path], catalog: Catalog, image: str) -> dict[str, Recipe]:

@@ -31,7 +31,7 @@ from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import page_text
 from bakehouse.lock.python import marker_environment, python_tags
 from bakehouse.util import git
-from bakehouse.util.terminal import clip
+from bakehouse.util.terminal import clip, printable
 
 _MOST_PAGE = 4 * 10**6
 _DATES = ("%Y-%m-%d", "%B %d, %Y")
@@ -185,7 +185,7 @@ def _withdrawn(component: Component, project: str, files: Mapping[Version, list[
 
 def _one_line(text: str) -> str:
     """Return a text of the index without what it would do to a terminal."""
-    return clip("".join(character if character.isprintable() else " " for character in text), _MOST_REASON)
+    return clip(printable(text), _MOST_REASON)
 
 
 def _is_for_linux(link: Link) -> bool:

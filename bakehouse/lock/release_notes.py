@@ -10,7 +10,7 @@ from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock.page_text import plain
 from bakehouse.util.format import format_count
 from bakehouse.util.json_reader import parse_json
-from bakehouse.util.terminal import clip
+from bakehouse.util.terminal import clip, printable
 
 _MOST_TEXT = 2 * 10**6
 _MOST_LINES = 6
@@ -67,5 +67,4 @@ def partners(name: str, version: str, catalog: Catalog) -> set[str]:
 
 
 def _printable(line: str) -> str:
-    text = "".join(character if character.isprintable() else " " for character in line)
-    return clip(text.strip().lstrip("*-# ").strip(), _MOST_LINE)
+    return clip(printable(line).strip().lstrip("*-# ").strip(), _MOST_LINE)

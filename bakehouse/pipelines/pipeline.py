@@ -64,6 +64,10 @@ class Publishing:
     def partition(self) -> str:
         return self.role.split(":")[1]
 
+    @property
+    def role_account(self) -> str:
+        return self.role.split(":")[4]
+
     def sibling(self, name: str) -> str:
         """ARN of a role next to the one that publishes."""
         return f"{self.role.rpartition('/')[0]}/{name}"

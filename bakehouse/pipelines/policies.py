@@ -33,7 +33,7 @@ _SCAN = ("ecr:DescribeImageScanFindings", "ecr:StartImageScan")
 
 def trust(publishing: Publishing, provider: str, subjects: Sequence[str]) -> Policy:
     """Return the trust policy of a role for tokens of an OIDC provider with one of `subjects`."""
-    federated = f"arn:{publishing.partition}:iam::{publishing.role.split(':')[4]}:oidc-provider/{provider}"
+    federated = f"arn:{publishing.partition}:iam::{publishing.role_account}:oidc-provider/{provider}"
     operator = "StringLike" if any("*" in subject for subject in subjects) else "StringEquals"
     condition: Policy = {"StringEquals": {f"{provider}:aud": AUDIENCE}}
     condition.setdefault(operator, {})[f"{provider}:sub"] = [*subjects]
@@ -52,7 +52,7 @@ def codebuild_trust(publishing: Publishing) -> Policy:
         "Effect": "Allow",
         "Principal": {"Service": "codebuild.amazonaws.com"},
         "Action": "sts:AssumeRole",
-        "Condition": {"StringEquals": {"aws:SourceAccount": publishing.role.split(":")[4]}},
+        "Condition": {"StringEquals": {"aws:SourceAccount": publishing.role_account}},
     }
     return _policy([statement])
 
@@ -100,7 +100,7 @@ def smoke_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
 
 def job_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
     """Return what a smoke test on SageMaker needs: the candidates, its script, its results and its log."""
-    arn, account, region = f"arn:{publishing.partition}", publishing.role.split(":")[4], publishing.regions[0]
+    arn, account, region = f"arn:{publishing.partition}", publishing.role_account, publishing.regions[0]
     bucket, files = _output(publishing, tests)
     log_group = f"{arn}:logs:{region}:{account}:log-group:{_LOG_GROUP}"
     logs = ["CreateLogGroup", "CreateLogStream", "PutLogEvents", "DescribeLogStreams"]
@@ -130,7 +130,7 @@ def pull_permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool =
 
 def _jobs(publishing: Publishing, tests: GpuTests) -> list[Policy]:
     """Return the permissions to send and follow smoke tests on SageMaker, whose names start with `smoke-`."""
-    arn, account, region = f"arn:{publishing.partition}", publishing.role.split(":")[4], publishing.regions[0]
+    arn, account, region = f"arn:{publishing.partition}", publishing.role_account, publishing.regions[0]
     jobs = [f"{arn}:sagemaker:{region}:{account}:training-job/smoke-*"]
     create = _allow("SendSmokeTests", ["sagemaker:CreateTrainingJob"], jobs)
     create["Condition"] = {
@@ -180,7 +180,7 @@ def _codebuild_output(publishing: Publishing) -> list[Policy]:
     """Return the permissions of a build in CodeBuild to write its log and test reports."""
     logs = ["CreateLogGroup", "CreateLogStream", "PutLogEvents"]
     reports = ["CreateReportGroup", "CreateReport", "UpdateReport", "BatchPutTestCases"]
-    account = publishing.role.split(":")[4]
+    account = publishing.role_account
     arn = f"arn:{publishing.partition}"
     return [
         _allow(

@@ -12,10 +12,10 @@ from bakehouse.errors import Diagnostic, Problems, UsageError
 from bakehouse.plan import diff
 from bakehouse.publish.release_changes import Change, timeline
 from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.registry.manifest import short
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{6,64})")
-_DIRTY = "-dirty"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +142,10 @@ def commit_changes(project: Project, before: ReleaseRecord, after: ReleaseRecord
 @contextlib.contextmanager
 def _commit(project: Project, record: ReleaseRecord) -> Iterator[tuple[Past, Resolution]]:
     """Read the recipe and the locks of a release at its commit."""
-    release, revision = f"release {record.digest[:19]}", record.revision
+    release, revision = f"release {short(record.digest)}", record.revision
     if not revision:
         raise UsageError(Diagnostic(f"{release} has no commit"))
-    if revision.endswith(_DIRTY):
+    if revision.endswith(git_history.DIRTY):
         raise UsageError(Diagnostic(f"{release} was published from uncommitted files"))
     with git_history.past(project, revision, record.image) as state:
         recipe = state.recipes.get(record.image)

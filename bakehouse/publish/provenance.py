@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from bakehouse import __version__
+from bakehouse.catalog.git_history import DIRTY
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.publish.sbom import (
     UNKNOWN,
@@ -28,7 +29,7 @@ BUILDER = {"id": "urn:bakehouse:bake", "version": {"bakehouse": __version__}}
 
 def statement_of(image: Image, digest: Digest, revision: str) -> Statement:
     """Return the statement about the image with this digest; `revision` is that of the recipes' checkout."""
-    commit = revision.removesuffix("-dirty")
+    commit = revision.removesuffix(DIRTY)
     predicate = {
         "buildDefinition": {
             "buildType": _BUILD_TYPE,

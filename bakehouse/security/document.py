@@ -10,6 +10,7 @@ from bakehouse.errors import Diagnostic, Location, RecipeError
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_bytes
 from bakehouse.util.json_reader import parse_json
+from bakehouse.util.terminal import printable
 
 MOST_BYTES = 256_000_000
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
@@ -53,7 +54,7 @@ class Node:
             return ""
         if not isinstance(self.value, str):
             self._reject("a string")
-        return "".join(letter if letter.isprintable() else " " for letter in self.value).strip()
+        return printable(self.value).strip()
 
     @property
     def needed(self) -> str:

@@ -33,6 +33,11 @@ class Redrawn:
             self._count = 0
 
 
+def printable(text: str) -> str:
+    """Return a text with spaces in place of line ends and control characters."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
 def clip(text: str, width: int) -> str:
     return text if len(text) <= width else text[: max(0, width - 1)] + "…"
 
