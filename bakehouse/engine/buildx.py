@@ -153,8 +153,10 @@ def _call(
         command += [f"--metadata-file={metadata}"]
         for file in (*dict.fromkeys(target.bake_file for target in targets), override):
             command += ["--file", str(file)]
-        # A builder of the user's environment builds only if a caller passes it on.
-        environment = {"BUILDX_BUILDER": "", **(environment or {}), **_NO_DEFAULT_LOAD}
+        # A builder of the user's environment builds only if a caller passes it on. A killed buildx leaves
+        # its copies of Dockerfiles in TMPDIR.
+        own = {"TMPDIR": str(directory.absolute()), **_NO_DEFAULT_LOAD}
+        environment = {"BUILDX_BUILDER": "", **(environment or {}), **own}
         with process.running([*command, *reader.targets], cwd=cwd, environment=environment) as buildx:
             assert buildx.stderr
             process.read({buildx.stderr: reader.feed}, lambda: on_event(Tick()))

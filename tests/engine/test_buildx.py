@@ -169,6 +169,17 @@ def test_only_a_builder_that_is_passed_on_builds(
     assert (project / "builder").read_text() == f"{builder}\n"
 
 
+def test_temporary_files_of_buildx_are_removed_though_it_leaves_them(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(project, monkeypatch, docker=f"mktemp > temporary\n{BAKE}")
+    bake(project)
+
+    path = Path((project / "temporary").read_text().strip())
+    assert path.is_relative_to(project / "state" / "private")
+    assert not path.exists()
+
+
 def write_input(project: Path, image: str, name: str, content: str) -> None:
     path = project / "images" / image / "inputs" / name
     path.parent.mkdir(parents=True, exist_ok=True)
