@@ -180,6 +180,37 @@ def _compile(
     without: Sequence[str] = (),
     preferred: Iterable[Package] = (),
 ) -> list[Mapping[str, Any]]:
+    """Return the locked packages, preferred ones in their version where it fits."""
+    compile_with = functools.partial(
+        _run_uv, requirements, constraints, index, installed, alone=alone, without=without
+    )
+    preferred = tuple(preferred)
+    try:
+        return compile_with(preferred)
+    except ConflictError:
+        if not preferred:
+            raise
+    # uv takes a preferred version from the first index that has it, even if its wheel for this Python is in
+    # another one. Versions that are chosen anyway need no preference.
+    newest = compile_with(())
+    versions = {canonicalize_name(package["name"]): package["version"] for package in newest}
+    older = [each for each in preferred if versions.get(canonicalize_name(each.name)) != each.version]
+    try:
+        return compile_with(older)
+    except ConflictError:
+        return newest
+
+
+def _run_uv(
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    installed: Sequence[Package],
+    preferred: Iterable[Package],
+    *,
+    alone: bool,
+    without: Sequence[str],
+) -> list[Mapping[str, Any]]:
     """Return the packages of the PEP 751 lock that uv writes and that the environment needs."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.python_lock import load_lock
+from bakehouse.catalog.python_lock import Package, load_lock
 from bakehouse.errors import BuildError, ConflictError, Location, Problems
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
@@ -87,6 +87,28 @@ def test_constraints_bound_what_is_chosen(tmp_path: Path, index: Index) -> None:
         wheel(directory, "six", version)
     (file,) = resolve(["six"], ["six<2"], index)
     assert file.version == "1.0"
+
+
+def test_a_preferred_version_may_have_its_wheel_in_a_later_index(tmp_path: Path, index: Index) -> None:
+    def simple_index(name: str, *files: tuple[str, str, str]) -> str:
+        for package, version, tag in files:
+            path = wheel(tmp_path / name / package, package, version, tag=tag)
+            with (path.parent / "index.html").open("a") as page:
+                page.write(f'<a href="{path.name}">{path.name}</a>\n')
+        return (tmp_path / name).as_uri()
+
+    any_python, of_310, of_311 = "py3-none-any", "cp310-cp310-linux_x86_64", "cp311-cp311-linux_x86_64"
+    first = simple_index("first", ("fast", "1.0", of_310))
+    second = simple_index("second", ("fast", "1.0", of_311), *(("six", each, any_python) for each in "12"))
+    several = replace(index, pip=PipConfig(index_url=second, extra_index_urls=(first,)))
+    preferred = [
+        Package(name, version, "", "", 0, Location(tmp_path, 1, 1))
+        for name, version in (("fast", "1.0"), ("six", "1"))
+    ]
+
+    files = resolve(["fast", "six"], [], several, preferred=preferred)
+
+    assert [file.file for file in files] == [f"fast-1.0-{of_311}.whl", f"six-1-{any_python}.whl"]
 
 
 def test_alone_leaves_out_what_a_package_needs(tmp_path: Path, index: Index) -> None:
