@@ -45,6 +45,7 @@ from bakehouse.plan.workspace import (
     selected_broken,
     without_affected,
 )
+from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
@@ -98,9 +99,15 @@ def _run(
 ) -> tuple[str, ...]:
     settings = workspace.project
     selection = _select(workspace, patterns, upgrade=upgrade)
-    for component in selection.components:
-        changes += _lock_component(component, workspace, report, upgrade=upgrade)
+    changes += _lock_variants(drift.candidates(selection.components), workspace, report, upgrade=upgrade)
     workspace, selection = _satisfiable(workspace, selection)
+    chosen = (
+        candidate
+        for candidate in drift.chosen(workspace, selection.recipes)
+        if candidate.component not in selection.components
+        and is_own(workspace, candidate.component.location.path)
+    )
+    changes += _lock_variants(chosen, workspace, report)
     problems = Problems()
     changes += pin(workspace, selection.recipes, report, problems, upgrade=upgrade)
     # Packages on a base are recorded for one digest of it
@@ -269,6 +276,7 @@ def _resolve_now(
     """Resolve requirements without the wheels of the component and of the components that it requires.
 
     A requirement such as `accelerate` would add another PyTorch to the one that the component requires.
+    Wheels of build tools, such as setuptools, are not in the image.
     """
     index = _index(workspace.project, drift.python_of(spec) or "3.11")
     index = replace(index, locked=locked_sums(lock.path))
@@ -276,7 +284,7 @@ def _resolve_now(
     required = (components[item.name] for item in spec.requires if item.name in components)
     specs = (candidate.spec for candidate in drift.candidates(required))
     artifacts = chain(spec.artifacts, *(other.artifacts for other in specs))
-    wheels = {artifact.file.split("-")[0] for artifact in artifacts if artifact.file.endswith(".whl")}
+    wheels = {artifact.file.split("-")[0] for artifact in artifacts if artifact.name == "wheel"}
     return pylock.resolve(lock.requirements, (), index, without=sorted(wheels), preferred=preferred)
 
 
@@ -370,28 +378,28 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
-def _lock_component(
-    component: Component, workspace: Workspace, report: Reporter, *, upgrade: bool
-) -> Iterable[str]:
-    """Make the missing and outdated locks of a component's variants, from versions of other components."""
-    for release in component.releases:
-        for variant in release.variants:
-            lock, python = variant.spec.lock, drift.python_of(variant.spec)
-            if lock is None or not lock.requirements:
-                continue
-            if python is None:
-                message = (
-                    f"{component.name} {release.version} has requirements but does not pin a Python version"
-                )
-                hint = 'pin one, such as `requires: {python: "3.12"}`'
-                raise RecipeError(Diagnostic(message, lock.named_at, hint=hint))
-            heading = lock.heading(python)
-            if upgrade or lock.first_line != heading or not lock.is_readable:
-                report(f"{component.name}: locking {lock.path.name} for Python {python}")
-                preferred = () if upgrade else drift.locked_packages(workspace.catalog, python)
-                files = _resolve_now(workspace, lock, variant.spec, preferred)
-                write_whole(lock.path, pylock.lock_text(heading, files))
-                yield f"{lock.path.name}: {format_count(len(files), 'package')}"
+def _lock_variants(
+    candidates: Iterable[Candidate], workspace: Workspace, report: Reporter, *, upgrade: bool = False
+) -> Iterator[str]:
+    """Make the missing and outdated locks of variants, from versions that other components lock."""
+    seen = set()
+    for candidate in candidates:
+        lock, python = candidate.spec.lock, drift.python_of(candidate.spec)
+        if lock is None or not lock.requirements or lock.path in seen:
+            continue
+        seen.add(lock.path)
+        name = candidate.component.name
+        if python is None:
+            message = f"{name} {candidate.release.version} has requirements but does not pin a Python version"
+            hint = 'pin one, such as `requires: {python: "3.12"}`'
+            raise RecipeError(Diagnostic(message, lock.named_at, hint=hint))
+        heading = lock.heading(python)
+        if upgrade or lock.first_line != heading or not lock.is_readable:
+            report(f"{name}: locking {lock.path.name} for Python {python}")
+            preferred = () if upgrade else drift.locked_packages(workspace.catalog, python)
+            files = _resolve_now(workspace, lock, candidate.spec, preferred)
+            write_whole(lock.path, pylock.lock_text(heading, files))
+            yield f"{lock.path.name}: {format_count(len(files), 'package')}"
 
 
 def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable[Artifact]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.lock import lock as locking
-from tests.conftest import COMPONENTS, Tree
+from tests.conftest import COMPONENTS, IMAGE, Tree
 from tests.support.locked_debian import index
 from tests.support.wheels import wheel
 
@@ -59,6 +59,23 @@ def test_wheels_of_required_components_are_left_out_with_what_only_they_need(pro
     torch = COMPONENTS["torch"].replace('        provides: {cuda: "12.8"}\n', WHEEL, 1)
     project.component("torch", torch)
     assert locked(project, upgrade=True) == ["shared==3.0", "tuning==1.0"]
+
+
+def test_wheels_of_build_tools_are_not_left_out(project: Tree) -> None:
+    project.component("tuning", TUNING)
+    tool = WHEEL.replace("wheel:", "tools:").replace("torch-2.9.0%2Bcpu-cp311-cp311", "shared-2.0-py3-none")
+    torch = COMPONENTS["torch"].replace('        provides: {cuda: "12.8"}\n', tool, 1)
+    project.component("torch", torch)
+    assert "shared==3.0" in locked(project)
+
+
+def test_the_outdated_locks_of_an_image_are_made_anew(project: Tree) -> None:
+    project.component("tuning", TUNING.replace(', torch: "*"', ""))
+    project.write("components/tuning/tuning.txt", "# Python 3.11: shared\n")
+    project.component("other", TUNING.replace("tuning.txt", "other.txt"))
+    project.write("images/tuned.yaml", IMAGE.replace("toolkit", "tuning"))
+    assert locking.run(project.root, ["tuned"], lambda _: None) == ("tuning.txt: 4 packages",)
+    assert locking.run(project.root, ["tuned"], lambda _: None) == ("everything is locked",)
 
 
 def test_the_most_frequent_versions_of_other_locks_are_kept_unless_upgraded(project: Tree) -> None:
