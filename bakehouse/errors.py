@@ -3,10 +3,21 @@
 `cli/diagnostics` turns them into text.
 """
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
+
+_LOGIN = re.compile(
+    r"""(?<=://)
+    (?: [^\s/?\#"'<>`]{0,256}
+      # Passwords with a slash, but not a port and a path
+      | [^\s/:@"'<>`]{1,256} : (?![0-9]{1,5}[/?\#]) [^\s"'<>`]{0,256} )
+    (?=@)""",
+    re.VERBOSE,
+)
+"""User and password of a URL. Limits keep the time linear."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -60,6 +71,45 @@ class Diagnostic:
     """One action that the user can take now."""
     tables: tuple[Table, ...] = ()
     """Printed before the hint."""
+
+    def __post_init__(self) -> None:
+        """Hide logins in URLs: these texts are printed, and parts of reports."""
+        hidden = {
+            "message": without_logins(self.message),
+            "location": _without_logins(self.location),
+            "label": without_logins(self.label),
+            "reasons": tuple(
+                Reason(without_logins(reason.text), _without_logins(reason.location))
+                for reason in self.reasons
+            ),
+            "facts": tuple((name, without_logins(value)) for name, value in self.facts),
+            "tail": tuple(map(without_logins, self.tail)),
+            "hint": without_logins(self.hint),
+            "tables": tuple(
+                Table(table.title, tuple(tuple(map(without_logins, row)) for row in table.rows))
+                for table in self.tables
+            ),
+        }
+        for name, value in hidden.items():
+            object.__setattr__(self, name, value)
+
+
+def without_logins(text: str) -> str:
+    """Return a text with asterisks in place of the user and the password of URLs.
+
+    The length stays the same, so that columns stay right. Users of SSH without a password are not secret.
+    """
+    if "@" not in text or "://" not in text:
+        return text
+    return _LOGIN.sub(lambda login: login[0] if _is_ssh_user(login) else "*" * len(login[0]), text)
+
+
+def _is_ssh_user(login: re.Match[str]) -> bool:
+    return login.string.endswith("ssh://", 0, login.start()) and ":" not in login[0]
+
+
+def _without_logins(location: Location | None) -> Location | None:
+    return replace(location, text=without_logins(location.text)) if location else None
 
 
 class BakehouseError(Exception):

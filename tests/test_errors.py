@@ -1,11 +1,21 @@
 """Failures as data."""
 
+import time
 from pathlib import Path
 
 import pytest
 
 from bakehouse import errors
-from bakehouse.errors import BakehouseError, Diagnostic, Location, Problems, RecipeError
+from bakehouse.errors import (
+    BakehouseError,
+    Diagnostic,
+    Location,
+    Problems,
+    Reason,
+    RecipeError,
+    Table,
+    without_logins,
+)
 
 
 def every_class(root: type[BakehouseError] = BakehouseError) -> list[type[BakehouseError]]:
@@ -55,3 +65,43 @@ def test_a_failure_reads_as_its_messages() -> None:
 
 def test_a_location_reads_as_editors_take_it() -> None:
     assert str(Location(Path("recipes/images/a.yaml"), 4, 10)) == "recipes/images/a.yaml:4:10"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("`https://me:secret@host/x`", "`https://*********@host/x`"),
+        ("https://token@host", "https://*****@host"),
+        ("https://me:s@cret@host", "https://*********@host"),
+        ("https://me:se/ret@host:80/x", "https://*********@host:80/x"),
+        ("git+ssh://me:secret@host", "git+ssh://*********@host"),
+        ("ssh://me@host", "ssh://me@host"),
+        ("git+https://host:8443/own.git@main", "git+https://host:8443/own.git@main"),
+        ("https://host/a: mail me@host", "https://host/a: mail me@host"),
+        ("127.0.0.1:5050/a:1@sha256:ab", "127.0.0.1:5050/a:1@sha256:ab"),
+    ],
+)
+def test_logins_in_urls_are_hidden_in_all_parts_of_a_diagnostic(text: str, shown: str) -> None:
+    location = Location(Path("x"), 1, 3, 4, text)
+    diagnostic = Diagnostic(
+        text,
+        location,
+        text,
+        (Reason(text, location),),
+        (("from", text),),
+        (text,),
+        text,
+        (Table("x", ((text,),)),),
+    )
+
+    assert diagnostic.message == diagnostic.label == diagnostic.hint == diagnostic.tail[0] == shown
+    assert diagnostic.location == diagnostic.reasons[0].location == Location(Path("x"), 1, 3, 4, shown)
+    assert diagnostic.reasons[0].text == diagnostic.facts[0][1] == diagnostic.tables[0].rows[0][0] == shown
+
+
+@pytest.mark.parametrize("text", ["://a:" * 8_000 + "@", "://a" * 10_000 + "@", "@" * 40_000 + "://"])
+def test_hiding_logins_takes_linear_time(text: str) -> None:
+    began = time.process_time()
+    without_logins(text)
+
+    assert time.process_time() - began < 1.5

@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as Parsed
@@ -20,6 +21,9 @@ _HASH = re.compile(r"\s+--hash[= ]sha256:(?P<sha256>[0-9a-f]{64})")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _NO_OPTIONS = (
     "use packages, `-r` and `-c` only; indexes and proxies come from this machine's pip configuration"
+)
+_NO_CREDENTIALS = (
+    "remove them and put them in ~/.netrc, or in the index URLs of this machine's pip configuration"
 )
 _PATH = re.compile(r"\.{0,2}/|[^@\s]*\.whl$")
 
@@ -110,8 +114,9 @@ class _Reader:
             return self._local(directory / path.strip(), extra, hashes, location)
         try:
             parsed = Parsed(text)
-        except InvalidRequirement as error:
-            label = str(error).splitlines()[0].rstrip(".").lower()
+        except (InvalidRequirement, RecursionError) as error:
+            is_deep = isinstance(error, RecursionError)
+            label = "too many parentheses" if is_deep else str(error).splitlines()[0].rstrip(".").lower()
             hint = "write packages as `name>=1.2` or `name @ URL`"
             self.problems.add(Diagnostic(f"`{text}` is not a requirement", location, label, hint=hint))
             return None
@@ -124,11 +129,12 @@ class _Reader:
                 return RequiredPackage(text, location, hashes, git.parse(url))
             except ValueError as error:
                 message = f"`{parsed.name}` has an invalid git URL"
-                shown = git.redacted(location.text)
-                length = location.length - len(location.text) + len(shown)
-                spot = replace(location, text=shown, length=length)
-                self.problems.add(Diagnostic(message, spot, hint=str(error)))
+                self.problems.add(Diagnostic(message, location, hint=str(error)))
                 return None
+        if "@" in _host_of(url):
+            message = f"the URL of `{parsed.name}` contains credentials, which its lock would repeat"
+            self.problems.add(Diagnostic(message, location, hint=_NO_CREDENTIALS))
+            return None
         return RequiredPackage(text, location, hashes)
 
     def _local(
@@ -150,6 +156,14 @@ class _Reader:
             return None
         text = f"{name} @ {path.resolve().as_uri()}"
         return RequiredPackage(f"{text} ; {marker.strip()}" if marker.strip() else text, location, hashes)
+
+
+def _host_of(url: str) -> str:
+    """Return the host of a URL, with the credentials before it."""
+    try:
+        return urlsplit(url).netloc
+    except ValueError:
+        return ""
 
 
 def _logical_lines(path: Path, text: str) -> Iterator[tuple[str, Location]]:

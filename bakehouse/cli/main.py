@@ -19,6 +19,7 @@ from bakehouse.cli import command_line, completion, diagnostics, help_text
 from bakehouse.cli.command_name import as_typed
 from bakehouse.cli.tasks.collection import namespace
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
+from bakehouse.trust import keys
 
 _MACHINE_ERRORS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR),
@@ -102,4 +103,5 @@ def main() -> None:
     """Run the command line of this process."""
     # SIGTERM, as CI systems send it, cleans up like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    keys.hide_passphrase()
     sys.exit(run(sys.argv[1:]))

@@ -11,12 +11,13 @@ import time
 from collections.abc import Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from bakehouse.registry.registry import Credentials
 from bakehouse.util.json_reader import parse_json
 
 if TYPE_CHECKING:
-    from requests import Response
+    from requests import PreparedRequest, Response
 
 _QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']+")
 _FULL = re.compile(rf'"Err": (?:{errno.ENOSPC}|{errno.EDQUOT})\b')
@@ -101,10 +102,16 @@ class RegistryError(Exception):
         return (self.status >= 500 or self.status == 429) and not self.is_full
 
 
-def without_secrets(text: str, credentials: Credentials | None) -> str:
-    """Return a text without the password and without the queries of URLs, which may be signatures."""
+def without_secrets(text: str, credentials: Credentials | None, authorization: str = "") -> str:
+    """Return a text without the password, the login that was sent, and the queries of URLs.
+
+    Queries may be signatures.
+    """
+    secrets = [authorization.rpartition(" ")[2]]
     if credentials:
-        text = text.replace(credentials.password, "***")
+        secrets += [credentials.password, quote(credentials.password, safe="")]
+    for secret in filter(None, secrets):
+        text = text.replace(secret, "***")
     return _QUERY.sub(r"\1", " ".join(text[:_MOST_CHARACTERS].split()))
 
 
@@ -128,10 +135,12 @@ def error_in(response: "Response", credentials: Credentials | None) -> RegistryE
             text = f"{text}: no space left on device"
     except (ValueError, KeyError, TypeError, IndexError):
         code, text = "", f"HTTP {response.status_code} {response.reason}"
+    request: PreparedRequest | None = response.request
+    authorization = request.headers.get("Authorization", "") if request else ""
     return RegistryError(
         response.status_code,
         code,
-        without_secrets(text, credentials),
+        without_secrets(text, credentials, authorization),
         retry_after=_seconds(response.headers.get("Retry-After", "")),
     )
 

@@ -22,6 +22,8 @@ KMS = "awskms:///"
 """Prefix of the ARN of a key, as cosign writes it."""
 PASSPHRASE = "BAKEHOUSE_SIGNING_PASSPHRASE"
 """Environment variable with the passphrase of an encrypted key."""
+_hidden: dict[str, str] = {}
+"""The passphrase, after it was removed from the environment."""
 _GENERATE = "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -aes256 -out signing.pem"
 
 
@@ -64,6 +66,12 @@ class Signer(Protocol):
 
     def sign(self, content: bytes) -> bytes:
         """Return the signature of `content` in DER."""
+
+
+def hide_passphrase() -> None:
+    """Keep the passphrase from the programs that this process starts, such as the builds of packages."""
+    if PASSPHRASE in os.environ:
+        _hidden[PASSPHRASE] = os.environ.pop(PASSPHRASE)
 
 
 def open_signer(signing_key: str) -> Signer:
@@ -145,7 +153,7 @@ def _open_pem(path: Path) -> PemSigner:
 
     name, content = display_path(path), _read(path)
     is_encrypted = b"ENCRYPTED" in content
-    passphrase = os.environ.get(PASSPHRASE, "")
+    passphrase = os.environ.get(PASSPHRASE) or _hidden.get(PASSPHRASE, "")
     if b"ENCRYPTED SIGSTORE" in content or b"ENCRYPTED COSIGN" in content:
         message = f"the signing key `{name}` has cosign's own format, which only cosign reads"
         raise TrustError(Diagnostic(message, hint=f"create a key with `{_GENERATE}`"))

@@ -39,6 +39,8 @@ _BUSY = {
 }
 _NOT_FOUND = {"ResourceNotFoundException", "ResourceNotFound", "NoSuchBucket", "NoSuchKey", "404"}
 _VALUE = re.compile(r", value: .*?(?=, (?:type|valid)\b|$)")
+_TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{100,}")
+"""A session token, which a proxy or a signature error may repeat."""
 _ACTION = re.compile(r"not authorized to perform: ([a-zA-Z0-9-]+:[a-zA-Z0-9]+)")
 
 
@@ -234,7 +236,8 @@ def _rejected(action: str, response: Any, principal: Callable[[], str]) -> AwsEr
         hint = "use a role with that permission"
         diagnostic = Diagnostic(f"not allowed to {action}", reasons=reasons, hint=hint)
         return AwsError(AwsFault.DENIED, diagnostic, code)
-    diagnostic = Diagnostic(f"could not {action}", facts=(("answer", f"{code}: {text}"),))
+    answer = _TOKEN.sub("***", f"{code}: {text}")
+    diagnostic = Diagnostic(f"could not {action}", facts=(("answer", answer),))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _BUSY or status >= 500:
         return AwsError(AwsFault.BUSY, diagnostic, code)

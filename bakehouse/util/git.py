@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from urllib.parse import parse_qsl, urlsplit
 
+from bakehouse.errors import without_logins
 from bakehouse.util.archive import Tree, gzip, tar
 from bakehouse.util.process import with_environment
 
@@ -20,7 +21,6 @@ _SECONDS = 600
 _MODES = {"100644": 0o644, "100664": 0o644, "100755": 0o755, "120000": 0}
 _SUBMODULE = "160000"
 _LFS = b"version https://git-lfs.github.com/spec/"
-_USER = re.compile(r"(?<=://)[^/\s@]+@")
 TOP = "source"
 """Directory of the files in an archive."""
 
@@ -70,11 +70,6 @@ def parse(text: str) -> GitSource:
         reason = "write a commit of 40 hexadecimal digits after `@`"
         raise ValueError(reason)
     return GitSource(parts._replace(path=path).geturl(), revision, subdirectory)
-
-
-def redacted(text: str) -> str:
-    """Return a text without the credentials of URLs."""
-    return _USER.sub("", text)
 
 
 def commit_of(source: GitSource) -> str:
@@ -194,7 +189,7 @@ def _git(
         reason = f"did not answer within {_SECONDS} s"
         raise GitError(reason) from error
     if result.returncode != 0:
-        output = redacted(result.stderr.decode(errors="replace"))
+        output = without_logins(result.stderr.decode(errors="replace"))
         line = next(filter(None, map(str.strip, output.splitlines())), f"exit code {result.returncode}")
         reason = f"{failure}: {line}"
         raise GitError(reason)

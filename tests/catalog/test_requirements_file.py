@@ -88,11 +88,37 @@ def test_credentials_in_a_git_url_are_refused_and_not_shown(directory: Path) -> 
         "error: `own` has an invalid git URL\n"
         "  --> requirements.txt:2:1\n"
         "   |\n"
-        " 2 | own @ git+https://git.example/own.git@main\n"
-        "   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        " 2 | own @ git+https://*********@git.example/own.git@main\n"
+        "   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "\n"
         "hint: remove the credentials from the URL: git takes them from its credential helpers\n"
     )
+
+
+def test_credentials_in_the_url_of_a_file_are_refused_and_not_shown(directory: Path) -> None:
+    assert mistake(directory, "own @ https://me:secret@files.example/own-1.0-py3-none-any.whl\n") == (
+        "error: the URL of `own` contains credentials, which its lock would repeat\n"
+        "  --> requirements.txt:1:1\n"
+        "   |\n"
+        " 1 | own @ https://*********@files.example/own-1.0-py3-none-any.whl\n"
+        "   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+        "\n"
+        "hint: remove them and put them in ~/.netrc, or in the index URLs of this machine's pip "
+        "configuration\n"
+    )
+
+
+def test_the_login_of_an_index_option_is_not_shown(directory: Path) -> None:
+    assert " 1 | --index-url https://*********@index.example/simple\n" in mistake(
+        directory, "--index-url https://me:secret@index.example/simple\n"
+    )
+
+
+def test_a_marker_with_many_parentheses_is_reported(directory: Path) -> None:
+    text = mistake(directory, f'six ; {"(" * 3_000}python_version > "3"\n')
+
+    assert text.startswith("error: `six ; ((((")
+    assert " too many parentheses\n" in text
 
 
 def test_other_options_are_reported_at_their_line(directory: Path) -> None:

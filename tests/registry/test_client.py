@@ -265,6 +265,17 @@ def test_passwords_and_signatures_are_not_printed() -> None:
     assert redacted == 'Get "https://s3.example.com/x": denied for AWS:***'
 
 
+def test_a_login_that_a_registry_repeats_is_not_printed(server: Server) -> None:
+    server.passwords = ["hunter+2"]
+    encoded = base64.b64encode(b"ci:hunter+2").decode()
+    server.answers(Reply(403, {}, error_body("DENIED", f"Basic {encoded} is not hunter%2B2")))
+
+    refusal = server.repository().refusal()
+
+    assert refusal
+    assert refusal.text == "Basic *** is not ***"
+
+
 BLOB = digest_of(b"content")
 
 

@@ -457,6 +457,11 @@ def test_an_image_that_sagemaker_can_not_pull(session: Session) -> None:
             "not allowed to send the job to SageMaker",
         ),
         ("ValidationException", "No such role", "could not send the job to SageMaker"),
+        (
+            "ValidationException",
+            f"x-amz-security-token: IQoJ{'secret-canary-4711' * 20}==",
+            "could not send the job to SageMaker",
+        ),
     ],
 )
 def test_why_sagemaker_does_not_take_a_job(session: Session, code: str, text: str, message: str) -> None:

@@ -1,6 +1,7 @@
 """Signing keys in PEM files and in AWS KMS, and public keys."""
 
 import hashlib
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from bakehouse.errors import Diagnostic, PublishError, TrustError
+from bakehouse.trust import keys
 from bakehouse.trust.keys import KMS, PASSPHRASE, KmsSigner, open_signer, read_public_key
 from tests.support.ecr import moto_server
 from tests.support.signing_keys import make_key
@@ -42,6 +44,19 @@ def test_an_encrypted_key_is_opened_with_its_passphrase(
     key = make_key(tmp_path, "signing", passphrase="open sesame")
     monkeypatch.setenv(PASSPHRASE, "open sesame")
 
+    assert key.public_key.verifies(key.signer.sign(b"content"), b"content")
+
+
+def test_a_hidden_passphrase_opens_a_key_but_is_not_inherited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = make_key(tmp_path, "signing", passphrase="open sesame")
+    monkeypatch.setenv(PASSPHRASE, "open sesame")
+    monkeypatch.setattr(keys, "_hidden", {})
+
+    keys.hide_passphrase()
+
+    assert "sesame" not in subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
     assert key.public_key.verifies(key.signer.sign(b"content"), b"content")
 
 
