@@ -5,6 +5,7 @@ uv resolves them from the indexes that pip uses on this machine. A lock names no
 
 import functools
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,7 @@ _MOST_LINES = 20
 _REQUESTS_AT_ONCE = 8
 _NO_SOLUTION = 1
 """uv's exit code if no versions fit; it differs for an unreachable index."""
+_NOT_FOUND = re.compile(r"(\S+) was not found in the (?:package registry|provided package locations)")
 _INDEX_HINT = "the indexes of this machine's pip are used; run `pip config list` to see them"
 
 
@@ -246,7 +248,10 @@ def _run_uv(
             tail = tuple(result.stderr.splitlines()[-_MOST_LINES:])
             names = ", ".join(f"`{requirement}`" for requirement in requirements)
             if result.returncode == _NO_SOLUTION:
-                raise ConflictError(Diagnostic(f"no versions satisfy {names}", tail=tail))
+                missing = _NOT_FOUND.findall(result.stderr)
+                _require_access(missing, index)
+                hint = _INDEX_HINT if missing else ""
+                raise ConflictError(Diagnostic(f"no versions satisfy {names}", tail=tail, hint=hint))
             message = f"uv failed to find versions of {names}"
             hint = _INDEX_HINT if "Failed to fetch" in result.stderr else ""
             raise BuildError(Diagnostic(message, tail=tail, hint=hint))
@@ -257,6 +262,17 @@ def _run_uv(
             for package in packages
             if "marker" not in package or Marker(package["marker"]).evaluate(environment)
         ]
+
+
+def _require_access(names: Iterable[str], index: Index) -> None:
+    """Raise BuildError if an index refuses access to projects, which uv then calls not found."""
+    downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
+    for name in dict.fromkeys(names):
+        try:
+            downloads.pages(name)
+        except SourceError as error:
+            message = f"cannot search the package indexes for `{name}`: {error.reason}"
+            raise BuildError(Diagnostic(message, hint=_INDEX_HINT)) from error
 
 
 @functools.cache

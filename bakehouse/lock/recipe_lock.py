@@ -373,7 +373,7 @@ def _blame(line: RequiredPackage, around: _Surroundings, error: ConflictError) -
     """Return the reasons why one requirement does not fit the components."""
     if alone := _conflict(around, [line], ()):
         message = f"no version satisfies `{line.text}`"
-        return Diagnostic(message, line.location, tail=_tail(alone))
+        return Diagnostic(message, line.location, tail=_tail(alone), hint=alone.diagnostics[0].hint)
     with ThreadPoolExecutor(_QUESTIONS_AT_ONCE) as pool:
         conflicts = pool.map(lambda need: _conflict(around, [line], [need]), around.needs)
         needs = [need for need, conflict in zip(around.needs, conflicts, strict=True) if conflict]

@@ -14,6 +14,7 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python
 from bakehouse.lock.python import Index, lock_text, resolve
+from tests.conftest import error_text
 from tests.support.file_server import company_certificate, serving
 from tests.support.wheels import sha256, wheel
 
@@ -123,6 +124,24 @@ def test_what_cannot_be_had_is_reported_in_uvs_words(tmp_path: Path, index: Inde
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message == "no versions satisfy `top`"
     assert "missing was not found" in "\n".join(diagnostic.tail)
+    assert diagnostic.hint == "the indexes of this machine's pip are used; run `pip config list` to see them"
+
+
+def test_a_package_is_not_called_missing_if_an_index_rejects_the_login(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serving() as server:
+        server.login = "user:word"
+        url = server.url.replace("//", "//user:old-word@") + "/simple"
+        with pytest.raises(BuildError) as caught:
+            resolve(["top"], [], Index(PipConfig(index_url=url), None))
+
+    assert error_text(caught.value) == (
+        f"error: cannot search the package indexes for `top`: {server.url}/simple refused access (401)\n\n"
+        "hint: the indexes of this machine's pip are used; run `pip config list` to see them\n"
+    )
 
 
 @pytest.fixture
