@@ -161,6 +161,19 @@ hint: do\\nthis
     )
 
 
+def test_credentials_of_urls_are_not_printed() -> None:
+    line = "--extra-index-url https://ci:s3cret@host/simple"
+    spot = Location(Path("requirements.txt"), 1, 19, 29, line)
+
+    assert failure_text(Diagnostic("`https://ci:s3cret@host/simple` is not a requirement", spot)) == (
+        "error: `https://*********@host/simple` is not a requirement\n"
+        "  --> requirements.txt:1:19\n"
+        "   |\n"
+        " 1 | --extra-index-url https://*********@host/simple\n"
+        "   |                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n"
+    )
+
+
 def test_colours_of_a_log_are_dropped_from_its_tail() -> None:
     assert (
         failure_text(Diagnostic("wrong", tail=("\x1b[1;31mfailed\x1b[0m\tbadly", "")))

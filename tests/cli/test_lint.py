@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from bakehouse.cli import main
+from bakehouse.cli import main, sarif
+from bakehouse.errors import Diagnostic, RecipeError
 from tests.conftest import Tree
 
 
@@ -92,3 +93,8 @@ def test_a_file_outside_the_working_directory_has_an_absolute_uri(project: Tree,
 def test_a_finding_without_a_location_is_in_the_settings(project: Tree) -> None:
     assert main.run(("lint", "no-such-image", "--sarif", "out/lint.sarif")) != 0
     assert uris(project) == ["pyproject.toml"]
+
+
+def test_credentials_of_urls_are_not_in_the_findings() -> None:
+    error = RecipeError(Diagnostic("`https://ci:s3cret@host/simple` is not a requirement"))
+    assert "s3cret" not in sarif.text([error], ())
