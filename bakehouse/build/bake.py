@@ -1,6 +1,7 @@
 """Bake of images while this machine serves their files to the build steps."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from bakehouse.build import prefetch
@@ -49,16 +50,17 @@ def bake_with_inputs(
         require_files(downloads, names, progress)
 
     try:
-        return buildx.bake(
-            cache.extend(targets) if cache else targets,
-            cwd=cwd,
-            state=state,
-            secrets=inputs.secrets,
-            arguments=inputs.arguments,
-            on_event=report_event,
-            environment={**(environment or {}), **(variables_of(builder) if builder else {})},
-            first=first,
-        )
+        with cache.extended(targets) if cache else nullcontext(targets) as extended:
+            return buildx.bake(
+                extended,
+                cwd=cwd,
+                state=state,
+                secrets=inputs.secrets,
+                arguments=inputs.arguments,
+                on_event=report_event,
+                environment={**(environment or {}), **(variables_of(builder) if builder else {})},
+                first=first,
+            )
     except BuildError:
         # A step that did not get its file fails too, with a less helpful message.
         require_files(downloads, names, progress)

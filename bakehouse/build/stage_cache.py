@@ -4,7 +4,9 @@ Builders read and write it with the logins of this machine, which buildx passes 
 goes on without it.
 """
 
+import contextlib
 import re
+import threading
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,15 +36,29 @@ class StageCache:
     keys: set[StepKey]
     """Keys of the stages in the repository."""
     _steps: dict[str, tuple[BuildStep, ...]] = field(default_factory=dict)
+    _written: set[StepKey] = field(default_factory=set)
+    """Keys of the stages that running and successful builds write."""
+    _lock: threading.Lock = field(default_factory=threading.Lock, compare=False)
 
-    def extend(self, targets: Sequence[buildx.Target]) -> list[buildx.Target]:
-        """Return targets that read the stages in the repository, and one target for each other stage."""
+    @contextlib.contextmanager
+    def extended(self, targets: Sequence[buildx.Target]) -> Iterator[list[buildx.Target]]:
+        """Yield targets that read the stages in the repository, and one target for each other stage.
+
+        Builds at the same time write each stage once. A later build writes the stages of a failed one.
+        """
         readers = [
             replace(target, cache_from=(*target.cache_from, *self._sources(target.name)))
             for target in targets
         ]
-        writers = {key: writer for reader in readers for key, writer in self._writers(reader)}
-        return [*readers, *writers.values()]
+        with self._lock:
+            writers = {key: writer for reader in readers for key, writer in self._writers(reader)}
+            self._written |= writers.keys()
+        try:
+            yield [*readers, *writers.values()]
+        except BaseException:
+            with self._lock:
+                self._written -= writers.keys()
+            raise
 
     def _sources(self, image: str) -> list[str]:
         ends = (step.key for step in stage_ends(self._of_image(image)))
@@ -54,7 +70,7 @@ class StageCache:
             return
         text = target.dockerfile or (self._directory(target.name) / "Dockerfile").read_text(encoding="utf-8")
         for step in stage_ends(self._of_image(target.name)):
-            if step.key not in self.keys:
+            if step.key not in self.keys | self._written:
                 cache = f"type=registry,ref={self.reference}:{step.key},{CACHE_EXPORT},ignore-error=true"
                 name = f"bakehouse-stage-{step.key[:16]}"
                 yield step.key, part_of(target, text, step, name=name, cache_to=cache)

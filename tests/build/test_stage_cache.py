@@ -9,7 +9,7 @@ from bakehouse.build.build_steps import StepKey, read_steps
 from bakehouse.build.stage_cache import StageCache, open_cache, remove_unused, stage_ends
 from bakehouse.catalog.project import Project
 from bakehouse.engine.buildx import Target
-from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.errors import BuildError, Diagnostic, PublishError
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.util.oci import Digest
@@ -43,7 +43,8 @@ def images(tmp_path: Path) -> Images:
 def test_each_missing_stage_is_written_once(images: Images) -> None:
     cache = StageCache(REFERENCE, images.root, set())
 
-    first, second, *writers = cache.extend(images.targets)
+    with cache.extended(images.targets) as targets:
+        first, second, *writers = targets
 
     assert (first, second) == (*images.targets,)
     options = "mode=max,image-manifest=true,oci-mediatypes=true,compression=zstd,ignore-error=true"
@@ -62,7 +63,8 @@ def test_stages_in_the_repository_are_read(images: Images) -> None:
     [tools, own] = images.keys("one")
     cache = StageCache(REFERENCE, images.root, {tools, own})
 
-    first, second, *writers = cache.extend(images.targets)
+    with cache.extended(images.targets) as targets:
+        first, second, *writers = targets
 
     assert first.cache_from == tuple(f"type=registry,ref={REFERENCE}:{key}" for key in (tools, own))
     assert second.cache_from == (f"type=registry,ref={REFERENCE}:{tools}",)
@@ -73,9 +75,29 @@ def test_a_part_of_an_image_only_reads(images: Images) -> None:
     part = Target("one", "part", Path("one"), part_of="one", cache_from=("type=local,src=/d",))
     [tools, _] = images.keys("one")
 
-    [extended] = StageCache(REFERENCE, images.root, {tools}).extend([part])
+    with StageCache(REFERENCE, images.root, {tools}).extended([part]) as [target]:
+        assert target.cache_from == ("type=local,src=/d", f"type=registry,ref={REFERENCE}:{tools}")
 
-    assert extended.cache_from == ("type=local,src=/d", f"type=registry,ref={REFERENCE}:{tools}")
+
+def test_two_builders_write_a_shared_stage_once(images: Images) -> None:
+    cache = StageCache(REFERENCE, images.root, set())
+    one, two = images.targets
+
+    with cache.extended([one]) as first, cache.extended([two]) as second:
+        assert [target.stage for target in first[1:]] == ["tools", "own"]
+        assert [target.stage for target in second[1:]] == ["own"]
+    with cache.extended([two]) as again:
+        assert again == [two]
+
+
+def test_a_second_try_writes_the_stages_of_a_failed_build(images: Images) -> None:
+    cache = StageCache(REFERENCE, images.root, set())
+    one, _ = images.targets
+
+    with pytest.raises(BuildError), cache.extended([one]):
+        raise BuildError(Diagnostic("a step failed"))
+    with cache.extended([one]) as targets:
+        assert [target.stage for target in targets[1:]] == ["tools", "own"]
 
 
 def answering(monkeypatch: pytest.MonkeyPatch, tags: Callable[[Repository], tuple[str, ...]]) -> None:
