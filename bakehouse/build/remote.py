@@ -133,9 +133,13 @@ class RemoteBuild:
             self._manifests.setdefault(layout, set()).add(digests.stored)
 
     def remove_old(self) -> None:
-        """Remove the images of older builds from the layouts of the builders that built now."""
+        """Remove the images of older builds, and all images of builders that are no longer selected."""
         for layout, manifests in self._manifests.items():
             layout.keep(manifests)
+        selected = {self.output(name).directory for name in self.builders.names}
+        for directory in (self.directory / "images").glob("*"):
+            if directory not in selected:
+                shutil.rmtree(directory, ignore_errors=True)
 
     def _load(self, image: Image, digests: buildx.BakedImage, output: OciLayout) -> buildx.BakedImage:
         with heartbeat(self.progress.report, f"running: docker load of {image.reference}"):

@@ -76,6 +76,15 @@ def test_an_unavailable_file_fails_only_the_images_that_need_it(tmp_path: Path) 
     assert failed.value.diagnostics[0].message == "1 file could not be downloaded"
 
 
+def test_images_of_builders_that_are_no_longer_selected_are_removed(tmp_path: Path) -> None:
+    with remote_build(tmp_path, ["one"], ["far"]) as build:
+        for name in ("far", "gone"):
+            build.output(name).directory.mkdir(parents=True)
+        build.remove_old()
+
+    assert [path.name for path in (tmp_path / "state/remote/images").iterdir()] == ["far"]
+
+
 def test_files_that_were_sent_before_are_not_downloaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
