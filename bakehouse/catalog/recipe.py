@@ -15,10 +15,11 @@ from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import APT_PACKAGE, environment, is_version, requirement
 from bakehouse.catalog.trim import read_kinds
-from bakehouse.catalog.user_files import File, beside, check_targets, read_code, read_files
+from bakehouse.catalog.user_files import File, beside, check_targets, read_code, read_files, report_missing
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, read_smoke
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.files import is_file
+from bakehouse.util.format import format_names
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping as YamlMapping
@@ -39,6 +40,9 @@ JOB_CHECKS = (
 """Smoke checks that run a job."""
 _CHECKS = (*JOB_CHECKS, "no_private_keys", "components")
 _COMPONENT_CHECK = re.compile(r"components\.[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9_]+")
+_NO_COMPONENT = (
+    "add Python packages to the file of `requirements`; a component is a directory below `components/`"
+)
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
@@ -327,8 +331,8 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
         base = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
     bases = {*filter(catalog.links.is_base, catalog.components), *(each.name for each in catalog.broken)}
     if name.text not in bases:
-        hint = suggestion(name.text, bases)
         component, *version = re.split("[=:@ ]+", name.text, maxsplit=1)
+        hint = suggestion(component, bases) or f"use one of {format_names(sorted(bases))}"
         if version and component in bases:
             hint = f'write a base with a version as `{{{component}: "{version[0]}"}}`'
         fields.report(f"unknown base `{name.text}`", name.location, hint=hint)
@@ -340,7 +344,7 @@ def _check_names(fields: Fields, catalog: Catalog, components: list[Scalar]) -> 
     keys = [key for key, _ in fields.pairs("variants")]
     for name in (*components, *keys, *fields.scalars("exclude")):
         if name.text not in known:
-            hint = suggestion(name.text, known) or "components are directories below recipes/components"
+            hint = suggestion(name.text, known) or _NO_COMPONENT
             fields.report(f"unknown component `{name.text}`", name.location, hint=hint)
 
 
@@ -392,7 +396,7 @@ def _requirements(
         return (), None
     spot = fields.place("requirements")
     if not is_file(path):
-        fields.report(f"file `{path.name}` does not exist next to the recipe", spot)
+        report_missing(fields, "requirements", "file ", recipe.parent)
         return (), None
     if path.suffix == ".lock":
         return load_lock(path, spot, fields.problems), None

@@ -15,6 +15,8 @@ CODE_DIRECTORY = "/opt/ml/code"
 MAX_FILES = 10_000
 MAX_BYTES = 200_000_000
 """Limits of files that are copied to `images/` and kept in memory while images are planned."""
+_MOST_LEVELS = 3
+"""Directories above the recipe in which a missing path is searched for a hint."""
 _PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+"
 _PATH = re.compile(f"{_PART}(?:/{_PART})*")
 """A relative path that needs no quoting and cannot leave its directory."""
@@ -59,7 +61,7 @@ def read_files(fields: Fields, directory: Path, inside: Sequence[Path] = ()) -> 
             name = f"{target}{source.name}" if target.endswith("/") else target
             placed += _file(source, name, child, spot)
         else:
-            child.report(f"`{child.text('from')}` does not exist next to the recipe", child.place("from"))
+            report_missing(child, "from", "", directory)
     return placed
 
 
@@ -74,8 +76,7 @@ def read_code(fields: Fields, directory: Path, inside: Sequence[Path] = ()) -> t
     if source is None:
         return [], entry_point or None
     if not is_directory(source):
-        message = f"directory `{child.text('directory')}` does not exist next to the recipe"
-        child.report(message, child.place("directory"))
+        report_missing(child, "directory", "directory ", directory)
         return [], entry_point or None
     if entry_point and not _PATH.fullmatch(entry_point):
         label = "a path below `directory`, of letters, digits and `._+@-`"
@@ -103,6 +104,14 @@ def beside(fields: Fields, key: str, directory: Path, inside: Sequence[Path] = (
         fields.report(f"`{text}` is outside the project", fields.place(key), label, hint)
         return None
     return path
+
+
+def report_missing(fields: Fields, key: str, kind: str, directory: Path) -> None:
+    """Report a path that does not exist, with the path from the recipe if it exists further up."""
+    text = fields.text(key)
+    upwards = (f"{'../' * levels}{text}" for levels in range(1, _MOST_LEVELS + 1))
+    hint = next((f"did you mean `{path}`?" for path in upwards if (directory / path).exists()), "")
+    fields.report(f"{kind}`{text}` does not exist next to the recipe", fields.place(key), hint=hint)
 
 
 def _outside(source: Path, inside: Sequence[Path]) -> Path | None:

@@ -332,7 +332,7 @@ def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fa
             message = f"`{pattern}` is a locked package, not an image or component"
             problems.add(Diagnostic(message, hint=f"run `bake lock --upgrade {pattern}` to lock it anew"))
     if len(workspace.project.recipe_roots) == 1 and workspace.project.root != HOME and not problems:
-        hint = "write recipes of your own, and name their directory in `recipes` of [tool.bakehouse]"
+        hint = "run `bake init` to create one"
         problems.add(Diagnostic("this project has no recipe directory for locks", hint=hint))
     problems.raise_as(UsageError)
     broken = [

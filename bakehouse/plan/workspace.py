@@ -188,7 +188,8 @@ def _default(workspace: Workspace) -> tuple[Recipe, ...]:
         return own
     if rendered := select_own(workspace):
         return rendered
-    hint = f"name images, or write `'*'` for all {len(workspace.recipes)} images of Bakehouse"
+    images = len(workspace.recipes)
+    hint = f"run `bake init` to write one, or name images; `'*'` stands for all {images} images of Bakehouse"
     raise UsageError(Diagnostic("this project has no recipes of its own", hint=hint))
 
 

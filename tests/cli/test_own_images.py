@@ -63,7 +63,8 @@ def test_a_project_without_recipes_has_to_name_images(
     assert answer(capsys, "plan")[::2] == (
         64,
         "error: this project has no recipes of its own\n\n"
-        f"hint: name images, or write `'*'` for all {images} images of Bakehouse\n",
+        "hint: run `bake init` to write one, or name images; "
+        f"`'*'` stands for all {images} images of Bakehouse\n",
     )
 
 
@@ -193,8 +194,7 @@ def test_lock_needs_a_recipe_directory(project: Tree, capsys: pytest.CaptureFixt
 
     assert answer(capsys, "lock", "mpi-cpu")[::2] == (
         64,
-        "error: this project has no recipe directory for locks\n\n"
-        "hint: write recipes of your own, and name their directory in `recipes` of [tool.bakehouse]\n",
+        "error: this project has no recipe directory for locks\n\nhint: run `bake init` to create one\n",
     )
 
 
