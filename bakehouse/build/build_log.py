@@ -59,7 +59,7 @@ def load_builds(state: Path) -> tuple[Build, ...]:
     try:
         return tuple(map(_build, parse_json(_path(state).read_bytes())))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        # Only a report reads it, and the next build writes it again
+        # The next build writes it again
         return ()
 
 
