@@ -17,7 +17,8 @@ FILE = Path(__file__).parent / "data/instance_gpus.json"
 _ARM = re.compile(r"ml\.(?:[a-z]+[0-9]+g[a-z]*|[a-z0-9]+-gb[0-9]+)\.")
 """Instance types with Graviton or Grace processors."""
 _INFERENTIA = re.compile(r"ml\.inf[0-9]")
-_NEURON = "neuron "
+NEURON = "neuron "
+"""Begins the architecture of a type with Neuron devices in the file."""
 _BOUND = re.compile(r"(?P<sign>~=|[=!]=|[<>]=?)\s*(?P<version>[0-9]+(?:\.[0-9]+)*)(?P<all>\.\*)?")
 _FITS = {">=": operator.ge, "<=": operator.le, "<": operator.lt, ">": operator.gt}
 
@@ -77,8 +78,8 @@ def find_gpus(name: str) -> InstanceGpus:
     if architecture == "unknown":
         message = f"the catalogue does not record the GPUs of `{name}`"
         raise UsageError(Diagnostic(message, hint="name an image; `bake list` lists them"))
-    if architecture.startswith(_NEURON):
-        return InstanceGpus(name, gpu=False, neuron_architecture=architecture.removeprefix(_NEURON))
+    if architecture.startswith(NEURON):
+        return InstanceGpus(name, gpu=False, neuron_architecture=architecture.removeprefix(NEURON))
     is_cpu = architecture == "none"
     return InstanceGpus(name, gpu=not is_cpu, architecture="" if is_cpu else architecture)
 

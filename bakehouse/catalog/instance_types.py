@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import INSTANCE
+from bakehouse.catalog.instance_gpus import NEURON
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.util.suggest import suggestion
 
@@ -70,7 +71,7 @@ def gpus_text(catalog: Catalog) -> str:
 
 def _architecture(instance: Instance) -> str:
     if instance.neuron_architecture:
-        return f"neuron {instance.neuron_architecture}"
+        return f"{NEURON}{instance.neuron_architecture}"
     return "none" if instance.gpus == 0 else instance.gpu_architecture or "unknown"
 
 
