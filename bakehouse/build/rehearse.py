@@ -184,15 +184,11 @@ def _remove(references: Iterable[str], engine: Engine) -> None:
 def _write(rehearsal: Rehearsal, templates: Mapping[str, str], root: Path) -> None:
     """Write the rendered files of a rehearsal, its bake file with the rehearsal's tags, and its lock."""
     for file in dockerfile.render_image(rehearsal.image, templates):
-        content = file.content
         if file.path.endswith("/docker-bake.json"):
-            [(name, target)] = json.loads(content)["target"].items()
+            [(name, target)] = json.loads(file.content)["target"].items()
             target |= {"tags": [rehearsal.reference], "output": [stub_plan.OUTPUT]}
-            content = (json.dumps({"target": {name: target}}, indent=2) + "\n").encode()
-        path = root / "images" / file.path
-        if not path.is_file() or path.read_bytes() != content:
-            write_whole(path, content)
-        path.chmod(0o755 if file.is_executable else 0o644)
+            file = replace(file, content=(json.dumps({"target": {name: target}}, indent=2) + "\n").encode())
+        file.write(root / "images")
     write_whole(root / "images" / rehearsal.real.name / "stubs.lock", stub_plan.lock_text(rehearsal))
 
 

@@ -60,9 +60,7 @@ def write(need: StubBase, debian: str, root: Path) -> Path:
     name = reference(need, debian)
     directory = Path("bases", name.removeprefix(f"{BASES}/").replace("/", "-").replace(":", "-"))
     for file in context(need, debian):
-        path = root / directory / file.path
-        write_whole(path, file.content)
-        path.chmod(0o755 if file.is_executable else 0o644)
+        file.write(root / directory)
     (root / directory / "tree").mkdir(exist_ok=True)
     (root / directory / "debs").mkdir(exist_ok=True)
     target = {

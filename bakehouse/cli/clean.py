@@ -87,9 +87,7 @@ def _stages(workspace: Workspace, plan: Plan) -> set[StepKey]:
     with tempfile.TemporaryDirectory() as name:
         root = Path(name)
         for file in dockerfile.render(plan, workspace.templates):
-            path = root / file.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(file.content)
+            file.write(root)
         return {
             step.key
             for image in plan.images

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import image_lock, layers
 from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
+from bakehouse.util.files import write_whole
 from bakehouse.util.oci import EPOCH
 
 if TYPE_CHECKING:
@@ -66,6 +67,17 @@ class RenderedFile:
     is_executable: bool = False
     is_copy: bool = False
     """A copy of a file of the recipe. Git ignores copies, so a fresh checkout lacks them."""
+
+    def write(self, directory: Path) -> bool:
+        """Write the file below a directory unless it is there; return whether its content was written."""
+        path = directory / self.path
+        is_new = not path.is_file() or path.read_bytes() != self.content
+        if is_new:
+            write_whole(path, self.content)
+        mode = 0o755 if self.is_executable else 0o644
+        if path.stat().st_mode & 0o777 != mode:
+            path.chmod(mode)
+        return is_new
 
 
 def read_templates(directory: Path) -> dict[str, str]:

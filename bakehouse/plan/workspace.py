@@ -29,7 +29,7 @@ from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.candidate import Refusal
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
-from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.files import is_file
 from bakehouse.util.suggest import nearest_glob, suggestion
 from bakehouse.util.terminal import Reporter
 
@@ -343,13 +343,8 @@ def render_images(
     names = [*(image.name for image in plan.images), *gone]
     directory = workspace.project.images
     for file in files:
-        path = directory / file.path
-        mode = 0o755 if file.is_executable else 0o644
-        if not path.is_file() or path.read_bytes() != file.content:
-            write_whole(path, file.content)
+        if file.write(directory):
             report(f"rendered images/{file.path}")
-        if path.stat().st_mode & 0o777 != mode:
-            path.chmod(mode)
     for path in dockerfile.leftovers(files, directory, names):
         path.unlink()
         _remove_empty(path.parent, directory)
