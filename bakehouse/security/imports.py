@@ -1,8 +1,9 @@
 """Findings of scanners, joined to the images that they are about."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
@@ -10,14 +11,27 @@ from packaging.version import InvalidVersion, Version
 from bakehouse.errors import Diagnostic, Location, Problems, UsageError
 from bakehouse.lock.changelog import is_newer
 from bakehouse.plan.model import Image
-from bakehouse.publish.ledger import Ledger
-from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry.manifest import short
 from bakehouse.security.contents import deb_usages, python_packages
 from bakehouse.security.findings import Finding, PackageKind, Source, Usage, Vulnerability
 from bakehouse.security.scanner_reports import ScannedPackage, ScannerReport, load
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_count
+
+
+class PublishedBuild(Protocol):
+    """A build of an image in a registry, as its release record names it."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+    @property
+    def config(self) -> str: ...
+
+
+BuildsOf = Callable[[str], Sequence[PublishedBuild]]
+"""Returns the published builds of an image."""
 
 
 @dataclass(slots=True)
@@ -30,14 +44,14 @@ class Imported:
     """By image the kinds of packages that a scanner read."""
 
 
-def import_reports(paths: Iterable[Path], images: Sequence[Image], ledger: Ledger) -> Imported:
+def import_reports(paths: Iterable[Path], images: Sequence[Image], builds_of: BuildsOf) -> Imported:
     """Return the findings of reports. Raises UsageError for reports of other images or builds."""
     imported = Imported()
     problems = Problems()
-    records = {image.name: ledger.records(image.name) for image in images}
+    builds = {image.name: builds_of(image.name) for image in images}
     for path in paths:
         report = load(path)
-        image = _image_of(report, images, records, problems)
+        image = _image_of(report, images, builds, problems)
         if image is None:
             continue
         title = ", ".join(filter(None, (display_path(path), report.day, _dismissed(report))))
@@ -56,7 +70,7 @@ def _dismissed(report: ScannerReport) -> str:
 def _image_of(
     report: ScannerReport,
     images: Sequence[Image],
-    records: Mapping[str, Sequence[ReleaseRecord]],
+    builds: Mapping[str, Sequence[PublishedBuild]],
     problems: Problems,
 ) -> Image | None:
     """Return the image of a report; None, with a problem, if it is not of the present build of an image."""
@@ -69,28 +83,28 @@ def _image_of(
         return None
     older = None
     for image in images:
-        for record in records[image.name]:
-            if report.digests & {record.digest, record.config}:
-                if record.key == image.key:
+        for build in builds[image.name]:
+            if report.digests & {build.digest, build.config}:
+                if build.key == image.key:
                     return image
-                older = (image, record)
+                older = (image, build)
     facts = [("scanned", digest) for digest in sorted(report.digests)]
     if older:
-        image, record = older
-        message = f"`{file}` is of an older build of `{image.name}`, {short(record.digest)}"
+        image, build = older
+        message = f"`{file}` is of an older build of `{image.name}`, {short(build.digest)}"
         hint = f"scan the build of the present recipe: `bake uri {image.name}` shows it"
     else:
         message = f"`{file}` is of another image{f', `{report.image}`' if report.image else ''}"
-        facts += [("published", item) for item in _present(images, records)]
+        facts += [("published", item) for item in _present(images, builds)]
         hint = "push the image, and scan the digest in its release record"
     problems.add(Diagnostic(message, location, facts=tuple(facts), hint=hint))
     return None
 
 
-def _present(images: Sequence[Image], records: Mapping[str, Sequence[ReleaseRecord]]) -> Iterator[str]:
+def _present(images: Sequence[Image], builds: Mapping[str, Sequence[PublishedBuild]]) -> Iterator[str]:
     """Yield the digests of the present builds, with their images."""
     for image in images:
-        digests = {each.digest for each in records[image.name] if each.key == image.key}
+        digests = {each.digest for each in builds[image.name] if each.key == image.key}
         yield from (f"{digest} {image.name}" for digest in sorted(digests))
 
 

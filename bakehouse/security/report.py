@@ -6,7 +6,6 @@ from pathlib import Path
 
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, plan_images
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.security import debian, imports, osv, waivers
 from bakehouse.security.contents import python_packages
 from bakehouse.security.findings import (
@@ -19,7 +18,7 @@ from bakehouse.security.findings import (
     Vulnerability,
     Waiver,
 )
-from bakehouse.security.imports import Imported
+from bakehouse.security.imports import BuildsOf, Imported
 from bakehouse.util.format import format_count, format_table
 from bakehouse.util.terminal import Reporter
 
@@ -34,6 +33,7 @@ def make_report(
     workspace: Workspace,
     patterns: Sequence[str],
     report: Reporter,
+    builds_of: BuildsOf,
     snapshot: Path | None = None,
     reports: Sequence[Path] = (),
 ) -> SecurityReport:
@@ -43,8 +43,7 @@ def make_report(
     """
     images = plan_images(workspace, patterns).images
     names = tuple(image.name for image in images)
-    ledger = open_ledger(workspace.project)
-    imported = imports.import_reports(reports, images, ledger) if reports else Imported()
+    imported = imports.import_reports(reports, images, builds_of) if reports else Imported()
     sources, findings = imported.sources, imported.findings
     not_scanned: list[NotScanned] = []
     if snapshot:

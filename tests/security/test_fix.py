@@ -54,7 +54,7 @@ def run(report: SecurityReport) -> fixing.Fix:
 
 def test_the_fixed_debian_packages_are_locked(alone: Tree, mirror: Mirror) -> None:
     mirror.update("openssl", "1.2", CHANGELOG)
-    result = run(make_report(open_workspace(Path.cwd()), [], lambda _: None))
+    result = run(make_report(open_workspace(Path.cwd()), [], lambda _: None, lambda _: ()))
     assert "Package: openssl\nVersion: 1.2\n" in Path("apt/sid.packages").read_text()
     assert fixing.message(result) == (
         "Fix 3 vulnerabilities of openssl\n"
@@ -86,7 +86,7 @@ def test_the_fixed_debian_packages_are_locked(alone: Tree, mirror: Mirror) -> No
 
 def test_a_package_that_the_lock_keeps_is_still_open(alone: Tree, mirror: Mirror) -> None:
     mirror.update("openssl", "1.2", CHANGELOG)
-    report = make_report(open_workspace(Path.cwd()), [], lambda _: None)
+    report = make_report(open_workspace(Path.cwd()), [], lambda _: None, lambda _: ())
     mirror.update("openssl", "1.1", CHANGELOG)
     result = run(report)
     assert [reason for _, reason in result.left] == ["the lock still has openssl 1.1"]

@@ -15,6 +15,7 @@ from bakehouse.errors import BakehouseError, NotScannedError, UsageError, Vulner
 from bakehouse.lock import apt
 from bakehouse.lock.apt import Resolved, package_changes
 from bakehouse.plan.workspace import Workspace
+from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import append
 from bakehouse.security.findings import SecurityReport, require_clean
 from bakehouse.security.report import make_report, text
@@ -94,7 +95,8 @@ def make(tree: Tree, snapshot: Path | None = None, reports: Sequence[Path] = ())
     """Return the report of the tree's images, without the catalogue of Bakehouse."""
     location = replace(settings.find(tree.root), recipe_roots=(tree.root,))
     workspace = Workspace(location, tree.catalog(), tree.recipes(), templates())
-    return make_report(workspace, [], lambda _: None, snapshot, reports)
+    builds_of = open_ledger(location).records
+    return make_report(workspace, [], lambda _: None, builds_of, snapshot, reports)
 
 
 def refused(report: SecurityReport) -> BakehouseError:

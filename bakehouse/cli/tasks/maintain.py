@@ -127,6 +127,7 @@ def security(
     """
     from bakehouse.cli import diagnostics, json_report
     from bakehouse.errors import Diagnostic, UsageError
+    from bakehouse.publish.ledger import open_ledger
     from bakehouse.security import findings
     from bakehouse.security import fix as fixing
     from bakehouse.security import report as reporting
@@ -139,7 +140,8 @@ def security(
     workspace = open_project(images)
     snapshot = Path(osv) if osv else None
     reports = [Path(name) for name in import_ or ()]
-    made = reporting.make_report(workspace, split(images), report, snapshot, reports)
+    builds_of = open_ledger(workspace.project).records
+    made = reporting.make_report(workspace, split(images), report, builds_of, snapshot, reports)
     diagnostics.write_warnings(made.warnings, sys.stderr)
     if not fix or not made.open_findings:
         show(json_report.security(made) if json else reporting.text(made))
