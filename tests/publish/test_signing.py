@@ -11,7 +11,7 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.errors import Diagnostic, DifferenceError, PublishError, Reason, TrustError, UsageError
-from bakehouse.publish import promote, rebuilds
+from bakehouse.publish import promote, rebuilds, signing
 from bakehouse.publish.attest import Attested, Bundler, attest
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
@@ -256,7 +256,7 @@ def test_a_rebuild_of_an_unpublished_recipe(project: Project, key: KeyFiles) -> 
 
 def test_a_rebuild_needs_a_key(project: Project) -> None:
     with pytest.raises(UsageError) as caught:
-        rebuilds.require_bundler(project)
+        signing.require_bundler(project)
 
     assert caught.value.diagnostics == (
         Diagnostic(

@@ -162,10 +162,10 @@ def reproduce(
     from bakehouse.analysis import compare
     from bakehouse.cli import json_report
     from bakehouse.cli import reproduce as reproducing
-    from bakehouse.publish import rebuilds
+    from bakehouse.publish.signing import require_bundler
 
     workspace = open_project(images)
-    bundler = rebuilds.require_bundler(workspace.project) if sign else None
+    bundler = require_bundler(workspace.project) if sign else None
     results = reproducing.reproduce(workspace, split(images), report, split(image_store))
     show(json_report.reproductions(results) if json else compare.table(results))
     reproducing.require_same(results)

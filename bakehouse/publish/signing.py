@@ -1,0 +1,61 @@
+"""Signs statements about images that were published before, in each registry that has them."""
+
+import contextlib
+from collections.abc import Iterable
+
+from bakehouse.catalog.project import Project
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.plan.model import Image
+from bakehouse.publish.attest import Bundler, Documents, attach, bundler_of
+from bakehouse.publish.ledger import open_ledger
+from bakehouse.publish.publish import PublishOptions, push_options_for
+from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.publish.tags import PublishedImage
+from bakehouse.registry import destination
+from bakehouse.trust.bundle import Statement
+from bakehouse.util.terminal import Reporter
+
+
+def require_bundler(project: Project) -> Bundler:
+    """Return the project's signing key; raise UsageError without one."""
+    if bundler := bundler_of(project):
+        return bundler
+    hint = "set `signing_key` in [tool.bakehouse], or BAKEHOUSE_SIGNING_KEY"
+    raise UsageError(Diagnostic("`--sign` needs a signing key", hint=hint))
+
+
+def require_published(project: Project, image: Image) -> tuple[ReleaseRecord, ...]:
+    """Return the records of an image with its present build key; raise UsageError without one."""
+    records = tuple(record for record in open_ledger(project).records(image.name) if record.key == image.key)
+    if not records:
+        message = f"`{image.name}` was not published from this recipe"
+        hint = "check out the commit that it was published from, which `bake releases` shows"
+        raise UsageError(Diagnostic(message, facts=(("recipe's key", image.key),), hint=hint))
+    return records
+
+
+def sign_published(
+    project: Project,
+    records: Iterable[ReleaseRecord],
+    statement: Statement,
+    bundler: Bundler,
+    progress: Reporter,
+    command: str,
+) -> None:
+    """Attach a signed statement to a digest in every registry that has it.
+
+    `command` repeats this after a failure. Raises PublishError.
+    """
+    locations = {
+        location.image_uri: PublishedImage.recorded(location)
+        for record in records
+        for location in record.locations
+    }
+    documents = Documents(statements=(statement,), bundler=bundler)
+    with contextlib.ExitStack() as stack:
+        targets = [
+            (stack.enter_context(destination.registry(project, each.registry, progress)), each)
+            for each in locations.values()
+        ]
+        options = push_options_for(project, PublishOptions())
+        attach(targets, lambda _: documents, options, progress, command).require_all()
