@@ -259,7 +259,7 @@ def security(report: SecurityReport) -> Json:
             for finding in report.findings
         ],
         "not_scanned": [
-            {"what": item.what, "reason": item.reason, "images": list(item.images)}
+            {"kind": item.kind, "what": item.what, "reason": item.reason, "images": list(item.images)}
             for item in report.not_scanned
         ],
     }

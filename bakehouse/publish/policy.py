@@ -10,6 +10,7 @@ from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cluster.smoke_report import MAX_CLOCK_DIFFERENCE
 from bakehouse.errors import Diagnostic, Reason, TrustError
 from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.publish.scan_policy import scan_problems
 from bakehouse.publish.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
 from bakehouse.registry import destination
 from bakehouse.registry.client import RetryPolicy
@@ -17,6 +18,7 @@ from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import short
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import DeadlineRegistry, Registry
+from bakehouse.security import waivers
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError, SignedStatement
 from bakehouse.trust.keys import PublicKey, read_public_key
@@ -44,8 +46,14 @@ class _Tests:
 def require(project: Project, record: ReleaseRecord, report: Reporter) -> None:
     """Raise TrustError if the project has a policy that does not accept a release."""
     if project.policy:
+        waived = waivers_of(project)
         with destination.registry(project, record.registry, report) as registry:
-            check(project.policy, record, registry, RetryPolicy())
+            check(project.policy, record, registry, RetryPolicy(), waived)
+
+
+def waivers_of(project: Project) -> tuple[waivers.Statement, ...]:
+    """Return the waivers that count for the policy of a project. Raises RecipeError."""
+    return waivers.load(project.root) if project.policy and "scan" in project.policy.require else ()
 
 
 def check(
@@ -53,6 +61,7 @@ def check(
     record: ReleaseRecord,
     registry: Registry,
     retry_policy: RetryPolicy,
+    waived: Sequence[waivers.Statement] = (),
     max_age: timedelta | None = None,
 ) -> None:
     """Raise TrustError if the statements of an image in a registry do not meet the policy.
@@ -76,7 +85,7 @@ def check(
             statements.append(bundle.verify(content, digest, keys))
         except RefusedError as error:
             refused.append(Reason(f"statement {short(manifest)} {error}"))
-    problems = list(_problems(policy, record, statements, max_age))
+    problems = list(_problems(policy, record, statements, waived, max_age))
     if problems:
         reasons = [Reason(text) for text, _ in problems]
         if len(refused) > _MOST_REFUSED:
@@ -88,7 +97,11 @@ def check(
 
 
 def _problems(
-    policy: Policy, record: ReleaseRecord, statements: Sequence[SignedStatement], max_age: timedelta | None
+    policy: Policy,
+    record: ReleaseRecord,
+    statements: Sequence[SignedStatement],
+    waived: Sequence[waivers.Statement],
+    max_age: timedelta | None,
 ) -> Iterator[tuple[str, str]]:
     """Yield requirements that are not met, each with a hint."""
     image = record.image
@@ -103,6 +116,8 @@ def _problems(
             yield f"it has no {_TITLES[name]} that a trusted key signed", hint
     if "tests" in policy.require and (problem := _tests_problem(statements, max_age)):
         yield problem, f"test it, then run `bake promote {image}` with a trusted `signing_key`"
+    if "scan" in policy.require:
+        yield from scan_problems(policy.scan, image, statements, waived)
     # The key of the first build does not repeat it.
     rebuilds = len(signed[REBUILD] - signed[PROVENANCE])
     if rebuilds < policy.rebuilds:

@@ -58,6 +58,7 @@ def promote_image(
     push_options = push_options_for(project, options)
     locations = _all_locations(candidate, records)
     bundler = bundler_of(project)
+    waived = policy.waivers_of(project)
     released: list[tuple[Registry, PublishedImage]] = []
     attested = Attested()
 
@@ -78,7 +79,7 @@ def promote_image(
         if project.policy:
             attested.require_all()
             retry_policy = replace(push_options.retry_policy, until=push_options.until)
-            policy.check(project.policy, location, registry, retry_policy, smoke_report.MAX_AGE)
+            policy.check(project.policy, location, registry, retry_policy, waived, smoke_report.MAX_AGE)
         same_day = with_same_release_day(push_options, first)
         published = promote(location, image, report, registry, same_day, progress)
         until = push_options.until

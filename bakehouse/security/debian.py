@@ -59,7 +59,7 @@ def pending_updates(
                 except _NotComparedError as error:
                     (before, fields), *_ = update
                     what = f"update of {source} {before.version} -> {fields['Version']}"
-                    not_scanned.append(NotScanned(what, str(error), _names(usages)))
+                    not_scanned.append(NotScanned("Debian", what, str(error), _names(usages)))
     return tuple(findings), tuple(not_scanned)
 
 
@@ -71,13 +71,14 @@ def _not_compared(suite: str, resolved: Resolved, images: Sequence[Image]) -> It
     """Yield the locked packages that the mirrors say nothing about."""
     if not resolved.has_security_mirror:
         reason = "apt on this machine has no mirror of them"
-        yield NotScanned(f"security updates of {suite}", reason, tuple(image.name for image in images))
+        names = tuple(image.name for image in images)
+        yield NotScanned("Debian", f"security updates of {suite}", reason, names)
     dropped = {deb for image in images for deb in image.debs if deb.name not in resolved.packages}
     if dropped:
-        names = sorted(deb.name for deb in dropped)
-        what = f"{format_count(len(names), 'package')} of {suite}: {', '.join(names)}"
+        packages = sorted(deb.name for deb in dropped)
+        what = f"{format_count(len(packages), 'package')} of {suite}: {', '.join(packages)}"
         reason = "the newest packages on the mirrors no longer need them"
-        yield NotScanned(what, reason, _names(deb_usages(images, dropped.__contains__)))
+        yield NotScanned("Debian", what, reason, _names(deb_usages(images, dropped.__contains__)))
 
 
 def _by_source(resolved: Resolved, locked: Mapping[str, Deb]) -> dict[str, _Update]:

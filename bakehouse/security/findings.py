@@ -10,6 +10,8 @@ from bakehouse.util.format import format_count
 PackageKind = Literal["Debian", "Python", "other"]
 PURL_KINDS: dict[str, PackageKind] = {"deb": "Debian", "pypi": "Python"}
 """Kinds of packages by type of package URL."""
+ContentKind = Literal["Debian", "Python", "base", "files", "run"]
+"""Kinds of contents: packages, vendor bases, files of components, and results of `run` steps."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -92,6 +94,7 @@ class Finding:
 class NotScanned:
     """Contents of images whose vulnerabilities are unknown."""
 
+    kind: ContentKind
     what: str
     reason: str
     images: tuple[str, ...]
@@ -104,6 +107,10 @@ class Source:
     name: str
     title: str
     images: tuple[str, ...]
+    day: str = ""
+    """Day of the data; empty if a scanner's report has no time."""
+    digests: frozenset[str] = frozenset()
+    """Digests of the only build that the data is about; empty if it is about packages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,17 @@ class Fix:
         return replace(self.report, findings=tuple(finding for finding, _ in self.left), not_scanned=())
 
 
-def fix(workspace: Workspace, patterns: Sequence[str], report: SecurityReport, progress: Reporter) -> Fix:
-    """Lock the fixed versions of open findings, as `bake lock --upgrade` does."""
-    before = plan_images(workspace, patterns).images
+def fix(
+    workspace: Workspace,
+    patterns: Sequence[str],
+    before: Sequence[Image],
+    report: SecurityReport,
+    progress: Reporter,
+) -> Fix:
+    """Lock the fixed versions of open findings, as `bake lock --upgrade` does.
+
+    `before` are the planned images that `patterns` select.
+    """
     names, unfixable = _names(workspace, before, report.open_findings)
     after = before
     if names:

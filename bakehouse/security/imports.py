@@ -55,7 +55,7 @@ def import_reports(paths: Iterable[Path], images: Sequence[Image], builds_of: Bu
         if image is None:
             continue
         title = ", ".join(filter(None, (display_path(path), report.day, _dismissed(report))))
-        imported.sources.append(Source(report.tool, title, (image.name,)))
+        imported.sources.append(Source(report.tool, title, (image.name,), report.day, report.digests))
         imported.findings += _findings(report, image)
         known = imported.covered.get(image.name, frozenset())
         imported.covered[image.name] = known | report.covers

@@ -81,9 +81,9 @@ def scan(
         try:
             vulnerabilities, undecided = check(snapshot.affected.get(package.name, ()), package.version)
         except InvalidVersion:
-            not_scanned.append(NotScanned(title, "its version does not follow PEP 440", names))
+            not_scanned.append(NotScanned("Python", title, "its version does not follow PEP 440", names))
             continue
-        not_scanned += [NotScanned(f"{title}: {id}", reason, names) for id, reason in undecided]
+        not_scanned += [NotScanned("Python", f"{title}: {id}", reason, names) for id, reason in undecided]
         if vulnerabilities:
             fixes = [Version(each.fixed) for each in vulnerabilities if each.fixed]
             newer = str(max(fixes)) if fixes else ""
@@ -102,7 +102,8 @@ def scan(
     if unknown:
         what = f"{format_count(len(unknown), 'Python package')} from files of their own"
         names = tuple(dict.fromkeys(usage.image for usages in unknown for usage in usages))
-        not_scanned.append(NotScanned(what, "their code may differ from that of the package index", names))
+        reason = "their code may differ from that of the package index"
+        not_scanned.append(NotScanned("Python", what, reason, names))
     return snapshot, tuple(findings), tuple(not_scanned)
 
 

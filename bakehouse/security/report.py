@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bakehouse.plan.model import Image, RegistryBase
-from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.plan.workspace import Workspace
 from bakehouse.security import debian, imports, osv, waivers
 from bakehouse.security.contents import python_packages
 from bakehouse.security.findings import (
+    ContentKind,
     Finding,
     NotScanned,
     PackageKind,
@@ -31,24 +32,26 @@ _NO_FIX = "Vulnerabilities without a fix in the suites are not listed.\n"
 
 def make_report(
     workspace: Workspace,
-    patterns: Sequence[str],
+    images: Sequence[Image],
     report: Reporter,
     builds_of: BuildsOf,
     snapshot: Path | None = None,
     reports: Sequence[Path] = (),
+    *,
+    is_whole: bool = True,
 ) -> SecurityReport:
     """Return the findings of images, and the contents that were not scanned.
 
-    `snapshot` is OSV's data of PyPI, and `reports` are those of scanners.
+    `snapshot` is OSV's data of PyPI, and `reports` are those of scanners. `is_whole` is true for all images
+    of the project.
     """
-    images = plan_images(workspace, patterns).images
     names = tuple(image.name for image in images)
     imported = imports.import_reports(reports, images, builds_of) if reports else Imported()
     sources, findings = imported.sources, imported.findings
     not_scanned: list[NotScanned] = []
     if snapshot:
         data, vulnerable, undecided = osv.scan(snapshot, images, report)
-        sources.insert(0, Source(osv.SOURCE, data.title, names))
+        sources.insert(0, Source(osv.SOURCE, data.title, names, data.day))
         findings += vulnerable
         not_scanned += undecided
     else:
@@ -58,7 +61,7 @@ def make_report(
     statements = waivers.load(workspace.project.root)
     waived, used = waivers.apply(statements, findings, datetime.now(UTC).date())
     # Waivers of a part of the images may match findings of others
-    scanned = _scanned_kinds(images, imported.covered, snapshot) if not patterns else ()
+    scanned = _scanned_kinds(images, imported.covered, snapshot) if is_whole else ()
     warnings = waivers.warnings(statements, used, tuple(workspace.recipes), scanned)
     ordered = sorted(
         waived, key=lambda each: (not each.is_open, each.kind, each.name, each.version, each.source)
@@ -80,12 +83,12 @@ def _python_packages(images: Sequence[Image], covered: Covered) -> Iterator[NotS
     if packages := python_packages(left):
         what = format_count(len(packages), "Python package")
         names = dict.fromkeys(usage.image for usages in packages.values() for usage in usages)
-        yield NotScanned(what, _NO_DATA, tuple(names))
+        yield NotScanned("Python", what, _NO_DATA, tuple(names))
 
 
 def _uncovered(images: Iterable[Image], covered: Covered) -> Iterator[NotScanned]:
     """Yield the contents of images that have no source of vulnerabilities."""
-    reasons: dict[tuple[str, str], dict[str, None]] = {}
+    reasons: dict[tuple[ContentKind, str, str], dict[str, None]] = {}
     files: dict[str, dict[str, None]] = {}
     scripted: dict[str, None] = {}
     for image in images:
@@ -97,24 +100,26 @@ def _uncovered(images: Iterable[Image], covered: Covered) -> Iterator[NotScanned
             for artifact in stage.artifacts.values():
                 if not artifact.file.endswith(".whl"):
                     files.setdefault(artifact.pin_name, {})[image.name] = None
-    for (what, reason), names in reasons.items():
-        yield NotScanned(what, reason, tuple(names))
+    for (kind, what, reason), names in reasons.items():
+        yield NotScanned(kind, what, reason, tuple(names))
     if files:
         what = format_count(len(files), "archive of a component", "archives of components")
-        yield NotScanned(what, "no source of vulnerabilities covers them", _all_names(files.values()))
+        reason = "no source of vulnerabilities covers them"
+        yield NotScanned("files", what, reason, _all_names(files.values()))
     if scripted:
-        yield NotScanned("`run` steps of recipes", "they can install anything", tuple(scripted))
+        yield NotScanned("run", "`run` steps of recipes", "they can install anything", tuple(scripted))
 
 
-def _uncovered_bases(image: Image, covered: frozenset[PackageKind]) -> Iterator[tuple[str, str]]:
+def _uncovered_bases(image: Image, covered: frozenset[PackageKind]) -> Iterator[tuple[ContentKind, str, str]]:
     """Yield Debian packages and vendor bases of an image that are not compared, each with the reason."""
     if isinstance(image.base, RegistryBase):
         if not covered.issuperset(("Debian", "Python")):
-            yield f"vendor base {image.base.reference}", "Bakehouse does not read its packages"
+            yield "base", f"vendor base {image.base.reference}", "Bakehouse does not read its packages"
         if "Debian" not in covered and (image.installs_apt or image.debs):
-            yield f"packages of apt on {image.base.reference}", "run `bake lock --check` to compare them"
+            what = f"packages of apt on {image.base.reference}"
+            yield "Debian", what, "run `bake lock --check` to compare them"
     elif "Debian" not in covered and not image.locks_apt:
-        yield f"Debian packages of {image.base.suite}", "they are not locked"
+        yield "Debian", f"Debian packages of {image.base.suite}", "they are not locked"
 
 
 def _all_names(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:

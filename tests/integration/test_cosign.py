@@ -5,20 +5,22 @@ import os
 import re
 import shutil
 import subprocess
-from datetime import date
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
 
 from bakehouse.publish.attest import Bundler, Documents, attach
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.statements import SIGNATURE, statements_of
+from bakehouse.publish.scans import statement_of
+from bakehouse.publish.statements import SCAN, SIGNATURE, TESTS, statements_of
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of, parse
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.registry.upload import Blob, Uploader
+from bakehouse.security.findings import SecurityReport
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError
 from bakehouse.trust.keys import read_public_key
@@ -31,7 +33,7 @@ from tests.support.signing_keys import KeyFiles, make_key
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 
-TYPES = ("slsaprovenance1", "cyclonedx", "https://in-toto.io/attestation/test-result/v0.1", SIGNATURE)
+TYPES = ("slsaprovenance1", "cyclonedx", TESTS, SCAN, SIGNATURE)
 
 
 def cosign(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -63,7 +65,9 @@ class Image:
         self.remote.tag(parse(MANIFEST), "v1")
         published = PublishedImage("mpi-cpu", proxy.host, self.remote.name, ("v1",), DIGEST)
         self.uri = published.image_uri
-        statements = statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED)
+        now = datetime.now(UTC)
+        scan = statement_of("mpi-cpu", DIGEST, SecurityReport(("mpi-cpu",), (), (), ()), now, now)
+        statements = (*statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED), scan)
         documents = Documents(statements=statements, bundler=Bundler(self.key.signer))
         options = PushOptions(day=date(2026, 11, 20), locks=home / "locks")
         attach([(registry, published)], lambda _: documents, options, print, "push").require_all()

@@ -1,5 +1,6 @@
 """The policy on images that are promoted and launched, with a registry in memory."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,10 +14,13 @@ from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
 from bakehouse.publish import policy
+from bakehouse.publish.scans import statement_of
 from bakehouse.publish.statements import TESTS, rebuild_of, results_of, signature_of, statements_of
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.referrers import Artifact, ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
+from bakehouse.security import waivers
+from bakehouse.security.findings import SecurityReport
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import Statement
 from bakehouse.util.oci import Digest
@@ -39,12 +43,18 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KeyFiles]:
     return {name: make_key(directory, name) for name in ("builder", "tester", "stranger")}
 
 
-@pytest.fixture
-def proxy() -> Iterator[Proxy]:
+@contextlib.contextmanager
+def image_in_registry() -> Iterator[Proxy]:
     shelf = FakeRegistry()
     holding(shelf)
     with Proxy(1).running() as running:
         running.answers.append(shelf.answer)
+        yield running
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    with image_in_registry() as running:
         yield running
 
 
@@ -56,6 +66,7 @@ class Team:
         self.registry = NamedRegistry(proxy.host, lambda _: None)
         self.retry_policy = RetryPolicy(attempts=2, pause=0.01, timeout=5)
         self.policy = Policy((keys["builder"].public, keys["tester"].public))
+        self.waived: tuple[waivers.Statement, ...] = ()
         uri = f"{proxy.host}/team/image@{DIGEST}"
         self.record = replace(
             a_record(), digest=DIGEST, registry=proxy.host, repository="team/image", image_uri=uri
@@ -77,7 +88,7 @@ class Team:
 
     def check(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> None:
         required = replace(self.policy, require=require, rebuilds=rebuilds)
-        policy.check(required, self.record, self.registry, self.retry_policy, max_age)
+        policy.check(required, self.record, self.registry, self.retry_policy, self.waived, max_age)
 
     def refusal(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> Diagnostic:
         with pytest.raises(TrustError) as caught:
@@ -101,6 +112,8 @@ def results(outcomes: SmokeReport, age: timedelta = NO_TIME) -> Statement:
 
 def test_an_image_with_all_statements_meets_the_policy(team: Team) -> None:
     team.sign("builder", *statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED))
+    clean = SecurityReport(("mpi-cpu",), (), (), ())
+    team.sign("builder", statement_of("mpi-cpu", DIGEST, clean, NOW, NOW))
 
     team.check(*REQUIREMENTS, max_age=MONTH)
 
@@ -113,6 +126,7 @@ def test_an_image_without_statements_meets_no_requirement(team: Team) -> None:
             Reason("it has no provenance that a trusted key signed"),
             Reason("it has no SBOM that a trusted key signed"),
             Reason("it has no test result that a trusted key signed"),
+            Reason("it has no scan result that a trusted key signed"),
             Reason("it has 0 of 1 rebuild by trusted keys other than that of its provenance"),
         ),
         facts=(

@@ -9,6 +9,7 @@ from bakehouse.cli import main
     ("options", "message"),
     [
         (["--message", "pull-request.md"], "`--message` needs `--fix`"),
+        (["--fix", "--sign"], "`--fix` cannot be combined with `--sign`"),
         (["--fix", "--json"], "`--fix` cannot be combined with `--json`"),
     ],
 )

@@ -12,7 +12,7 @@ from bakehouse.build.timings import StepTime
 from bakehouse.catalog import project as settings
 from bakehouse.errors import VulnerableError
 from bakehouse.plan.model import Image, ImageKey
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.security import fix as fixing
 from bakehouse.security.findings import Finding, SecurityReport, Usage, Vulnerability, require_clean
 from bakehouse.security.forecast import changed_images, forecast
@@ -49,12 +49,18 @@ def demo(newer: str = "2.0") -> Finding:
 
 
 def run(report: SecurityReport) -> fixing.Fix:
-    return fixing.fix(open_workspace(Path.cwd()), [], report, lambda _: None)
+    workspace = open_workspace(Path.cwd())
+    return fixing.fix(workspace, [], plan_images(workspace, []).images, report, lambda _: None)
+
+
+def make() -> SecurityReport:
+    workspace = open_workspace(Path.cwd())
+    return make_report(workspace, plan_images(workspace, []).images, lambda _: None, lambda _: ())
 
 
 def test_the_fixed_debian_packages_are_locked(alone: Tree, mirror: Mirror) -> None:
     mirror.update("openssl", "1.2", CHANGELOG)
-    result = run(make_report(open_workspace(Path.cwd()), [], lambda _: None, lambda _: ()))
+    result = run(make())
     assert "Package: openssl\nVersion: 1.2\n" in Path("apt/sid.packages").read_text()
     assert fixing.message(result) == (
         "Fix 3 vulnerabilities of openssl\n"
@@ -86,7 +92,7 @@ def test_the_fixed_debian_packages_are_locked(alone: Tree, mirror: Mirror) -> No
 
 def test_a_package_that_the_lock_keeps_is_still_open(alone: Tree, mirror: Mirror) -> None:
     mirror.update("openssl", "1.2", CHANGELOG)
-    report = make_report(open_workspace(Path.cwd()), [], lambda _: None, lambda _: ())
+    report = make()
     mirror.update("openssl", "1.1", CHANGELOG)
     result = run(report)
     assert [reason for _, reason in result.left] == ["the lock still has openssl 1.1"]

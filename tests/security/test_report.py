@@ -14,7 +14,7 @@ from bakehouse.cli import json_report
 from bakehouse.errors import BakehouseError, NotScannedError, UsageError, VulnerableError
 from bakehouse.lock import apt
 from bakehouse.lock.apt import Resolved, package_changes
-from bakehouse.plan.workspace import Workspace
+from bakehouse.plan.workspace import Workspace, plan_images
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.releases import append
 from bakehouse.security.findings import SecurityReport, require_clean
@@ -96,7 +96,8 @@ def make(tree: Tree, snapshot: Path | None = None, reports: Sequence[Path] = ())
     location = replace(settings.find(tree.root), recipe_roots=(tree.root,))
     workspace = Workspace(location, tree.catalog(), tree.recipes(), templates())
     builds_of = open_ledger(location).records
-    return make_report(workspace, [], lambda _: None, builds_of, snapshot, reports)
+    images = plan_images(workspace, []).images
+    return make_report(workspace, images, lambda _: None, builds_of, snapshot, reports)
 
 
 def refused(report: SecurityReport) -> BakehouseError:

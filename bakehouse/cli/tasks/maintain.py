@@ -101,6 +101,7 @@ def update(
         "import": "a scanner's report of a published image: JSON of Trivy, Grype or ECR, CycloneDX, SARIF",
         "fix": "lock the fixed versions, and print the text of a pull request",
         "message": "write the text of the pull request to this file",
+        "sign": "attach the signed result to the published images",
         "json": JSON,
     },
 )
@@ -111,6 +112,7 @@ def security(
     import_: list[str] | None = None,
     fix: bool = False,
     message: str = "",
+    sign: bool = False,
     json: bool = False,
 ) -> None:
     """
@@ -123,11 +125,17 @@ def security(
     bake security pytorch-cpu --json
     bake security --osv all.zip
     bake security pytorch-cpu --import trivy.json
+    bake security pytorch-cpu --import trivy.json --sign
     bake security --fix --message pull-request.md
     """
+    from datetime import UTC, datetime
+
     from bakehouse.cli import diagnostics, json_report
     from bakehouse.errors import Diagnostic, UsageError
+    from bakehouse.plan.workspace import plan_images
+    from bakehouse.publish import scans
     from bakehouse.publish.ledger import open_ledger
+    from bakehouse.publish.signing import require_bundler
     from bakehouse.security import findings
     from bakehouse.security import fix as fixing
     from bakehouse.security import report as reporting
@@ -137,17 +145,27 @@ def security(
         raise UsageError(Diagnostic("`--message` needs `--fix`"))
     if json and fix:
         raise UsageError(Diagnostic("`--fix` cannot be combined with `--json`"))
+    if sign and fix:
+        raise UsageError(Diagnostic("`--fix` cannot be combined with `--sign`"))
+    started = datetime.now(UTC)
     workspace = open_project(images)
+    bundler = require_bundler(workspace.project) if sign else None
+    planned = plan_images(workspace, split(images)).images
+    published = scans.require_all_published(workspace.project, planned) if sign else {}
     snapshot = Path(osv) if osv else None
     reports = [Path(name) for name in import_ or ()]
     builds_of = open_ledger(workspace.project).records
-    made = reporting.make_report(workspace, split(images), report, builds_of, snapshot, reports)
+    made = reporting.make_report(
+        workspace, planned, report, builds_of, snapshot, reports, is_whole=not split(images)
+    )
     diagnostics.write_warnings(made.warnings, sys.stderr)
     if not fix or not made.open_findings:
         show(json_report.security(made) if json else reporting.text(made))
+        if bundler:
+            scans.sign_scans(workspace.project, published, made, started, bundler, report)
         findings.require_clean(made, hint="add `--fix` to lock the fixed versions")
         return
-    result = fixing.fix(workspace, split(images), made, report)
+    result = fixing.fix(workspace, split(images), planned, made, report)
     text = fixing.message(result)
     if message:
         write_whole(Path(message), text)

@@ -1,0 +1,125 @@
+"""Signed scan results: the findings of `bake security` about the digests of published images."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from bakehouse import __version__
+from bakehouse.catalog.project import Project
+from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.plan.model import Image
+from bakehouse.publish import provenance
+from bakehouse.publish.attest import Bundler
+from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.publish.signing import require_published, sign_published
+from bakehouse.publish.statements import SCAN
+from bakehouse.security.findings import Finding, SecurityReport, Source, Vulnerability
+from bakehouse.trust.bundle import Statement, statement
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
+
+NOT_SCANNED, _SOURCES = "bakehouse_notScanned", "bakehouse_sources"
+"""Extension fields of the predicate."""
+
+
+def require_all_published(project: Project, images: Iterable[Image]) -> dict[str, tuple[ReleaseRecord, ...]]:
+    """Return the records of each image with its present build key. Raises UsageError for all others."""
+    problems = Problems()
+    records = {}
+    for image in images:
+        try:
+            records[image.name] = require_published(project, image)
+        except UsageError as error:
+            problems.extend(error.diagnostics)
+    problems.raise_as(UsageError)
+    return records
+
+
+def sign_scans(
+    project: Project,
+    records: Mapping[str, Sequence[ReleaseRecord]],
+    report: SecurityReport,
+    started: datetime,
+    bundler: Bundler,
+    progress: Reporter,
+) -> None:
+    """Attach the results of a scan to the published builds of images that it is about."""
+    targets = []
+    problems = Problems()
+    for image, published in records.items():
+        sources = [source for source in report.sources if image in source.images]
+        problems.extend(_undated(source) for source in sources if not source.day)
+        builds: dict[str, list[ReleaseRecord]] = defaultdict(list)
+        for record in published:
+            if all(_is_about(source, record) for source in sources):
+                builds[record.digest].append(record)
+        if not builds:
+            message = f"the reports of scanners are about different builds of `{image}`"
+            problems.add(Diagnostic(message, hint="scan one digest with all scanners"))
+        targets += [(image, Digest(digest), each) for digest, each in builds.items()]
+    problems.raise_as(UsageError)
+    finished = datetime.now(UTC)
+    for image, digest, builds_of_digest in targets:
+        scan = statement_of(image, digest, report, started, finished)
+        sign_published(project, builds_of_digest, scan, bundler, progress, f"security {image} --sign")
+
+
+def _undated(source: Source) -> Diagnostic:
+    message = f"the report `{source.title}` of {source.name} has no time, so the age of its data is unknown"
+    return Diagnostic(message, hint="import a report in the scanner's JSON format")
+
+
+def _is_about(source: Source, record: ReleaseRecord) -> bool:
+    return not source.digests or not source.digests.isdisjoint((record.digest, record.config))
+
+
+def statement_of(
+    image: str, digest: Digest, report: SecurityReport, started: datetime, finished: datetime
+) -> Statement:
+    """Return the statement with the findings in an image, waived ones included."""
+    sources = [source for source in report.sources if image in source.images]
+    days = [datetime.fromisoformat(source.day).replace(tzinfo=UTC) for source in sources]
+    not_scanned = {(item.kind, item.reason) for item in report.not_scanned if image in item.images}
+    predicate = {
+        "scanner": {
+            "uri": provenance.BUILDER["id"],
+            "version": __version__,
+            "db": {"lastUpdate": _time_text(min((started, *days)))},
+            "result": _results(image, report.findings),
+        },
+        "metadata": {"scanStartedOn": _time_text(started), "scanFinishedOn": _time_text(finished)},
+        _SOURCES: [{"name": source.name, "day": source.day} for source in sources],
+        NOT_SCANNED: [{"kind": kind, "reason": reason} for kind, reason in sorted(not_scanned)],
+    }
+    return statement(image, digest, SCAN, predicate)
+
+
+def _time_text(time: datetime) -> str:
+    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _results(image: str, findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Return the vulnerabilities of packages in an image; packages of build stages are not in it."""
+    results = []
+    for finding in findings:
+        if not any(usage.image == image and usage.in_image for usage in finding.usages):
+            continue
+        vulnerabilities = finding.vulnerabilities
+        if not vulnerabilities and finding.is_open:
+            vulnerabilities = (
+                Vulnerability(f"{finding.source}: {finding.name} {finding.newer}", finding.newer),
+            )
+        for each in vulnerabilities:
+            rating = [{"method": finding.source, "score": each.severity}] if each.severity else []
+            package = {
+                "kind": finding.kind,
+                "name": finding.name,
+                "version": finding.version,
+                "packages": list(finding.packages),
+                "fixed": each.fixed,
+                "aliases": list(each.aliases),
+                "source": finding.source,
+            }
+            results.append({"id": each.id, "severity": rating, "annotations": [package]})
+    return results
