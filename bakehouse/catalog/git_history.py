@@ -45,7 +45,7 @@ def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
     present state. Raises UsageError.
     """
     top = _top(project.root)
-    commit = _commit(top, revision)
+    commit = commit_of(top, revision)
     with tempfile.TemporaryDirectory(prefix="bakehouse-") as temporary:
         directory = Path(temporary).resolve()
         tree = _Tree(top, commit, directory)
@@ -73,10 +73,15 @@ def files_at(directory: Path, revision: str, path: str, name: str) -> dict[str, 
 
     Raises UsageError.
     """
-    commit = _commit(directory, revision)
-    paths = _git(directory, "ls-tree", "-r", "-z", "--name-only", commit, "--", path).split(b"\0")
-    selected = [item for raw in paths if PurePosixPath(item := os.fsdecode(raw)).name == name]
-    return {item: _git(directory, "show", f"{commit}:./{item}") for item in selected}
+    commit = commit_of(directory, revision)
+    objects: dict[str, str] = {}
+    for line in _git(directory, "ls-tree", "-r", "-z", commit, "--", path).split(b"\0")[:-1]:
+        entry, _, raw = line.partition(b"\t")
+        mode, _, each = entry.decode().split(" ")
+        if mode in _FILES and PurePosixPath(item := os.fsdecode(raw)).name == name:
+            objects[item] = each
+    contents = _contents(directory, objects.values())
+    return {item: contents[each] for item, each in objects.items()}
 
 
 def current(directory: Path) -> str:
@@ -153,7 +158,7 @@ class _Tree:
     def _write(self, paths: Iterable[str]) -> None:
         new = [path for path in paths if path not in self._written and self._is_safe(path)]
         self._written.update(new)
-        contents = self._contents({self._files[path][1] for path in new})
+        contents = _contents(self._top, (self._files[path][1] for path in new))
         for relative_path in new:
             mode, name = self._files[relative_path]
             path = self._directory / relative_path
@@ -177,21 +182,22 @@ class _Tree:
         is_plain = not pure.is_absolute() and ".." not in pure.parts
         return is_plain and not any(str(parent) in self._files for parent in pure.parents)
 
-    def _contents(self, names: Iterable[str]) -> dict[str, bytes]:
-        """Return the contents of git objects, by name."""
-        objects = sorted(names)
-        contents: dict[str, bytes] = {}
-        output = _git(self._top, "cat-file", "--batch", lines=objects) if objects else b""
-        start = 0
-        for name in objects:
-            end = output.index(b"\n", start)
-            size = output[start:end].decode().rpartition(" ")[2]
-            if not size.isdecimal():
-                hint = "run `git fetch`"
-                raise UsageError(Diagnostic(f"git has no object `{name}`", hint=hint))
-            contents[name] = output[end + 1 : end + 1 + int(size)]
-            start = end + int(size) + 2
-        return contents
+
+def _contents(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Return the contents of git objects, by name."""
+    objects = sorted(set(names))
+    contents: dict[str, bytes] = {}
+    output = _git(directory, "cat-file", "--batch", lines=objects) if objects else b""
+    start = 0
+    for name in objects:
+        end = output.index(b"\n", start)
+        size = output[start:end].decode().rpartition(" ")[2]
+        if not size.isdecimal():
+            hint = "run `git fetch`"
+            raise UsageError(Diagnostic(f"git has no object `{name}`", hint=hint))
+        contents[name] = output[end + 1 : end + 1 + int(size)]
+        start = end + int(size) + 2
+    return contents
 
 
 def _referenced(roots: Iterable[Path]) -> Iterator[Path]:
@@ -212,7 +218,7 @@ def _referenced(roots: Iterable[Path]) -> Iterator[Path]:
             yield path.parent.joinpath(*takewhile(lambda part: "$" not in part, PurePosixPath(text).parts))
 
 
-def _commit(directory: Path, revision: str) -> str:
+def commit_of(directory: Path, revision: str) -> str:
     """Return the hash of a commit. Raises UsageError."""
     try:
         commit = _git(
