@@ -9,7 +9,7 @@ from typing import TextIO
 from bakehouse.cli.command_name import as_typed
 from bakehouse.errors import BakehouseError, Diagnostic, Location, Reason, Table
 from bakehouse.util.files import display_path
-from bakehouse.util.format import format_table, mask_logins
+from bakehouse.util.format import format_table
 from bakehouse.util.terminal import in_colour
 
 _RED, _BLUE, _BOLD, _PLAIN = "\033[31;1m", "\033[34m", "\033[1m", "\033[0m"
@@ -92,7 +92,7 @@ def _widest(texts: list[str], reasons: tuple[Reason, ...]) -> int:
 
 def _printable(text: str) -> str:
     """Return the text on one line, with control characters escaped."""
-    plain = mask_logins(_TERMINAL_CODE.sub("", text).replace("\t", " "))
+    plain = _TERMINAL_CODE.sub("", text).replace("\t", " ")
     return _UNPRINTABLE.sub(lambda match: match[0].encode("unicode_escape").decode(), plain)
 
 
@@ -108,7 +108,7 @@ def _excerpt(spot: Location, label: str) -> list[str]:
 
 def _window(spot: Location) -> tuple[str, str]:
     """Return the line, or the part of a long line around the spot, and the caret below it."""
-    line = _UNPRINTABLE.sub("\ufffd", mask_logins(spot.text.rstrip("\r\n").replace("\t", " ")))
+    line = _UNPRINTABLE.sub("\ufffd", spot.text.rstrip("\r\n").replace("\t", " "))
     start = min(spot.column - 1, len(line))
     end = min(start + max(1, spot.length), len(line))
     first = max(0, min(start - _LINE_WIDTH // 2, len(line) - _LINE_WIDTH))

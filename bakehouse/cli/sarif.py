@@ -13,7 +13,6 @@ from bakehouse.errors import BakehouseError, Location
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.files import display_path
-from bakehouse.util.format import mask_logins
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _WARNING = "known-problem"
@@ -52,7 +51,7 @@ def _result(rule: str, level: str, message: str, spot: Location | None, hint: st
     return {
         "ruleId": rule,
         "level": level,
-        "message": {"text": mask_logins(f"{message}; hint: {hint}" if hint else message)},
+        "message": {"text": f"{message}; hint: {hint}" if hint else message},
         "locations": [{"physicalLocation": place}],
     }
 

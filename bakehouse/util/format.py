@@ -1,9 +1,6 @@
-"""Format of numbers, durations, names and tables in all output."""
+"""Format of numbers, durations and tables in all output."""
 
-import re
 from collections.abc import Iterable, Sequence
-
-_LOGIN = re.compile(r"(?<=://)[^/\s@]+(?=@)")
 
 
 def format_bytes(count: float) -> str:
@@ -38,11 +35,6 @@ def format_count(count: int, noun: str, plural: str = "") -> str:
 def format_names(names: Iterable[str], separator: str = ", ") -> str:
     """Names in backquotes, joined: `` `a`, `b` ``."""
     return separator.join(f"`{name}`" for name in names)
-
-
-def mask_logins(text: str) -> str:
-    """Return a text of the same length that shows no credentials of URLs."""
-    return _LOGIN.sub(lambda match: "*" * len(match[0]), text)
 
 
 def format_table(
