@@ -186,19 +186,13 @@ def _compile(
     compile_with = functools.partial(
         _run_uv, requirements, constraints, index, installed, alone=alone, without=without
     )
-    preferred = tuple(preferred)
-    try:
-        return compile_with(preferred)
-    except ConflictError:
-        if not preferred:
-            raise
-    # uv takes a preferred version from the first index that has it, even if its wheel for this Python is in
-    # another one. Versions that are chosen anyway need no preference.
     newest = compile_with(())
+    # uv takes a preferred version from the first index that has it, and rejects it if the wheel for this
+    # Python is in another one. Versions that are chosen anyway therefore get no preference.
     versions = {canonicalize_name(package["name"]): package["version"] for package in newest}
     older = [each for each in preferred if versions.get(canonicalize_name(each.name)) != each.version]
     try:
-        return compile_with(older)
+        return compile_with(older) if older else newest
     except ConflictError:
         return newest
 

@@ -100,7 +100,8 @@ def test_a_preferred_version_may_have_its_wheel_in_a_later_index(tmp_path: Path,
 
     any_python, of_310, of_311 = "py3-none-any", "cp310-cp310-linux_x86_64", "cp311-cp311-linux_x86_64"
     first = simple_index("first", ("fast", "1.0", of_310))
-    second = simple_index("second", ("fast", "1.0", of_311), *(("six", each, any_python) for each in "12"))
+    fast = (("fast", each, of_311) for each in ("0.9", "1.0"))
+    second = simple_index("second", *fast, *(("six", each, any_python) for each in "12"))
     several = replace(index, pip=PipConfig(index_url=second, extra_index_urls=(first,)))
     preferred = [
         Package(name, version, "", "", 0, Location(tmp_path, 1, 1))
