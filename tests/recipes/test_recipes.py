@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
@@ -246,6 +247,19 @@ def has_its_framework(candidate: Candidate) -> bool:
         for requirement in candidate.spec.requires
         if requirement.name in ("pytorch", "tensorflow")
     )
+
+
+def test_pytorch_has_the_setuptools_that_torch_compile_imports() -> None:
+    """PyTorch 2.12 and 2.14 ended the need for it."""
+    need_it = SpecifierSet(">=2,<2.14,!=2.12.*")
+    lacking = [
+        str(candidate)
+        for candidate in candidates()
+        if candidate.name == "pytorch"
+        and candidate.release.version in need_it
+        and "setuptools" not in candidate.packages
+    ]
+    assert lacking == []
 
 
 @pytest.mark.parametrize("name", [name for name in IMAGES if "-cu" in name])
