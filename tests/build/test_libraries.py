@@ -288,6 +288,19 @@ def test_nvshmem_for_a_newer_libfabric(files: Files) -> None:
     assert files.check("symbol_versions_are_defined")
 
 
+def test_torchaudio_without_ffmpeg(files: Files) -> None:
+    """torchaudio 2.1 to 2.8 has a library for each FFmpeg that an image may have."""
+    codec = files.library("/usr/lib/libavcodec.so.58", "int f(void) { return 0; }")
+    files.library(
+        f"{PACKAGES}/torio/lib/libtorio_ffmpeg4.so", "int f(void); int g(void) { return f(); }", (codec,)
+    )
+    assert files.check("each_library_finds_its_libraries")
+    (files.root / codec.lstrip("/")).unlink()
+    assert files.check("each_library_finds_its_libraries") == (
+        "files: 1; libraries that they need: 1; optional plugins without theirs: 1"
+    )
+
+
 def test_nvshmem_for_a_newer_libfabric_without_efa(files: Files) -> None:
     """As in PyTorch 2.15 next to Open MPI's wheel. No network is lost, since none uses libfabric."""
     source = "int fi_open(void) { return 0; }"
