@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
-from bakehouse.util.files import is_directory, is_file
+from bakehouse.util.files import expand_home, is_directory, is_file
 from bakehouse.util.toml_table import TomlTable, key_location
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
 def _mirror(root: Path, address: str) -> str:
     """Resolve a relative path from the directory of the project, not from the current one."""
     is_path = bool(address) and ":" not in address.partition("/")[0]
-    return str(root / Path(address).expanduser()) if is_path else address
+    return str(root / expand_home(address)) if is_path else address
 
 
 def _port(table: TomlTable, environment: Mapping[str, str]) -> int:
@@ -226,7 +226,7 @@ def _builders(table: TomlTable, environment: Mapping[str, str]) -> tuple[str, ..
 
 def _cache(root: Path, directory: str, environment: Mapping[str, str]) -> Path:
     if path := environment.get("BAKEHOUSE_CACHE") or directory:
-        return root / Path(path).expanduser()
+        return root / expand_home(path)
     home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home(), ".cache")
     return Path(home, "bakehouse", "files")
 
@@ -234,7 +234,7 @@ def _cache(root: Path, directory: str, environment: Mapping[str, str]) -> Path:
 def _signing_key(root: Path, table: TomlTable, environment: Mapping[str, str]) -> str:
     key = environment.get("BAKEHOUSE_SIGNING_KEY", table.text("signing_key"))
     if not key.startswith("awskms:"):
-        return str(root / Path(key).expanduser()) if key else ""
+        return str(root / expand_home(key)) if key else ""
     if not _KMS_KEY.fullmatch(key):
         hint = "use `awskms:///` and the ARN of a key: `awskms:///arn:aws:kms:eu-west-1:123456789012:key/…`"
         table.report("signing_key", f"`signing_key` in [tool.bakehouse] is invalid: `{key}`", hint)

@@ -13,6 +13,7 @@ from bakehouse.fetch.downloader import Fetcher, Transfer
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.util.files import expand_home
 from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.heartbeat import SILENT_SECONDS
 from bakehouse.util.terminal import Redrawn, Reporter
@@ -86,7 +87,7 @@ def run(workspace: Workspace, patterns: Sequence[str], report: Reporter, stream:
     images, skipped = with_known_files(plan_images(workspace, patterns).images, patterns)
     needed = required_files(images)
     prefetch.require_known(needed)
-    directory = _writable(Path(to).expanduser().absolute()) if to else None
+    directory = _writable(expand_home(to).absolute()) if to else None
     with (
         prefetch.open_fetcher(workspace.project, report, to=directory) as fetcher,
         FetchProgress(stream, len(needed.files)) as progress,

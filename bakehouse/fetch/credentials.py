@@ -10,6 +10,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from bakehouse.fetch.connection import ConnectionSettings, origin, origin_of
+from bakehouse.util.files import expand_home
 
 _KEYRING_SECONDS = 10.0
 
@@ -48,7 +49,7 @@ class Credentials:
     def _of_netrc(self, url: SplitResult) -> Login | None:
         path = self._environment.get("NETRC") or Path(self._environment.get("HOME", "~"), ".netrc")
         with contextlib.suppress(OSError, UnicodeDecodeError, netrc.NetrcParseError):
-            entries = netrc.netrc(str(Path(path).expanduser()))
+            entries = netrc.netrc(str(expand_home(str(path))))
             if entry := entries.authenticators(url.hostname or ""):
                 return entry[0], entry[2] or ""
         return None

@@ -28,6 +28,7 @@ from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.s3 import S3Files
 from bakehouse.util import git
 from bakehouse.util.deadline import OverdueError, bounded
+from bakehouse.util.files import expand_home
 from bakehouse.util.format import format_bytes, format_count
 
 _MOST_PAGE = 64 * 10**6
@@ -345,7 +346,7 @@ class DownloadConfig:
 def _entries(address: str) -> str:
     """Return the number of entries of a local directory. Raises SourceError if it is missing or empty."""
     path = Path(url2pathname(urlsplit(address).path) if address.startswith("file:") else address)
-    count = len(_read(path.expanduser(), os.listdir))
+    count = len(_read(expand_home(str(path)), os.listdir))
     if not count:
         reason = "the directory is empty"
         raise SourceError(reason)
@@ -421,7 +422,7 @@ def directory_of(address: str) -> Path | None:
         return None
     if url.scheme not in ("", "file") or not address:
         return None
-    path = Path(url2pathname(url.path) if url.scheme else address).expanduser()
+    path = expand_home(url2pathname(url.path) if url.scheme else address)
     return path.absolute() if path.is_dir() else None
 
 

@@ -17,6 +17,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
 from bakehouse.errors import Diagnostic, Reason, UsageError
 from bakehouse.publish.releases import ReleaseRecord, by_release, load, newest_first, text_of
+from bakehouse.util.files import expand_home
 from bakehouse.util.oci import is_named
 from bakehouse.util.suggest import suggestion
 
@@ -112,7 +113,7 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
             _download(given, name, images)
             location = given
         else:
-            images = _local(Path(given).expanduser()) if given else project.images_directory(Path.cwd())
+            images = _local(expand_home(given)) if given else project.images_directory(Path.cwd())
             location = str(images)
         try:
             # A project without builds has no such directory yet

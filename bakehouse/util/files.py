@@ -39,6 +39,14 @@ def display_path(path: Path) -> str:
     return str(plain.relative_to(Path.cwd()) if plain.is_relative_to(Path.cwd()) else plain)
 
 
+def expand_home(path: str) -> Path:
+    """Return a path with its `~` replaced; that of an unknown user stays, as in a shell."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        return Path(path)
+
+
 def is_file(path: Path) -> bool:
     """Return whether a file exists and is accessible; False also for paths that are too long."""
     try:

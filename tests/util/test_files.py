@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import expand_home, write_whole
 
 
 def test_text_and_bytes_are_written_with_their_directories(tmp_path: Path) -> None:
@@ -17,6 +17,13 @@ def test_text_and_bytes_are_written_with_their_directories(tmp_path: Path) -> No
 
     assert (tmp_path / "a" / "b" / "text").read_bytes() == "größer\n".encode()
     assert (tmp_path / "a" / "bytes").read_bytes() == b"\x00\xff"
+
+
+def test_only_the_home_directory_of_a_known_user_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ann")
+
+    assert expand_home("~/cache") == Path("/home/ann/cache")
+    assert expand_home("~-cache") == Path("~-cache")
 
 
 def test_a_file_is_replaced_and_readable_by_all(tmp_path: Path) -> None:
