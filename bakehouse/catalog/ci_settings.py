@@ -1,10 +1,12 @@
 """Settings of generated pipelines: the table `[tool.bakehouse.ci]`."""
 
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bakehouse.catalog.registry_settings import ROLE
-from bakehouse.util.toml_table import TomlTable
+from bakehouse.catalog.secrets import secret_in
+from bakehouse.errors import Diagnostic
+from bakehouse.util.toml_table import TomlTable, key_location
 
 _LINE = r"[^\n\r]+"
 _KEYS = (
@@ -121,6 +123,12 @@ def _gpu(table: TomlTable) -> GpuSettings:
 def _requirement(table: TomlTable) -> tuple[str, ...]:
     """Return the words of the requirement, as a shell without variables would split it."""
     text = table.text("requirement", pattern=_LINE, hint="use one line, such as `bakehouse==1.0`")
+    if kind := secret_in(text):
+        message = f"`requirement` in [{table.name}] contains {kind}, which the pipeline would repeat"
+        hint = "remove it, and set PIP_EXTRA_INDEX_URL from a secret of the CI system"
+        location = replace(key_location(table.path, "requirement", table.name), text="")
+        table.problems.add(Diagnostic(message, location, hint=hint))
+        return ()
     try:
         return tuple(shlex.split(text))
     except ValueError:

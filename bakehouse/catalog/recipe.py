@@ -11,7 +11,7 @@ from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.matrix import MATRIX, cells, expand
 from bakehouse.catalog.python_lock import Package, is_edited, load_lock
 from bakehouse.catalog.requirements_file import lock_heading, read_requirements
-from bakehouse.catalog.secrets import kind_of_secret
+from bakehouse.catalog.secrets import kind_of_secret, secret_in
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import APT_PACKAGE, environment, is_version, requirement
 from bakehouse.catalog.trim import read_kinds
@@ -372,7 +372,7 @@ def _content(
 
 
 def _check_secrets(fields: Fields) -> None:
-    """Report variables that look like secrets; the message must not repeat the value."""
+    """Report variables and steps that contain secrets; the message must not repeat the value."""
     public = fields.texts("public_environment")
     for name, value in fields.text_pairs("environment"):
         if name.text not in public and (kind := kind_of_secret(name.text, value.text)):
@@ -383,6 +383,11 @@ def _check_secrets(fields: Fields) -> None:
                 f"set it when the job starts; if it is not secret, add `{name.text}` to `public_environment`"
             )
             fields.report(message, replace(name.location, text=""), hint=hint)
+    for step in fields.scalars("run"):
+        if kind := secret_in(step.text):
+            message = f"a step of `run` contains {kind}; everybody who pulls the image can read it"
+            hint = "remove it; packages of `requirements` are downloaded with the logins of this machine"
+            fields.report(message, replace(step.location, text=""), hint=hint)
 
 
 def _requirements(

@@ -1,4 +1,4 @@
-"""Search for secrets among the environment variables of a recipe, by name, by form and by entropy.
+"""Search for secrets in recipes and settings, by name, by form and by entropy.
 
 Names and forms follow the rules of gitleaks. Everybody who can pull an image can read its environment.
 """
@@ -28,6 +28,7 @@ _NAME = re.compile(
 )
 _HARMLESS = re.compile(r"|true|false|yes|no|on|off|none|auto|[0-9.]+|(~|\.{1,2})?/.*|file:.*", re.IGNORECASE)
 """Values that are not secrets whatever the name: switches, numbers and paths."""
+_VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/_=-]{32,}")
 _RANDOM_BITS = 4.3
 """Entropy of each character, in bits. Hexadecimal digests have at most 4."""
@@ -35,12 +36,20 @@ _RANDOM_BITS = 4.3
 
 def kind_of_secret(name: str, value: str) -> str:
     """Return the kind of secret that a variable seems to contain; empty if it seems harmless."""
-    for kind, form in _FORMS.items():
-        if re.search(form, value):
-            return kind
+    if kind := _by_form(value):
+        return kind
     if _NAME.search(name) and not _HARMLESS.fullmatch(value):
         return "a secret, by its name"
     return "a random key" if _RANDOM.fullmatch(value) and _entropy(value) >= _RANDOM_BITS else ""
+
+
+def secret_in(command: str) -> str:
+    """Return the kind of secret that a command of a shell contains; its variables are harmless."""
+    return _by_form(_VARIABLE.sub("", command))
+
+
+def _by_form(text: str) -> str:
+    return next((kind for kind, form in _FORMS.items() if re.search(form, text)), "")
 
 
 def _entropy(text: str) -> float:

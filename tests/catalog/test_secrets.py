@@ -59,6 +59,33 @@ def test_a_secret_is_refused_without_repeating_it(tree: Tree) -> None:
     assert KEY not in text
 
 
+@pytest.mark.parametrize(
+    ("step", "kind"),
+    [
+        ("pip install --index-url https://me:pass@host/simple x", "a URL with a password"),
+        (f"aws configure set aws_access_key_id {KEY}", "an AWS access key"),
+    ],
+)
+def test_a_secret_in_a_step_is_refused_without_repeating_it(tree: Tree, step: str, kind: str) -> None:
+    tree.image(f"summary: x\nbase: debian\nrun:\n  - {step}\n")
+    with pytest.raises(RecipeError) as caught:
+        tree.recipes()
+
+    assert error_text(caught.value) == (
+        f"error: a step of `run` contains {kind}; everybody who pulls the image can read it\n"
+        "  --> images/small.yaml:4:5\n"
+        "\n"
+        "hint: remove it; packages of `requirements` are downloaded with the logins of this machine\n"
+    )
+
+
+def test_a_variable_in_the_url_of_a_step_is_not_a_secret(tree: Tree) -> None:
+    step = "git clone https://me:${TOKEN}@host/a https://me:$TOKEN@host/b"
+    tree.image(f"summary: x\nbase: debian\nrun: ['{step}']\n")
+
+    assert tree.recipes()["small"].content.run == (step,)
+
+
 def test_a_variable_can_be_declared_public(tree: Tree) -> None:
     environment = f"environment: {{KEY: {KEY}}}\npublic_environment: [KEY]\n"
     tree.image(f"summary: x\nbase: debian\n{environment}")

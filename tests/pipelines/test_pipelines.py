@@ -283,6 +283,22 @@ def test_a_requirement_with_an_unclosed_quote_is_a_mistake(
     )
 
 
+def test_a_requirement_with_a_password_is_refused_without_repeating_it(
+    project: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    requirement = "--index-url https://me:pass@host/simple bakehouse"
+    configure(project, f'[tool.bakehouse.ci]\nrequirement = "{requirement}"\n')
+
+    assert main.run(("ci", "github")) == 2
+    assert capsys.readouterr().err == (
+        "error: `requirement` in [tool.bakehouse.ci] contains a URL with a password, "
+        "which the pipeline would repeat\n"
+        "  --> pyproject.toml:4:1\n"
+        "\n"
+        "hint: remove it, and set PIP_EXTRA_INDEX_URL from a secret of the CI system\n"
+    )
+
+
 def test_the_role_may_be_assumed_by_the_branch_and_the_environment_only(project: Tree) -> None:
     generate(project, PROJECTS["everything"], "github")
 
