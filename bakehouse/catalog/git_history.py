@@ -3,7 +3,6 @@
 import contextlib
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -16,6 +15,7 @@ from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
+from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import load
 
@@ -46,8 +46,8 @@ def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
     """
     top = _top(project.root)
     commit = commit_of(top, revision)
-    with tempfile.TemporaryDirectory(prefix="bakehouse-") as temporary:
-        directory = Path(temporary).resolve()
+    with scratch_directory() as temporary:
+        directory = temporary.resolve()
         tree = _Tree(top, commit, directory)
         copies = {root: tree.copy_of(root) for root in project.recipe_roots if _is_within(root, top)}
         tree.lay_out(copies.values())

@@ -2,8 +2,6 @@
 
 import contextlib
 import shutil
-import tempfile
-from pathlib import Path
 
 from bakehouse.build import stage_cache
 from bakehouse.build.build_steps import StepKey, read_steps
@@ -18,6 +16,7 @@ from bakehouse.plan.workspace import Workspace, plan_recipes, raise_failures, se
 from bakehouse.registry import destination
 from bakehouse.registry.layer_cache import LAYERS, remove_unused
 from bakehouse.util.format import format_bytes, format_count
+from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.terminal import Reporter
 
 _LAYER_SECONDS = 14 * 24 * 3600.0
@@ -84,8 +83,7 @@ def run(
 
 def _stages(workspace: Workspace, plan: Plan) -> set[StepKey]:
     """Return the keys of the stages of all images, also of those that were never rendered."""
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name)
+    with scratch_directory() as root:
         for file in dockerfile.render(plan, workspace.templates):
             file.write(root)
         return {

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from bakehouse.errors import Diagnostic, Location, Problems, RecipeError, UsageE
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_count, format_table
+from bakehouse.util.tempdir import scratch_directory
 
 RECIPES = "training-images"
 """Directory of the recipes of a new project."""
@@ -271,12 +271,12 @@ def _first_that_fits(proposal: Proposal, catalog: Catalog) -> Selection:
         if text in tried:
             continue
         tried.add(text)
-        with tempfile.TemporaryDirectory() as directory:
-            recipe = Path(directory, "images", "image.yaml")
+        with scratch_directory() as directory:
+            recipe = directory / "images" / "image.yaml"
             recipe.parent.mkdir()
             recipe.write_text(text, encoding="utf-8")
             try:
-                resolve(load_recipes([Path(directory)], catalog)["image"], catalog)
+                resolve(load_recipes([directory], catalog)["image"], catalog)
             except (RecipeError, Unsatisfiable):
                 continue
         return selection

@@ -5,9 +5,7 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import tarfile
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +15,7 @@ from bakehouse.engine import image_load, usage_lock
 from bakehouse.engine.image_archive import READ_BYTES
 from bakehouse.engine.image_load import add_entry
 from bakehouse.engine.protocol import Engine
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import named_errors, temporary_file, write_whole
 from bakehouse.util.oci import Digest, split_reference
 
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -166,17 +164,12 @@ class OciLayout:
     def _add(self, write: Callable[[IO[bytes]], object]) -> tuple[Digest, int]:
         """Add a blob; return its digest and size."""
         directory = self.directory / "blobs/sha256"
-        directory.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=directory, prefix=".")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                stream = _Hashed(file)
-                write(cast(IO[bytes], stream))
-                size = file.tell()
-            Path(temporary).replace(directory / stream.sha256.hexdigest())
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        with named_errors(directory), temporary_file(directory) as file:
+            stream = _Hashed(file)
+            write(cast(IO[bytes], stream))
+            file.flush()
+            size = file.tell()
+            Path(file.name).replace(directory / stream.sha256.hexdigest())
         return Digest(f"sha256:{stream.sha256.hexdigest()}"), size
 
 

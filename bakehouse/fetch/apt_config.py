@@ -2,11 +2,12 @@
 
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
+
+from bakehouse.util.tempdir import scratch_directory
 
 _SETTING = re.compile(r'(?P<key>\S+) "(?P<value>.*)";')
 _CARRIED = re.compile(
@@ -89,9 +90,9 @@ def directory_line(directory: Path) -> str:
 
 def _fetched_targets() -> str:
     """Return apt's targets, with package lists downloaded to a temporary directory."""
-    with tempfile.TemporaryDirectory() as directory:
+    with scratch_directory() as directory:
         for name in ("lists/partial", "cache/archives/partial"):
-            Path(directory, name).mkdir(parents=True)
+            (directory / name).mkdir(parents=True)
         options = ("-o", f"Dir::State::lists={directory}/lists/", "-o", f"Dir::Cache={directory}/cache/")
         _output("apt-get", *options, "update")
         return _output("apt-get", *options, *_TARGETS)

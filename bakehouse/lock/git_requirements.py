@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import re
-import tempfile
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Problems, R
 from bakehouse.lock.python import LockedFile
 from bakehouse.util import git
 from bakehouse.util.archive import Tree
+from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.terminal import Reporter
 
 _PROJECT = {"pyproject.toml", "setup.py"}
@@ -50,10 +50,10 @@ def git_archives(requirements: Requirements, report: Reporter) -> Iterator[GitAr
     """
     _check(requirements)
     sources: dict[str, str] = {}
-    with tempfile.TemporaryDirectory(prefix="bakehouse-") as name, _shown(sources, Path(name)):
+    with scratch_directory() as directory, _shown(sources, directory):
 
         def local(lines: Iterable[RequiredPackage]) -> tuple[RequiredPackage, ...]:
-            return tuple(_local(line, Path(name), sources, report) if line.git else line for line in lines)
+            return tuple(_local(line, directory, sources, report) if line.git else line for line in lines)
 
         yield GitArchives(
             replace(

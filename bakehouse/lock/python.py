@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 import tomllib
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,6 +31,7 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock.index_conflicts import ChosenFile, refuse_conflicts
 from bakehouse.util.process import with_environment
+from bakehouse.util.tempdir import scratch_directory
 
 PLATFORM = "x86_64-manylinux_2_28"
 _GLIBC = 28
@@ -208,8 +208,7 @@ def _run_uv(
     without: Sequence[str],
 ) -> list[Mapping[str, Any]]:
     """Return the packages of the PEP 751 lock that uv writes and that the environment needs."""
-    with tempfile.TemporaryDirectory() as name:
-        directory = Path(name)
+    with scratch_directory() as directory:
         output = directory / "pylock.toml"
         pins = [f"{package.name}=={package.version}" for package in installed]
         inputs = {"requirements": requirements, "constraints": [*constraints, *pins], "excludes": without}

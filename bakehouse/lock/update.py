@@ -8,8 +8,6 @@ the end, so an unusable answer changes nothing.
 import contextlib
 import difflib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -42,6 +40,7 @@ from bakehouse.resolve import what_if
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count, format_names, format_table
+from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.terminal import Reporter
 
 _MOST_NAMES = 4
@@ -91,8 +90,8 @@ def run(
     certificates = bundle_of(workspace.project.ca, pip)
     downloads = DownloadConfig((), pip, certificates, os.environ)
     updates = []
-    with tempfile.TemporaryDirectory() as name:
-        root = Path(name) / "recipes"
+    with scratch_directory() as directory:
+        root = directory / "recipes"
         (root / "components").mkdir(parents=True)
         updater = _Updater(workspace, root, downloads, pylock.Index(pip, certificates))
         for component in components:
@@ -211,8 +210,10 @@ class _Updater:
         """Add a release to the copy of a component. If that fails, the copy is as it was."""
         directory = self._copy(component)
         if not directory.exists():
-            shutil.copytree(component.directory, directory)
-            self._originals[component.name] = _files(directory)
+            # Unlike copytree, this raises the error of a full disk as it is
+            files = self._originals[component.name] = _files(component.directory)
+            for path, content in files.items():
+                write_whole(directory / path, content)
         before = _files(directory)
         self._components.pop(directory, None)
         try:

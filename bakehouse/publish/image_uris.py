@@ -107,9 +107,9 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
     origin = "" if ledger else f" ({LEDGER_VARIABLE})" if variable else " (from the current directory)"
     with contextlib.ExitStack() as stack:
         if given.startswith("s3://"):
-            import tempfile
+            from bakehouse.util.tempdir import scratch_directory
 
-            images = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bakehouse-")))
+            images = stack.enter_context(scratch_directory())
             _download(given, name, images)
             location = given
         else:

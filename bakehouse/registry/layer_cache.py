@@ -3,13 +3,13 @@
 import contextlib
 import hashlib
 import os
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.registry.compression import compressed, compressor, identifier
+from bakehouse.util.files import named_errors, temporary_file
 from bakehouse.util.oci import Digest
 
 LAYERS = "layers"
@@ -52,8 +52,6 @@ class LayerCache:
 
     def add(self, content: Iterable[bytes]) -> CompressedLayer:
         """Compress a layer into the cache; its digests are those of the content that was read."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=self._directory, prefix=".")
         plain, packed = hashlib.sha256(), hashlib.sha256()
 
         def hashed() -> Iterator[bytes]:
@@ -61,17 +59,14 @@ class LayerCache:
                 plain.update(chunk)
                 yield chunk
 
-        try:
-            with os.fdopen(handle, "wb") as file:
-                for block in compressed(hashed(), self._compress):
-                    packed.update(block)
-                    file.write(block)
-                size = file.tell()
+        with named_errors(self._directory), temporary_file(self._directory) as file:
+            for block in compressed(hashed(), self._compress):
+                packed.update(block)
+                file.write(block)
+            file.flush()
+            size = file.tell()
             path = self._directory / f"{plain.hexdigest()}.{packed.hexdigest()}.{size}"
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+            Path(file.name).replace(path)
         diff_id, digest = Digest(f"sha256:{plain.hexdigest()}"), Digest(f"sha256:{packed.hexdigest()}")
         return CompressedLayer(diff_id, digest, size, path)
 

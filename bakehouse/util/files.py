@@ -1,35 +1,55 @@
 """Atomic writes of files, and checks of paths from users."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content` in one step, and create its directory if needed.
 
-    Readers see either the old or the new content. An interrupted write leaves the old one. The next write
-    removes the temporary file of one that was killed.
+    Readers see either the old or the new content. An interrupted write leaves the old one.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    with named_errors(path), temporary_file(path.parent, f".{path.name}.") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+        os.fchmod(file.fileno(), 0o644)
+        Path(file.name).replace(path)
+
+
+@contextlib.contextmanager
+def temporary_file(directory: Path, prefix: str = ".") -> Iterator[IO[bytes]]:
+    """Make a file to be renamed within its directory, which is created if needed; remove it otherwise.
+
+    The next temporary file of the same prefix removes that of a run that was killed.
     """
     # Image URI look-ups import this module but never write, so they need not wait for these imports.
     import tempfile
 
     from bakehouse.util import tempdir
 
-    data = content.encode() if isinstance(content, str) else content
-    path.parent.mkdir(parents=True, exist_ok=True)
-    prefix = f".{path.name}."
-    for left in tempdir.abandoned(path.parent, prefix):
+    directory.mkdir(parents=True, exist_ok=True)
+    for left in tempdir.abandoned(directory, prefix):
         left.unlink(missing_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{prefix}{tempdir.run_id()}.")
+    owner = tempdir.run_id()
+    with tempfile.NamedTemporaryFile(dir=directory, prefix=f"{prefix}{owner}.", delete=False) as file:
+        try:
+            yield file
+        finally:
+            Path(file.name).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def named_errors(path: Path) -> Iterator[None]:
+    """Name `path` in errors that name no file, such as that of a write to a full disk."""
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        yield
+    except OSError as error:
+        error.filename = error.filename or str(path)
         raise
 
 

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -12,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from bakehouse.errors import without_logins
 from bakehouse.util.archive import Tree, gzip, tar
 from bakehouse.util.process import with_environment
+from bakehouse.util.tempdir import scratch_directory
 
 PREFIX = "git+"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -108,8 +108,7 @@ def files_of(source: GitSource) -> Tree:
 
     Attributes and filters of the repository do not apply. Submodules are an error.
     """
-    with tempfile.TemporaryDirectory(prefix="bakehouse-") as name:
-        directory = Path(name)
+    with scratch_directory() as directory:
         _git("init", "--quiet", "--bare", directory=directory)
         fetch = ("fetch", "--quiet", "--no-tags")
         try:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ID = re.compile(r"(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<start>\d+)")
+_SCRATCH = "bakehouse-"
 _FOREIGN_SECONDS = 24 * 3600
 """Until then, something of another machine counts as in use: its processes cannot be looked up here."""
 
@@ -33,6 +34,21 @@ def private_directory(state: Path) -> Iterator[Path]:
         yield directory
     finally:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch_directory() -> Iterator[Path]:
+    """Make a directory among the temporary files of the system, and remove it at the end.
+
+    The next run of the same user removes it if this one is killed.
+    """
+    parent = Path(tempfile.gettempdir())
+    for left in abandoned(parent, _SCRATCH):
+        with contextlib.suppress(FileNotFoundError):
+            if left.lstat().st_uid == os.geteuid():
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{run_id()}.") as directory:
+        yield Path(directory)
 
 
 def abandoned(parent: Path, prefix: str = "") -> Iterator[Path]:

@@ -15,6 +15,7 @@ from bakehouse.registry import compression
 from bakehouse.registry.compression import BLOCK_BYTES, blocks, compressed, compressor
 from bakehouse.registry.layer_cache import LayerCache, remove_unused
 from bakehouse.registry.manifest import digest_of
+from bakehouse.util import tempdir
 
 CONTENT = bytes(range(256)) * 50_000
 """Three blocks and a part."""
@@ -108,3 +109,15 @@ def test_an_interrupted_compression_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         LayerCache(tmp_path, "gzip").add(interrupted())
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_the_rest_of_a_killed_run_is_removed(tmp_path: Path) -> None:
+    cache = LayerCache(tmp_path, "gzip")
+    directory = cache.add([CONTENT]).path.parent
+    machine, _, _ = tempdir.run_id().split("-")
+    (directory / f".{machine}-999999-1.abc").write_bytes(b"half")
+
+    added = cache.add([CONTENT + CONTENT])
+
+    assert {*directory.iterdir()} == {added.path, *directory.glob("*.*.*")}
+    assert len([*directory.iterdir()]) == 2

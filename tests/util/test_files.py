@@ -1,5 +1,6 @@
 """Files written whole or not at all."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -56,6 +57,20 @@ def test_the_rest_of_a_killed_write_is_removed_by_the_next_one(tmp_path: Path) -
     write_whole(path, "new")
 
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [".file[1].other", "file[1]"]
+
+
+def test_an_error_that_names_no_file_gets_the_name_of_the_written_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as caught:
+        write_whole(tmp_path / "file", "new")
+
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "file"))
+    assert [*tmp_path.iterdir()] == []
 
 
 def test_an_interrupted_write_leaves_the_old_content_and_no_rest(

@@ -1,11 +1,14 @@
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
+import pytest
+
 from bakehouse.util import tempdir
-from bakehouse.util.tempdir import private_directory
+from bakehouse.util.tempdir import private_directory, scratch_directory
 from tests.support.programs import started
 
 
@@ -23,6 +26,30 @@ def test_what_a_killed_run_left_is_swept_and_a_living_ones_is_not(tmp_path: Path
 
     with private_directory(tmp_path) as first, private_directory(tmp_path) as second:
         assert sorted((tmp_path / "private").iterdir()) == sorted((first, second))
+
+
+def test_a_scratch_directory_of_a_killed_run_is_removed_and_that_of_a_running_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    machine, _, _ = tempdir.run_id().split("-")
+    (tmp_path / f"bakehouse-{machine}-999999-1.abc" / "deep").mkdir(parents=True)
+    (tmp_path / "bakehouse-other").mkdir()
+
+    with scratch_directory() as first, scratch_directory() as second:
+        assert {*tmp_path.iterdir()} == {first, second, tmp_path / "bakehouse-other"}
+    assert [*tmp_path.iterdir()] == [tmp_path / "bakehouse-other"]
+
+
+def test_scratch_directories_of_other_users_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    machine, _, _ = tempdir.run_id().split("-")
+    foreign = tmp_path / f"bakehouse-{machine}-999999-1.abc"
+    foreign.mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+
+    with scratch_directory():
+        assert foreign.is_dir()
 
 
 def test_this_process_s_own_things_are_in_use() -> None:
