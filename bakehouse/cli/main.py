@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from bakehouse.cli.command_name import as_typed
 from bakehouse.cli.tasks.collection import namespace
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.trust import keys
+from bakehouse.util.format import format_bytes
 
 _MACHINE_ERRORS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR),
@@ -87,8 +89,10 @@ def _machine_error(error: OSError) -> Diagnostic:
     reason = (error.strerror or str(error)).lower()
     # An error with two files, such as that of a rename, is about the second, the final one.
     name = error.filename2 or error.filename
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if name is None:
-        return Diagnostic(f"cannot continue: {reason}")
+        hint = "run `bake doctor`, which shows the free space of each disk" if is_full else ""
+        return Diagnostic(f"cannot continue: {reason}", hint=hint)
     path = os.fsdecode(name)
     settings = ((name, os.environ.get(name, "")) for name in ("BAKEHOUSE_STATE", "BAKEHOUSE_CACHE"))
     if error.errno in (errno.EACCES, errno.EROFS) and Path(path).is_relative_to(HOME):
@@ -96,7 +100,20 @@ def _machine_error(error: OSError) -> Diagnostic:
         hint = "run it in a project of your own, or set BAKEHOUSE_STATE to a directory of your own"
         return Diagnostic(message, hint=hint)
     hint = next((f"{name} is `{value}`" for name, value in settings if value and path.startswith(value)), "")
+    if is_full:
+        return _full_disk(Path(path), reason, hint)
     return Diagnostic(f"cannot use `{path}`: {reason}", hint=hint)
+
+
+def _full_disk(path: Path, reason: str, setting: str) -> Diagnostic:
+    directory = next(parent for parent in path.absolute().parents if parent.is_dir())
+    disk = shutil.disk_usage(directory)
+    facts = (
+        ("free", f"{format_bytes(disk.free)} of {format_bytes(disk.total)} in {directory}"),
+        *([("setting", setting)] if setting else ()),
+    )
+    hint = "free disk space, such as with `bake clean`, and run the same command again"
+    return Diagnostic(f"cannot write `{path}`: {reason}", facts=facts, hint=hint)
 
 
 def main() -> None:

@@ -4,17 +4,20 @@ import errno
 import fnmatch
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from bakehouse import __version__
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import command_line, command_name, help_text, main
+from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cli.tasks.collection import GROUPS
 from bakehouse.cli.tasks.declare import BakeTask
 from bakehouse.errors import Diagnostic
@@ -483,6 +486,28 @@ def test_hints_and_help_name_the_command_as_it_was_typed(
         )
     finally:
         command_name.typed_command.cache_clear()
+
+
+def test_a_full_disk_is_reported_with_its_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096, total=2_000_000))
+    monkeypatch.setenv("BAKEHOUSE_STATE", str(tmp_path))
+    error = OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "missing/runs.json"))
+
+    assert failure_text(main._machine_error(error)) == (
+        f"error: cannot write `{tmp_path}/missing/runs.json`: no space left on device\n"
+        f"  free     4 kB of 2.0 MB in {tmp_path}\n"
+        f"  setting  BAKEHOUSE_STATE is `{tmp_path}`\n\n"
+        "hint: free disk space, such as with `bake clean`, and run the same command again\n"
+    )
+
+
+def test_a_full_disk_without_a_path_is_reported_with_a_hint() -> None:
+    error = OSError(errno.ENOSPC, "No space left on device")
+
+    assert failure_text(main._machine_error(error)) == (
+        "error: cannot continue: no space left on device\n\n"
+        "hint: run `bake doctor`, which shows the free space of each disk\n"
+    )
 
 
 def test_a_checkout_of_another_user_is_named_as_the_reason() -> None:
