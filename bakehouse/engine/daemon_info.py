@@ -17,6 +17,9 @@ from bakehouse.util.oci import PLATFORM
 
 CLIENT_SECONDS = 30
 OLDEST_BUILDX = (0, 13)
+_DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
+START_SELECTED = "start the engine of DOCKER_HOST or of the docker context, or unset it"
+"""Hint at an engine that the user selected and that does not answer."""
 REQUIRED_PROGRAMS = "Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap"
 
 
@@ -152,7 +155,9 @@ def inspect(client: DockerClient = docker, hostname: str = "") -> Daemon:
     """Return the engine's facts, for tasks that need an engine but must not install one."""
     daemon = probe(client, hostname)
     if isinstance(daemon, UnavailableDaemon):
-        raise EngineError(unavailable(daemon, f"install {REQUIRED_PROGRAMS}, and start the engine"))
+        own = daemon.endpoint in ("", _DEFAULT_ENDPOINT)
+        hint = f"install {REQUIRED_PROGRAMS}, and start the engine" if own else START_SELECTED
+        raise EngineError(unavailable(daemon, hint))
     return daemon
 
 

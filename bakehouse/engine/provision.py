@@ -184,8 +184,7 @@ def refusal(daemon: UnavailableDaemon, host: HostInfo, paths: DaemonPaths) -> Di
     if daemon.reason in (UnavailableReason.NOT_ALLOWED, UnavailableReason.NO_ANSWER):
         return daemon_info.unavailable(daemon, "")
     if daemon.endpoint not in ("", paths.endpoint):
-        hint = "start the engine of DOCKER_HOST or of the docker context, or unset it"
-        return daemon_info.unavailable(daemon, hint)
+        return daemon_info.unavailable(daemon, daemon_info.START_SELECTED)
     if host.architecture != "x86_64":
         hint = f"run `bake` on a linux/amd64 machine; this one is {host.architecture}"
         return daemon_info.unavailable(daemon, hint)

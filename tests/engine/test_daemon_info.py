@@ -182,7 +182,7 @@ def test_no_engine() -> None:
     assert silence(recorded("tcp-silent")) == (
         "error: no container engine answers at `tcp://127.0.0.1:1`\n"
         "\n"
-        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start the engine\n"
+        "hint: start the engine of DOCKER_HOST or of the docker context, or unset it\n"
     )
 
 
