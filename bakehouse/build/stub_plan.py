@@ -135,10 +135,13 @@ def required_files(
     stubs: dict[str, list[StubFile]] = {}
     for stage in image.stages:
         patterns = dropped(stage_texts.get(stage.name, ""))
+        # Packages cannot be compiled against stubs, nor for the library of a newer Python.
+        below = _COPIES.findall(stage_texts.get(stage.name, ""))
+        cannot_compile = not real and (any(map(stubs.get, below)) or _has_newer_python(image))
         needs = [
             _artifact_need(stage, artifact, patterns)
             for artifact in stage.artifacts.values()
-            if _is_unavailable(artifact)
+            if _is_unavailable(artifact) or (cannot_compile and _is_sdist(artifact))
         ]
         if not real:
             packages = [*stage.wheels, *stage.sdists]
@@ -149,9 +152,7 @@ def required_files(
                 for package in packages
                 if package.bytes > limit or _is_foreign(package, is_native=is_native)
             ]
-            # Packages cannot be compiled against stubs, nor for the library of a newer Python.
-            below = _COPIES.findall(stage_texts.get(stage.name, ""))
-            if any(map(stubs.get, below)) or _has_newer_python(image):
+            if cannot_compile:
                 packages += [sdist for sdist in stage.sdists if sdist not in packages]
             needs += [_package_need(stage, package, patterns) for package in packages]
         # One of the stubs must contain the files that the stage removes.
@@ -272,6 +273,10 @@ def _python_artifacts(stage: Stage) -> Iterable[Artifact]:
 def _is_unavailable(artifact: Artifact) -> bool:
     """Return whether a file comes from neither a Python index nor a Debian mirror."""
     return artifact.kind == "url"
+
+
+def _is_sdist(artifact: Artifact) -> bool:
+    return artifact.kind == "pypi" and not artifact.file.endswith(".whl")
 
 
 def _is_foreign(package: Package, *, is_native: bool) -> bool:

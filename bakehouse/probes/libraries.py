@@ -46,6 +46,8 @@ EMPTY_MODULE = 2048
 """The device linker of nvcc adds a module without kernels, which is smaller than this."""
 ARCHITECTURE_SPECIFIC, FAMILY_SPECIFIC = 0x100000, 0x200000
 """Flags of code for architectures such as `90a` and `100f`, as nvcc 13.0 sets them."""
+DRIVER_FUNCTION = re.compile(rb"cu[A-Z]|cudbg|cuvid|nvml[A-Z]|optix")
+"""Functions of the driver's libraries. Those of CUDA, such as `cudaMalloc`, are in the image."""
 PACKAGES = re.compile(r"/(site|dist)-packages/")
 LOADED = re.compile(r"/lib(64)?/[^/]+\.so[.0-9]*$")
 """Libraries. Plugins in deeper directories may need devices that are optional."""
@@ -504,7 +506,7 @@ def check_symbols_are_defined() -> str:
                 continue
             # The process that loads the library may define symbols without version.
             is_elsewhere = not version and symbol in all_exported()
-            if not is_elsewhere and not (closure.host and symbol.startswith((b"cu", b"nv"))):
+            if not is_elsewhere and not (closure.host and DRIVER_FUNCTION.match(symbol)):
                 problems.append(undefined_text(root, symbol.decode(), version.decode()))
     return require(problems, f"symbols that Python packages need: {count}")
 
@@ -713,9 +715,7 @@ NOT_LOADED = re.compile(r"\.so\S*:|undefined symbol|version `.*' not found")
 
 def check_gpu_extensions_can_be_imported() -> str:
     """Python imports extensions that use the GPU, with a stub of the driver's libraries in place of them."""
-    modules = {
-        match[1].replace("/", "."): root for root in gpu_extensions() if (match := MODULE.search(root.path))
-    }
+    modules = {name: root for root in gpu_extensions() if (name := module_of(root))}
     if not modules:
         reason = "no Python extension uses the GPU"
         raise unittest.SkipTest(reason)
@@ -748,6 +748,14 @@ def check_gpu_extensions_can_be_imported() -> str:
     return require(problems, f"imported: {', '.join(imported) or 'none'}{others}")
 
 
+def module_of(extension: Library) -> str:
+    """Return the module that loads an extension: itself, or a package that first loads other libraries."""
+    packages: list[dict[str, str]] = image().facts["packages"]
+    package = next((entry["module"] for entry in packages if re.search(entry["pattern"], extension.path)), "")
+    match = MODULE.search(extension.path)
+    return package or (match[1].replace("/", ".") if match else "")
+
+
 def gpu_extensions() -> list[Library]:
     """Return the extensions of this Python that have GPU code or need the driver, or whose libraries do."""
     return [
@@ -775,7 +783,7 @@ def write_stubs(users: Iterable[Library], directory: str) -> None:
             if closure.host
             for library in closure.libraries
             for symbol, version in library.undefined
-            if not version and symbol.startswith((b"cu", b"nv")) and symbol not in all_exported()
+            if not version and DRIVER_FUNCTION.match(symbol) and symbol not in all_exported()
         }
     )
     # 100 is CUDA_ERROR_NO_DEVICE.

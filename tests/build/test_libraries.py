@@ -549,6 +549,45 @@ def test_an_extension_may_need_a_library_beside_it_that_its_package_loads(
     )
 
 
+def test_an_extension_whose_package_loads_its_core_library(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Transformer Engine does. Python cannot import its extension alone."""
+    monkeypatch.setenv("PYTHONPATH", f"{files.root}{PACKAGES}")
+    driver = files.library("/driver/libcuda.so.1", "int cuInit(int flags) { return 0; }")
+    core = files.library(f"{PACKAGES}/transformer_engine/wheel_lib/libcore.so", "int nvte_version = 100;")
+    source = EXTENSION.format(name="transformer_engine_torch").replace("== 100", "== nvte_version")
+    source = "extern int nvte_version;" + source
+    path = files.library(f"{PACKAGES}/transformer_engine_torch.abi3.so", source, (driver,))
+    (files.root / driver.lstrip("/")).unlink()
+    package = files.root / f"{PACKAGES}/transformer_engine".lstrip("/")
+    (package / "__init__.py").touch()
+    (package / "pytorch.py").write_text(
+        f"import ctypes\nctypes.CDLL({str(files.root) + core!r}, ctypes.RTLD_GLOBAL)\n"
+        "import transformer_engine_torch\n"
+    )
+
+    assert files.check("gpu_extensions_can_be_imported") == "imported: transformer_engine.pytorch"
+    files.library(core, "int nvte_other = 100;")
+    assert files.failure("symbols_are_defined") == (
+        f"{path} needs nvte_version, which no library defines; "
+        "install a build of transformer_engine_torch.abi3.so for this image (and 1 more)"
+    )
+    message = files.failure("gpu_extensions_can_be_imported")
+    assert message.startswith(f"{path} cannot be imported: ImportError: ")
+    assert "undefined symbol: nvte_version" in message
+
+
+def test_a_part_of_transformer_engine_for_newer_gpus_and_a_newer_nccl(files: Files) -> None:
+    name = "transformer_engine/wheel_lib/libnccl_ep.so"
+    code = with_gpu_code(files, (CODE, 90, 0), (CODE, 90, 0), name=name)
+    targets = {"ml.p4d.24xlarge": "8.0"}
+    assert files.check("gpu_code_fits_the_targets", targets=targets).startswith("libraries with code for ml.")
+    files.library(code, "void ncclTeamRail(void); void (*f)(void) = ncclTeamRail;")
+
+    assert files.check("symbols_are_defined") == "symbols that Python packages need: 0"
+
+
 def test_gpu_code_of_the_compiler(files: Files, tmp_path: Path) -> None:
     if not shutil.which("nvcc"):
         pytest.skip("nvcc is not installed")

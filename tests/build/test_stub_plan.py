@@ -304,6 +304,21 @@ def test_what_is_compiled_against_a_stub_is_one_too() -> None:
     assert stub_plan.required_files(stacked, {"above": "FROM toolchain AS above\n"})["above"] == []
 
 
+def test_an_artifact_that_is_compiled_against_a_stub_is_one_too() -> None:
+    base = image(package("framework-1-py3-none-any.whl", 30_000_000))
+    extension = Artifact("source", "pypi", "extension==1", "extension-1.tar.gz", SHA, NOWHERE)
+    wheel = Artifact("tools", "pypi", "tools==1", "tools-1-py3-none-any.whl", SHA, NOWHERE)
+    above = replace(stage(artifacts=(extension, wheel)), name="above")
+    stacked = replace(base, stages=(*base.stages, above))
+    text = "FROM toolchain AS above\nCOPY --from=part /out/opt/ /opt/\n"
+
+    assert [need.file for need in stub_plan.required_files(stacked, {"above": text})["above"]] == [
+        "extension-1.tar.gz"
+    ]
+    assert stub_plan.required_files(stacked, {"above": "FROM toolchain AS above\n"})["above"] == []
+    assert stub_plan.required_files(stacked, {"above": text}, real=True)["above"] == []
+
+
 def test_what_a_stub_provides_is_not_real_either() -> None:
     real = image(package("large-1-py3-none-any.whl", 30_000_000))
     real = replace(

@@ -305,6 +305,10 @@ def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
             "pytorch-2.13-cu130-py312-megatron",
             {"pytorch": "2.13.0", "megatron-core": "0.19.2", "nccl": "2.29.7", "aws-ofi-nccl": "1.21.1"},
         ),
+        (
+            "pytorch-2.13-cu130-py312-transformer-engine",
+            {"pytorch": "2.13.0", "transformer-engine": "2.20.2", "cudnn": "9.20.0.48", "nvcc": "13.0.3"},
+        ),
         ("pytorch-cu130", {"pytorch": "2.13.0", "nccl": "2.29.7", "metis": "5.1.0", "rmm": "26.10.0"}),
     ],
 )
@@ -407,6 +411,38 @@ def test_what_does_not_go_together_is_refused(image_name: str, part: str, versio
     requirement = replace(recipe.base, name=part, specifier=f"=={version}")
     variants = {name: pattern for name, pattern in recipe.variants.items() if name != part}
     assert resolves(replace(recipe, components=(*other, requirement), variants=variants)) is None
+
+
+@pytest.mark.parametrize(("pytorch", "is_possible"), [("2.10.0", False), ("2.11.0", True)])
+def test_transformer_engine_needs_a_cudnn_that_older_pytorch_for_cuda_12_lacks(
+    pytorch: str, is_possible: bool
+) -> None:
+    recipe = recipes()["pytorch-2.13-cu130-py312-transformer-engine"]
+    other = tuple(component for component in recipe.components if component.name not in ("pytorch", "efa"))
+    requirement = replace(recipe.base, name="pytorch", specifier=f"=={pytorch}")
+    base = replace(recipe.base, specifier="==12.8.1")
+    variants = {"nvidia-cuda": "runtime-ubuntu24.04", "pytorch": "cu128-*"}
+    variants = {
+        name: replace(pattern, text=variants[name])
+        for name, pattern in recipe.variants.items()
+        if name in variants
+    }
+    changed = replace(recipe, base=base, components=(*other, requirement), variants=variants)
+
+    assert (resolves(changed) is not None) is is_possible
+
+
+def test_megatron_core_for_older_pythons_needs_an_older_transformer_engine() -> None:
+    megatron = catalog().components["megatron-core"]
+    bounds = {
+        release.version: [
+            str(constraint.specifier)
+            for constraint in release.variants[0].spec.constraints
+            if constraint.name == "transformer-engine"
+        ]
+        for release in megatron.releases
+    }
+    assert bounds == {"0.19.2": [], "0.16.1": [">=2.9,<2.12"]}
 
 
 def test_the_components_without_checksums_are_known() -> None:
