@@ -301,6 +301,19 @@ def test_torchaudio_without_ffmpeg(files: Files) -> None:
     )
 
 
+def test_an_error_of_nvshmem_that_no_file_shows(files: Files) -> None:
+    """https://github.com/NVIDIA/nvshmem/pull/35. The documentation says that no check finds it."""
+    source = "int fi_open(void) { return 0; }"
+    fabric = files.library("/opt/amazon/efa/lib/libfabric.so.1", source, versions="FABRIC_1.8 { fi_open; };")
+    needs = "int fi_open(void); int f(void) { return fi_open(); }"
+    files.library(f"{PACKAGES}/nvidia/nvshmem/lib/nvshmem_transport_libfabric.so.4", needs, (fabric,))
+    environment = {"LD_LIBRARY_PATH": "/opt/amazon/efa/lib"}
+
+    assert files.check("each_library_finds_its_libraries", environment)
+    assert files.check("symbol_versions_are_defined", environment) == "references with the needed versions: 1"
+    assert files.check("symbols_are_defined", environment)
+
+
 def test_nvshmem_for_a_newer_libfabric_without_efa(files: Files) -> None:
     """As in PyTorch 2.15 next to Open MPI's wheel. No network is lost, since none uses libfabric."""
     source = "int fi_open(void) { return 0; }"

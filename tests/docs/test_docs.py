@@ -57,6 +57,20 @@ def test_the_recipe_with_all_packages_of_awss_guide_resolves(tmp_path: Path) -> 
     assert resolved == bake(HOME, f"resolve {IMAGE}").splitlines()[1:]
 
 
+def test_each_published_breakage_is_rebuilt_by_a_test() -> None:
+    page = (HOME / "docs/how-to/check-gpu-images.md").read_text()
+    rows = table_rows(page.partition("## What they find of published breakages")[2])
+    tests = [HOME / "tests/build/test_libraries.py", HOME / "tests/recipes/test_recipes.py"]
+    sources = {url for path in tests for url in re.findall(r'"""(https://\S+?)\.[ "]', path.read_text())}
+    checks = (HOME / "bakehouse/probes/libraries.py").read_text()
+
+    assert len(rows) == 10
+    assert [link for link, _ in rows if re.findall(r"\((https://[^)]+)\)", link)[0] not in sources] == []
+    assert [found for _, found in rows].count("not found") == 1
+    names = {name for _, found in rows for name in re.findall("`([a-z_]+)`", found)}
+    assert {name for name in names if f"def check_{name}()" not in checks} == set()
+
+
 def test_links_lead_to_files_and_headings() -> None:
     broken = []
     for page in PAGES:

@@ -25,6 +25,7 @@ from bakehouse.plan.dockerfile import RenderedFile, read_templates, render
 from bakehouse.plan.model import Image, Plan, RegistryBase
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve.candidate import Candidate
+from bakehouse.resolve.conflict_report import conflict_error
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.yaml_reader import Scalar
 from tests.support.dockerfiles import Instruction, instructions
@@ -443,6 +444,24 @@ def test_megatron_core_for_older_pythons_needs_an_older_transformer_engine() -> 
         for release in megatron.releases
     }
     assert bounds == {"0.19.2": [], "0.16.1": [">=2.9,<2.12"]}
+
+
+@pytest.mark.parametrize(("efa", "is_possible"), [("1.28.0", False), ("1.29.1", True)])
+def test_libfabric_of_an_older_efa_cannot_register_memory(efa: str, is_possible: bool) -> None:
+    """https://github.com/aws/aws-ofi-nccl/issues/584."""
+    recipe = recipes()["pytorch-2.2-cu121-py310-smddp"]
+    requirement = replace(recipe.base, name="efa", specifier=f"=={efa}")
+    changed = replace(recipe, components=(*without(recipe, "efa"), requirement))
+    if is_possible:
+        assert resolve(changed, catalog()).version_of("nccl") == "2.19.3"
+        return
+    with pytest.raises(Unsatisfiable) as caught:
+        resolve(changed, catalog())
+
+    facts = [
+        reason.text for reason in conflict_error(caught.value.conflict, catalog()).diagnostics[0].reasons
+    ]
+    assert f"efa {efa}: its libfabric can't register memory for NCCL 2.19 and later" in facts
 
 
 def test_the_components_without_checksums_are_known() -> None:
