@@ -20,12 +20,17 @@ def changed_since(project: Project, images: Iterable[Image], revision: str) -> t
 
     Comparing keys also finds changes of Bakehouse's own templates and catalogue. Raises UsageError.
     """
+    keys = keys_at(project, revision)
+    return tuple(image for image in images if keys.get(image.name) != image.key)
+
+
+def keys_at(project: Project, revision: str) -> dict[str, object]:
+    """Return the build keys in the locks that a commit has of images. Raises UsageError."""
     directory = project.images.name
-    keys = {
+    return {
         PurePosixPath(path).parent.name: _key(content)
         for path, content in git_history.files_at(project.root, revision, directory, image_lock.FILE).items()
     }
-    return tuple(image for image in images if keys.get(image.name) != image.key)
 
 
 def _key(content: bytes) -> object:

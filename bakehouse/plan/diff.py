@@ -39,7 +39,7 @@ class ComponentDifference:
     @property
     def is_any(self) -> bool:
         """Return whether the component differs."""
-        return _version(self.before) != _version(self.after) or any(self.provided)
+        return version_text(self.before) != version_text(self.after) or any(self.provided)
 
     @property
     def provided(self) -> Iterator[str]:
@@ -238,7 +238,7 @@ def _resolved(recipe: Recipe, catalog: Catalog) -> Resolution | None:
 
 
 def _difference_text(difference: ComponentDifference) -> str:
-    before, after = _version(difference.before), _version(difference.after)
+    before, after = version_text(difference.before), version_text(difference.after)
     if difference.before is None:
         return f"+ {difference.name} {after}"
     if difference.after is None:
@@ -248,7 +248,8 @@ def _difference_text(difference: ComponentDifference) -> str:
     return f"~ {difference.name} {before} → {after}"
 
 
-def _version(choice: Choice | None) -> str:
+def version_text(choice: Choice | None) -> str:
+    """Return the version and variant of a component; empty for None."""
     if choice is None:
         return ""
     variant = choice.candidate.variant.name

@@ -1,7 +1,7 @@
 """Content of the report: the recorded facts of each image, from recipes, locks, tests, ledger and builds."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +28,7 @@ from bakehouse.publish.ledger import Ledger, open_ledger
 from bakehouse.publish.release_changes import Change, neighbours, timeline
 from bakehouse.publish.releases import ReleaseRecord, by_release
 from bakehouse.report_page import states, versions
+from bakehouse.report_page.commits import Comparison, PresentImage, compare_commit, size_of
 from bakehouse.report_page.states import Mark, State
 from bakehouse.report_page.versions import Part, Places
 from bakehouse.resolve import conflict_report
@@ -152,6 +153,8 @@ class Fleet:
     instances: tuple[Instance, ...]
     builds: tuple[Build, ...]
     """Newest first."""
+    since: Comparison | None = None
+    """Differences from a commit, if one was named."""
 
 
 COLUMNS = {
@@ -172,12 +175,18 @@ class _Table(dict[_Row, int]):
         return self.setdefault(row, len(self))
 
 
-def read_fleet(workspace: Workspace, patterns: Sequence[str]) -> Fleet:
+def read_fleet(workspace: Workspace, patterns: Sequence[str], revision: str = "") -> Fleet:
     """Return the content of the page for the images that match names or globs.
 
-    Images with mistakes and unreadable records are failures of the workspace, which do not stop the others.
+    With a `revision`, it also has the differences from that commit. Images with mistakes and unreadable
+    records are failures of the workspace, which do not stop the others.
     """
-    return _Reader(workspace).read(select(workspace, patterns))
+    recipes = select(workspace, patterns)
+    reader = _Reader(workspace)
+    fleet = reader.read(recipes)
+    if not revision:
+        return fleet
+    return replace(fleet, since=compare_commit(workspace, revision, patterns, recipes, reader.present))
 
 
 class _Reader:
@@ -192,6 +201,8 @@ class _Reader:
         self._places = Places(self._project)
         self._packages = _Table[tuple[str, str, int]]()
         self._stages = _Table[tuple[str, str]]()
+        self.present: dict[str, PresentImage] = {}
+        """The images that can be planned, after `read`."""
 
     def read(self, recipes: Sequence[Recipe]) -> Fleet:
         resolutions: dict[str, Resolution] = {}
@@ -244,6 +255,9 @@ class _Reader:
         others = [record for record in records if record.key != image.key]
         rendered = self._rendered_key(image.name)
         tests = self._tests(image, current, is_rendered=rendered == image.key)
+        checks = {check.name: str(check.outcome) for check in tests.checks}
+        size = size_of(image.name, image.key, current, self._project.state)
+        self.present[image.name] = PresentImage(resolution, image, checks, size, records)
         release = next((record for record in reversed(by_release(records[::-1])) if record.is_released), None)
         run = states.run_state(image, self._runs, rendered)
         gpu = states.checks_state([check.outcome for check in tests.checks if check.on_gpus])

@@ -17,7 +17,9 @@ from bakehouse.build.build_log import Build, record_build
 from bakehouse.build.timings import StepTime
 from bakehouse.build.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
+from bakehouse.plan.diff import PackageChange, PackageChanges
 from bakehouse.publish.releases import ReleasedComponent
+from bakehouse.report_page.commits import Comparison, Difference, ImageChange
 from bakehouse.report_page.page import render
 from tests.analysis import test_fleet_sizes
 from tests.build.test_build_log import BEGAN, TIME
@@ -28,6 +30,16 @@ from tests.support.browser import Browser, find_program, open_browser
 
 IMAGES = 300
 PHONE = 390
+CHANGE = ImageChange(
+    "small",
+    components=(Difference("python", "3.10", "3.11"), Difference("sshd", None, "9.2")),
+    packages=(PackageChanges("Python", (PackageChange("mine", "1.0", "1"),), 400, 500),),
+    recipe=("+ environment A x",),
+    tests=None,
+    bytes_before=60,
+    bytes_after=65,
+)
+SINCE = Comparison("v1.2", "c0ffee" * 6 + "c0de", (CHANGE,), ("twin",), ("older",), 7)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +79,7 @@ def page(site: Site) -> Path:
     size = replace(test_fleet_sizes.SMALL, image="small", parts=parts, owned=owned)
     record_size(size, site.planned.key, project.state)
     site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "apt: [less]\n", "twin")
-    return write(site, render(site.fleet()))
+    return write(site, render(replace(site.fleet(), since=SINCE)))
 
 
 def write(site: Site, content: bytes) -> Path:
@@ -125,6 +137,20 @@ ANSWERS = {
     "bytes of a directory": ((SMALL, MAP_TABLE), "torch /usr/lib/torch 700 bytes 70.0 %"),
     "downloads": ((SMALL,), "Python packages of the recipe 500 bytes"),
     "shared layers": ((SMALL,), "1 image"),
+    "changes since a commit": (
+        ("nav a[href='#changes']",),
+        "small python 3.10 → 3.11 sshd 9.2 added 1 Python package, +100 bytes to download + environment A x",
+    ),
+    "tests and size since a commit": (
+        ("nav a[href='#changes']",),
+        "not recorded for both 60 bytes → 65 bytes (+5 bytes)",
+    ),
+    "packages that changed": (("nav a[href='#changes']", "#detail td summary"), "mine 1.0 1"),
+    "images since a commit": (
+        ("nav a[href='#changes']",),
+        "From v1.2, commit c0ffeec0ffee, to the present state 1 changed image, 1 added, 1 removed, 7 equal",
+    ),
+    "changes of one image": ((SMALL,), "Changes since v1.2 Components python 3.10 → 3.11"),
     "time of a build": (("nav a[href='#builds']",), "Builder: farm; 30 s; 1 of 2 steps from the cache"),
 }
 
@@ -193,7 +219,7 @@ def test_filters_hide_rows_and_say_how_many_are_left(browser: Browser, page: Pat
 def test_hostile_texts_run_nothing(browser: Browser, site: Site) -> None:
     build(site, FAILED)
     browser.open(write(site, render(hostile(site.fleet("small")))))
-    for view in ("#fleet tbody a", "nav a[href='#timeline']", "nav a[href='#builds']"):
+    for view in ("#fleet tbody a", *(f"nav a[href='#{name}']" for name in ("timeline", "builds", "changes"))):
         click(browser, view)
         browser.evaluate("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
         browser.evaluate("new Promise((done) => setTimeout(done, 50))")
@@ -342,7 +368,7 @@ def test_areas_of_a_map_are_proportional_and_fill_it(browser: Browser, page: Pat
         assert min(common) < 1e-6
 
 
-@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds"])
+@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds", "#changes"])
 def test_a_screen_reader_gets_names(browser: Browser, page: Path, fragment: str) -> None:
     browser.open(page, fragment)
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
@@ -372,7 +398,7 @@ def test_a_screen_reader_gets_names(browser: Browser, page: Path, fragment: str)
     assert "table" in roles
 
 
-@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds"])
+@pytest.mark.parametrize("fragment", ["", "#image/small", "#timeline", "#builds", "#changes"])
 def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path, fragment: str) -> None:
     browser.open(page, fragment, width=PHONE, height=844)
 
@@ -382,7 +408,19 @@ def test_a_phone_does_not_scroll_sideways(browser: Browser, page: Path, fragment
 def test_a_large_fleet_is_shown_whole(browser: Browser, site: Site) -> None:
     fleet = site.fleet("small")
     images = tuple(replace(fleet.images[0], name=f"image-{number}") for number in range(IMAGES))
-    browser.open(write(site, render(replace(fleet, images=images))))
+    changed = tuple(replace(CHANGE, image=image.name) for image in images)
+    content = render(replace(fleet, images=images, since=replace(SINCE, changed=changed)))
+    browser.open(write(site, content))
 
     assert browser.evaluate("document.querySelectorAll('#fleet tbody tr').length") == IMAGES
+    click(browser, "nav a[href='#changes']")
+    assert browser.evaluate("document.querySelectorAll('#detail tbody tr').length") == IMAGES
+    assert faults(browser) == []
+
+
+def test_without_a_commit_the_page_has_no_view_of_changes(browser: Browser, site: Site) -> None:
+    browser.open(write(site, render(site.fleet("small"))), "#changes")
+
+    assert browser.evaluate("document.querySelector('#fleet').hidden") is False
+    assert "Changes" not in browser.evaluate("document.querySelector('nav').innerText")
     assert faults(browser) == []

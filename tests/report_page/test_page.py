@@ -18,7 +18,9 @@ from bakehouse.build.build_log import Build
 from bakehouse.build.timings import StepTime
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
+from bakehouse.plan.diff import PackageChange, PackageChanges
 from bakehouse.publish.release_changes import Change
+from bakehouse.report_page.commits import Comparison, Difference, ImageChange
 from bakehouse.report_page.fleet import Check as ReportedCheck
 from bakehouse.report_page.fleet import Download, Fleet, Release, SmokeResults
 from bakehouse.report_page.page import render
@@ -74,7 +76,14 @@ def hostile(fleet: Fleet) -> Fleet:
         stages=[(HOSTILE, HOSTILE)] * len(fleet.stages),
         builds=(Build(HOSTILE, HOSTILE, (step,)),),
         commit=HOSTILE,
+        since=Comparison(HOSTILE, HOSTILE, (_change(image.name),), (image.name,), (HOSTILE,), 1),
     )
+
+
+def _change(name: str) -> ImageChange:
+    difference = Difference(HOSTILE, HOSTILE, HOSTILE)
+    packages = PackageChanges(HOSTILE, (PackageChange(HOSTILE, None, HOSTILE),), 1, 2)
+    return ImageChange(name, "", (difference,), (packages,), (HOSTILE,), (difference,), 1, 2)
 
 
 def test_the_grid_has_a_row_for_each_image(site: Site) -> None:
@@ -93,7 +102,8 @@ def test_the_meaning_of_a_rehearsal_is_above_the_grid(site: Site) -> None:
 
 def test_hostile_texts_stay_texts(site: Site) -> None:
     fleet = site.fleet("small")
-    plain, attacked = Html(render(fleet)), Html(render(hostile(fleet)))
+    compared = replace(fleet, since=Comparison("", "", (), (), (), 1))
+    plain, attacked = Html(render(compared)), Html(render(hostile(fleet)))
 
     assert [name for name, _ in attacked.elements] == [name for name, _ in plain.elements]
     assert attacked.raw["script"][1] == plain.raw["script"][1]
