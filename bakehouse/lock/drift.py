@@ -1,10 +1,10 @@
 """Differences between locks and their sources: unlocked, outdated and newer versions."""
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 
 from packaging.version import Version
 
@@ -91,13 +91,14 @@ def locked_packages(catalog: Catalog, python: str) -> tuple[Package, ...]:
         if lock and python_of(candidate.spec) == python and lock.is_readable:
             for package in lock.packages:
                 packages.setdefault(package.name, []).append(package)
-    return tuple(max(versions, key=partial(_frequency, versions)) for versions in packages.values())
+    return tuple(map(_most_frequent, packages.values()))
 
 
-def _frequency(packages: Sequence[Package], package: Package) -> tuple[int, Version]:
-    """Return how many packages have the version of one of them, and the version."""
-    versions = [each.version for each in packages]
-    return versions.count(package.version), Version(package.version)
+def _most_frequent(packages: Sequence[Package]) -> Package:
+    """Return a package of the version that most have; of several, the newest one."""
+    counts = Counter(package.version for package in packages)
+    version = max(counts, key=lambda version: (counts[version], Version(version)))
+    return next(package for package in packages if package.version == version)
 
 
 def chosen(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Candidate]:

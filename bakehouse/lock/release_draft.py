@@ -15,7 +15,7 @@ from packaging.version import Version
 from bakehouse.catalog import spec_reader
 from bakehouse.catalog.catalog import Catalog, read_directory
 from bakehouse.catalog.component import Component, Release, Variant
-from bakehouse.catalog.python_lock import locked_sums, normal_name
+from bakehouse.catalog.python_lock import Package, locked_sums, normal_name
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.simple_index import Link
@@ -366,8 +366,10 @@ class ReleaseDrafter:
         used = {lock.path for spec in self._component.specs if (lock := spec.lock)}
         if taken := [lock.path.name for _, each in pairs if (lock := each.spec.lock) and lock.path in used]:
             self._fail(f"its lock would replace `{taken[0]}`; add the version to the name of the lock")
+        pythons = {python for _, each in pairs if (python := python_of(each.spec))}
+        preferred = {python: locked_packages(self._catalog, python) for python in pythons}
         with ThreadPoolExecutor(_LOCKS_AT_ONCE) as pool:
-            locked = iter([*pool.map(lambda pair: self._locked(pair[0], pair[1], index), pairs)])
+            locked = iter([*pool.map(lambda pair: self._locked(pair[0], pair[1], index, preferred), pairs)])
         texts = dict[Path, str]()
         for raw, group in cells:
             provided: dict[str, set[str]] = {}
@@ -384,9 +386,16 @@ class ReleaseDrafter:
             write_whole(path, text)
 
     def _locked(
-        self, before: Variant, variant: Variant, index: pylock.Index
+        self,
+        before: Variant,
+        variant: Variant,
+        index: pylock.Index,
+        preferred: Mapping[str, tuple[Package, ...]],
     ) -> tuple[Path | None, str, tuple[pylock.LockedFile, ...]]:
-        """Return the path, the text and the files of the lock of a variant."""
+        """Return the path, the text and the files of the lock of a variant.
+
+        `preferred` are by Python the packages that other components lock.
+        """
         lock = variant.spec.lock
         if lock is None:
             return None, "", ()
@@ -397,9 +406,12 @@ class ReleaseDrafter:
         for_python = replace(index, python_version=python or _PYTHON, locked=locked)
         # A local build such as 2.0+cpu of another index would satisfy `==2.0`
         constraints = [f"{project}==={self._release.version}" for project in projects]
-        preferred = locked_packages(self._catalog, python) if python else ()
         files = pylock.resolve(
-            requirements, constraints, for_python, without=self._upstream.without, preferred=preferred
+            requirements,
+            constraints,
+            for_python,
+            without=self._upstream.without,
+            preferred=preferred[python] if python else (),
         )
         self._compare(files)
         heading = f"{lock.heading(python or _PYTHON)}\n" if lock.requirements else ""
