@@ -48,12 +48,13 @@ def python_packages(images: Iterable[Image]) -> dict[PythonPackage, tuple[Usage,
     usages: dict[PythonPackage, dict[Usage, None]] = {}
     for image in images:
         for stage in image.stages:
-            for package in _python_packages(stage):
+            for package in stage_packages(stage):
                 usages.setdefault(package, {})[Usage(image.name, stage.title, in_image=True)] = None
     return {package: tuple(steps) for package, steps in sorted(usages.items())}
 
 
-def _python_packages(stage: Stage) -> Iterator[PythonPackage]:
+def stage_packages(stage: Stage) -> Iterator[PythonPackage]:
+    """Yield the Python packages that a stage installs."""
     for package in (*stage.wheels, *stage.sdists):
         yield PythonPackage(normal_name(package.name), package.version, not package.origin)
     for artifact in stage.artifacts.values():

@@ -1,7 +1,7 @@
 """Fixes of open findings: locks of the fixed versions, and the text of the pull request."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from packaging.version import Version
@@ -11,7 +11,7 @@ from bakehouse.lock import lock as locking
 from bakehouse.lock.changelog import is_newer
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, is_own, open_workspace, plan_images
-from bakehouse.security.contents import python_packages
+from bakehouse.security.contents import python_packages, stage_packages
 from bakehouse.security.findings import Finding, SecurityReport
 from bakehouse.security.forecast import Forecast, ImageChange, changed_images, forecast
 from bakehouse.util.format import format_count, format_names
@@ -55,9 +55,10 @@ def fix(
         for line in locking.run(root, names, progress, failures=workspace.failures, upgrade=True):
             progress(line)
         after = plan_images(open_workspace(root), patterns).images
+    locked = _locked(before, after)
     fixed, left = [], []
     for finding in report.open_findings:
-        if reason := unfixable.get(finding, "") or _problem(finding, before, after):
+        if reason := unfixable.get(finding, "") or _problem(finding, locked):
             left.append((finding, reason))
         else:
             fixed.append(finding)
@@ -70,6 +71,7 @@ def _names(
 ) -> tuple[list[str], dict[Finding, str]]:
     """Return what to lock anew, and the reason for each finding that a lock cannot fix."""
     locked = {deb.name for deb in workspace.apt_locks.debs}
+    all_owners = _owners(images)
     names: dict[str, None] = {}
     unfixable: dict[Finding, str] = {}
     for finding in findings:
@@ -77,7 +79,7 @@ def _names(
             unfixable[finding] = "no fixed version is known"
         elif finding.kind == "Debian" and locked.intersection(finding.packages):
             names |= dict.fromkeys(sorted(locked.intersection(finding.packages)))
-        elif finding.kind == "Python" and (owners := list(_owners(images, finding))):
+        elif finding.kind == "Python" and (owners := all_owners.get((finding.name, finding.version))):
             foreign = [name for name in owners if not _can_lock(workspace, name)]
             if foreign:
                 unfixable[finding] = f"Bakehouse's catalogue locks it in {format_names(foreign)}"
@@ -87,20 +89,19 @@ def _names(
     return list(names), unfixable
 
 
-def _owners(images: Iterable[Image], finding: Finding) -> Iterator[str]:
-    """Yield the images and components whose locks contain a Python package in the version of a finding."""
-    identity = (finding.name, finding.version)
-    names: dict[str, None] = {}
+def _owners(images: Iterable[Image]) -> dict[tuple[str, str], dict[str, None]]:
+    """Return the images and components whose locks contain a Python package, by its name and version."""
+    owners: dict[tuple[str, str], dict[str, None]] = {}
     for image in images:
         # The lock of a recipe also replaces packages in the stages of components
-        if any((normal_name(each.name), each.version) == identity for each in image.content.packages):
-            names[image.name] = None
-            continue
+        own = {(normal_name(each.name), each.version) for each in image.content.packages}
+        for identity in own:
+            owners.setdefault(identity, {})[image.name] = None
         for stage in image.stages:
-            contents = python_packages([replace(image, stages=(stage,))])
-            if any((each.name, each.version) == identity for each in contents):
-                names[stage.part.component] = None
-    yield from names
+            for package in stage_packages(stage):
+                if (identity := (package.name, package.version)) not in own:
+                    owners.setdefault(identity, {})[stage.part.component] = None
+    return owners
 
 
 def _can_lock(workspace: Workspace, name: str) -> bool:
@@ -110,20 +111,41 @@ def _can_lock(workspace: Workspace, name: str) -> bool:
     return is_own(workspace, location.path)
 
 
-def _problem(finding: Finding, before: Iterable[Image], after: Iterable[Image]) -> str:
+@dataclass(frozen=True, slots=True)
+class _Locked:
+    """Packages of images before and after the lock."""
+
+    earlier: Mapping[str, str]
+    """Versions of Debian packages before the lock."""
+    debs: tuple[tuple[str, str], ...]
+    """Names and versions of Debian packages after the lock."""
+    python: Mapping[str, Collection[str]]
+    """Versions of Python packages after the lock, by name."""
+
+
+def _locked(before: Iterable[Image], after: Sequence[Image]) -> _Locked:
+    python: dict[str, set[str]] = {}
+    for package in python_packages(after):
+        python.setdefault(package.name, set()).add(package.version)
+    return _Locked(
+        {deb.name: deb.version for image in before for deb in image.debs},
+        tuple(sorted({(deb.name, deb.version) for image in after for deb in image.debs})),
+        python,
+    )
+
+
+def _problem(finding: Finding, locked: _Locked) -> str:
     """Return why a package is still vulnerable after the lock; empty if it is not."""
     if finding.kind == "Debian":
-        earlier = {deb.name: deb.version for image in before for deb in image.debs}
-        debs = {(deb.name, deb.version) for image in after for deb in image.debs}
         older = [
             f"{name} {version}"
-            for name, version in sorted(debs)
-            if name in finding.packages and _is_older(finding, version, earlier.get(name, ""))
+            for name, version in locked.debs
+            if name in finding.packages and _is_older(finding, version, locked.earlier.get(name, ""))
         ]
     else:
-        packages = {each.version for each in python_packages(after) if each.name == finding.name}
         newer = Version(finding.newer)
-        older = [version for version in sorted(packages) if Version(Version(version).public) < newer]
+        versions = sorted(locked.python.get(finding.name, ()))
+        older = [version for version in versions if Version(Version(version).public) < newer]
     return f"the lock still has {', '.join(older)}" if older else ""
 
 

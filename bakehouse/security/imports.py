@@ -12,7 +12,7 @@ from bakehouse.errors import Diagnostic, Location, Problems, UsageError
 from bakehouse.lock.changelog import is_newer
 from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import short
-from bakehouse.security.contents import deb_usages, python_packages
+from bakehouse.security.contents import PythonPackage, deb_usages, python_packages
 from bakehouse.security.findings import Finding, PackageKind, Source, Usage, Vulnerability
 from bakehouse.security.scanner_reports import ScannedPackage, ScannerReport, load
 from bakehouse.util.files import display_path
@@ -109,9 +109,10 @@ def _present(images: Sequence[Image], builds: Mapping[str, Sequence[PublishedBui
 
 
 def _findings(report: ScannerReport, image: Image) -> Iterator[Finding]:
+    python = python_packages([image])
     vulnerabilities: dict[ScannedPackage, dict[str, Vulnerability]] = {}
     for package, vulnerability in report.findings:
-        kind = _kind(package, image)
+        kind = _kind(package, image, python)
         named = ScannedPackage(kind, _name(kind, package.name), package.version)
         vulnerabilities.setdefault(named, {})[vulnerability.id] = vulnerability
     for package, by_id in vulnerabilities.items():
@@ -124,7 +125,7 @@ def _findings(report: ScannerReport, image: Image) -> Iterator[Finding]:
             source=report.tool,
             packages=(package.name,),
             vulnerabilities=found,
-            usages=_usages(package, image),
+            usages=_usages(package, image, python),
         )
 
 
@@ -132,28 +133,29 @@ def _name(kind: PackageKind, name: str) -> str:
     return canonicalize_name(name) if kind == "Python" else name
 
 
-def _kind(package: ScannedPackage, image: Image) -> PackageKind:
+def _kind(package: ScannedPackage, image: Image, python: Iterable[PythonPackage]) -> PackageKind:
     """Return the kind of a package; SARIF does not name it, but the image may lock the package."""
     if package.kind != "other":
         return package.kind
     if any((deb.name, deb.version) == (package.name, package.version) for deb in image.debs):
         return "Debian"
     name = canonicalize_name(package.name)
-    is_locked = any((each.name, each.version) == (name, package.version) for each in python_packages([image]))
+    is_locked = any((each.name, each.version) == (name, package.version) for each in python)
     return "Python" if is_locked else "other"
 
 
-def _usages(package: ScannedPackage, image: Image) -> tuple[Usage, ...]:
+def _usages(
+    package: ScannedPackage, image: Image, python: Mapping[PythonPackage, tuple[Usage, ...]]
+) -> tuple[Usage, ...]:
     """Return the steps that install a package; the image itself if its plan does not contain the package."""
     usages: tuple[Usage, ...] = ()
     if package.kind == "Debian":
         steps = deb_usages([image], lambda deb: (deb.name, deb.version) == (package.name, package.version))
         usages = tuple(usage for usage in steps if usage.in_image)
     elif package.kind == "Python":
-        packages = python_packages([image])
         usages = tuple(
             usage
-            for each, steps in packages.items()
+            for each, steps in python.items()
             if (each.name, each.version) == (package.name, package.version)
             for usage in steps
         )
