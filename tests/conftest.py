@@ -50,7 +50,7 @@ releases:
   - version: "12"
     base: {bootstrap: bookworm, packages: [ca-certificates]}
     provides: {glibc: "2.36"}
-    build_apt: [gcc]
+    build_packages: [gcc]
 """,
     "python": """\
 summary: Python

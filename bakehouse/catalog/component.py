@@ -10,6 +10,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from bakehouse.catalog.python_lock import Lock, Package
+from bakehouse.catalog.system_packages import NO_PACKAGES, Manager, SystemPackages, manager_of
 from bakehouse.catalog.upstream import Upstream
 from bakehouse.errors import Location
 
@@ -132,9 +133,9 @@ class VariantSpec:
     artifacts: tuple[Artifact, ...] = ()
     conflicts: tuple[Incompatibility, ...] = ()
     lock: Lock | None = None
-    apt: tuple[str, ...] = ()
+    system_packages: SystemPackages = NO_PACKAGES
     """Packages of the distribution that the image needs to run."""
-    build_apt: tuple[str, ...] = ()
+    build_packages: SystemPackages = NO_PACKAGES
     """Packages of the distribution that only the component's build stage needs."""
     environment: Mapping[str, str] = field(default_factory=dict)
     path: tuple[str, ...] = ()
@@ -146,6 +147,11 @@ class VariantSpec:
     """Files that images can omit, by kind."""
     gpu: bool = False
     base: BaseSource | None = None
+
+    @property
+    def manager(self) -> Manager:
+        """The package manager of a base."""
+        return manager_of(self.provides)
 
     @property
     def packages(self) -> tuple[Package, ...]:
@@ -211,7 +217,7 @@ class Component:
     releases: tuple[Release, ...]
     """Newest first."""
     template: str
-    """The text of install.j2; empty if the component only has apt packages and settings."""
+    """The text of install.j2; empty if the component only has distribution packages and settings."""
     smoke: Path | None
     files: Mapping[str, bytes]
     """Files below the component's `files/`, for its template."""

@@ -225,6 +225,17 @@ class _RecordedFields(Fields):
         self._record(key, {"type": "array", "items": item, "description": f"each is a {what}"})
         return (_SAMPLE,)
 
+    def shared_or_named_lists(
+        self, key: str, patterns: dict[Key, re.Pattern[str]], shared: re.Pattern[str], what: str
+    ) -> dict[Key, tuple[Scalar, ...]]:
+        named = _RecordedFields(f"`{key}`", self.problems)
+        for name in patterns:
+            named.matching(name, patterns[name], f"{what} of {name}")
+        named.finish()
+        self.matching(key, shared, what)
+        self.shapes[key] |= {**named.schema(), "type": ["array", "object"]}
+        return {name: (Scalar(_SAMPLE, _NOWHERE),) for name in patterns}
+
     def pairs(self, key: str) -> tuple[tuple[Scalar, Node], ...]:
         node = self.node(key)
         self._record(key, {"type": "object"})

@@ -13,7 +13,8 @@ from bakehouse.catalog.python_lock import Package, is_edited, load_lock
 from bakehouse.catalog.requirements_file import lock_heading, read_requirements
 from bakehouse.catalog.secrets import kind_of_secret, secret_in
 from bakehouse.catalog.size_budget import Budget, read_budgets
-from bakehouse.catalog.spec_reader import APT_PACKAGE, environment, is_version, requirement
+from bakehouse.catalog.spec_reader import environment, is_version, requirement
+from bakehouse.catalog.system_packages import NO_PACKAGES, SystemPackages, package_lines, read_packages
 from bakehouse.catalog.trim import read_kinds
 from bakehouse.catalog.user_files import File, beside, check_targets, read_code, read_files, report_missing
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, read_smoke
@@ -50,7 +51,7 @@ _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 class Content:
     """Content of an image in addition to components."""
 
-    apt: tuple[str, ...] = ()
+    system_packages: SystemPackages = NO_PACKAGES
     packages: tuple[Package, ...] = ()
     files: tuple[File, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
@@ -106,7 +107,7 @@ class Recipe:
     """Kinds of files that it omits; None if this depends on the evidence."""
     is_committed: bool = True
     """The rendered files are committed."""
-    apt_lines: Mapping[str, Location] = field(default_factory=dict)
+    package_lines: Mapping[str, Location] = field(default_factory=dict)
     """The location of each distribution package that it names."""
     smoke: UserSmoke | None = None
     """The user's own smoke test; not part of build keys."""
@@ -263,7 +264,7 @@ def read_recipe(
         budgets=read_budgets(fields, {*catalog.components, *(each.name for each in catalog.broken)}),
         trim=read_kinds(fields),
         is_committed=any(fnmatchcase(name, glob) for glob in commit),
-        apt_lines={package.text: package.location for package in fields.scalars("apt")},
+        package_lines=package_lines(fields, "packages"),
         smoke=read_smoke(
             fields,
             path.parent,
@@ -360,7 +361,7 @@ def _content(
     code, entry_point = read_code(fields, recipe.parent, inside)
     check_targets([*files, *code], fields)
     content = Content(
-        apt=tuple(sorted(fields.matching("apt", APT_PACKAGE, "apt package name"))),
+        system_packages=read_packages(fields, "packages"),
         packages=packages,
         files=tuple(file for file, _ in files),
         environment=tuple(environment(fields).items()),

@@ -9,7 +9,7 @@ from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 
 WHOLE = "image"
-SYSTEM, FILES, STEPS, REQUIREMENTS = "apt", "files", "run", "requirements"
+SYSTEM, FILES, STEPS, REQUIREMENTS = "packages", "files", "run", "requirements"
 OWN = (WHOLE, SYSTEM, FILES, STEPS, REQUIREMENTS)
 """Names in a budget besides components: the whole image and the recipe's own content."""
 _SIZE = re.compile(r"(?P<number>[0-9]{1,9}(\.[0-9]{1,3})?) ?(?P<unit>kB|MB|GB)")

@@ -18,6 +18,7 @@ from bakehouse.catalog.component import (
     VariantSpec,
 )
 from bakehouse.catalog.python_lock import Lock
+from bakehouse.catalog.system_packages import APT_PACKAGE, read_packages
 from bakehouse.catalog.trim import read_trims
 from bakehouse.errors import Diagnostic, Location, Problems
 from bakehouse.util.files import is_file
@@ -25,8 +26,6 @@ from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Node, Scalar
 
 UNKNOWN = "unknown"
-APT_PACKAGE = re.compile(r"[a-z0-9][a-z0-9.+-]*[a-z0-9.+](=[A-Za-z0-9.+:~-]+)?")
-"""A Debian package without a final hyphen, which means removal to apt."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _ABSOLUTE_PATH = re.compile(r"/[A-Za-z0-9._/+@-]*")
 _BELOW = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*(/[A-Za-z0-9_][A-Za-z0-9._+-]*)*")
@@ -60,8 +59,8 @@ def read_spec(fields: Fields, directory: Path, above: VariantSpec) -> VariantSpe
         artifacts=tuple({each.name: each for each in (*above.artifacts, *_artifacts(fields))}.values()),
         conflicts=(*above.conflicts, *_conflicts(fields)),
         lock=_lock(fields, directory) or above.lock,
-        apt=(*above.apt, *fields.matching("apt", APT_PACKAGE, "apt package name")),
-        build_apt=(*above.build_apt, *fields.matching("build_apt", APT_PACKAGE, "apt package name")),
+        system_packages=above.system_packages + read_packages(fields, "packages"),
+        build_packages=above.build_packages + read_packages(fields, "build_packages"),
         environment={**above.environment, **environment(fields)},
         path=(*above.path, *fields.matching("path", _ABSOLUTE_PATH, "plain absolute path")),
         library_path=(

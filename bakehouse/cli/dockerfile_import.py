@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from packaging.requirements import InvalidRequirement, Requirement
 
 from bakehouse.catalog.secrets import kind_of_secret
-from bakehouse.catalog.spec_reader import APT_PACKAGE
+from bakehouse.catalog.system_packages import APT_PACKAGE
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.fetch.connection import redacted
 from bakehouse.util.dockerfile_reader import Instruction, instructions

@@ -180,8 +180,8 @@ def first_recipe(name: str, root: Path, recipe: Path) -> str:
             "# Run it in smoke tests.",
             "# smoke: {hosts: 1, hyperparameters: {epochs: 1}}",
             "",
-            "# Packages of Debian, environment variables, other files, and last build steps.",
-            "# apt: [libgomp1]",
+            "# Packages of the distribution, environment variables, other files, and last build steps.",
+            "# packages: [libgomp1]",
             '# environment: {TOKENIZERS_PARALLELISM: "false"}',
             "# files:",
             f"#   - {{from: {to_root}/tools/, to: /opt/tools/}}",
@@ -216,7 +216,7 @@ def _imported(proposal: Proposal, context: Path, recipe: Path, created: Created)
     image = proposal.base[1] or "scratch"
     lines = _head(f"Replaces the Dockerfile from {image}", selection)
     if proposal.apt:
-        lines.append(f"apt: [{', '.join(proposal.apt)}]")
+        lines.append(f"packages: [{', '.join(proposal.apt)}]")
     files: dict[Path, str] = {}
     packages = proposal.packages
     if packages or proposal.requirement_files:

@@ -92,12 +92,12 @@ def _unknown_packages_error(
 ) -> RecipeError:
     spots: dict[str, list[Location | None]] = {}
     for recipe in recipes:
-        for text, location in recipe.apt_lines.items():
+        for text, location in recipe.package_lines.items():
             spots.setdefault(text, []).append(location)
     for component in components:
         for release in component.releases:
             for variant in release.variants:
-                for text in (*variant.spec.apt, *variant.spec.build_apt):
+                for text in (variant.spec.system_packages + variant.spec.build_packages).names("apt"):
                     spots.setdefault(text, []).append(component.location)
     problems = Problems()
     for request in unknown.requests:
@@ -207,7 +207,7 @@ def merged_versions(suite: str, installed: Iterable[Mapping[str, str]]) -> dict[
 def two_versions(base: str, scope: str, name: str, first: str, second: str) -> Diagnostic:
     """Return the error of a package that steps on one base need in two versions."""
     message = f"steps on {base} need `{name}` in two versions, {first} and {second}"
-    hint = f"a lock holds one version of each package: name the same in `apt` of all images on that {scope}"
+    hint = f"a lock holds one version of each package: `packages` of all images must agree on that {scope}"
     return Diagnostic(message, hint=hint)
 
 

@@ -18,7 +18,7 @@ from bakehouse.errors import BuildError, ConflictError, Diagnostic, Problems, Re
 from bakehouse.lock import apt
 from bakehouse.lock.apt import PackageChange
 from bakehouse.lock.base_step import BuildSettings, build_settings, run_step
-from bakehouse.plan.apt_packages import pulled_lists
+from bakehouse.plan.apt_packages import apt_of, pulled_lists
 from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import registry_host
 from bakehouse.plan.workspace import Workspace
@@ -105,6 +105,8 @@ def lock(
     Only bases of `named` images get a first lock, because that pulls the base, and only with an engine.
     `upgrade` names packages to take from the mirrors anew; None means all.
     """
+    for reference in _with_dnf(workspace, named):
+        yield f"packages on {reference} are not locked: Bakehouse locks packages of apt alone"
     for reference in _without_digest(workspace, named):
         yield f"packages on {reference} cannot be locked: its digest is unknown"
     requested = {base.pinned for base in _bases(workspace, named)}
@@ -174,6 +176,17 @@ def _bases(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[VendorBase,
         VendorBase(references[pinned], pinned, tuple(sorted(lists)), " ".join(sorted(stale[pinned])))
         for pinned, lists in sorted(steps.items())
     )
+
+
+def _with_dnf(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[str, ...]:
+    """Return the bases on which images install packages with dnf."""
+    resolutions = (resolve(recipe, workspace.catalog) for recipe in recipes)
+    references = (
+        resolution.base.spec.base.reference
+        for resolution in resolutions
+        if resolution.base.spec.base and resolution.base.spec.manager == "dnf" and apt_of(resolution)
+    )
+    return tuple(dict.fromkeys(references))
 
 
 def _without_digest(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[str, ...]:
@@ -285,7 +298,7 @@ def read_output(base: VendorBase, before: Mapping[str, Deb], texts: Mapping[str,
 
 def _removes_package(base: VendorBase, step: Step, name: str) -> Diagnostic:
     message = f"a step on `{base.name}` would remove its package `{name}`: {' '.join(step)}"
-    hint = "name versions in `apt` that fit the packages of the base, or use another base"
+    hint = "name versions in `packages` that fit the packages of the base, or use another base"
     return Diagnostic(message, hint=hint)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from bakehouse.catalog.apt_lock import AptLock, Deb, NotLocked
 from bakehouse.catalog.base_image_lock import AptLocks, BaseLock
-from bakehouse.catalog.component import BaseSource
+from bakehouse.catalog.component import BaseSource, VariantSpec
 from bakehouse.errors import Diagnostic, Location, Problems, Reason
 from bakehouse.resolve.resolver import Resolution
 
@@ -57,30 +57,38 @@ class PulledLists:
 
 def apt_of(resolution: Resolution) -> tuple[str, ...]:
     """Return the distribution packages of an image itself: those of its recipe and of its components."""
-    choices = resolution.all_choices
-    required = (package for choice in choices for package in choice.spec.apt)
-    return tuple(sorted({*resolution.recipe.content.apt, *required}))
+    manager = resolution.base.spec.manager
+    required = (choice.spec.system_packages.names(manager) for choice in resolution.all_choices)
+    own = resolution.recipe.content.system_packages.names(manager)
+    return tuple(sorted({*own, *(package for names in required for package in names)}))
+
+
+def build_packages(resolution: Resolution, spec: VariantSpec) -> tuple[str, ...]:
+    """Return the distribution packages of a component's build stage, or of all build stages for the base."""
+    return spec.build_packages.names(resolution.base.spec.manager)
 
 
 def suite_lists(resolution: Resolution) -> list[tuple[str, ...]]:
     """Return the package names installed after each step of an image on a bootstrapped base, sorted."""
     spec = resolution.base.spec
     base = spec.base.packages if spec.base else ()
-    below = (*base, *spec.build_apt)
-    stages = ((*below, *choice.spec.build_apt) for choice in resolution.choices if choice.spec.build_apt)
+    below = (*base, *build_packages(resolution, spec))
+    added = (build_packages(resolution, choice.spec) for choice in resolution.choices)
+    stages = ((*below, *names) for names in added if names)
     return [tuple(sorted({*names})) for names in (below, *stages, (*base, *apt_of(resolution)))]
 
 
 def pulled_lists(resolution: Resolution) -> tuple[PulledLists, ...]:
     """Return the packages that steps install on the vendor base of an image and of its build stages."""
     spec, source = resolution.base.spec, resolution.base.spec.base
-    if source is None or source.suite or resolution.base.spec.provides.get("amazon-linux"):
+    if source is None or source.suite or spec.manager != "apt":
         return ()
     image = apt_of(resolution)
     built = [choice for choice in resolution.choices if choice.candidate.component.template]
     # An image without build stages has no toolchain
-    shared = spec.build_apt if built or resolution.user_packages else ()
-    stages = {choice.name: (*shared, *choice.spec.build_apt) for choice in built if choice.spec.build_apt}
+    shared = build_packages(resolution, spec) if built or resolution.user_packages else ()
+    added = ((choice.name, build_packages(resolution, choice.spec)) for choice in built)
+    stages = {name: (*shared, *names) for name, names in added if names}
     if not source.build_reference:
         return (PulledLists(source.reference, source.digest, shared, stages, image),)
     return (
@@ -108,23 +116,24 @@ def _on_bootstrapped(
         try:
             return select(lock)
         except NotLocked as missing:
-            spot = resolution.recipe.apt_lines.get(missing.asked, location)
+            spot = resolution.recipe.package_lines.get(missing.asked, location)
             problems.add(_not_in_suite(missing, step, resolution.recipe.name, lock.suite, spot))
             return ()
 
     recipe, spec = resolution.recipe, resolution.base.spec
     location = resolution.base.candidate.component.location
+    shared = build_packages(resolution, spec)
     base = closure(lambda lock: lock.base(source.packages), f"base `{resolution.base.name}`", location)
-    toolchain = closure(lambda lock: lock.install(spec.build_apt, base), "every build stage", location)
+    toolchain = closure(lambda lock: lock.install(shared, base), "every build stage", location)
     below = (*base, *toolchain)
     stages = {
         choice.name: closure(
-            lambda lock, names=choice.spec.build_apt: lock.install(names, below),  # type: ignore[misc]
+            lambda lock, names=names: lock.install(names, below),  # type: ignore[misc]
             f"building `{choice.name}`",
             choice.candidate.component.location,
         )
         for choice in resolution.choices
-        if choice.spec.build_apt
+        if (names := build_packages(resolution, choice.spec))
     }
     apt = apt_of(resolution)
     image = closure(lambda lock: lock.install(apt, base), f"image `{recipe.name}`", recipe.location)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import image_lock, layers
-from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
+from bakehouse.plan.model import DNF_TEMPLATE, BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import EPOCH
 
@@ -96,7 +96,7 @@ def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]
 
 def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
     """Return the Dockerfile, the files that it copies, the bake file and the lock of one image."""
-    environment = _environment(tuple(sorted(templates.items())))
+    environment = _environment_of(image, templates)
     texts = _stage_texts(image, environment)
     build, chain = _blocks(image, texts)
     links_system = layers.links_system(image, chain)
@@ -120,6 +120,8 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
             epoch=EPOCH,
         )
     )
+    if image.uses_dnf:
+        dockerfile = _dnf_header(image, environment) + dockerfile[dockerfile.index("\n\n") :]
     copies = [
         RenderedFile(f"{image.name}/files{file.target}", file.content, file.is_executable, is_copy=True)
         for file in image.content.own_files
@@ -146,13 +148,13 @@ def _inputs(
 
 def layer_owners(image: Image, templates: Mapping[str, str]) -> tuple[layers.LayerOwner, ...]:
     """Return the component or recipe key that each layer above the base belongs to, lowest first."""
-    environment = _environment(tuple(sorted(templates.items())))
+    environment = _environment_of(image, templates)
     return layers.owners(image, *_blocks(image, _stage_texts(image, environment)))
 
 
 def filled(template: str, **values: object) -> str:
     """Render a template that is independent of the shared ones, by the rules for Dockerfiles."""
-    return _tidy(_environment(()).from_string(template).render(**values))
+    return _tidy(_environment((), "").from_string(template).render(**values))
 
 
 def _tidy(dockerfile: str) -> str:
@@ -367,9 +369,26 @@ def _macros(environment: "Environment", locks_apt: bool) -> dict[str, object]:
     return {name: getattr(module, name) for name in _SHARED}
 
 
+def _environment_of(image: Image, templates: Mapping[str, str]) -> "Environment":
+    """Return the environment of the shared templates, with the macros of the image's package manager."""
+    texts = dict(templates)
+    if image.uses_dnf:
+        texts["macros.j2"] += texts[DNF_TEMPLATE]
+    releasever = image.base_facts.get("releasever", "") if image.uses_dnf else ""
+    return _environment(tuple(sorted(texts.items())), releasever)
+
+
+def _dnf_header(image: Image, environment: "Environment") -> str:
+    module = environment.get_template("macros.j2").make_module()
+    return str(module.header(image, EPOCH)).strip("\n")  # type: ignore[attr-defined]
+
+
 @cache
-def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
-    """Return the environment of the shared templates, given as sorted pairs of path and text."""
+def _environment(templates: tuple[tuple[str, str], ...], releasever: str) -> "Environment":
+    """Return the environment of the shared templates, given as sorted pairs of path and text.
+
+    `releasever` is the release of Amazon Linux that dnf installs from; empty for that of the base.
+    """
     import jinja2
 
     class Environment(jinja2.Environment):
@@ -388,6 +407,7 @@ def _environment(templates: tuple[tuple[str, str], ...]) -> "Environment":
         auto_reload=False,
         cache_size=-1,
     )
+    environment.globals["releasever"] = releasever
     environment.filters |= {
         "shell": shlex.quote,
         "dockerfile": dockerfile_string,

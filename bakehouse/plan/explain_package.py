@@ -154,11 +154,11 @@ def _named(name: str, debs: Sequence[Deb]) -> Deb | None:
 
 def _requesters(resolution: Resolution, name: str) -> Iterator[Reason]:
     """Yield who names a package for the image."""
-    for text, location in resolution.recipe.apt_lines.items():
+    for text, location in resolution.recipe.package_lines.items():
         if text.partition("=")[0] == name:
-            yield Reason(f"the recipe names it in `apt`: {text}", location)
+            yield Reason(f"the recipe names it in `packages`: {text}", location)
     for choice in resolution.all_choices:
-        for text in choice.spec.apt:
+        for text in choice.spec.system_packages.names(resolution.base.spec.manager):
             if text.partition("=")[0] == name:
                 yield Reason(f"{choice.candidate} needs it to run", choice.candidate.variant.location)
 
@@ -180,11 +180,11 @@ def _of_base(resolution: Resolution, lock: AptLock, steps: AptSteps, name: str) 
 
 def _by_dependency(resolution: Resolution, lock: AptLock, steps: AptSteps, name: str) -> Iterator[Reason]:
     """Yield the chain of dependencies from each requester to a package."""
-    requests = [(text, "the recipe", location) for text, location in resolution.recipe.apt_lines.items()]
+    requests = [(text, "the recipe", location) for text, location in resolution.recipe.package_lines.items()]
     requests += [
         (text, str(choice.candidate), choice.candidate.variant.location)
         for choice in resolution.all_choices
-        for text in choice.spec.apt
+        for text in choice.spec.system_packages.names("apt")
     ]
     for text, requester, location in requests:
         if chain := lock.chain([text], name, steps.image):

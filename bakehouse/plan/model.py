@@ -22,6 +22,8 @@ StageKey = NewType("StageKey", str)
 """64 hex digits: a hash of all inputs of a stage."""
 ImageKey = NewType("ImageKey", str)
 """64 hex digits: a hash of all inputs of an image."""
+DNF_TEMPLATE = "dnf.j2"
+"""Macros of images whose steps install packages with dnf; part of the keys of these images alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +188,9 @@ class Image:
     environment: Mapping[str, str] | None = None
     stages: tuple[Stage, ...] = ()
     apt: tuple[str, ...] = ()
+    """Distribution packages of the image, for any package manager; templates use this name."""
+    uses_dnf: bool = False
+    """Steps of the image or of its build stages install packages with dnf."""
     path: tuple[str, ...] = ()
     library_path: tuple[str, ...] = ()
     entrypoint: tuple[str, ...] = ()

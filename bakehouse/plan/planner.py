@@ -14,14 +14,16 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.catalog.python_lock import Package
-from bakehouse.catalog.recipe import GPU_CHECKS, Recipe
+from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe
 from bakehouse.catalog.size_budget import OWN, REQUIREMENTS
+from bakehouse.catalog.system_packages import Manager
 from bakehouse.catalog.trim import drop_patterns, trim_choices
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import USER_CODE
-from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError
-from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps
+from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
+from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps, build_packages
 from bakehouse.plan.model import (
+    DNF_TEMPLATE,
     BootstrappedBase,
     Image,
     ImageKey,
@@ -68,7 +70,7 @@ def make_plan(
         host = registry_host(resolution, region, problems)
         images.append(_image(resolution, templates, host, locks or AptLocks({}, {}), problems))
         _check_layers(images[-1], resolution.recipe, problems)
-        _check_apt(images[-1], resolution, problems)
+        _check_packages(images[-1], resolution, problems)
         _check_budgets(images[-1], problems)
         _check_smoke(images[-1], problems)
     problems.raise_as(RecipeError)
@@ -99,18 +101,21 @@ def _image(
 ) -> Image:
     recipe, choices = resolution.recipe, resolution.all_choices
     specs = [choice.spec for choice in choices]
-    source = resolution.base.spec.base
+    spec = resolution.base.spec
+    source = spec.base
     assert source is not None
     apt = apt_of(resolution)
     locked = apt_steps(resolution, locks, problems)
     base = _base(resolution.base, source, host, locked)
-    shared = texts_json(tuple((name, templates[name]) for name in SHARED_TEMPLATES if name in templates))
+    uses_dnf = spec.manager == "dnf" and _installs_packages(resolution)
+    names = (*SHARED_TEMPLATES, DNF_TEMPLATE) if uses_dnf else SHARED_TEMPLATES
+    shared = texts_json(tuple((name, templates[name]) for name in names if name in templates))
     build_reference = source.build_reference and host + source.build_reference
     frozen = tuple(package.pattern for package in resolution.base.candidate.component.frozen)
-    spec = resolution.base.spec
     toolchain = tuple(_sums(locked.toolchain))
+    packages = build_packages(resolution, spec)
     foundation = _foundation(
-        _base_key(base), build_reference, spec.build_apt, toolchain, json_of(spec.facts), frozen, shared
+        _base_key(base), build_reference, packages, toolchain, json_of(spec.facts), frozen, shared
     )
     parts = tuple(_part(choice) for choice in resolution.choices)
     base_part = _part(resolution.base)
@@ -137,7 +142,7 @@ def _image(
             library_path,
             entrypoint,
             _parts_text((base_part, *parts)),
-            _plain(recipe.content),
+            _content(recipe.content, spec.manager),
             [text_key(templates[name]) for name in IMAGE_SCRIPTS if name in templates],
         )
     )
@@ -154,6 +159,7 @@ def _image(
         environment=environment,
         stages=stages,
         apt=apt,
+        uses_dnf=uses_dnf,
         path=tuple(dict.fromkeys(path)),
         library_path=tuple(dict.fromkeys(library_path)),
         entrypoint=entrypoint,
@@ -167,7 +173,7 @@ def _image(
         base_facts=resolution.base.spec.facts,
         build_base=build_reference,
         frozen=frozen,
-        toolchain=resolution.base.spec.build_apt,
+        toolchain=packages,
         gpu_architecture=_required_range(choices, "gpu-architecture"),
         neuron_architecture=_required_range(choices, "neuron-architecture"),
         gpu_targets=tuple(
@@ -213,12 +219,13 @@ def _stages(
         trims = trim_choices(spec.trims.values(), selected, gpu=spec.gpu)
         dropped = drop_patterns(trims, selected)
         debs = locked.stages.get(name, ())
-        first, after, last = choice.candidate.key_inputs
+        first, last = choice.candidate.key_inputs
+        names = build_packages(resolution, spec)
         key = key_of(
             foundation,
             first,
             list_of(package.key_input for package in packages),
-            after,
+            json_of(names),
             json_of(_sums(debs)) if debs else list_of(()),
             last,
             _script_keys(_scripts(template, name, spec.artifacts, debs, is_frozen), templates),
@@ -236,7 +243,7 @@ def _stages(
                 artifacts={artifact.name: artifact for artifact in spec.artifacts},
                 wheels=wheels,
                 sdists=sdists,
-                build_apt=spec.build_apt,
+                build_apt=names,
                 facts=spec.facts,
                 files=component.files,
                 debs=debs,
@@ -421,12 +428,38 @@ def _version_text(part: InstalledComponent) -> str:
     return f"{part.version} ({part.variant})" if part.variant else part.version
 
 
-def _check_apt(image: Image, resolution: Resolution, problems: Problems) -> None:
-    if (image.apt or image.toolchain) and resolution.base.spec.provides.get("amazon-linux"):
-        message = f"image `{image.name}` does not support apt packages: {', '.join(image.apt)}"
-        label = "Amazon Linux, which uses dnf"
-        hint = "remove them, or use a base with Ubuntu"
-        problems.add(Diagnostic(message, resolution.recipe.base.location, label, hint=hint))
+def _check_packages(image: Image, resolution: Resolution, problems: Problems) -> None:
+    """Report packages without a name that the package manager of the base accepts."""
+    recipe, manager = resolution.recipe, resolution.base.spec.manager
+    label = f"`{resolution.base.name}` uses {manager}"
+    own, lines = recipe.content.system_packages, recipe.package_lines
+    if own.lacks(manager):
+        message = f"`packages` of image `{image.name}` has no names for {manager}"
+        hint = f"add `{manager}: [NAMES]`, or `{manager}: []` if it needs none"
+        location = next(iter(lines.values()), recipe.location)
+        problems.add(Diagnostic(message, location, label, hint=hint))
+    for name in own.invalid(manager):
+        problems.add(_invalid_package(name, manager, lines.get(name, recipe.location), label))
+    built = {stage.name for stage in image.stages}
+    for choice in resolution.all_choices:
+        spec, location = choice.spec, choice.candidate.variant.location
+        used = {"packages": spec.system_packages}
+        if choice.name in built or choice is resolution.base:
+            used["build_packages"] = spec.build_packages
+        for key, packages in used.items():
+            if packages.lacks(manager):
+                message = f"`{key}` of {choice.candidate} has no names for {manager}"
+                reasons = (Reason(f"image `{image.name}` contains {choice.candidate}", location),)
+                hint = f"add `{manager}: [NAMES]` to the component, or use a base with another manager"
+                problems.add(Diagnostic(message, recipe.base.location, label, reasons, hint=hint))
+            for name in packages.invalid(manager):
+                problems.add(_invalid_package(name, manager, location, label))
+
+
+def _invalid_package(name: str, manager: Manager, location: Location, label: str) -> Diagnostic:
+    package, _, version = name.partition("=")
+    hint = f"write a version as `{package}-{version}`" if manager == "dnf" and version else ""
+    return Diagnostic(f"`{name}` is not a valid package name of {manager}", location, label, hint=hint)
 
 
 def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
@@ -445,7 +478,7 @@ def _check_budgets(image: Image, problems: Problems) -> None:
     for budget in image.budgets:
         if budget.name in parts and budget.name not in names:
             message = f"`{budget.name}` of image `{image.name}` has a budget, but no layer of its own"
-            hint = "set a budget for `apt`, which covers the distribution packages of all components"
+            hint = "set a budget for `packages`, which covers the distribution packages of all components"
             problems.add(Diagnostic(message, budget.location, hint=hint))
         elif budget.name not in (*names, *OWN):
             message = f"image `{image.name}` has a budget for `{budget.name}`, but does not contain it"
@@ -464,6 +497,18 @@ def _check_smoke(image: Image, problems: Problems) -> None:
     else:
         return
     problems.add(Diagnostic(message, smoke.location, hint="add a component that brings it"))
+
+
+def _installs_packages(resolution: Resolution) -> bool:
+    specs = (choice.spec for choice in resolution.all_choices)
+    return bool(apt_of(resolution)) or any(build_packages(resolution, spec) for spec in specs)
+
+
+def _content(content: Content, manager: Manager) -> dict[str, object]:
+    """Return the content of an image for its key; the name `apt` is part of the keys of all images."""
+    names = (item.name for item in fields(content) if item.name != "system_packages")
+    plain = {name: _plain(getattr(content, name)) for name in names}
+    return {**plain, "apt": sorted(content.system_packages.names(manager))}
 
 
 def _plain(value: object) -> object:

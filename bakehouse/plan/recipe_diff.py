@@ -8,6 +8,7 @@ from hashlib import sha256
 
 from bakehouse.catalog.python_lock import normal_name
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.system_packages import MANAGERS, SystemPackages
 from bakehouse.catalog.user_files import File
 from bakehouse.resolve.phrases import version_range
 
@@ -70,7 +71,7 @@ def _values(recipe: Recipe) -> Mapping[str, Mapping[str, str]]:
         "components": {each.name: version_range(each) or "any" for each in recipe.components},
         "variants": {name: pattern.text for name, pattern in recipe.variants.items()},
         "environment": dict(content.environment),
-        "apt": dict(_apt(package) for package in content.apt),
+        "packages": _packages(content.system_packages),
         **{key: dict.fromkeys(values, "") for key, values in lists.items()},
         "files": _files(content.files),
         "code": _files(content.code),
@@ -93,7 +94,18 @@ def _smoke(recipe: Recipe) -> Iterator[tuple[str, str]]:
     yield from ((f"channels.{name}", os.path.relpath(path, directory)) for name, path in smoke.channels)
 
 
-def _apt(package: str) -> tuple[str, str]:
+def _packages(packages: SystemPackages) -> dict[str, str]:
+    """Return the version of each distribution package, by name, or by manager and name if they differ."""
+    if packages.apt == packages.dnf:
+        return dict(map(_version, sorted(packages.names("apt"))))
+    return {
+        f"{manager} {name}": version
+        for manager in MANAGERS
+        for name, version in map(_version, sorted(packages.names(manager)))
+    }
+
+
+def _version(package: str) -> tuple[str, str]:
     name, _, version = package.partition("=")
     return name, version
 

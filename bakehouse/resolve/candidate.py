@@ -58,15 +58,15 @@ class Candidate:
         return {normal_name(package.name): package for package in packages if package}
 
     @cached_property
-    def key_inputs(self) -> tuple[Json, Json, Json]:
-        """Inputs of its stage's build key: before its packages, after them, and last."""
+    def key_inputs(self) -> tuple[Json, Json]:
+        """Inputs of its stage's build key: before its packages and after them."""
         artifacts = {
             artifact.name: (artifact.kind, artifact.source, artifact.file, artifact.sha256)
             for artifact in self.spec.artifacts
         }
         files = {name: sha256(data).hexdigest() for name, data in self.component.files.items()}
         identity = self.name, self.release.version, self.variant.name, self.component.template, artifacts
-        return json_of(*identity), json_of(self.spec.build_apt), json_of(self.spec.facts, files)
+        return json_of(*identity), json_of(self.spec.facts, files)
 
 
 @dataclass(frozen=True, slots=True)

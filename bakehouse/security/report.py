@@ -115,7 +115,10 @@ def _uncovered_bases(image: Image, covered: frozenset[PackageKind]) -> Iterator[
     if isinstance(image.base, RegistryBase):
         if not covered.issuperset(("Debian", "Python")):
             yield "base", f"vendor base {image.base.reference}", "Bakehouse does not read its packages"
-        if "Debian" not in covered and (image.installs_apt or image.debs):
+        if image.uses_dnf:
+            what = f"packages of dnf on {image.base.reference}"
+            yield "base", what, "Bakehouse compares packages of Debian alone"
+        elif "Debian" not in covered and (image.installs_apt or image.debs):
             what = f"packages of apt on {image.base.reference}"
             yield "Debian", what, "run `bake lock --check` to compare them"
     elif "Debian" not in covered and not image.locks_apt:

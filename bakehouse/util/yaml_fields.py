@@ -155,6 +155,25 @@ class Fields:
                 self.report(f"`{item.text}` is not a valid {what}", item.location)
         return tuple(item.text for item in items)
 
+    def shared_or_named_lists(
+        self, key: str, patterns: dict[Key, re.Pattern[str]], shared: re.Pattern[str], what: str
+    ) -> dict[Key, tuple[Scalar, ...]]:
+        """Read a list that all names of `patterns` share, or a mapping of some of these names to lists."""
+        if isinstance(self.node(key), Mapping):
+            child = self.inner(self._values[key][1], f"`{key}`")
+            named = [name for name in patterns if child.has(name)]
+            for name in patterns:
+                child.matching(name, patterns[name], f"{what} of {name}")
+            child.finish()
+            return {name: child.scalars(name) for name in named}
+        items = self.scalars(key)
+        for item in items:
+            if not shared.fullmatch(item.text):
+                others = (name for name, pattern in patterns.items() if pattern.fullmatch(item.text))
+                hint = next((f"write `{key}: {{{name}: [{item.text}]}}`" for name in others), "")
+                self.report(f"`{item.text}` is not a valid {what}", item.location, hint=hint)
+        return dict.fromkeys(patterns, items)
+
     def pairs(self, key: str) -> tuple[tuple[Scalar, Node], ...]:
         """Read the entries of a mapping in file order; duplicate keys are reported."""
         node = self.node(key)

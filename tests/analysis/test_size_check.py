@@ -75,13 +75,13 @@ def test_everything_that_makes_a_layer_has_its_owner(tree: Tree) -> None:
         "RUN neither\nEND\nWORKDIR /y\n{% endblock %}\n",
     )
     tree.write("images/tool", "x")
-    extra = "apt: [htop]\nrun: [echo a, echo b]\nfiles: [{from: tool, to: /opt/tool}]\n"
+    extra = "packages: [htop]\nrun: [echo a, echo b]\nfiles: [{from: tool, to: /opt/tool}]\n"
     tree.image(IMAGE + extra)
 
     owners = dockerfile.layer_owners(tree.planned_image(), templates())
 
     assert [(owner.name, owner.instruction) for owner in owners] == [
-        ("apt", "RUN"),
+        ("packages", "RUN"),
         ("toolkit", "RUN"),
         ("toolkit", "COPY"),
         ("toolkit", "WORKDIR"),

@@ -37,7 +37,7 @@ def test_a_variant_says_more_than_its_release_and_that_more_than_the_component(e
         """\
 summary: A part
 requires: {part: "1"}
-apt: [one]
+packages: [one]
 environment: {A: component, B: component, C: component}
 provides: {cuda: "1", nccl: "1"}
 facts: {make: one}
@@ -47,12 +47,12 @@ artifacts:
 releases:
   - version: "1"
     requires: {part: ">0"}
-    apt: [two]
+    packages: [two]
     environment: {B: release, C: release}
     gpu: true
     variants:
       - name: only
-        apt: [three]
+        packages: [three]
         environment: {C: variant}
         provides: {cuda: "2"}
         facts: {make: two}
@@ -66,7 +66,7 @@ releases:
         ("part", "==1.*"),
         ("part", ">0"),
     ]
-    assert variant_spec.apt == ("one", "two", "three")
+    assert variant_spec.system_packages.names("apt") == ("one", "two", "three")
     assert variant_spec.environment == {"A": "component", "B": "release", "C": "variant"}
     assert variant_spec.provides == {"cuda": "2", "nccl": "1"}
     assert (variant_spec.facts, variant_spec.entrypoint, variant_spec.gpu) == (

@@ -31,7 +31,7 @@ ABOUT_SHAPES = (
     "must be a whole number",
     "is not a valid `status`",
     "is not a valid `confidence`",
-    "is not a valid apt package name",
+    "is not a valid package name",
     "`base` must be a component name",
 )
 """Problems that a schema can find too: it knows no other file and no duplicate keys."""
@@ -126,7 +126,7 @@ matrix:
   exclude: [{pytorch: 2.9*}]
   include: [{pytorch: "2.8", cuda: "12.6", status: legacy}]
 base: {nvidia-cuda: "${cuda}"}
-apt: ["lib${cuda|tag}"]
+packages: ["lib${cuda|tag}"]
 targets: {instances: [ml.p4d.24xlarge], driver: 550.163.01}
 """
     component = b"""\

@@ -10,7 +10,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe, load_recipes
 from bakehouse.errors import RecipeError
-from tests.conftest import IMAGE, SHA, Tree
+from tests.conftest import IMAGE, SHA, Tree, error_text
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 
@@ -151,12 +151,50 @@ def test_requirements_are_installed_from_their_lock(tree: Tree, end: str) -> Non
     assert recipe.requirements == requirements
 
 
-def test_apt_packages_are_sorted_and_may_have_versions(tree: Tree) -> None:
-    assert content(tree, 'apt: ["vim=2:9.0-1+b1", "g++", libstdc++6]\n').apt == (
-        "g++",
-        "libstdc++6",
-        "vim=2:9.0-1+b1",
-    )
+def test_a_list_of_packages_is_for_each_manager_and_may_have_versions(tree: Tree) -> None:
+    packages = content(tree, 'packages: ["vim=2:9.0-1+b1", "g++", libstdc++6]\n').system_packages
+
+    assert packages.apt == packages.dnf == ("vim=2:9.0-1+b1", "g++", "libstdc++6")
+
+
+def test_packages_can_have_a_list_for_each_manager(tree: Tree) -> None:
+    packages = content(tree, "packages: {apt: [g++], dnf: [gcc-c++]}\n").system_packages
+
+    assert (packages.names("apt"), packages.names("dnf")) == (("g++",), ("gcc-c++",))
+    assert not packages.lacks("dnf")
+
+
+def test_a_mapping_of_packages_without_a_manager_has_no_names_for_it(tree: Tree) -> None:
+    packages = content(tree, "packages: {apt: [g++]}\n").system_packages
+
+    assert (packages.lacks("apt"), packages.lacks("dnf")) == (False, True)
+
+
+def test_a_name_that_only_dnf_accepts_needs_a_list_of_its_own(tree: Tree) -> None:
+    with pytest.raises(RecipeError) as caught:
+        content(tree, "packages: [SDL2]\n")
+
+    text = error_text(caught.value)
+    assert text.startswith("error: `SDL2` is not a valid package name\n")
+    assert "hint: write `packages: {dnf: [SDL2]}`\n" in text
+
+
+@pytest.mark.parametrize(
+    ("packages", "message"),
+    [
+        ("{apt: [Git]}", "`Git` is not a valid package name of apt"),
+        ("{dnf: ['@development']}", "`@development` is not a valid package name of dnf"),
+        ("{dnf: ['jq*']}", "`jq*` is not a valid package name of dnf"),
+        ("{dnf: [--nogpgcheck]}", "`--nogpgcheck` is not a valid package name of dnf"),
+        ("{yum: [jq]}", "unknown key `yum` in `packages`"),
+        ("[a b]", "`a b` is not a valid package name"),
+    ],
+)
+def test_invalid_packages_are_refused(tree: Tree, packages: str, message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
+        content(tree, f"packages: {packages}\n")
+
+    assert error_text(caught.value).startswith(f"error: {message}\n")
 
 
 def test_environment_and_steps_are_kept_as_written(tree: Tree) -> None:

@@ -73,19 +73,3 @@ def test_regions_and_hosts_are_plain_words(regions: Tree) -> None:
 
     assert "`EU` is not the name of a region" in regions.mistakes()
     assert "is not the host of a registry" in regions.mistakes()
-
-
-def test_amazon_linux_has_no_apt(regions: Tree) -> None:
-    regions.component(
-        "vendor",
-        BASE.replace("build_image", "digest: unknown, build_image")
-        + '    provides: {amazon-linux: "2023"}\n',
-    )
-    regions.image(IMAGE + "apt: [htop]\n")
-
-    with pytest.raises(RecipeError) as caught:
-        base_in(regions, None)
-
-    text = error_text(caught.value)
-    assert "image `small` does not support apt packages: htop" in text
-    assert "Amazon Linux, which uses dnf" in text

@@ -6,14 +6,14 @@ from tests.conftest import IMAGE, Tree
 
 
 def test_a_budget_is_read_with_its_place(tree: Tree) -> None:
-    tree.image(IMAGE + "budget: {torch: 700 MB, image: 1.25 GB, apt: 90kB, debian: 60.5 MB}\n")
+    tree.image(IMAGE + "budget: {torch: 700 MB, image: 1.25 GB, packages: 90kB, debian: 60.5 MB}\n")
 
     budgets = tree.planned_image().budgets
 
     assert [(budget.name, budget.bytes, budget.written) for budget in budgets] == [
         ("torch", 700_000_000, "700 MB"),
         ("image", 1_250_000_000, "1.25 GB"),
-        ("apt", 90_000, "90kB"),
+        ("packages", 90_000, "90kB"),
         ("debian", 60_500_000, "60.5 MB"),
     ]
     assert (budgets[1].location.line, budgets[1].location.column) == (5, 32)

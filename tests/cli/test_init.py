@@ -78,7 +78,7 @@ def test_the_commented_examples_are_valid(repository: Path) -> None:
     content = open_workspace(repository).recipes["churn"].content
 
     assert content.entry_point == "train.py"
-    assert content.apt == ("libgomp1",)
+    assert content.system_packages.names("apt") == ("libgomp1",)
     assert [file.target for file in content.files] == ["/opt/tools/a.sh"]
     assert len(content.run) == 1
 
@@ -198,7 +198,7 @@ components:
   pytorch: "2.13.0"
   sagemaker-pytorch-training: "*"
 variants: {pytorch: "cpu-*"}
-apt: [git, libgomp1]
+packages: [git, libgomp1]
 requirements: ../../requirements.txt
 code: {directory: ../../src, entry_point: train.py}
 files:

@@ -25,14 +25,14 @@ COMPONENTS = {
 summary: The house's own base, out of its registry
 releases:
   - version: "1"
-    build_apt: [house-tools]
+    build_packages: [house-tools]
     base: {{image: "{reference}", digest: "{digest}"}}
 """,
     "speech": """\
 summary: A part that is made with a package of the distribution
 releases:
   - version: "1"
-    build_apt: [house-maker]
+    build_packages: [house-maker]
 """,
 }
 SPEECH = """\
@@ -47,7 +47,7 @@ RECIPE = """\
 summary: On the house's base
 base: {house: "1"}
 components: {speech: "*"}
-apt: [house-editor]
+packages: [house-editor]
 """
 VENDOR = """\
 FROM {base}
@@ -172,7 +172,7 @@ def test_a_lock_stays_until_it_is_upgraded(image: str, bake: Bake, mirror: Mirro
     [lock] = read_locks([tmp_path / "own"]).bases.values()
     before = lock.path.read_text()
     recipe = tmp_path / f"own/images/{image}.yaml"
-    recipe.write_text(RECIPE.replace("apt: [house-editor]", "apt: [house-common]"))
+    recipe.write_text(RECIPE.replace("packages: [house-editor]", "packages: [house-common]"))
 
     assert "1 item is not locked" in bake("lock", image, "--check", code=4)
 

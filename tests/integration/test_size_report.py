@@ -102,7 +102,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
     [size] = document["images"]
     parts = {part["name"]: part for part in size["parts"]}
     assert set(parts) == {
-        *("debian", "apt", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training"),
+        *("debian", "packages", "python", "sshd", "open-mpi", "mpi4py", "sagemaker-training"),
     }
     assert {part["layers"] for name, part in parts.items() if name != "debian"} == {1}
     assert size["config"] == built.digest
@@ -121,7 +121,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
             if file.path.startswith("/usr/share/bakehouse/")
         ]
         assert listed in ([], [row["owner"]])
-        assert listed or row["owner"] in ("debian", "apt")
+        assert listed or row["owner"] in ("debian", "packages")
 
 
 def test_a_build_over_its_budget_fails_and_one_within_it_does_not(

@@ -62,7 +62,7 @@ def test_two_lists_with_one_package_in_two_versions_are_refused() -> None:
         merged_versions("sid", [{"vim": "1"}, {"vim": "2"}])
     assert error_text(caught.value) == (
         "error: steps on Debian sid need `vim` in two versions, 1 and 2\n\n"
-        "hint: a lock holds one version of each package: name the same in `apt` of all images on that suite\n"
+        "hint: a lock holds one version of each package: `packages` of all images must agree on that suite\n"
     )
 
 
@@ -73,7 +73,7 @@ def test_unknown_packages_are_reported_at_their_lines(tree: Tree) -> None:
         "E: Package 'awk' has no installation candidate\n"
         "E: Version '9' for 'vim' was not found\n"
     )
-    tree.image(IMAGE + "apt: [curl, jqq,\n  vim=9]\n")
+    tree.image(IMAGE + "packages: [curl, jqq,\n  vim=9]\n")
     unknown = UnknownPackages(unknown_packages(output), ["curl", "jq", "vim"])
     with (
         pytest.raises(RecipeError) as caught,
@@ -87,6 +87,6 @@ def test_unknown_packages_are_reported_at_their_lines(tree: Tree) -> None:
         for each in caught.value.diagnostics
     ] == [
         ("Debian `sid` has no package `awk`", None, ""),
-        ("Debian `sid` has no package `jqq`", (5, 13), "did you mean `jq`?"),
+        ("Debian `sid` has no package `jqq`", (5, 18), "did you mean `jq`?"),
         ("`vim` has no version `9` in Debian `sid`", (6, 3), ""),
     ]

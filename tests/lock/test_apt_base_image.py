@@ -98,7 +98,7 @@ def test_two_steps_with_one_package_in_two_versions_are_refused() -> None:
         apt_base_image.read_output(BASE, {}, {**TEXTS, "2.steps": STEPS.replace("4:13.2.0-7 ", "4:12.0 ")})
     assert error_text(caught.value) == (
         "error: steps on `house/base:1` need `g++` in two versions, 4:13.2.0-7 and 4:12.0\n\n"
-        "hint: a lock holds one version of each package: name the same in `apt` of all images on that base\n"
+        "hint: a lock holds one version of each package: `packages` of all images must agree on that base\n"
     )
 
 
@@ -121,7 +121,7 @@ def test_a_step_that_takes_a_package_of_the_base_away_is_refused() -> None:
         read(steps=f"Remv libc6-plugin [1.0]\n{STEPS}")
     assert error_text(caught.value) == (
         "error: a step on `house/base:1` would remove its package `libc6-plugin`: g++ libc6\n\n"
-        "hint: name versions in `apt` that fit the packages of the base, or use another base\n"
+        "hint: name versions in `packages` that fit the packages of the base, or use another base\n"
     )
 
 

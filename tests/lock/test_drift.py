@@ -35,7 +35,7 @@ def test_nothing_is_open_where_all_is_locked(project: Tree) -> None:
 
 
 def test_a_package_that_no_lock_has(project: Tree) -> None:
-    project.image(IMAGE + "apt: [vim, gcc-12=11.0]\n")
+    project.image(IMAGE + "packages: [vim, gcc-12=11.0]\n")
     assert open_points(project) == [Drift(DriftKind.NOT_LOCKED, "sid", "gcc-12=11.0 (12.2 is)")]
 
 
@@ -71,7 +71,7 @@ def pulled(project: Tree, digest: str = "") -> Tree:
     text = COMPONENTS["debian"].partition("    base:")[0].replace('"12"', '"1"')
     base = f"    base: {{image: x.example/y:1{digest and f', digest: {digest}'}}}\n"
     project.component("theirs", text + base + '    provides: {glibc: "2.36"}\n')
-    project.image(IMAGE.replace('debian: "12"', 'theirs: "1"') + "apt: [vim]\n")
+    project.image(IMAGE.replace('debian: "12"', 'theirs: "1"') + "packages: [vim]\n")
     return project
 
 

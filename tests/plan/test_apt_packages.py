@@ -16,7 +16,7 @@ METIS = """\
 summary: METIS
 releases:
   - version: "5.1"
-    build_apt: [cpp-12, openssl, vim]
+    build_packages: [cpp-12, openssl, vim]
     artifacts:
       source: {debian: metis=5.1, file: metis_5.1.orig.tar.xz, sha256: unknown}
 """
@@ -36,7 +36,7 @@ def locked(tree: Tree) -> Tree:
     """Recipes on a Debian that is locked: an image with an own package and a part that is compiled."""
     tree.write(LOCK, index({**PACKAGES, "vim": {}}))
     tree.component("metis", METIS, METIS_STAGE)
-    tree.image(IMAGE.replace("components: {", "apt: [vim]\ncomponents: {metis: '*', "))
+    tree.image(IMAGE.replace("components: {", "packages: [vim]\ncomponents: {metis: '*', "))
     return tree
 
 
@@ -115,7 +115,7 @@ def test_what_the_image_itself_installs_is_linked_as_what_is_new_in_its_base(loc
     assert "RUN" not in stage(text, "image")
     owners = layer_owners(locked.planned_image(), templates())
     assert [(owner.name, owner.instruction) for owner in owners] == [
-        ("apt", "COPY"),
+        ("packages", "COPY"),
         *((stage.name, "COPY") for stage in locked.planned_image().stages),
     ]
 
@@ -145,7 +145,7 @@ def test_a_part_that_needs_nothing_more_installs_nothing(locked: Tree) -> None:
 
 
 def test_an_image_that_needs_nothing_more_has_no_layer_of_packages(locked: Tree) -> None:
-    locked.image(IMAGE.replace("components: {", "apt: [openssl]\ncomponents: {"))
+    locked.image(IMAGE.replace("components: {", "packages: [openssl]\ncomponents: {"))
     assert not locked.planned_image().installs_apt
     assert "AS system" not in locked.dockerfile()
     assert "system-layer" not in stage(locked.dockerfile(), "image")
@@ -210,7 +210,7 @@ def test_a_package_that_is_not_locked_is_a_mistake(
     tree: Tree, packages: dict[str, dict[str, str]], package: str, message: str
 ) -> None:
     tree.write(LOCK, index({**PACKAGES, **packages}))
-    tree.image(IMAGE + f"apt: [{package}]\n")
+    tree.image(IMAGE + f"packages: [{package}]\n")
     with pytest.raises(RecipeError) as caught:
         tree.plan()
     text = error_text(caught.value)

@@ -19,7 +19,7 @@ REQUIREMENTS, CHANGED = b"pandas>=2\nsix\n", b"pandas>=3\nseven\n"
 FIRST = """\
 components: {torch: "*"}
 environment: {A: "1", B: x}
-apt: [vim, jq]
+packages: [vim, jq]
 run: [echo old]
 files: [{from: a.txt, to: /a.txt}, {from: b.sh, to: /b.sh}]
 code: {directory: src, entry_point: train.py}
@@ -28,7 +28,7 @@ requirements: requirements.txt
 SECOND = """\
 components: {torch: ">=2.0"}
 environment: {A: "2", C: y}
-apt: [vim=9, curl]
+packages: [vim=9, curl]
 run: [echo new]
 files: [{from: a.txt, to: /a.txt}]
 code: {directory: src, entry_point: other.py}
@@ -149,11 +149,11 @@ def test_distribution_packages_that_moved_are_reported(tree: Tree) -> None:
         "debian",
         """\
 summary: D
-build_apt: [gcc]
+build_packages: [gcc]
 releases: [{version: "12", provides: {glibc: "2.36"}, base: {bootstrap: bookworm, packages: [libc6]}}]
 """,
     )
-    tree.image(HEAD + "components: {torch: '*'}\napt: [vim]\n")
+    tree.image(HEAD + "components: {torch: '*'}\npackages: [vim]\n")
     packages = {"apt": "2", "libc6": "2.36-1", "vim": "9.0", "vim-runtime": "9.0", "gcc": "12.1"}
     needs = {"vim": "vim-runtime"}
     write_lock(tree, packages, needs)
@@ -236,9 +236,9 @@ def test_everything_that_a_recipe_says_is_compared(tree: Tree) -> None:
   ~ environment A 1 → 2
   - environment B x
   + environment C y
-  - apt jq
-  ~ apt vim any → 9
-  + apt curl
+  - packages jq
+  ~ packages vim any → 9
+  + packages curl
   - run echo old
   + run echo new
   + required components

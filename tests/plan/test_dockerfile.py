@@ -303,7 +303,7 @@ def test_it_is_rendered_to_the_same_bytes_in_every_process(tree: Tree) -> None:
 
 
 def test_a_shared_stage_is_the_same_text_in_every_image(tree: Tree) -> None:
-    tree.image(IMAGE.replace("cpu-*", "cu*") + "apt: [htop]\n", "other")
+    tree.image(IMAGE.replace("cpu-*", "cu*") + "packages: [htop]\n", "other")
     first, other = tree.dockerfile(), tree.dockerfile("other")
 
     assert stage_text(first, "python") == stage_text(other, "python")
@@ -339,13 +339,13 @@ def stage_text(dockerfile: str, name: str) -> str:
 HEAD = 'summary: A small image\nbase: {debian: "12"}\ncomponents: {part: "*"}\n'
 IN_RECIPE = {
     "name": ("environment:", "  {}: x", "C"),
-    "apt": ("apt:", "- {}", "htop"),
+    "apt": ("packages:", "- {}", "htop"),
     "target": ("files:", "- {{from: train.py, to: {}}}", "/opt/a"),
 }
 IN_PART = {
     "part name": ("environment:", "  {}: x", "C"),
-    "part apt": ("apt:", "- {}", "curl"),
-    "build apt": ("build_apt:", "- {}", "curl"),
+    "part apt": ("packages:", "- {}", "curl"),
+    "build apt": ("build_packages:", "- {}", "curl"),
     "path": ("path:", "- {}", "/opt/b"),
     "library path": ("library_path:", "- {}", "/opt/b"),
     "url": ("artifacts:", "  {number}: {{url: {}, file: a, sha256: unknown}}", "https://example.org/a"),

@@ -14,8 +14,8 @@ summary: A framework
 releases:
   - version: "2.0"
     requires: {{python: "*"}}
-    apt: [gcc]
-    build_apt: [cmake]
+    packages: [gcc]
+    build_packages: [cmake]
     requirements: ["fast-numbers>=1"]
     lock: lock.txt
     artifacts:
@@ -25,7 +25,7 @@ RECIPE = """\
 summary: Mine
 base: {debian: "12"}
 components: {framework: "*"}
-apt:
+packages:
   - jq
 requirements: requirements.txt
 """
@@ -99,7 +99,7 @@ def lines(tree: Tree, name: str) -> list[str]:
                 "  a dependency of `tables>=1` @requirements.txt:1",
             ],
         ),
-        ("jq", ["jq 1.0, a distribution package", "  the recipe names it in `apt`: jq @small.yaml:5"]),
+        ("jq", ["jq 1.0, a distribution package", "  the recipe names it in `packages`: jq @small.yaml:5"]),
         (
             "libjq1",
             ["libjq1 1.0, a distribution package", "  the recipe needs it: jq → libjq1 @small.yaml:5"],
@@ -145,7 +145,7 @@ def test_without_a_lock_only_requests_are_known(locked: Tree) -> None:
 
     assert lines(locked, "jq") == [
         "jq, a distribution package",
-        "  the recipe names it in `apt`: jq @small.yaml:5",
+        "  the recipe names it in `packages`: jq @small.yaml:5",
         "  no version is locked: it comes from the mirrors of the base on the day of the build",
     ]
     assert lines(locked, "libjq1") == []

@@ -19,7 +19,7 @@ TORCH = COMPONENTS["torch"].replace(
 artifacts:
       wheel: {url: "https://example.org/torch.whl", sha256: SHA}
     lock: lock.txt
-    build_apt: [cmake]
+    build_packages: [cmake]
     facts: {jobs: "2"}
     requires: {glibc""".replace("SHA", SHA),
 )
@@ -39,7 +39,7 @@ def rich(tree: Tree) -> Tree:
     tree.image(
         IMAGE
         + """\
-apt: [htop]
+packages: [htop]
 environment: {A: "1", B: "2"}
 run: [echo a]
 files: [{from: src/train.py, to: /opt/train.py}]
@@ -125,7 +125,7 @@ IN_IMAGE: dict[str, Edit] = {
     "library path of a part": edit(
         "components/python/component.yaml", "path:", "library_path: [/opt/lib]\n    path:"
     ),
-    "apt of a part": edit("components/python/component.yaml", "path:", "apt: [libffi8]\n    path:"),
+    "apt of a part": edit("components/python/component.yaml", "path:", "packages: [libffi8]\n    path:"),
     "place of a part's layer": edit(
         "components/torch/component.yaml", "stage_order:", "layer_order: 1\nstage_order:"
     ),

@@ -28,13 +28,13 @@ summary: CUDA
 releases:
   - version: "12.8"
     facts: {{stale_sources: /etc/apt/sources.list.d/cuda.list}}
-    build_apt: [gcc]
+    build_packages: [gcc]
     base: {{image: "nvidia/cuda:12.8", digest: "{DIGEST}", build_image: "{DEVEL_BASE}"}}
 """
 METIS = """\
 summary: METIS
 releases:
-  - {version: "5.1", build_apt: [cmake]}
+  - {version: "5.1", build_packages: [cmake]}
 """
 METIS_STAGE = """\
 {% block build %}
@@ -43,7 +43,7 @@ FROM toolchain AS metis
 RUN make
 {% endblock %}
 """
-IMAGE = 'summary: x\nbase: {cuda-base: "12.8"}\ncomponents: {metis: "*"}\napt: [vim]\n'
+IMAGE = 'summary: x\nbase: {cuda-base: "12.8"}\ncomponents: {metis: "*"}\npackages: [vim]\n'
 
 
 def lock(base: str, steps: dict[str, str]) -> str:
@@ -124,7 +124,7 @@ def test_the_image_installs_its_packages_in_a_step_that_leaves_no_trace(pulled: 
     )
     assert "AS system" not in pulled.dockerfile()
     owners = layer_owners(pulled.planned_image(), templates())
-    assert [(owner.name, owner.instruction) for owner in owners] == [("apt", "RUN"), ("metis", "COPY")]
+    assert [(owner.name, owner.instruction) for owner in owners] == [("packages", "RUN"), ("metis", "COPY")]
 
 
 def test_an_own_step_finds_the_mirrors_of_the_base(pulled: Tree) -> None:

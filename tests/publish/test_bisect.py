@@ -217,7 +217,7 @@ def at(revision: str, number: int) -> ReleaseRecord:
 
 def test_commits_show_changes_that_the_ledger_lacks(project: Project) -> None:
     before = committed(project, IMAGE + 'environment: {A: "1"}\n')
-    after = committed(project, IMAGE + 'environment: {A: "2"}\napt: [less]\n')
+    after = committed(project, IMAGE + 'environment: {A: "2"}\npackages: [less]\n')
     found = commit_changes(project, at(before, 1), at(after, 2))
 
     assert [(change.kind, change.text) for change in found] == [

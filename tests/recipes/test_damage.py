@@ -18,7 +18,7 @@ from tests.conftest import COMPONENTS, IMAGE, Tree
 RICH = (
     IMAGE
     + """\
-apt: [htop]
+packages: [htop]
 environment: {A: "1"}
 run: [echo a]
 files: [{from: src/train.py, to: /opt/train.py}]
@@ -32,7 +32,7 @@ summary: A part
 stage_order: 5
 launchers: [mpirun]
 builds_on: [debian]
-apt: [curl]
+packages: [curl]
 path: [/opt/bin]
 entrypoint: [start]
 environment: {A: "1"}

@@ -51,9 +51,9 @@ variants:
   part: @pattern=*
 exclude:
   - @without=python
-apt:
-  - @apt=htop
-  - @apt_version=htop=1.0
+packages:
+  - @name_of_package=htop
+  - @package_version=htop=1.0
 environment:
   A: @value=x
   @key=K: x
@@ -143,8 +143,8 @@ releases:
         provides:
           @provided=thing: "1"
           other: @provided_version=1.0
-        apt: [@part_apt=curl]
-        build_apt: [@build_apt=gcc]
+        packages: {apt: [@part_apt=curl], dnf: [@part_dnf=jq]}
+        build_packages: [@build_package=gcc]
         path: [@path=/opt/bin]
         library_path: [@library_path=/opt/lib]
         environment:
@@ -189,8 +189,8 @@ releases:
       build_image: @build_image=some/devel:1
       packages:
         - @package=curl
-    build_apt:
-      - @base_build_apt=gcc
+    build_packages:
+      - @base_build_package=gcc
     provides: {glibc: "2.36"}
     facts: {pip: @pip=pip3}
 """

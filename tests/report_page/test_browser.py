@@ -78,7 +78,7 @@ def page(site: Site) -> Path:
     parts = (PartSize("torch", 1, 300, 800), PartSize("debian", 1, 100, 200))
     size = replace(test_fleet_sizes.SMALL, image="small", parts=parts, owned=owned)
     record_size(size, site.planned.key, project.state)
-    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "apt: [less]\n", "twin")
+    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "packages: [less]\n", "twin")
     return write(site, render(replace(site.fleet(), since=SINCE)))
 
 

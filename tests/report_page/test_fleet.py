@@ -128,7 +128,7 @@ def test_tests_of_an_earlier_recipe_do_not_count(site: Site) -> None:
     build(site, CheckResult("train_success", Outcome.PASSED, 4.0))
     assert site.image().states["cpu"].text == "1 passed"
 
-    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "apt: [less]\n")
+    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "packages: [less]\n")
 
     assert site.image().states["cpu"].text == "not recorded"
     assert site.image().states["run"].text == "rendered, stale"
@@ -223,7 +223,7 @@ def test_sizes_of_the_present_build_key_are_shown(site: Site) -> None:
 
     assert size is not None
     assert (size.stored, tuple(size.parts), tuple(size.directories)) == (SMALL.stored, SMALL.parts, OWNED)
-    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "apt: [less]\n")
+    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "packages: [less]\n")
     assert site.image().size is None
 
 

@@ -43,7 +43,7 @@ base: {debian: "${os}"}
 components: {pytorch: "${pytorch}", python: "${python}", sagemaker-training: "*"}
 variants: {pytorch: "cpu-*"}
 exclude: [jit]
-apt: [htop, "libgomp1"]
+packages: [htop, "libgomp1"]
 environment: {A: "1", B: "$HOME ${python}"}
 run: ["echo a", "test -d /opt"]
 files: [{from: train.py, to: /opt/train.py}]
@@ -55,7 +55,7 @@ COMPONENT = """\
 summary: A part
 stage_order: 45
 launchers: [torchrun]
-apt: [curl]
+packages: [curl]
 path: [/opt/bin]
 library_path: [/opt/lib]
 entrypoint: [start]
@@ -86,7 +86,7 @@ releases:
   - version: "1.0"
     requires: {glibc: ">=2.28"}
     provides: {nccl: "2.19.3"}
-    build_apt: [gcc]
+    build_packages: [gcc]
     artifacts: {wheel: {pypi: "a==1.0", file: a.whl, sha256: unknown}}
 """
 USER = 'summary: Uses it\nbase: {debian: "12"}\ncomponents: {mutated: "*", python: "3.11"}\n'
