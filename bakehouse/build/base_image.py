@@ -34,7 +34,7 @@ from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import display_path, write_whole
 from bakehouse.util.format import format_bytes
 from bakehouse.util.heartbeat import Heartbeat, heartbeat
-from bakehouse.util.oci import EPOCH
+from bakehouse.util.oci import EPOCH, PLATFORM, architecture_of
 from bakehouse.util.tempdir import private_directory
 
 _CREATED = "2026-01-01T00:00:00Z"
@@ -146,7 +146,7 @@ def _command(base: BootstrappedBase, mirrors: Sequence[apt_config.AptSource], di
     lists = '"$1"/etc/apt/sources.list.d/*.list'
     bare = f"sed 's#://[^/@]*@#://#' {lists} > \"$1\"/etc/apt/sources.list && rm {lists}"
     return [
-        *_mmdebstrap("minbase", base.packages),
+        *_mmdebstrap("minbase", base.packages, base.platform),
         f'--setup-hook=mkdir -p "$1"/etc/apt/apt.conf.d && cp {shlex.quote(str(settings))} {temporary}',
         f"--customize-hook=rm -rf {temporary} {_removed()}",
         *((f"--customize-hook={bare}",) if mirrors else ()),
@@ -164,7 +164,7 @@ def _command_locked(base: BootstrappedBase, directory: Path) -> list[str]:
     _index(repository, base)
     sources = '"$1"/etc/apt/sources.list'
     return [
-        *_mmdebstrap("essential", [deb.name for deb in base.debs]),
+        *_mmdebstrap("essential", [deb.name for deb in base.debs], base.platform),
         f"--customize-hook=rm -rf {_removed()} {sources}.d/*",
         f"--customize-hook=echo '{_NO_MIRRORS}' > {sources}",
         base.suite,
@@ -184,17 +184,20 @@ def _index(repository: Path, base: BootstrappedBase) -> None:
     packages = "\n".join(stanzas).encode()
     (repository / "Packages").write_bytes(packages)
     listed = f" {hashlib.sha256(packages).hexdigest()} {len(packages)} Packages\n"
-    release = f"Suite: {base.suite}\nCodename: {base.suite}\nArchitectures: amd64\nSHA256:\n{listed}"
+    suite = f"Suite: {base.suite}\nCodename: {base.suite}\n"
+    release = f"{suite}Architectures: {architecture_of(base.platform)}\nSHA256:\n{listed}"
     (repository / "Release").write_text(release)
 
 
-def _mmdebstrap(variant: str, packages: Sequence[str]) -> list[str]:
+def _mmdebstrap(variant: str, packages: Sequence[str], platform: str) -> list[str]:
     return [
         # In separate namespaces its mounts and processes end with it.
         *(("unshare", "--mount", "--pid", "--fork", "--kill-child", "--") if os.geteuid() == 0 else ()),
         "mmdebstrap",
         f"--variant={variant}",
-        "--architectures=amd64",
+        f"--architectures={architecture_of(platform)}",
+        # It looks for `arch-test`; `engine.emulation` has checked what this machine can run
+        *(("--skip=check/qemu",) if platform != PLATFORM else ()),
         *((f"--include={','.join(packages)}",) if packages else ()),
         *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in _LEFT_OUT),
         "--dpkgopt=path-include=/usr/share/doc/*/copyright",
@@ -264,7 +267,7 @@ def _load(base: BootstrappedBase, layer: _Layer) -> None:
     """Load an image of one layer; unlike `docker import`, equal bytes give an equal image."""
     config = json.dumps(
         {
-            "architecture": "amd64",
+            "architecture": architecture_of(base.platform),
             "os": "linux",
             "created": _CREATED,
             "config": {"Env": [_PATH], "Cmd": ["bash"], "Labels": {"org.bakehouse.base": base.reference}},

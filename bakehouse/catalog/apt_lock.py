@@ -14,6 +14,7 @@ from typing import NoReturn
 from urllib.parse import quote
 
 from bakehouse.errors import Diagnostic, Location, Reason, RecipeError
+from bakehouse.util.oci import PLATFORM, PLATFORMS, architecture_of, platform_suffix
 
 DIRECTORY = "apt"
 SUFFIX = ".packages"
@@ -45,7 +46,6 @@ _SITE = re.compile(r"(https?://[A-Za-z0-9.:/_~%+-]+)?")
 _SIZE = re.compile(r"[0-9]{1,18}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _FIELD = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*):\s*(?P<value>.*)")
-_ARCHITECTURES = ("amd64", "all")
 _BARE = re.compile(r"[\s(:\[]")
 _EXACTLY = re.compile(r"\(= ([^)]*)\)")
 _ALWAYS = "apt"
@@ -217,8 +217,17 @@ class AptLock:
         raise NotLocked(" | ".join(group))
 
 
+def suite_and_platform(name: str) -> tuple[str, str]:
+    """Return the suite and the platform that a lock is named for, such as `bookworm-arm64`."""
+    for platform in PLATFORMS:
+        suffix = platform_suffix(platform)
+        if suffix and name.endswith(suffix):
+            return name.removesuffix(suffix), platform
+    return name, PLATFORM
+
+
 def apt_locks(roots: Iterable[Path]) -> dict[str, AptLock]:
-    """Return the locks in recipe directories, by suite; packages of later ones replace earlier ones."""
+    """Return the locks in recipe directories, by their names; packages of later ones replace earlier ones."""
     paths: dict[str, list[Path]] = {}
     for root in roots:
         for path in sorted((root / DIRECTORY).glob(f"*{SUFFIX}")):
@@ -312,12 +321,14 @@ def _read(path: Path) -> Mapping[str, _Entry]:
 @lru_cache(16)
 def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
     file = LockFile(path, _RESTORE)
+    _, platform = suite_and_platform(path.name.removesuffix(SUFFIX))
+    own = architecture_of(platform)
     entries: dict[str, _Entry] = {}
     for line, fields in file.stanzas():
         deb = file.deb(line, fields)
-        architecture = fields.get("Architecture", _ARCHITECTURES[0])
-        if architecture not in _ARCHITECTURES:
-            file.fail(line, f"package `{deb.name}` is for {architecture}, but images are for amd64")
+        architecture = fields.get("Architecture", "all")
+        if architecture not in (own, "all"):
+            file.fail(line, f"package `{deb.name}` is for {architecture}, but images are for {own}")
         entries[deb.name] = _entry(deb, fields, Location(path, line, 1))
     return entries
 

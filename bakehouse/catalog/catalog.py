@@ -24,9 +24,11 @@ from bakehouse.catalog.component import (
 )
 from bakehouse.catalog.matrix import variants
 from bakehouse.catalog.pins import Pins, pinned, read_pins
+from bakehouse.catalog.python_lock import Lock, platform_path
 from bakehouse.catalog.spec_reader import evidence, is_version, read_frozen, read_registries, read_spec
 from bakehouse.catalog.upstream import read_upstream
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.util.oci import PLATFORM, platform_suffix
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import load
@@ -376,7 +378,7 @@ def _release(fields: Fields, directory: Path, common: VariantSpec) -> Release:
     variants = _variants(fields, directory, shared)
     fields.finish()
     if not variants:
-        variants = [Variant("", shared, fields.place("version"))]
+        variants = _builds("", shared, fields.place("version"))
     return Release(version, tuple(variants), fields.place("version"), source)
 
 
@@ -384,8 +386,9 @@ def _variants(fields: Fields, directory: Path, common: VariantSpec) -> list[Vari
     all_variants: list[Variant] = []
     for node in fields.nodes("variants"):
         expanded = [
-            _variant(fields.inner(cell, "a variant"), directory, common)
+            build
             for cell in variants(node, fields.problems)
+            for build in _variant(fields.inner(cell, "a variant"), directory, common)
         ]
         if len({variant.name for variant in expanded}) < len(expanded):
             hint = "use all its variables in `name`"
@@ -395,7 +398,7 @@ def _variants(fields: Fields, directory: Path, common: VariantSpec) -> list[Vari
     return all_variants
 
 
-def _variant(fields: Fields, directory: Path, common: VariantSpec) -> Variant:
+def _variant(fields: Fields, directory: Path, common: VariantSpec) -> list[Variant]:
     name = fields.text("name", required=True)
     if name and not _VARIANT.fullmatch(name):
         fields.report(f"`{name}` is not a variant name", fields.place("name"), "letters, digits and `._+-`")
@@ -403,7 +406,23 @@ def _variant(fields: Fields, directory: Path, common: VariantSpec) -> Variant:
     evidence(fields)
     own = read_spec(fields, directory, common)
     fields.finish()
-    return Variant(name, own, fields.place("name"))
+    return _builds(name, own, fields.place("name"))
+
+
+def _builds(name: str, spec: VariantSpec, location: Location) -> list[Variant]:
+    """Return the builds of a variant. Of two platforms, one has a suffix in its name and in its lock's."""
+    is_one_of_two = len(spec.platforms) > 1
+    builds = []
+    for platform in spec.platforms:
+        suffix = platform_suffix(platform) if is_one_of_two else ""
+        lock = spec.lock
+        if lock and platform != PLATFORM:
+            path = platform_path(lock.path, platform) if is_one_of_two else lock.path
+            lock = Lock(path, lock.named_at, lock.requirements, platform)
+        base = spec.base and replace(spec.base, platform=platform)
+        own = spec if platform == PLATFORM else replace(spec, lock=lock, base=base)
+        builds.append(Variant(f"{name}{suffix}".removeprefix("-"), own, location, platform))
+    return builds
 
 
 def _version(fields: Fields, key: str) -> str:

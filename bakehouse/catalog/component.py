@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -13,6 +14,7 @@ from bakehouse.catalog.python_lock import Lock, Package
 from bakehouse.catalog.system_packages import NO_PACKAGES, Manager, SystemPackages, manager_of
 from bakehouse.catalog.upstream import Upstream
 from bakehouse.errors import Location
+from bakehouse.util.oci import PLATFORM, architecture_of, platform_suffix
 
 INSTANCE = "instance"
 """The component whose variants are instance types. Images target it but do not contain it."""
@@ -97,6 +99,7 @@ class BaseSource:
 
     suite: str = ""
     """A Debian suite to bootstrap; empty when the base is pulled."""
+    platform: str = PLATFORM
     packages: tuple[str, ...] = ()
     reference: str = ""
     digest: str | None = None
@@ -105,6 +108,11 @@ class BaseSource:
     """Base of build stages with its digest, if it differs (devel images of CUDA)."""
     build_location: Location | None = None
     """Location of the digest of `build_reference`."""
+
+    @property
+    def lock_name(self) -> str:
+        """Name of the lock of the suite's packages for its platform."""
+        return f"{self.suite}{platform_suffix(self.platform)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +155,8 @@ class VariantSpec:
     """Files that images can omit, by kind."""
     gpu: bool = False
     base: BaseSource | None = None
+    platforms: tuple[str, ...] = (PLATFORM,)
+    """Platforms that builds of it exist for."""
 
     @property
     def manager(self) -> Manager:
@@ -171,6 +181,15 @@ class Variant:
     name: str
     spec: VariantSpec
     location: Location
+    platform: str = PLATFORM
+
+    def matches(self, glob: str) -> bool:
+        """Return whether a glob matches its name; the architecture at the end may be missing."""
+        architecture = architecture_of(self.platform)
+        return fnmatchcase(self.name, glob) or (
+            self.platform != PLATFORM
+            and fnmatchcase(self.name.removesuffix(architecture).removesuffix("-"), glob)
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from packaging.utils import canonicalize_name
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.hashing import Json, json_of
+from bakehouse.util.oci import PLATFORM, platform_suffix
 
 _LOCK_LINE = re.compile(
     r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
@@ -69,10 +70,12 @@ class Lock:
     named_at: Location
     requirements: tuple[str, ...] = ()
     """Requirements to lock again, if the component has them."""
+    platform: str = PLATFORM
 
     def heading(self, python: str) -> str:
-        """Return its first line, which records the Python version and the requirements."""
-        return f"# Python {python}: {', '.join(self.requirements)}"
+        """Return its first line, which records the Python version, another platform, and the requirements."""
+        on_platform = "" if self.platform == PLATFORM else f" on {self.platform}"
+        return f"# Python {python}{on_platform}: {', '.join(self.requirements)}"
 
     @cached_property
     def by_name(self) -> Mapping[str, Package]:
@@ -101,6 +104,11 @@ class Lock:
         packages = load_lock(self.path, self.named_at, problems)
         problems.raise_as(RecipeError)
         return packages
+
+
+def platform_path(path: Path, platform: str) -> Path:
+    """Return the lock for one of two platforms: `locks/1.0-arm64.txt` for linux/arm64."""
+    return path.with_name(f"{path.stem}{platform_suffix(platform)}{path.suffix}")
 
 
 @cache

@@ -13,7 +13,7 @@ from bakehouse.catalog.python_lock import Package, is_edited, load_lock
 from bakehouse.catalog.requirements_file import lock_heading, read_requirements
 from bakehouse.catalog.secrets import kind_of_secret, secret_in
 from bakehouse.catalog.size_budget import Budget, read_budgets
-from bakehouse.catalog.spec_reader import environment, is_version, requirement
+from bakehouse.catalog.spec_reader import environment, is_version, read_platforms, requirement
 from bakehouse.catalog.system_packages import NO_PACKAGES, SystemPackages, package_lines, read_packages
 from bakehouse.catalog.trim import read_kinds
 from bakehouse.catalog.user_files import File, beside, check_targets, read_code, read_files, report_missing
@@ -21,6 +21,7 @@ from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, read_smoke
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.files import is_file
 from bakehouse.util.format import format_names
+from bakehouse.util.oci import PLATFORM, PLATFORMS, platform_suffix
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping as YamlMapping
@@ -111,6 +112,9 @@ class Recipe:
     """The location of each distribution package that it names."""
     smoke: UserSmoke | None = None
     """The user's own smoke test; not part of build keys."""
+    platform: str = PLATFORM
+    requirements_lock: Path | None = None
+    """The lock of `requirements`, which may not exist yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,23 +212,40 @@ def _load_family(
     matrix = fields.child(MATRIX, f"`{MATRIX}`")
     if not isinstance(root, YamlMapping) or matrix is None:
         image = Fields(root, fields.what, problems)
-        return [read_recipe(image, path, path.stem, catalog, locked=locked, inside=inside)]
+        return _for_platforms(image, path, path.stem, catalog, locked, inside)
     recipes = []
     for node in expand(root, cells(matrix), problems):
         name = Fields(node, fields.what, Problems()).node("name")
         if isinstance(name, Scalar):
             image = Fields(node, fields.what, problems)
-            recipes.append(read_recipe(image, path, name.text, catalog, locked=locked, inside=inside))
+            recipes += _for_platforms(image, path, name.text, catalog, locked, inside)
         else:
             hint = "such as `name: training-${python|tag}`"
             fields.report("a recipe with a matrix needs a `name` for its images", matrix.location, hint=hint)
     return recipes
 
 
+def _for_platforms(
+    fields: Fields, path: Path, name: str, catalog: Catalog, locked: bool, inside: Sequence[Path]
+) -> list[Recipe]:
+    return [
+        read_recipe(fields, path, name, catalog, platform=platform, locked=locked, inside=inside)
+        for platform in read_platforms(fields, (PLATFORM,))
+    ]
+
+
 def read_recipe(
-    fields: Fields, path: Path, name: str, catalog: Catalog, *, locked: bool, inside: Sequence[Path] = ()
+    fields: Fields,
+    path: Path,
+    name: str,
+    catalog: Catalog,
+    *,
+    platform: str = PLATFORM,
+    locked: bool,
+    inside: Sequence[Path] = (),
 ) -> Recipe:
     """Read the recipe of one image, without `matrix`; its files must be in `inside`, if there is one."""
+    platforms = read_platforms(fields, (PLATFORM,))
     if not _NAME.fullmatch(name) or len(name) > 100:
         label = "lowercase letters and digits, single `-`, `.` and `_` between them"
         fields.report(f"`{name}` is not an image name", fields.place("name"), label)
@@ -242,11 +263,12 @@ def read_recipe(
     components = fields.text_pairs("components")
     requires = (requirement(name, versions, fields.problems) for name, versions in components)
     inside = () if fields.flag("outside_project") else inside
-    content, unlocked = _content(fields, path, locked, inside)
+    suffix = platform_suffix(platform) if len(platforms) > 1 else ""
+    content, unlocked = _content(fields, path, locked, inside, suffix)
     _check_secrets(fields)
     commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
-        name=name,
+        name=f"{name}{suffix}",
         family=path.stem,
         summary=fields.text("summary", required=True),
         status=fields.choice("status", STATUSES, "current"),
@@ -257,13 +279,13 @@ def read_recipe(
         content=content,
         location=fields.location,
         requirements=unlocked,
-        targets=_targets(fields, catalog),
+        targets=_targets(fields, catalog, platforms),
         required=_required(fields),
         efa_bandwidth=fields.number(EFA_BANDWIDTH, 0),
         format=fields.choice("format", FORMATS, FORMATS[0]),
         budgets=read_budgets(fields, {*catalog.components, *(each.name for each in catalog.broken)}),
         trim=read_kinds(fields),
-        is_committed=any(fnmatchcase(name, glob) for glob in commit),
+        is_committed=any(fnmatchcase(f"{name}{suffix}", glob) for glob in commit),
         package_lines=package_lines(fields, "packages"),
         smoke=read_smoke(
             fields,
@@ -271,6 +293,8 @@ def read_recipe(
             content.entry_point,
             [file.target for file in (*content.files, *content.code)],
         ),
+        platform=platform,
+        requirements_lock=unlocked and _lock_of(unlocked, suffix),
     )
     fields.finish()
     _check_names(fields, catalog, [name for name, _ in components])
@@ -289,13 +313,13 @@ def _required(fields: Fields) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(check.text for check in checks)) if fields.has("required") else None
 
 
-def _targets(fields: Fields, catalog: Catalog) -> Targets:
+def _targets(fields: Fields, catalog: Catalog, platforms: Sequence[str]) -> Targets:
     child = fields.child("targets", "`targets`")
     if child is None:
         return Targets()
     targets = child.scalars("instances")
     for instance in targets:
-        check_instance(instance, catalog, child.problems)
+        check_instance(instance, catalog, child.problems, platforms)
     driver = child.node("driver") if child.text("driver") else None
     if not isinstance(driver, Scalar) or not is_driver(driver, child.problems):
         driver = None
@@ -303,14 +327,23 @@ def _targets(fields: Fields, catalog: Catalog) -> Targets:
     return Targets(targets, driver)
 
 
-def check_instance(instance: Scalar, catalog: Catalog, problems: Problems) -> None:
-    """Report an unknown instance type, or a glob that matches none."""
+def check_instance(
+    instance: Scalar, catalog: Catalog, problems: Problems, platforms: Sequence[str] = PLATFORMS
+) -> None:
+    """Report an unknown instance type, one of another platform, or a glob that matches none."""
     component = catalog.components.get(INSTANCE)
     releases = component.releases if component else ()
-    names = [variant.name for release in releases for variant in release.variants]
-    if not any(fnmatchcase(name, instance.text) for name in names):
+    types = {variant.name: variant.platform for release in releases for variant in release.variants}
+    matching = {types[name] for name in types if fnmatchcase(name, instance.text)}
+    if not matching:
         message = f"unknown instance type `{instance.text}`"
-        problems.add(Diagnostic(message, instance.location, hint=suggestion(instance.text, names)))
+        problems.add(Diagnostic(message, instance.location, hint=suggestion(instance.text, types)))
+    elif matching.isdisjoint(platforms):
+        own, other = " and ".join(platforms), min(matching)
+        message = f"instance type `{instance.text}` is {other}, but the recipe is for {own}"
+        both = ", ".join(platform for platform in PLATFORMS if platform in (*platforms, other))
+        hint = f"set `platforms: [{both}]` in the recipe"
+        problems.add(Diagnostic(message, instance.location, hint=hint))
 
 
 def is_driver(driver: Scalar, problems: Problems) -> bool:
@@ -350,9 +383,9 @@ def _check_names(fields: Fields, catalog: Catalog, components: list[Scalar]) -> 
 
 
 def _content(
-    fields: Fields, recipe: Path, locked: bool, inside: Sequence[Path]
+    fields: Fields, recipe: Path, locked: bool, inside: Sequence[Path], suffix: str
 ) -> tuple[Content, Path | None]:
-    packages, unlocked = _requirements(fields, recipe, locked, inside)
+    packages, unlocked = _requirements(fields, recipe, locked, inside, suffix)
     steps = fields.scalars("run")
     for step in steps:
         if not step.text.strip():
@@ -391,8 +424,12 @@ def _check_secrets(fields: Fields) -> None:
             fields.report(message, replace(step.location, text=""), hint=hint)
 
 
+def _lock_of(requirements: Path, suffix: str) -> Path:
+    return requirements.with_name(f"{requirements.name}{suffix}.lock")
+
+
 def _requirements(
-    fields: Fields, recipe: Path, locked: bool, inside: Sequence[Path]
+    fields: Fields, recipe: Path, locked: bool, inside: Sequence[Path], suffix: str
 ) -> tuple[tuple[Package, ...], Path | None]:
     if not fields.has("requirements"):
         fields.text("requirements")
@@ -405,10 +442,10 @@ def _requirements(
         report_missing(fields, "requirements", "file ", recipe.parent)
         return (), None
     if path.suffix == ".lock":
-        return load_lock(path, spot, fields.problems), None
+        return load_lock(path.with_stem(f"{path.stem}{suffix}"), spot, fields.problems), None
     if not locked:
         return (), path
-    lock = path.with_name(path.name + ".lock")
+    lock = _lock_of(path, suffix)
     hint = f"run `bake lock {recipe.stem}` and commit the lock"
     if not is_file(lock):
         fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)

@@ -22,6 +22,8 @@ from bakehouse.catalog.system_packages import APT_PACKAGE, read_packages
 from bakehouse.catalog.trim import read_trims
 from bakehouse.errors import Diagnostic, Location, Problems
 from bakehouse.util.files import is_file
+from bakehouse.util.oci import PLATFORMS
+from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Node, Scalar
 
@@ -72,7 +74,21 @@ def read_spec(fields: Fields, directory: Path, above: VariantSpec) -> VariantSpe
         trims=read_trims(fields, above.trims),
         gpu=fields.flag("gpu", default=above.gpu),
         base=_base(fields) or above.base,
+        platforms=read_platforms(fields, above.platforms),
     )
+
+
+def read_platforms(fields: Fields, default: tuple[str, ...]) -> tuple[str, ...]:
+    """Read the list `platforms`, in the order of PLATFORMS."""
+    given = fields.scalars("platforms")
+    for item in given:
+        if item.text not in PLATFORMS:
+            hint = suggestion(item.text, PLATFORMS)
+            fields.report(f"`{item.text}` is not a platform of images", item.location, hint=hint)
+    if fields.has("platforms") and not given:
+        fields.report("`platforms` is empty", fields.place("platforms"), hint="remove it, or name a platform")
+    names = {item.text for item in given}
+    return tuple(platform for platform in PLATFORMS if platform in names) or default
 
 
 def requirement(name: Scalar, specifier: Scalar, problems: Problems) -> Requirement | None:

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
-from bakehouse.engine import builder_preflight, daemon_info, dockerd, provision
+from bakehouse.engine import builder_preflight, daemon_info, dockerd, emulation, provision
+from bakehouse.engine.builder import Program
 from bakehouse.engine.builder_preflight import Check
-from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon
+from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon, run_program
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import BakehouseError, Diagnostic, EngineError
 from bakehouse.fetch import apt_config, pip_config
@@ -34,7 +35,7 @@ from bakehouse.registry import destination, ecr_endpoints
 from bakehouse.util.aws import Access, Aws
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.format import format_count
-from bakehouse.util.oci import ECR_HOST
+from bakehouse.util.oci import ECR_HOST, PLATFORMS
 
 WIDTH = 108
 SECONDS = 5
@@ -86,6 +87,7 @@ def examine(
         return (
             *engine_findings(engine, _engine_hint(engine)),
             *bridge_finding(engine),
+            *emulation_finding(engine),
             *_room(engine, project.root),
             directory_finding("build directory", project.state, "nothing can be built or recorded"),
             directory_finding("cache directory", project.cache, "downloaded files cannot be kept"),
@@ -161,6 +163,20 @@ def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple
         else:
             findings.append(Finding(name, State.OK, value))
     return tuple(findings)
+
+
+def emulation_finding(engine: Daemon | UnavailableDaemon, run: Program = run_program) -> tuple[Finding, ...]:
+    """Return whether the engine runs images for other platforms; empty without an engine."""
+    if isinstance(engine, UnavailableDaemon):
+        return ()
+    name = "other platforms"
+    _, *others = emulation.runnable_platforms(engine, run)
+    if others:
+        return (Finding(name, State.OK, f"{', '.join(others)}, emulated"),)
+    missing = next(platform for platform in PLATFORMS if platform != engine.platform)
+    detail = f"the engine does not run {missing} programs"
+    cost = f"images for {missing} cannot be built or smoke-tested"
+    return (Finding(name, State.MISSING, detail, cost, emulation.HINT.format(missing)),)
 
 
 def bridge_finding(

@@ -2,7 +2,7 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -26,7 +26,7 @@ from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
-from bakehouse.engine import daemon_info, docker, provision
+from bakehouse.engine import daemon_info, docker, emulation, provision
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, SmokeError, UsageError
@@ -57,7 +57,7 @@ from bakehouse.sagemaker.local_job import OpenStream, RunRequest
 from bakehouse.sagemaker.smoke_job import SmokeJob
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import PLATFORM, Digest, platform_suffix
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
@@ -93,14 +93,27 @@ class RunOptions:
 
 
 @contextlib.contextmanager
-def engine(report: Reporter, *features: Feature) -> Iterator[Engine]:
-    """Yield this machine's engine, installed and started if needed, without remains of ended runs."""
+def engine(
+    report: Reporter, *features: Feature, platforms: Collection[str] = (PLATFORM,)
+) -> Iterator[Engine]:
+    """Yield this machine's engine, installed and started if needed, without remains of ended runs.
+
+    With the feature PLATFORM, it must run the programs of all `platforms`.
+    """
     daemon = provision.ensure(provision.ask_at_terminal, report)
-    daemon_info.require(daemon, *features)
+    # An engine on an Arm machine runs arm64 images
+    needed = [feature for feature in features if feature != Feature.PLATFORM or PLATFORM in platforms]
+    daemon_info.require(daemon, *needed)
+    if Feature.PLATFORM in features:
+        emulation.require_platforms(daemon, platforms)
     connected = docker.connect()
     with contextlib.closing(connected):
         connected.sweep()
         yield connected
+
+
+def _platforms(images: Iterable[Image]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(image.platform for image in images))
 
 
 def build_images(
@@ -131,7 +144,7 @@ def build_plan(
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))
-        connected = stack.enter_context(engine(progress.report, *_BUILDS))
+        connected = stack.enter_context(engine(progress.report, *_BUILDS, platforms=_platforms(plan.images)))
         builders = _remote_builders(workspace.project, options)
         began = datetime.now(UTC).replace(microsecond=0)
         built = build.build_images(
@@ -163,7 +176,7 @@ def image_digests(
 ) -> tuple[tuple[BuiltImage, Digest], ...]:
     """Return built images with the digests of their manifests, which a push gives to registries."""
     images = plan_images(workspace, patterns).images
-    with engine(report, Feature.PLATFORM) as connected:
+    with engine(report, Feature.PLATFORM, platforms=_platforms(images)) as connected:
         packer = Packer(connected, workspace.project.cache)
         return tuple(
             (built, packer.pack(built, FORMS[built.image.format], report).manifest.digest)
@@ -174,7 +187,9 @@ def image_digests(
 def _require_budgets(workspace: Workspace, built: Sequence[BuiltImage], report: Reporter) -> None:
     """Check the size budgets of images."""
     if any(item.image.budgets for item in built):
-        with engine(report, Feature.PLATFORM) as connected:
+        with engine(
+            report, Feature.PLATFORM, platforms=_platforms(item.image for item in built)
+        ) as connected:
             packer = Packer(connected, workspace.project.cache)
             reader = size_check.SizeReader(packer, workspace.templates, report)
             size_check.require_budgets(reader, built)
@@ -235,7 +250,7 @@ def make_base(workspace: Workspace, name: str, report: Reporter) -> Bootstrapped
     base = bases.get(name)
     if base is None:
         raise UsageError(Diagnostic(f"unknown base `{name}`", hint=suggestion(name, bases)))
-    with engine(report, *_BUILDS) as connected:
+    with engine(report, *_BUILDS, platforms=[base.platform]) as connected:
         provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
         files = debs(base.debs)
         needed = RequiredFiles(files, dict.fromkeys(files, (f"base {name}",)), (files,))
@@ -249,11 +264,11 @@ def _bootstrapped_bases(workspace: Workspace) -> dict[str, BootstrappedBase]:
     """Return the bases that Bakehouse can make, by name and version, such as `debian-12`."""
     locks = workspace.apt_locks.suites
     return {
-        f"{component.name}-{release.version}": bootstrapped(
+        f"{component.name}-{release.version}{platform_suffix(base.platform)}": bootstrapped(
             component.name,
             release.version,
             base,
-            locks[base.suite].base(base.packages) if base.suite in locks else (),
+            locks[base.lock_name].base(base.packages) if base.lock_name in locks else (),
         )
         for component in workspace.catalog.components.values()
         for release in component.releases
@@ -299,7 +314,7 @@ def smoke_images(
     state = workspace.project.state
     results = []
     failures: list[Diagnostic] = []
-    with engine(report, *_BUILDS) as connected:
+    with engine(report, *_BUILDS, platforms=_platforms(item.image for item in built)) as connected:
         for item in built:
             result = smoke.smoke(
                 connected,
@@ -507,7 +522,7 @@ def _built_images(
     workspace: Workspace, resolutions: Sequence[Resolution], report: Reporter, *, tested: bool = False
 ) -> tuple[BuiltImage, ...]:
     plan = plan_resolutions(workspace, resolutions)
-    with engine(report, Feature.PLATFORM) as connected:
+    with engine(report, Feature.PLATFORM, platforms=_platforms(plan.images)) as connected:
         stored_images = [(image, connected.image(image.reference)) for image in plan.images]
         state = workspace.project.state
         built = tuple(
@@ -527,7 +542,7 @@ def _built_images(
 def pulled_image(workspace: Workspace, name: str, image_uri: str, report: Reporter) -> BuiltImage:
     """Return a pulled image as a build of its recipe. Raises UsageError if it is not one."""
     image = _only(workspace, name)
-    with engine(report, Feature.PLATFORM) as connected:
+    with engine(report, Feature.PLATFORM, platforms=[image.platform]) as connected:
         stored = connected.image(image_uri)
         if stored is None:
             message = f"the engine has no image `{image_uri}`"
@@ -580,7 +595,8 @@ def run_job(
     if resolutions:
         [built] = _built_images(workspace, resolutions, report)
         reference = built.stored
-    with engine(report, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE) as connected:
+    platforms = [recipe.platform] if recipe else [PLATFORM]
+    with engine(report, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE, platforms=platforms) as connected:
         if not resolutions:
             stored = connected.image(image)
             if stored is None:

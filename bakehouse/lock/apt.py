@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.catalog.apt_lock import AptLock, Deb, stanzas, written
+from bakehouse.catalog.apt_lock import AptLock, Deb, stanzas, suite_and_platform, written
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import (
@@ -24,6 +24,7 @@ from bakehouse.errors import (
     RecipeError,
 )
 from bakehouse.fetch import apt_config
+from bakehouse.util.oci import architecture_of
 from bakehouse.util.process import with_environment
 from bakehouse.util.suggest import nearest
 from bakehouse.util.tempdir import private_directory
@@ -128,7 +129,7 @@ class Resolved:
 
 
 def resolve(
-    suite: str,
+    name: str,
     lists: Iterable[Sequence[str]],
     locked: AptLock | None,
     state: Path,
@@ -137,10 +138,12 @@ def resolve(
 ) -> Resolved:
     """Resolve each list of packages with its dependencies; locked packages keep their version.
 
+    `name` is that of a lock: the suite, and another architecture than that of most images.
     `upgrade` names packages to take from the mirrors anew; None means all. Raises EngineError if this machine
     has no apt or no mirror, UnknownPackages for packages that the mirrors do not have, and ConflictError with
     apt's output if the packages do not fit together.
     """
+    suite, platform = suite_and_platform(name)
     mirrors = apt_config.for_suite(suite, apt_config.sources())
     if not mirrors:
         message = f"this machine's apt has no Debian mirror to lock packages of `{suite}` from"
@@ -150,7 +153,7 @@ def resolve(
     lists = sorted({tuple(sorted({*names})) for names in lists})
     with private_directory(state) as directory:
         fields = locked_fields(kept, locked.paths if locked else ())
-        apt = _Apt(directory, mirrors, fields, preferences(kept, lists))
+        apt = _Apt(directory, mirrors, fields, preferences(kept, lists), architecture_of(platform))
         apt.update()
         packages = apt.described(merged_versions(suite, map(apt.installed, lists)), before)
     has_security_mirror = any(mirror.label == apt_config.SECURITY for mirror in mirrors)
@@ -239,6 +242,7 @@ class _Apt:
         mirrors: Sequence[apt_config.AptSource],
         kept: Sequence[Mapping[str, str]],
         preferences: str,
+        architecture: str,
     ) -> None:
         directory = directory.absolute()
         for path in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
@@ -262,8 +266,8 @@ class _Apt:
             "Dir::State": str(directory),
             "Dir::State::status": str(directory / "status"),
             "Dir::Cache": str(directory / "cache"),
-            "APT::Architecture": "amd64",
-            "APT::Architectures": "amd64",
+            "APT::Architecture": architecture,
+            "APT::Architectures": architecture,
             "APT::Install-Recommends": "false",
             "APT::Sandbox::User": "root",
             "Acquire::Languages": "none",

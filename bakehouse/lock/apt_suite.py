@@ -78,7 +78,7 @@ def _package_lists(workspace: Workspace, recipes: Iterable[Recipe]) -> dict[str,
         resolution = resolve(recipe, workspace.catalog)
         source = resolution.base.spec.base
         if source and source.suite:
-            lists.setdefault(source.suite, {}).update(dict.fromkeys(suite_lists(resolution)))
+            lists.setdefault(source.lock_name, {}).update(dict.fromkeys(suite_lists(resolution)))
     return {suite: sorted(suite_lists) for suite, suite_lists in sorted(lists.items())}
 
 

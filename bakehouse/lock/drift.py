@@ -133,7 +133,8 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
     recipe = resolution.recipe
     if recipe.requirements is not None:
         content = read_requirements(recipe.requirements).content
-        lock = recipe.requirements.with_name(f"{recipe.requirements.name}.lock")
+        assert recipe.requirements_lock
+        lock = recipe.requirements_lock
         heading = lock_heading(recipe.requirements.name, content)
         text = lock.read_text(encoding="utf-8", errors="replace") if lock.is_file() else ""
         if not lock.is_file():
@@ -155,7 +156,7 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
         yield Drift(DriftKind.NO_DIGEST, str(base), source.build_reference)
     yield from _open_on_pulled(resolution, workspace)
     if source and source.suite:
-        yield from _open_packages(resolution, source.suite, workspace)
+        yield from _open_packages(resolution, source.lock_name, workspace)
 
 
 def _open_on_pulled(resolution: Resolution, workspace: Workspace) -> Iterator[Drift]:

@@ -229,8 +229,9 @@ def _doubts(workspace: Workspace, recipes: Iterable[Recipe], drifts: Iterable[Dr
     locked = []
     for recipe in recipes:
         if recipe.requirements and recipe.name not in open_names:
-            lock = recipe.requirements.with_name(f"{recipe.requirements.name}.lock")
-            content = replace(recipe.content, packages=load_lock(lock, recipe.location, problems))
+            assert recipe.requirements_lock
+            packages = load_lock(recipe.requirements_lock, recipe.location, problems)
+            content = replace(recipe.content, packages=packages)
             locked.append(replace(recipe, content=content))
     problems.raise_as(RecipeError)
     return [
@@ -279,7 +280,7 @@ def _resolve_now(
     Wheels of build tools, such as setuptools, are not in the image.
     """
     index = _index(workspace.project, drift.python_of(spec) or "3.11")
-    index = replace(index, locked=locked_sums(lock.path))
+    index = replace(index, locked=locked_sums(lock.path), platform=lock.platform)
     components = workspace.catalog.components
     required = (components[item.name] for item in spec.requires if item.name in components)
     specs = (candidate.spec for candidate in drift.candidates(required))
@@ -351,7 +352,7 @@ def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fa
         recipe
         for recipe in recipes
         if _matches(recipe.name, patterns)
-        or recipe.family in patterns
+        or (recipe.family in patterns and recipe.family not in workspace.recipes)
         or (not patterns and is_own(workspace, recipe.location.path))
     )
     selected_components = tuple(

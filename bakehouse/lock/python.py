@@ -30,10 +30,11 @@ from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock.index_conflicts import ChosenFile, refuse_conflicts
+from bakehouse.util.oci import ARM64, PLATFORM
 from bakehouse.util.process import with_environment
 from bakehouse.util.tempdir import scratch_directory
 
-PLATFORM = "x86_64-manylinux_2_28"
+_MACHINES = {PLATFORM: "x86_64", ARM64: "aarch64"}
 _GLIBC = 28
 _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 _MOST_LINES = 20
@@ -75,6 +76,7 @@ class Index:
     python_version: str = "3.11"
     locked: frozenset[str] = frozenset()
     """The sha256 sums of the files of the present lock."""
+    platform: str = PLATFORM
 
 
 def lock_text(heading: str, files: Iterable[LockedFile]) -> str:
@@ -130,8 +132,10 @@ def _files(
     packages: Iterable[Mapping[str, Any]], index: Index, requirements: Iterable[str]
 ) -> tuple[LockedFile, ...]:
     """Return the file to install of each package."""
-    tags = python_tags(index.python_version)
-    chosen = [(package["name"], package["version"], _choose(package, tags)) for package in packages]
+    tags = python_tags(index.python_version, index.platform)
+    chosen = [
+        (package["name"], package["version"], _choose(package, tags, index.platform)) for package in packages
+    ]
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
     of_indexes = [
         ChosenFile(canonicalize_name(name), version, file["url"], file["hashes"]["sha256"])
@@ -221,7 +225,8 @@ def _run_uv(
         command = [
             find_uv_bin(), "pip", "compile", "--quiet", "--format=pylock.toml",
             "--python", _interpreter(index.python_version),
-            "--python-version", index.python_version, "--python-platform", PLATFORM,
+            "--python-version", index.python_version, "--python-platform",
+            f"{_MACHINES[index.platform]}-manylinux_2_{_GLIBC}",
             # pip takes the newest version of all indexes; uv's default stops at the first one.
             # `refuse_conflicts` checks that they have the same projects
             "--index-strategy=unsafe-best-match", "--constraints", str(paths["constraints"]),
@@ -249,7 +254,7 @@ def _run_uv(
             hint = _INDEX_HINT if "Failed to fetch" in result.stderr else ""
             raise BuildError(Diagnostic(message, tail=tail, hint=hint))
         packages: list[Mapping[str, Any]] = tomllib.loads(output.read_text()).get("packages", [])
-        environment = marker_environment(index.python_version)
+        environment = marker_environment(index.python_version, index.platform)
         return [
             package
             for package in packages
@@ -319,7 +324,7 @@ def _uv_environment(index: Index, wheels: Path) -> dict[str, str]:
     return {name: value for name, value in variables.items() if value}
 
 
-def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int]) -> Mapping[str, Any]:
+def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int], platform: str) -> Mapping[str, Any]:
     """Return the wheel that pip would choose, else the file that a requirement names, else the sdist."""
     ranked = []
     for wheel in package.get("wheels", ()):
@@ -332,25 +337,25 @@ def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int]) -> Mapping[str,
         return {**archive, "origin": archive.get("url") or archive["path"]}
     if "sdist" in package:
         return dict(package["sdist"])
-    message = f"`{package['name']}` {package['version']} has no file for CPython on 64-bit Linux"
+    message = f"`{package['name']}` {package['version']} has no file for CPython on {platform}"
     raise BuildError(Diagnostic(message))
 
 
-def python_tags(python_version: str) -> dict[Tag, int]:
+def python_tags(python_version: str, platform: str = PLATFORM) -> dict[Tag, int]:
     """Return the tags that a Python version can install, best first."""
     major, minor = (int(part) for part in python_version.split(".")[:2])
     numbers = range(_GLIBC, 4, -1)
     names = [name for number in numbers for name in (f"manylinux_2_{number}", _ALIASES.get(number))]
-    platforms = [f"{name}_x86_64" for name in (*names, "linux") if name]
+    platforms = [f"{name}_{_MACHINES[platform]}" for name in (*names, "linux") if name]
     own = cpython_tags((major, minor), platforms=platforms)
     general = compatible_tags((major, minor), f"cp{major}{minor}", platforms)
     return {tag: rank for rank, tag in enumerate(dict.fromkeys((*own, *general)))}
 
 
-def marker_environment(python_version: str) -> dict[str, str]:
+def marker_environment(python_version: str, platform: str = PLATFORM) -> dict[str, str]:
     """Return the values of environment markers for CPython on 64-bit Linux."""
     return {
-        "implementation_name": "cpython", "os_name": "posix", "platform_machine": "x86_64",
+        "implementation_name": "cpython", "os_name": "posix", "platform_machine": _MACHINES[platform],
         "platform_python_implementation": "CPython", "platform_system": "Linux", "sys_platform": "linux",
         "python_version": ".".join(python_version.split(".")[:2]), "python_full_version": python_version,
     }  # fmt: skip

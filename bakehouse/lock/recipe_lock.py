@@ -148,8 +148,13 @@ def lock_recipe(
     Locked versions are kept where they fit, also if the requirements change. `contained` are the packages of
     the base, which the lock leaves out if they fit.
     """
-    recipe, path = resolution.recipe, resolution.recipe.requirements
+    recipe, path, lock = (
+        resolution.recipe,
+        resolution.recipe.requirements,
+        resolution.recipe.requirements_lock,
+    )
     assert path
+    assert lock
     python = resolution.version_of("python")
     if python is None:
         message = f"image `{recipe.name}` has requirements but no Python"
@@ -166,8 +171,7 @@ def lock_recipe(
         line for line in requirements.constraints if not any(fnmatchcase(line.name, each) for each in kept)
     )
     constraints = (*(line.text for line in listed), *pins)
-    lock = path.with_name(path.name + ".lock")
-    index = replace(index, python_version=python, locked=locked_sums(lock))
+    index = replace(index, python_version=python, locked=locked_sums(lock), platform=recipe.platform)
     around = _Surroundings(resolution, index, constraints, tuple(kept))
     around = _with_packages_of_base(around, contained, requirements)
     heading = lock_heading(path.name, requirements.content)

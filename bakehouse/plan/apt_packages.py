@@ -105,7 +105,7 @@ def apt_steps(resolution: Resolution, locks: AptLocks, problems: Problems) -> Ap
     source = resolution.base.spec.base
     if source is None or not source.suite:
         return _on_pulled(resolution, locks, problems)
-    lock = locks.suites.get(source.suite)
+    lock = locks.suites.get(source.lock_name)
     return _on_bootstrapped(resolution, source, lock, problems) if lock else AptSteps()
 
 

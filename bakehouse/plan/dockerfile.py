@@ -19,7 +19,7 @@ from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import image_lock, layers
 from bakehouse.plan.model import DNF_TEMPLATE, BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
 from bakehouse.util.files import write_whole
-from bakehouse.util.oci import EPOCH
+from bakehouse.util.oci import EPOCH, PLATFORM
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -122,6 +122,10 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
     )
     if image.uses_dnf:
         dockerfile = _dnf_header(image, environment) + dockerfile[dockerfile.index("\n\n") :]
+    if image.platform != PLATFORM:
+        # The template is part of the keys of all images
+        option = f"docker build --platform {image.platform} "
+        dockerfile = dockerfile.replace("docker build ", option, 1)
     copies = [
         RenderedFile(f"{image.name}/files{file.target}", file.content, file.is_executable, is_copy=True)
         for file in image.content.own_files
@@ -276,7 +280,7 @@ def _bake_file(image: Image) -> str:
     target = {
         "context": f"images/{image.name}",
         "dockerfile": "Dockerfile",
-        "platforms": ["linux/amd64"],
+        "platforms": [image.platform],
         "tags": list(image.names),
         # A push compresses layers once; builds and tests do not wait for it.
         "output": ["type=image,oci-mediatypes=false,compression=uncompressed,force-compression=true"],

@@ -129,7 +129,7 @@ def _name_of(requirement: str) -> str:
 def _distribution(resolution: Resolution, locks: AptLocks, name: str) -> Iterator[PackageOrigin]:
     steps = apt_steps(resolution, locks, Problems())
     source = resolution.base.spec.base
-    lock = locks.suites.get(source.suite) if source and source.suite else None
+    lock = locks.suites.get(source.lock_name) if source and source.suite else None
     deb = _named(name, steps.in_image)
     requesters = tuple(_requesters(resolution, name))
     if deb is None and requesters and not (steps.base or steps.image):

@@ -16,7 +16,7 @@ from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.util.hashing import key_of
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import PLATFORM, Digest
 
 StageKey = NewType("StageKey", str)
 """64 hex digits: a hash of all inputs of a stage."""
@@ -36,6 +36,7 @@ class BootstrappedBase:
     packages: tuple[str, ...]
     debs: tuple[Deb, ...] = ()
     """All packages of the base; empty if the suite has no lock, so that mirrors decide the versions."""
+    platform: str = PLATFORM
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,7 @@ class Image:
     """Locked packages that `toolchain` adds to the base."""
     toolchain_list: str = ""
     """Path in `inputs/` of the list of `toolchain_debs`."""
+    platform: str = PLATFORM
 
     @property
     def locks_apt(self) -> bool:

@@ -38,7 +38,7 @@ from bakehouse.plan.model import (
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.hashing import Json, json_of, key_of, list_of, text_json, text_key, texts_json
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import Digest, platform_suffix
 from bakehouse.util.suggest import suggestion
 
 MAX_LAYERS = 100
@@ -191,6 +191,7 @@ def _image(
         apt_list=f"{debs_directory}/image-{key_of(debs)[:8]}.txt" if locked.image else "",
         toolchain_debs=locked.toolchain if stages else (),
         toolchain_list=f"{debs_directory}/toolchain.txt",
+        platform=recipe.platform,
     )
 
 
@@ -346,7 +347,9 @@ def _foundation(*inputs: object) -> str:
 def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
     """Return the values that identify a base in keys."""
     if isinstance(base, BootstrappedBase):
-        return base.reference, _key_of_bootstrapped(base.suite, base.packages, base.debs)
+        return base.reference, _key_of_bootstrapped(
+            f"{base.suite}{platform_suffix(base.platform)}", base.packages, base.debs
+        )
     return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
 
 
@@ -381,13 +384,14 @@ def _base(choice: Choice, source: BaseSource, host: str, locked: AptSteps) -> Bo
 
 def bootstrapped(name: str, version: str, source: BaseSource, debs: tuple[Deb, ...]) -> BootstrappedBase:
     """Return a bootstrapped base, named by its key."""
-    key = _key_of_bootstrapped(source.suite, source.packages, debs)
-    return BootstrappedBase(f"bakehouse/{name}:{version}-{key[:8]}", source.suite, source.packages, debs)
+    key = _key_of_bootstrapped(source.lock_name, source.packages, debs)
+    tag = f"{version}{platform_suffix(source.platform)}-{key[:8]}"
+    return BootstrappedBase(f"bakehouse/{name}:{tag}", source.suite, source.packages, debs, source.platform)
 
 
 @lru_cache(64)
-def _key_of_bootstrapped(suite: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
-    return key_of(suite, packages, _sums(debs))
+def _key_of_bootstrapped(lock_name: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
+    return key_of(lock_name, packages, _sums(debs))
 
 
 def _part(choice: Choice) -> InstalledComponent:

@@ -123,7 +123,8 @@ def select(workspace: Workspace, patterns: Iterable[str], *, skip_broken: bool =
     problems = Problems()
     selected = set() if patterns else {recipe.name for recipe in _default(workspace)}
     for pattern in patterns:
-        matches = {
+        # The images of a family for other platforms have other names
+        matches = {pattern} & workspace.recipes.keys() or {
             recipe.name
             for recipe in workspace.recipes.values()
             if fnmatchcase(recipe.name, pattern) or recipe.family == pattern

@@ -94,6 +94,8 @@ class Refusal:
     incompatibility: Incompatibility | None = None
     """The declared incompatibility that applies; `others` are the chosen components involved."""
     others: tuple[Candidate, ...] = ()
+    platform: str = ""
+    """The platform of the image, if the candidate is a build for another one."""
     packages: tuple[Package, Package] | None = None
     """The two conflicting lock lines, the candidate's first; without `other` the second is the recipe's."""
     then: "Conflict | None" = None
@@ -141,18 +143,23 @@ class Selection:
     """The names that the chosen components and the targets provide."""
     missing: frozenset[str]
     """The required names that are not provided yet."""
+    platform: str
     incompatibilities: tuple[tuple[Candidate, Incompatibility], ...] = ()
     """The incompatibilities of the chosen components that exclude candidates."""
 
     @classmethod
     def first(
-        cls, demands: tuple[Demand, ...], packages: Iterable[Package], targets: tuple[Candidate, ...]
+        cls,
+        demands: tuple[Demand, ...],
+        packages: Iterable[Package],
+        targets: tuple[Candidate, ...],
+        platform: str,
     ) -> "Selection":
         """Return the selection of a recipe before any component is chosen."""
         own = {normal_name(package.name): package for package in packages}
         provided = frozenset(name for target in targets for name in target.provided)
         missing = frozenset(demand.requirement.name for demand in demands if demand.is_required) - provided
-        return cls((), demands, own, own, targets, frozenset(), provided, missing)
+        return cls((), demands, own, own, targets, frozenset(), provided, missing, platform)
 
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
         """Return the selection with one more candidate."""
@@ -168,6 +175,7 @@ class Selection:
             provided,
             self.missing.union(demand.requirement.name for demand in demands if demand.is_required)
             - provided,
+            self.platform,
             (*self.incompatibilities, *_excluding_incompatibilities(candidate)),
         )
 
@@ -194,6 +202,8 @@ class Selection:
 
 def find_conflict(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
     """Return the first reason against adding a candidate with its own demands to a selection."""
+    if candidate.variant.platform != selection.platform:
+        return Refusal(candidate, candidate.name, platform=selection.platform)
     if unmet := selection.unmet(candidate):
         return Refusal(candidate, unmet.requirement.name, unmet)
     if contradicting := selection.contradicting(candidate):

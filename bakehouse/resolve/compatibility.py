@@ -3,9 +3,7 @@
 Compatibility of a pair holds for every recipe of a catalogue, so each pair is checked once.
 """
 
-import re
 from collections.abc import Iterator, Mapping
-from fnmatch import translate
 from functools import cached_property
 from itertools import groupby
 
@@ -73,6 +71,14 @@ class Options:
             )
         return self._fitting[key]
 
+    def built_for(self, platform: str) -> int:
+        """Return the candidates that are builds for a platform."""
+        return sum(
+            1 << bit
+            for bit, (candidate, _) in enumerate(self.listed)
+            if candidate.variant.platform == platform
+        )
+
     def meeting(self, demand: Demand) -> int:
         """Return the candidates that meet a demand of the recipe, or do not provide its name."""
         requirement = demand.requirement
@@ -91,8 +97,8 @@ class CompatibilityCache:
     """The candidates that all recipes of a catalogue share."""
 
     def __init__(self) -> None:
-        self._options: dict[tuple[str, str], Options] = {}
-        """By the name of a component and the glob of its variants."""
+        self._options: dict[tuple[str, str, str], Options] = {}
+        """By the name of a component, the platform and the glob of its variants."""
 
     @classmethod
     def of(cls, catalog: Catalog) -> "CompatibilityCache":
@@ -100,17 +106,18 @@ class CompatibilityCache:
         cache: CompatibilityCache = catalog.cache.setdefault("compatibility", cls())
         return cache
 
-    def options(self, component: Component, pattern: str = "*") -> Options:
-        """Return the candidates of a component, each with all its possible demands."""
-        key = component.name, pattern
+    def options(self, component: Component, platform: str, pattern: str = "*") -> Options:
+        """Return the candidates of a component, each with all its possible demands.
+
+        A release without a build for the platform has its other builds as candidates, to explain it.
+        """
+        key = component.name, platform, pattern
         if key not in self._options:
-            matches = re.compile(translate(pattern)).match
-            candidates = [
-                Candidate(component, release, variant)
-                for release in component.releases
-                for variant in release.variants
-                if pattern == "*" or matches(variant.name)
-            ]
+            candidates = []
+            for release in component.releases:
+                builds = [each for each in release.variants if pattern == "*" or each.matches(pattern)]
+                own = [build for build in builds if build.platform == platform]
+                candidates += [Candidate(component, release, build) for build in own or builds]
             self._options[key] = Options(
                 tuple((candidate, _demands(candidate, frozenset())) for candidate in candidates)
             )
@@ -144,20 +151,21 @@ class Compatibility:
     @cached_property
     def _present(self) -> set[str]:
         """The names that the image contains whatever is chosen."""
-        present = {*(self._shared.options(self._base).provided if self._base else ())}
+        platform = self._recipe.platform
+        present = {*(self._shared.options(self._base, platform).provided if self._base else ())}
         names = [demand.requirement.name for demand in self._recipe_demands]
         while names:
             name = names.pop()
             if name not in present:
                 present.add(name)
                 if component := self._components.get(name):
-                    names += self._shared.options(component).always_required
+                    names += self._shared.options(component, platform).always_required
         return present
 
     def list(self, name: str, component: Component | None) -> Options:
         """Record and return the candidates of a name, newest first; none without a component."""
         self.options[name] = options = self._listed(component) if component else Options(())
-        left = options.fitting(self._targets)
+        left = options.fitting(self._targets) & options.built_for(self._recipe.platform)
         for demand in self._recipe_demands:
             if demand.requirement.name in options.provided:
                 left &= options.meeting(demand)
@@ -199,7 +207,8 @@ class Compatibility:
 
     def _listed(self, component: Component) -> Options:
         pattern, excluded = self._recipe.variants.get(component.name), self._recipe.exclude
-        options = self._shared.options(component, pattern.text if pattern else "*")
+        glob = pattern.text if pattern else "*"
+        options = self._shared.options(component, self._recipe.platform, glob)
         if options.frameworks:
             options = options.least_additions_first(options.frameworks - self._present)
         if not excluded:

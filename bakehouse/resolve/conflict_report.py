@@ -4,7 +4,6 @@ import difflib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Release
@@ -25,7 +24,6 @@ from bakehouse.resolve.phrases import (
     subject_text,
 )
 from bakehouse.util.format import format_count
-from bakehouse.util.oci import PLATFORM
 from bakehouse.util.yaml_reader import Scalar
 
 CALLS = 80
@@ -44,7 +42,7 @@ def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> 
     With `calls=0` the report neither minimizes the conflict nor searches for alternatives.
     """
     search = AlternativeSearch(conflict.recipe, catalog, calls, budget=min(BUDGET, calls * _BUDGET_OF_A_CALL))
-    message = f"no versions satisfy image `{conflict.recipe.name}` on {PLATFORM}"
+    message = f"no versions satisfy image `{conflict.recipe.name}` on {conflict.recipe.platform}"
     nearest = search.nearest(_MOST_HINTS) if calls else None
     return ConflictError(diagnostic(message, minimal_conflict(conflict, search), catalog, nearest))
 
@@ -328,7 +326,7 @@ def _without_variant(conflict: Conflict, catalog: Catalog) -> list[Reason]:
     demands = [demand for demand in conflict.demands if demand.requirement.name == conflict.name]
     for release in component.releases if component and pattern else ():
         if all(demand.requirement.allows(release.version) for demand in demands):
-            if pattern and not any(fnmatchcase(variant.name, pattern.text) for variant in release.variants):
+            if pattern and not any(variant.matches(pattern.text) for variant in release.variants):
                 subject = f"{conflict.name} {release.version}"
                 return [_variants_of([release], subject, release.location, pattern)]
             break

@@ -5,7 +5,6 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Literal
 
 from packaging.version import Version
@@ -155,7 +154,7 @@ def newer_releases(choice: Choice, resolution: Resolution, catalog: Catalog) -> 
     without_variant = tuple(
         release.version
         for release in left
-        if pattern and not any(fnmatchcase(variant.name, pattern.text) for variant in release.variants)
+        if pattern and not any(variant.matches(pattern.text) for variant in release.variants)
     )
     versions = {release.version for release in left}.difference(without_variant)
     refusals = (refusal for refusal in choice.skipped if refusal.candidate.release.version in versions)

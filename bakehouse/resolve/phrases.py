@@ -13,6 +13,7 @@ _MOST_VARIANTS = 3
 _UNKNOWN = "as it is"
 _PLURALS = {
     "does": "do",
+    "has": "have",
     "installs": "install",
     "keeps": "keep",
     "leaves": "leave",
@@ -158,6 +159,8 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
             reason = "no version fits" if refusal.then.refusals else "nothing in the image provides it"
             return "needs", f"{requirement_text(requirement)}, but {reason}"
         return "leaves", f"no compatible {name}"
+    if refusal.platform:
+        return "has", f"no build for {refusal.platform}"
     if refusal.packages:
         line = refusal.packages[0]
         return _verb(line), f"{name} {line.version or _UNKNOWN}"

@@ -243,7 +243,9 @@ class _Search:
         self._skipped: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
 
     def run(self) -> Resolution:
-        start = Selection.first(self._demands, self._recipe.content.packages, self._targets)
+        start = Selection.first(
+            self._demands, self._recipe.content.packages, self._targets, self._recipe.platform
+        )
         outcome = self._extend(start, {})
         if isinstance(outcome, Selection):
             return self._result(outcome)
@@ -412,7 +414,8 @@ def _targets(recipe: Recipe, catalog: Catalog) -> tuple[Candidate, ...]:
     globs = [pattern.text for pattern in recipe.targets.instances]
     for release in component.releases if component and globs else ():
         for variant in release.variants:
-            if any(fnmatchcase(variant.name, glob) for glob in globs):
+            is_named = any(fnmatchcase(variant.name, glob) for glob in globs)
+            if is_named and variant.platform == recipe.platform:
                 assert component
                 targets.append(Candidate(component, release, variant))
     if driver := recipe.targets.driver:

@@ -331,7 +331,7 @@ def _direct_reasons(
                 for release in component.releases
                 if requirement.allows(release.version)
                 for variant in release.variants
-                if glob is None or fnmatchcase(variant.name, glob.text)
+                if glob is None or variant.matches(glob.text)
             ]
             each = [(candidate, _direct_reason(candidate, assumed, versions)) for candidate in candidates]
             # Reasons that differ from one candidate to the next are in the table.

@@ -13,6 +13,10 @@ Digest = NewType("Digest", str)
 """`sha256:` and 64 hex digits, the digest of an OCI object."""
 
 PLATFORM = "linux/amd64"
+"""Platform of images and components that name none."""
+ARM64 = "linux/arm64"
+PLATFORMS = (PLATFORM, ARM64)
+"""Platforms of images, in the order of their images."""
 EPOCH = 1767225600
 """The time of all files and images that Bakehouse makes, 2026-01-01; any fixed value is fine."""
 
@@ -27,6 +31,16 @@ _HOST = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?(:[0-9]{1,5})?|\[[0-
 _REPOSITORY_LENGTHS = range(2, 257)
 ECR_HOST = re.compile(r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+")
 """Hosts of Amazon ECR, in all partitions."""
+
+
+def architecture_of(platform: str) -> str:
+    """Return the architecture of a platform, as Debian and OCI name it."""
+    return platform.partition("/")[2]
+
+
+def platform_suffix(platform: str) -> str:
+    """Return how names of what exists for two platforms end, such as `-arm64`; empty for the default one."""
+    return "" if platform == PLATFORM else f"-{architecture_of(platform)}"
 
 
 def is_loopback(host: str) -> bool:

@@ -6,6 +6,7 @@ import json
 import tarfile
 import threading
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,19 @@ def failure(engine: Engine, directory: Path) -> tuple[BakehouseError, str]:
     with pytest.raises(BakehouseError) as caught:
         ensure(engine, directory)
     return caught.value, failure_text(caught.value.diagnostics[0])
+
+
+def test_a_base_for_another_platform_has_its_packages(engine: Engine, tmp_path: Path) -> None:
+    base = replace(BASE, platform="linux/arm64")
+    base_image.ensure_base(base, engine=engine, state=tmp_path, report=lambda _: None, get=feeds.get)
+
+    arguments = (tmp_path / "commands/arguments").read_text().splitlines()
+    assert {"--architectures=arm64", "--skip=check/qemu"} <= {*arguments}
+    with tarfile.open(engine.loaded) as archive:
+        streams = {entry.name: archive.extractfile(entry) for entry in archive}
+        texts = {name: stream.read() for name, stream in streams.items() if stream}
+    (manifest,) = json.loads(texts["manifest.json"])
+    assert json.loads(texts[manifest["Config"]])["architecture"] == "arm64"
 
 
 def test_a_silent_step_of_mmdebstrap_is_reported() -> None:

@@ -136,6 +136,17 @@ def test_a_package_for_other_machines_is_refused(tmp_path: Path) -> None:
     assert mistake(lock).startswith("error: package `vim` is for arm64, but images are for amd64\n")
 
 
+def test_the_name_of_a_lock_says_for_which_machines_it_is(tmp_path: Path) -> None:
+    (tmp_path / "apt").mkdir()
+    path = tmp_path / "apt/bookworm-arm64.packages"
+    path.write_text(index({"apt": {"Architecture": "arm64"}}))
+    assert names(apt_locks([tmp_path])["bookworm-arm64"].base([])) == ["apt"]
+
+    path.write_text(index({"apt": {"Architecture": "amd64", "Size": "2000"}}))
+    lock = apt_locks([tmp_path])["bookworm-arm64"]
+    assert mistake(lock).startswith("error: package `apt` is for amd64, but images are for arm64\n")
+
+
 @pytest.mark.parametrize("size", ["9" * 5_000, "-1", "1e3", "²"])
 def test_a_size_is_a_number_of_bytes(tmp_path: Path, size: str) -> None:
     lock = locked(tmp_path, {**PACKAGES, "vim": {"Size": size}})

@@ -62,6 +62,31 @@ def test_an_engine_with_everything() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("reported", "finding"),
+    [
+        ("linux/amd64, linux/arm64", Finding("other platforms", State.OK, "linux/arm64, emulated")),
+        (
+            "linux/amd64",
+            Finding(
+                "other platforms",
+                State.MISSING,
+                "the engine does not run linux/arm64 programs",
+                "images for linux/arm64 cannot be built or smoke-tested",
+                "run `apt-get install qemu-user-static binfmt-support`, or use an engine on a linux/arm64"
+                " machine",
+            ),
+        ),
+    ],
+)
+def test_other_platforms_are_emulated_or_not(reported: str, finding: Finding) -> None:
+    def client(*command: str, seconds: float = 0) -> ProgramResult:
+        return ProgramResult(0, f"\nNodes:\nName: default\nPlatforms: {reported}\n")
+
+    assert doctor.emulation_finding(ENGINE, client) == (finding,)
+    assert doctor.emulation_finding(NO_ENGINE, client) == ()
+
+
 def test_findings_of_a_builder() -> None:
     fault = Diagnostic(
         "BuildKit of builder node `far0` failed", facts=(("answer", "unavailable"),), hint="wait"

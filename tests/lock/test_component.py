@@ -78,6 +78,25 @@ def test_the_outdated_locks_of_an_image_are_made_anew(project: Tree) -> None:
     assert locking.run(project.root, ["tuned"], lambda _: None) == ("everything is locked",)
 
 
+def test_each_platform_is_locked_with_its_own_files(project: Tree, tmp_path: Path) -> None:
+    for machine in ("x86_64", "aarch64"):
+        wheel(tmp_path / "wheels", "native", "1.0", tag=f"py3-none-manylinux_2_17_{machine}")
+    platforms = "    platforms: [linux/amd64, linux/arm64]\n    requirements: [native]\n"
+    project.component("tuning", TUNING.replace("    requirements: [tuning]\n", platforms))
+
+    locked(project)
+
+    headings, files = zip(
+        *(
+            (project.root / f"components/tuning/{name}").read_text().splitlines()
+            for name in ("tuning.txt", "tuning-arm64.txt")
+        ),
+        strict=True,
+    )
+    assert headings == ("# Python 3.11: native", "# Python 3.11 on linux/arm64: native")
+    assert ["x86_64" in files[0], "aarch64" in files[1]] == [True, True]
+
+
 def test_the_most_frequent_versions_of_other_locks_are_kept_unless_upgraded(project: Tree) -> None:
     for name, version in {"first": "1.0", "second": "2.0", "third": "1.0"}.items():
         release = f"{{version: '1', requires: {{python: '3.11'}}, lock: {name}.txt}}"

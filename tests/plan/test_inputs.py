@@ -179,5 +179,6 @@ def test_scripts_are_executable_and_lists_are_not() -> None:
 def test_dockerfiles_say_how_to_build_their_base() -> None:
     for name, text in dockerfiles().items():
         head = text.partition("\n\n")[0]
-        assert f"docker build --build-arg SOURCE_DATE_EPOCH=1767225600 images/{name}\n" in head
+        option = "--platform linux/arm64 " if name.endswith("-arm64") else ""
+        assert f"docker build {option}--build-arg SOURCE_DATE_EPOCH=1767225600 images/{name}\n" in head
         assert ("bake base debian-" in head) == ("FROM bakehouse/debian:" in text)
