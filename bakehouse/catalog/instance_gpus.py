@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.util.oci import ARM64, PLATFORM
 from bakehouse.util.suggest import nearest
 
 FILE = Path(__file__).parent / "data/instance_gpus.json"
@@ -33,13 +34,18 @@ class InstanceGpus:
     """Empty if it is unknown or there is no GPU."""
     neuron_architecture: str = ""
     """Version of its NeuronCores; empty without Neuron devices."""
+    platform: str = PLATFORM
 
-    def unfit(self, *, gpu: bool, architecture: str, neuron_architecture: str = "") -> str:
+    def unfit(
+        self, *, gpu: bool, architecture: str, neuron_architecture: str = "", platform: str = PLATFORM
+    ) -> str:
         """Return why an image does not run on it, as a clause; empty if it does.
 
         `architecture` and `neuron_architecture` are the ranges that the image supports. An image without the
         second does not use Neuron devices.
         """
+        if platform != self.platform:
+            return f"is for {platform}, but `{self.name}` is {self.platform}"
         if neuron_architecture and not self.neuron_architecture:
             return f"needs Neuron devices, but `{self.name}` has none"
         if self.neuron_architecture and not neuron_architecture:
@@ -64,10 +70,6 @@ def find_gpus(name: str) -> InstanceGpus:
     """Return the GPUs of an instance type or of the SDK's local mode. Raises UsageError if unknown."""
     if name in ("local", "local_gpu"):
         return InstanceGpus(name, gpu=name == "local_gpu")
-    if is_arm(name):
-        hint = "use an instance type with NVIDIA GPUs or without GPUs"
-        message = f"no image runs on `{name}`: it has an Arm processor, not x86"
-        raise UsageError(Diagnostic(message, hint=hint))
     if _INFERENTIA.match(name):
         message = f"no training job runs on `{name}`: SageMaker offers it for inference only"
         raise UsageError(Diagnostic(message, hint="use a type with Trainium, such as `ml.trn1.32xlarge`"))
@@ -81,12 +83,14 @@ def find_gpus(name: str) -> InstanceGpus:
     if architecture.startswith(NEURON):
         return InstanceGpus(name, gpu=False, neuron_architecture=architecture.removeprefix(NEURON))
     is_cpu = architecture == "none"
-    return InstanceGpus(name, gpu=not is_cpu, architecture="" if is_cpu else architecture)
+    return InstanceGpus(
+        name, gpu=not is_cpu, architecture="" if is_cpu else architecture, platform=platform_of(name)
+    )
 
 
-def is_arm(name: str) -> bool:
-    """Return whether an instance type has an Arm processor; all images are for x86."""
-    return _ARM.match(name) is not None
+def platform_of(name: str) -> str:
+    """Return the platform of the images that an instance type runs."""
+    return ARM64 if _ARM.match(name) else PLATFORM
 
 
 def instance_type_hint(name: str) -> str:

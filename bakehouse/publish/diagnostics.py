@@ -86,7 +86,7 @@ class PushDiagnostics:
     def unfit(self, reasons: tuple[Reason, ...], *, pushed: bool) -> PublishError:
         """The image has a format that its recipe does not select, or that SageMaker rejects."""
         result = "it was pushed, but no release was recorded" if pushed else "nothing was pushed"
-        message = f"`{self.target.image}` is not a single linux/amd64 {self.target.form}"
+        message = f"`{self.target.image}` is not a single {self.target.platform} {self.target.form}"
         facts = (("digest", self.target.digest), ("result", result))
         hint = f"run `bake build {self.target.image}` to build it in that format"
         return PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))

@@ -303,6 +303,7 @@ def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
             gpu=record.gpu,
             architecture=record.gpu_architecture,
             neuron_architecture=record.neuron_architecture,
+            platform=record.platform,
         )
     return ""
 

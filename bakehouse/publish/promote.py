@@ -222,6 +222,7 @@ def promote(
         *(candidate.image, key, digest, registry, candidate.repository),
         tag=immutable_tag(candidate.image, options.day, key),
         form=FORMS[image.format],
+        platform=image.platform,
     )
 
     def wait() -> None:

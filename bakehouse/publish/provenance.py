@@ -19,7 +19,7 @@ from bakehouse.publish.sbom import (
 )
 from bakehouse.trust.bundle import Statement, statement
 from bakehouse.util import git
-from bakehouse.util.oci import PLATFORM, Digest
+from bakehouse.util.oci import Digest
 
 MEDIA_TYPE = "application/vnd.in-toto+json"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
@@ -36,7 +36,7 @@ def statement_of(image: Image, digest: Digest, revision: str) -> Statement:
             "externalParameters": {
                 "recipe": image.name,
                 "key": image.key,
-                "platform": PLATFORM,
+                "platform": image.platform,
                 "format": image.format,
             },
             "internalParameters": {

@@ -89,6 +89,7 @@ def publish(
     target = ReleaseTarget(
         *(image.name, image.key, built.digest, bounded_registry, repository, tag),
         form=FORMS[image.format],
+        platform=image.platform,
     )
 
     def wait() -> None:
@@ -167,7 +168,7 @@ class _Push:
     def _push(self) -> int:
         """Upload what the registry lacks, then the manifest; return the bytes of the uploaded layers."""
         packed = self.packer.pack(self.built, self.target.form, self._report, self.options.until)
-        if reasons := unfit_platform(packed.config):
+        if reasons := unfit_platform(packed.config, self.target.platform):
             raise self.diagnostics.unfit(reasons, pushed=False)
         manifest = packed.manifest
         size = f"{format_count(len(packed.layers), 'layer')}, {format_bytes(manifest.bytes)}"

@@ -48,6 +48,7 @@ def record_of(
         provides=tuple(ReleasedName(name, version) for name, version in sorted(versions.items())),
         gpu_architecture=image.gpu_architecture,
         neuron_architecture=image.neuron_architecture,
+        platform=image.platform,
         config=published.config or "",
         revision=revision,
     )

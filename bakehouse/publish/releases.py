@@ -13,7 +13,7 @@ from typing import Any
 from bakehouse.errors import Diagnostic, Location, RecipeError
 from bakehouse.util.files import write_whole
 from bakehouse.util.json_reader import parse_json
-from bakehouse.util.oci import region_of
+from bakehouse.util.oci import PLATFORM, region_of
 
 _FORMAT = 1
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -104,6 +104,7 @@ class ReleaseRecord:
     """GPU architectures that its components support, as in `>=7.5,<10`; empty if unknown."""
     neuron_architecture: str = ""
     """NeuronCore versions that it supports, as in `>=2,<5`; empty if it uses no Neuron devices."""
+    platform: str = PLATFORM
     config: str = ""
     """Digest of its configuration, by which an engine without a containerd store knows it."""
     revision: str = ""

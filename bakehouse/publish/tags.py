@@ -145,7 +145,7 @@ class ReleaseTags:
             raise self.diagnostics.incomplete(absent, len(manifest.layers) + 1)
         if not reasons and manifest.config:
             with self.diagnostics.translate_errors():
-                reasons = unfit_platform(self.remote.blob(manifest.config.digest))
+                reasons = unfit_platform(self.remote.blob(manifest.config.digest), self.target.platform)
         if reasons:
             raise self.diagnostics.unfit(reasons, pushed=True)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bakehouse.plan.model import ImageKey
 from bakehouse.registry.manifest import FORMS, Form, Manifest
 from bakehouse.registry.registry import Registry
-from bakehouse.util.oci import Digest
+from bakehouse.util.oci import PLATFORM, Digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +22,7 @@ class ReleaseTarget:
     tag: str
     form: Form = FORMS["docker"]
     """Manifest format that its recipe selects."""
+    platform: str = PLATFORM
 
     @property
     def repository_uri(self) -> str:

@@ -137,14 +137,14 @@ def unfit(manifest: Manifest, form: Form) -> tuple[Reason, ...]:
     return tuple(reasons)
 
 
-def unfit_platform(config: bytes) -> tuple[Reason, ...]:
-    """Return why an image with this configuration does not run on SageMaker's machines."""
+def unfit_platform(config: bytes, wanted: str) -> tuple[Reason, ...]:
+    """Return why an image with this configuration does not run on machines of a platform."""
     try:
         document = parse_json(config)
         platform = f"{document['os']}/{document['architecture']}"
     except (ValueError, TypeError, KeyError):
         return (Reason("its configuration has no platform"),)
-    return () if platform == PLATFORM else (Reason(f"it is for {platform}, not {PLATFORM}"),)
+    return () if platform == wanted else (Reason(f"it is for {platform}, not {wanted}"),)
 
 
 _NO_TIME = ("0001-", "1970-", "1980-")

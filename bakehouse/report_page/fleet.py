@@ -12,7 +12,7 @@ from bakehouse.build.build_log import Build, load_builds
 from bakehouse.catalog import git_history
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.catalog.instance_gpus import InstanceGpus, is_arm
+from bakehouse.catalog.instance_gpus import InstanceGpus, platform_of
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import EFA_BANDWIDTH, GPU_CHECKS, Recipe
@@ -427,15 +427,20 @@ def _on_gpus(check: str, image: Image) -> bool:
 def _fits(instance: Instance, image: Image) -> bool:
     """Return whether an image runs on an instance type, as far as the catalogue knows its accelerators."""
     is_known = instance.gpus == 0 or bool(instance.gpus and instance.gpu_architecture)
-    if is_arm(instance.name) or not is_known:
+    if not is_known:
         return False
     accelerators = InstanceGpus(
-        instance.name, bool(instance.gpus), instance.gpu_architecture, instance.neuron_architecture
+        instance.name,
+        bool(instance.gpus),
+        instance.gpu_architecture,
+        instance.neuron_architecture,
+        platform_of(instance.name),
     )
     return not accelerators.unfit(
         gpu=image.gpu,
         architecture=image.gpu_architecture,
         neuron_architecture=image.neuron_architecture,
+        platform=image.platform,
     )
 
 

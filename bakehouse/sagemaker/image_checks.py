@@ -3,12 +3,13 @@
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from bakehouse.catalog.instance_gpus import is_arm, is_within
+from bakehouse.catalog.instance_gpus import is_within, platform_of
 from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
 from bakehouse.sagemaker.rules import Findings
 from bakehouse.sagemaker.training_request import LOCAL, LaunchImage, TrainingRequest
 from bakehouse.util.format import format_names
+from bakehouse.util.oci import ARM64
 
 _MPIRUN = ("mpi", "MPI")
 _TORCHRUN = ("torch_distributed", "Torchrun")
@@ -183,9 +184,13 @@ def _check_open_mpi(request: TrainingRequest, image: LaunchImage, findings: Find
 
 def _check_instances(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
     for group in request.groups:
-        if is_arm(group.instance_type):
-            message = f"`{group.instance_type}` has an Arm processor, but `{image.name}` is for x86"
-            findings.add(rules.PROCESSOR, message, "use a type with a processor of Intel or AMD")
+        platform = platform_of(group.instance_type)
+        is_remote = group.instance_type and group.instance_type not in LOCAL
+        if is_remote and image.is_known and platform != image.platform:
+            message = f"`{group.instance_type}` is {platform}, but `{image.name}` is for {image.platform}"
+            processor = "a Graviton or Grace processor" if image.platform == ARM64 else "an x86 processor"
+            hint = f"use a type with {processor}, or an image for {platform}"
+            findings.add(rules.PROCESSOR, message, hint)
         _check_architecture(group, image, findings)
     if image.gpu and request.groups and all(group.gpus == 0 for group in request.groups):
         findings.add(rules.GPU, f"`{image.name}` is for GPUs, but the job's instances have none")

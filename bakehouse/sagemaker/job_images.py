@@ -50,6 +50,7 @@ def planned_image(image: Image, catalog: Catalog) -> LaunchImage:
         gpu=image.gpu,
         gpu_architecture=image.gpu_architecture,
         neuron_architecture=image.neuron_architecture,
+        platform=image.platform,
         source="the recipe of the image",
     )
     parts = [ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts]

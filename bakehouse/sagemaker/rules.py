@@ -244,7 +244,7 @@ HOST_NEEDS = Rule(
     f"{RELEASE}, the component in recipes/components",
     "its programs do not run on the GPU or the Neuron device",
 )
-PROCESSOR = Rule("processor-not-fit", _INSTANCES, "the programs in the image need x86")
+PROCESSOR = Rule("processor-not-fit", _INSTANCES, "the programs in the image are for another processor")
 GPU = Rule("gpu-unused", f"{RELEASE}, {_INSTANCES}", "GPUs are idle or missing", is_error=False)
 NEURON = Rule(
     "neuron-unused",

@@ -11,6 +11,7 @@ from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.instance_groups import InstanceGroup
 from bakehouse.sagemaker.rules import RELEASE
+from bakehouse.util.oci import PLATFORM
 
 Sender = Literal["PyTorch", "TensorFlow", "Estimator", "ModelTrainer", "API"]
 """Classes of the SDK: the first three of v2, then that of v3. `API` means a CreateTrainingJob request."""
@@ -50,6 +51,7 @@ class LaunchImage:
     """NeuronCore versions that the image supports; empty if it uses no Neuron devices."""
     source: str = RELEASE
     """Source of its content, as findings name it."""
+    platform: str = PLATFORM
     is_known: bool = True
     """False if its content is unknown, so that only its URI counts."""
 
@@ -130,6 +132,7 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
         gpu=record.gpu,
         gpu_architecture=record.gpu_architecture,
         neuron_architecture=record.neuron_architecture,
+        platform=record.platform,
     )
     return with_parts(image, record.parts, catalog)
 

@@ -38,16 +38,6 @@ def test_what_is_known_of_a_type() -> None:
             "name an image; `bake list` lists them",
         ),
         (
-            "ml.c7g.xlarge",
-            "no image runs on `ml.c7g.xlarge`: it has an Arm processor, not x86",
-            "use an instance type with NVIDIA GPUs or without GPUs",
-        ),
-        (
-            "ml.p6e-gb200.36xlarge",
-            "no image runs on `ml.p6e-gb200.36xlarge`: it has an Arm processor, not x86",
-            "use an instance type with NVIDIA GPUs or without GPUs",
-        ),
-        (
             "ml.inf2.xlarge",
             "no training job runs on `ml.inf2.xlarge`: SageMaker offers it for inference only",
             "use a type with Trainium, such as `ml.trn1.32xlarge`",
@@ -58,6 +48,20 @@ def test_types_that_no_image_is_for(name: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
         find_gpus(name)
     assert caught.value.diagnostics == (Diagnostic(message, hint=hint),)
+
+
+def test_an_image_is_for_the_platform_of_the_instance_type() -> None:
+    graviton, grace = find_gpus("ml.c7g.xlarge"), find_gpus("ml.p6e-gb200.36xlarge")
+
+    assert graviton == InstanceGpus("ml.c7g.xlarge", gpu=False, platform="linux/arm64")
+    assert graviton.unfit(gpu=False, architecture="", platform="linux/arm64") == ""
+    assert grace.unfit(gpu=True, architecture="", platform="linux/arm64") == ""
+    assert graviton.unfit(gpu=False, architecture="") == (
+        "is for linux/amd64, but `ml.c7g.xlarge` is linux/arm64"
+    )
+    assert AMPERE.unfit(gpu=True, architecture="", platform="linux/arm64") == (
+        "is for linux/arm64, but `ml.p4d.24xlarge` is linux/amd64"
+    )
 
 
 @pytest.mark.parametrize("ranges", ["", ">=7.5", ">=5.0,<10", "==8.0.*", ">7.5,<=8.0,!=8.6"])

@@ -94,6 +94,7 @@ LEDGER = """\
           "version": "4.1.8"
         }
       ],
+      "platform": "linux/amd64",
       "provides": [],
       "regions": [],
       "registry": "127.0.0.1:5050",

@@ -111,11 +111,12 @@ def test_an_invalid_manifest_is_reported(content: bytes) -> None:
 
 
 def test_the_platform_is_read_from_the_configuration() -> None:
-    assert unfit_platform(b'{"os": "linux", "architecture": "amd64"}') == ()
-    assert unfit_platform(b'{"os": "linux", "architecture": "arm64"}') == (
-        Reason("it is for linux/arm64, not linux/amd64"),
-    )
-    assert unfit_platform(b"{}") == (Reason("its configuration has no platform"),)
+    intel, arm = (b'{"os": "linux", "architecture": "%s"}' % name for name in (b"amd64", b"arm64"))
+
+    assert unfit_platform(intel, "linux/amd64") == unfit_platform(arm, "linux/arm64") == ()
+    assert unfit_platform(arm, "linux/amd64") == (Reason("it is for linux/arm64, not linux/amd64"),)
+    assert unfit_platform(intel, "linux/arm64") == (Reason("it is for linux/amd64, not linux/arm64"),)
+    assert unfit_platform(b"{}", "linux/amd64") == (Reason("its configuration has no platform"),)
 
 
 def test_a_short_digest_has_twelve_digits() -> None:

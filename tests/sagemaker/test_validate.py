@@ -471,8 +471,15 @@ CASES: dict[str, Case] = {
         rules.PROCESSOR,
         request(GB200),
         PYTORCH,
-        "`ml.p6e-gb200.36xlarge` has an Arm processor, but `image` is for x86",
-        "use a type with a processor of Intel or AMD",
+        "`ml.p6e-gb200.36xlarge` is linux/arm64, but `image` is for linux/amd64",
+        "use a type with an x86 processor, or an image for linux/arm64",
+    ),
+    "an x86 processor under an arm64 image": (
+        rules.PROCESSOR,
+        request(A100),
+        replace(PYTORCH, platform="linux/arm64"),
+        "`ml.p4d.24xlarge` is linux/amd64, but `image` is for linux/arm64",
+        "use a type with a Graviton or Grace processor, or an image for linux/amd64",
     ),
     "a mistyped instance type": (
         rules.INSTANCE,

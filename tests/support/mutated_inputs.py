@@ -294,7 +294,7 @@ def _read_remote_results(document: bytes) -> None:
 
 
 def _read_configuration(document: bytes) -> None:
-    manifest.unfit_platform(document)
+    manifest.unfit_platform(document, "linux/amd64")
     manifest.origin_of(document)
 
 
