@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bakehouse.catalog.instance_gpus import platform_of
 from bakehouse.catalog.instance_types import Instance, find_instance
 from bakehouse.errors import Diagnostic, Problems, UsageError
 from bakehouse.util.format import format_count, format_table
@@ -113,8 +114,15 @@ def recommend(
         find_instance(types, name)
     _check(need, trainer, problems)
     helper_types = [find_instance(types, name) for name in helpers]
-    helper_types = helper_types or [types[name] for name in HELPERS if name in types]
+    platform = platform_of(instance)
+    helper_types = helper_types or [
+        types[name] for name in HELPERS if name in types and platform_of(name) == platform
+    ]
     for helper in helper_types:
+        if (other := platform_of(helper.name)) != platform:
+            message = f"`{helper.name}` is {other}, but `{instance}` is {platform}"
+            hint = "use a type of the same platform: all hosts of a job run one image"
+            problems.add(Diagnostic(message, hint=hint))
         if not helper.vcpus or helper.accelerators:
             message = f"the number of vCPUs of `{helper.name}` is unknown"
             if helper.accelerators:

@@ -25,6 +25,8 @@ INSTANCES = {
         Instance("ml.g7.2xlarge"),
         Instance("ml.c5.9xlarge", 36, 0),
         Instance("ml.c5.18xlarge", 72, 0),
+        Instance("ml.c7g.16xlarge", 64, 0),
+        Instance("ml.p6e-gb200.36xlarge", 144, 4),
         Instance("ml.trn1.32xlarge", 128, 0, neuron_cores=32, neuron_architecture="2"),
         Instance("ml.trn3.48xlarge", 192, 0, neuron_architecture="4"),
     )
@@ -271,6 +273,19 @@ def test_a_mistake_gets_its_answer(options: dict[str, Any], message: str) -> Non
 def test_numbers_by_name() -> None:
     assert read_numbers(["ml.a=1.5", "ml.b+2*ml.c = .25"], "--price") == {"ml.a": 1.5, "ml.b+2*ml.c": 0.25}
     assert read_numbers(["0.2"], "--step-seconds", is_named=False) == {"": 0.2}
+
+
+def test_helpers_have_the_platform_of_the_trainers() -> None:
+    assert mistake(instance="ml.p4d.24xlarge", helpers=["ml.c7g.16xlarge"]) == (
+        "error: `ml.c7g.16xlarge` is linux/arm64, but `ml.p4d.24xlarge` is linux/amd64\n"
+        "\n"
+        "hint: use a type of the same platform: all hosts of a job run one image"
+    )
+    assert row_names(sized("ml.p6e-gb200.36xlarge", gpus=4, vcpus=40)) == [("1 ml.p6e-gb200.36xlarge", False)]
+    assert row_names(sized("ml.p6e-gb200.36xlarge", gpus=4, vcpus=40, helpers=["ml.c7g.16xlarge"]))[1:] == [
+        ("1 ml.p6e-gb200.36xlarge + 1 ml.c7g.16xlarge", True),
+        ("1 ml.p6e-gb200.36xlarge + 2 ml.c7g.16xlarge", True),
+    ]
 
 
 @pytest.mark.parametrize("word", ["ml.a", "ml.a=", "ml.a=x", "ml.a=-1", "ml.a=0", "1.5", "=1", "ml.a=nan"])
