@@ -209,7 +209,7 @@ def rehearse_images(
     )
     with contextlib.ExitStack() as stack:
         progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))
-        connected = stack.enter_context(engine(progress.report, *_BUILDS))
+        connected = stack.enter_context(engine(progress.report, *_BUILDS, platforms=_platforms(plan.images)))
         provision.ensure_tools(provision.ask_at_terminal, progress.report, "mmdebstrap")
         downloads = stack.enter_context(rehearse.start_downloads(prepared, debian, project, progress.report))
         given = build_inputs(

@@ -347,9 +347,7 @@ def _foundation(*inputs: object) -> str:
 def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
     """Return the values that identify a base in keys."""
     if isinstance(base, BootstrappedBase):
-        return base.reference, _key_of_bootstrapped(
-            f"{base.suite}{platform_suffix(base.platform)}", base.packages, base.debs
-        )
+        return base.reference, _key_of_bootstrapped(base.lock_name, base.packages, base.debs)
     return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
 
 

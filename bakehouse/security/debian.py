@@ -64,7 +64,7 @@ def pending_updates(
 
 
 def _is_on(image: Image, suite: str) -> bool:
-    return isinstance(image.base, BootstrappedBase) and image.base.suite == suite
+    return isinstance(image.base, BootstrappedBase) and image.base.lock_name == suite
 
 
 def _not_compared(suite: str, resolved: Resolved, images: Sequence[Image]) -> Iterator[NotScanned]:
