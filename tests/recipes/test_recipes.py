@@ -422,12 +422,8 @@ def test_transformer_engine_needs_a_cudnn_that_older_pytorch_for_cuda_12_lacks(
     other = tuple(component for component in recipe.components if component.name not in ("pytorch", "efa"))
     requirement = replace(recipe.base, name="pytorch", specifier=f"=={pytorch}")
     base = replace(recipe.base, specifier="==12.8.1")
-    variants = {"nvidia-cuda": "runtime-ubuntu24.04", "pytorch": "cu128-*"}
-    variants = {
-        name: replace(pattern, text=variants[name])
-        for name, pattern in recipe.variants.items()
-        if name in variants
-    }
+    globs = {"nvidia-cuda": "runtime-ubuntu24.04", "pytorch": "cu128-*"}
+    variants = {name: replace(recipe.variants[name], text=glob) for name, glob in globs.items()}
     changed = replace(recipe, base=base, components=(*other, requirement), variants=variants)
 
     assert (resolves(changed) is not None) is is_possible
