@@ -11,7 +11,7 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.errors import Diagnostic, DifferenceError, PublishError, Reason, TrustError, UsageError
-from bakehouse.publish import promote, rebuilds, signing
+from bakehouse.publish import promote, rebuilds, scans, signing
 from bakehouse.publish.attest import Attested, Bundler, attest
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
@@ -23,6 +23,7 @@ from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
+from bakehouse.security.findings import SecurityReport
 from bakehouse.trust import bundle
 from bakehouse.util.oci import Digest
 from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
@@ -177,7 +178,8 @@ def test_a_candidate_that_does_not_meet_the_policy_gets_no_release_tag(
     # Its tests are signed by the promotion itself.
     reasons = [reason.text for reason in caught.value.diagnostics[0].reasons]
     assert reasons == [
-        f"it has no {name} that a trusted key signed" for name in ("signature", "provenance", "SBOM")
+        f"it has no {name} that a trusted key signed"
+        for name in ("signature", "provenance", "SBOM", "scan result")
     ]
     assert released(project) == []
     assert [proxy.seen("PUT", "/manifests/mpi-cpu") for proxy in proxies] == [0, 0]
@@ -187,6 +189,9 @@ def test_a_signed_candidate_meets_the_policy(
     project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles, push: Sign
 ) -> None:
     push().require_all()
+    clean = SecurityReport(("mpi-cpu",), (), (), ())
+    records = scans.require_all_published(project, [IMAGE])
+    scans.sign_scans(project, records, clean, datetime.now(UTC), Bundler(key.signer), print)
     policed = replace(
         project, signing_key=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
     )
