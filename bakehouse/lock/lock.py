@@ -1,7 +1,7 @@
 """The tasks `lock` and `lock --check`: checksums, Python packages and Debian packages of images."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -14,7 +14,7 @@ from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.project import HOME, Project
-from bakehouse.catalog.python_lock import Lock, Package, load_lock, locked_sums
+from bakehouse.catalog.python_lock import Lock, Package, load_lock, locked_sums, normal_name
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import (
@@ -69,6 +69,7 @@ def run(
     changes: list[str] | None = None,
     *,
     upgrade: bool = False,
+    only_python: Collection[str] | None = None,
 ) -> tuple[str, ...]:
     """Lock the images and components that names or globs select; return a line for each change.
 
@@ -76,16 +77,36 @@ def run(
 
     It makes missing locks and locks of changed requirements, and records missing digests of vendor bases,
     checksums and sizes of files. `upgrade` locks everything selected anew, at the newest versions that fit;
-    names may then be Debian packages too. `on_event` receives the build events of vendor bases, `failures`
+    names may then be Debian packages too. `only_python` limits an upgrade to Python packages with these
+    normalized names and to the Debian packages that `patterns` name; the rest keeps its version where it
+    fits. `on_event` receives the build events of vendor bases, `failures`
     the errors of images that are left out. Raises BuildError at the end for what vendors do not give.
     """
     state = project.find(start).state
     # Two concurrent runs would overwrite each other's results
     with exclusive(state / "locks" / "lock", lambda: report("waiting for another `bake lock` to end")):
         workspace = unlocked_workspace(start, failures)
-        return _run(
-            workspace, patterns, report, on_event, [] if changes is None else changes, upgrade=upgrade
-        )
+        scope = _Scope(upgrade, only_python)
+        return _run(workspace, patterns, report, on_event, [] if changes is None else changes, scope)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Locked versions that may change although they fit."""
+
+    upgrade: bool
+    only_python: Collection[str] | None
+    """Names of Python packages; None does not limit an upgrade."""
+
+    @property
+    def is_all(self) -> bool:
+        """Return whether everything that is selected is locked anew."""
+        return self.upgrade and self.only_python is None
+
+    @property
+    def python(self) -> Collection[str] | None:
+        """Names of the Python packages to lock anew; None means all."""
+        return self.only_python if self.upgrade else ()
 
 
 def _run(
@@ -94,12 +115,11 @@ def _run(
     report: Reporter,
     on_event: OnEvent,
     changes: list[str],
-    *,
-    upgrade: bool,
+    scope: _Scope,
 ) -> tuple[str, ...]:
     settings = workspace.project
-    selection = _select(workspace, patterns, upgrade=upgrade)
-    changes += _lock_variants(drift.candidates(selection.components), workspace, report, upgrade=upgrade)
+    selection = _select(workspace, patterns, upgrade=scope.upgrade)
+    changes += _lock_variants(drift.candidates(selection.components), workspace, report, upgrade=scope.python)
     workspace, selection = _satisfiable(workspace, selection)
     chosen = (
         candidate
@@ -109,7 +129,7 @@ def _run(
     )
     changes += _lock_variants(chosen, workspace, report)
     problems = Problems()
-    changes += pin(workspace, selection.recipes, report, problems, upgrade=upgrade)
+    changes += pin(workspace, selection.recipes, report, problems, upgrade=scope.is_all)
     # Packages on a base are recorded for one digest of it
     workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots, Problems()))
     named = selection.recipes if patterns else ()
@@ -122,8 +142,9 @@ def _run(
                 contents = digest and read_contents(settings.recipe_roots, digest)
                 contained = contents.packages if contents else ()
                 index = _index(settings, "3.11")
-                changes += lock_recipe(resolution, index, report, upgrade=upgrade, contained=contained)
-        upgraded = selection.packages if upgrade else ()
+                changes += lock_recipe(resolution, index, report, upgrade=scope.python, contained=contained)
+        is_whole = scope.is_all and selection.is_all
+        upgraded = None if is_whole else selection.packages if scope.upgrade else ()
         recipes = selection.recipes
         if upgraded is None or upgraded:
             recipes = tuple(workspace.recipes.values())
@@ -303,8 +324,10 @@ def unlocked_workspace(start: Path, failures: list[BakehouseError] | None = None
 class _Selection:
     recipes: tuple[Recipe, ...]
     components: tuple[Component, ...]
-    packages: tuple[str, ...] | None
-    """Debian packages to upgrade; None means all."""
+    packages: tuple[str, ...]
+    """The selected Debian packages."""
+    is_all: bool
+    """The selection has images or a bootstrapped base, whose Debian packages are selected as well."""
 
 
 def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = False) -> _Selection:
@@ -360,7 +383,7 @@ def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fa
     )
     packages = tuple(name for name in locked if _matches(name, patterns))
     is_all = bool(selected_recipes) or any(map(_is_bootstrapped, selected_components))
-    return _Selection(selected_recipes, selected_components, None if is_all else packages)
+    return _Selection(selected_recipes, selected_components, packages, is_all)
 
 
 def _not_own(component: str) -> Diagnostic:
@@ -380,9 +403,16 @@ def _matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def _lock_variants(
-    candidates: Iterable[Candidate], workspace: Workspace, report: Reporter, *, upgrade: bool = False
+    candidates: Iterable[Candidate],
+    workspace: Workspace,
+    report: Reporter,
+    *,
+    upgrade: Collection[str] | None = (),
 ) -> Iterator[str]:
-    """Make the missing and outdated locks of variants, from versions that other components lock."""
+    """Make the missing and outdated locks of variants, from versions that other components lock.
+
+    `upgrade` names packages to lock anew; None means all.
+    """
     seen = set()
     for candidate in candidates:
         lock, python = candidate.spec.lock, drift.python_of(candidate.spec)
@@ -395,12 +425,28 @@ def _lock_variants(
             hint = 'pin one, such as `requires: {python: "3.12"}`'
             raise RecipeError(Diagnostic(message, lock.named_at, hint=hint))
         heading = lock.heading(python)
-        if upgrade or lock.first_line != heading or not lock.is_readable:
+        is_older = lock.first_line != heading or not lock.is_readable
+        locked = _packages_of(lock) if upgrade else ()
+        has_upgrade = upgrade is None or any(normal_name(each.name) in upgrade for each in locked)
+        if is_older or has_upgrade:
             report(f"{name}: locking {lock.path.name} for Python {python}")
-            preferred = () if upgrade else drift.locked_packages(workspace.catalog, python)
+            preferred: Iterable[Package] = ()
+            if upgrade is not None:
+                kept = (each for each in locked if normal_name(each.name) not in upgrade)
+                preferred = kept if has_upgrade else drift.locked_packages(workspace.catalog, python)
             files = _resolve_now(workspace, lock, candidate.spec, preferred)
             write_whole(lock.path, pylock.lock_text(heading, files))
             yield f"{lock.path.name}: {format_count(len(files), 'package')}"
+
+
+def _packages_of(lock: Lock) -> tuple[Package, ...]:
+    """Return the packages of a lock; none if it is unreadable.
+
+    `Lock.packages` would keep them after the lock changed.
+    """
+    problems = Problems()
+    packages = load_lock(lock.path, lock.named_at, problems)
+    return () if problems else packages
 
 
 def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable[Artifact]:

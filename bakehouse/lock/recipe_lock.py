@@ -7,7 +7,7 @@ which versions it replaces.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -140,12 +140,13 @@ def lock_recipe(
     index: pylock.Index,
     report: Reporter,
     *,
-    upgrade: bool,
+    upgrade: Collection[str] | None,
     contained: Iterable[Package] = (),
 ) -> Iterator[str]:
     """Lock a recipe's requirements to versions that fit the packages of its components and its base.
 
-    Locked versions are kept where they fit, also if the requirements change. `contained` are the packages of
+    Locked versions are kept where they fit, also if the requirements change, unless `upgrade` names their
+    packages; None means all. `contained` are the packages of
     the base, which the lock leaves out if they fit.
     """
     recipe, path, lock = (
@@ -175,7 +176,9 @@ def lock_recipe(
     around = _Surroundings(resolution, index, constraints, tuple(kept))
     around = _with_packages_of_base(around, contained, requirements)
     heading = lock_heading(path.name, requirements.content)
-    before = () if upgrade else _locked_before(lock, recipe)
+    before: Sequence[Package] = ()
+    if upgrade is not None:
+        before = [each for each in _locked_before(lock, recipe) if normal_name(each.name) not in upgrade]
     with git_archives(requirements, report) as archives:
         files, expected = _resolved(archives.requirements, before, around, report)
     _check_hashes(requirements, files)

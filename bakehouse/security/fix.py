@@ -43,7 +43,7 @@ def fix(
     report: SecurityReport,
     progress: Reporter,
 ) -> Fix:
-    """Lock the fixed versions of open findings, as `bake lock --upgrade` does.
+    """Lock the fixed versions of open findings; other packages keep their versions where these fit.
 
     `before` are the planned images that `patterns` select.
     """
@@ -52,7 +52,9 @@ def fix(
     if names:
         progress(f"locking {', '.join(names)}")
         root = workspace.project.root
-        for line in locking.run(root, names, progress, failures=workspace.failures, upgrade=True):
+        python = {finding.name for finding in report.open_findings if finding.kind == "Python"}
+        failures = workspace.failures
+        for line in locking.run(root, names, progress, failures=failures, upgrade=True, only_python=python):
             progress(line)
         after = plan_images(open_workspace(root), patterns).images
     locked = _locked(before, after)

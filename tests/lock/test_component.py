@@ -1,9 +1,13 @@
 """Locks of components, with versions that other components have locked."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
+from bakehouse.catalog.python_lock import digest_line
+from bakehouse.catalog.requirements_file import lock_heading
+from bakehouse.lock import apt_suite
 from bakehouse.lock import lock as locking
 from tests.conftest import COMPONENTS, IMAGE, Tree
 from tests.support.locked_debian import index
@@ -46,8 +50,8 @@ def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tree
     return tree
 
 
-def locked(tree: Tree, *, upgrade: bool = False) -> list[str]:
-    locking.run(tree.root, ["tuning"], lambda _: None, upgrade=upgrade)
+def locked(tree: Tree, *, upgrade: bool = False, only: Collection[str] | None = None) -> list[str]:
+    locking.run(tree.root, ["tuning"], lambda _: None, upgrade=upgrade, only_python=only)
     lines = (tree.root / "components/tuning/tuning.txt").read_text().splitlines()[1:]
     return [line.split(" ")[0] for line in lines]
 
@@ -111,3 +115,70 @@ def test_the_most_frequent_versions_of_other_locks_are_kept_unless_upgraded(proj
     project.component("unlocked", text)
     assert "shared==1.0" in locked(project)
     assert "shared==3.0" in locked(project, upgrade=True)
+
+
+LOCKED = f"""\
+# Python 3.11: tuning
+other==1.0 --hash=sha256:{"ab" * 32}  # other-1.0-py3-none-any.whl 10
+shared==1.0 --hash=sha256:{"ab" * 32}  # shared-1.0-py3-none-any.whl 10
+tuning==1.0 --hash=sha256:{"ab" * 32}  # tuning-1.0-py3-none-any.whl 10
+"""
+
+
+@pytest.fixture
+def wheels(project: Tree, tmp_path: Path) -> Tree:
+    """A project whose packages have newer versions than its locks."""
+    for version in ("1.0", "2.0"):
+        wheel(tmp_path / "wheels", "other", version)
+    wheel(tmp_path / "wheels", "tuning", "1.0", requires=("other", "shared"))
+    return project
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        (("shared",), ["other==1.0", "shared==3.0", "tuning==1.0"]),
+        (("absent",), ["other==1.0", "shared==1.0", "tuning==1.0"]),
+        (None, ["other==2.0", "shared==3.0", "tuning==1.0"]),
+    ],
+)
+def test_an_upgrade_of_some_packages_keeps_the_others(
+    wheels: Tree, only: Collection[str] | None, expected: list[str]
+) -> None:
+    wheels.component("tuning", TUNING.replace(', torch: "*"', ""))
+    wheels.write("components/tuning/tuning.txt", LOCKED)
+
+    assert locked(wheels, upgrade=True, only=only) == expected
+
+
+@pytest.mark.parametrize(
+    ("only", "expected", "upgraded"),
+    [
+        (("shared",), ["other==1.0", "shared==3.0", "tuning==1.0"], ()),
+        (None, ["other==2.0", "shared==3.0", "tuning==1.0"], None),
+    ],
+)
+def test_an_upgrade_of_packages_of_an_image_keeps_its_debian_packages(
+    wheels: Tree,
+    monkeypatch: pytest.MonkeyPatch,
+    only: Collection[str] | None,
+    expected: list[str],
+    upgraded: Collection[str] | None,
+) -> None:
+    lists: list[Collection[str] | None] = []
+
+    def lock_apt(*_: object, upgrade: Collection[str] | None) -> tuple[str, ...]:
+        lists.append(upgrade)
+        return ()
+
+    monkeypatch.setattr(apt_suite, "lock", lock_apt)
+    wheels.write("images/requirements.txt", "tuning\n")
+    wheels.image('summary: S\nbase: debian\ncomponents: {python: "3.11"}\nrequirements: requirements.txt\n')
+    packages = LOCKED.splitlines()[1:]
+    lines = [lock_heading("requirements.txt", b"tuning\n"), digest_line(packages), *packages]
+    wheels.write("images/requirements.txt.lock", "\n".join([*lines, ""]))
+    locking.run(wheels.root, ["small"], lambda _: None, upgrade=True, only_python=only)
+
+    lines = (wheels.root / "images/requirements.txt.lock").read_text().splitlines()
+    assert [line.split(" ")[0] for line in lines if not line.startswith("#")] == expected
+    assert lists == [upgraded]
