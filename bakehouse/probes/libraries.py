@@ -502,13 +502,22 @@ def check_symbols_are_defined() -> str:
         scope = [*closure.libraries, *interpreter]
         count += len(root.undefined)
         for symbol, version in root.undefined:
-            if any(defines(library, symbol, version) for library in scope):
+            if any(defines(library, symbol, version) for library in scope) or is_guarded(root, symbol):
                 continue
             # The process that loads the library may define symbols without version.
             is_elsewhere = not version and symbol in all_exported()
             if not is_elsewhere and not (closure.host and DRIVER_FUNCTION.match(symbol)):
                 problems.append(undefined_text(root, symbol.decode(), version.decode()))
     return require(problems, f"symbols that Python packages need: {count}")
+
+
+def is_guarded(user: Library, symbol: bytes) -> bool:
+    """Return whether a library calls a function only after it tested that the image has it."""
+    functions: list[dict[str, str]] = image().facts["guarded"]
+    return any(
+        re.search(entry["pattern"], user.path) and re.match(entry["functions"], symbol.decode())
+        for entry in functions
+    )
 
 
 def defines(library: Library, symbol: bytes, version: bytes) -> bool:

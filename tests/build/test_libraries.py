@@ -591,6 +591,23 @@ def test_an_extension_whose_package_loads_its_core_library(
     assert "undefined symbol: nvte_version" in message
 
 
+@pytest.mark.parametrize(
+    ("function", "is_guarded"),
+    [("cublasLtGroupedMatrixLayoutInit_internal", True), ("cublasLtMatmul", False)],
+)
+def test_transformer_engine_with_an_older_cublas(function: str, is_guarded: bool, files: Files) -> None:
+    """As 2.20.2 with PyTorch 2.13, whose cuBLAS is 13.1."""
+    cublas = files.library(f"{PACKAGES}/nvidia/cu13/lib/libcublasLt.so.13", "int cublasLtCreate;")
+    source = f"void {function}(void); void (*f)(void) = {function};"
+    name = "transformer_engine/wheel_lib/libtransformer_engine.so"
+    core = files.library(f"{PACKAGES}/{name}", source, (cublas,))
+
+    if is_guarded:
+        assert files.check("symbols_are_defined") == "symbols that Python packages need: 1"
+    else:
+        assert files.failure("symbols_are_defined").startswith(f"{core} needs {function}, which no library")
+
+
 def test_a_part_of_transformer_engine_for_newer_gpus_and_a_newer_nccl(files: Files) -> None:
     name = "transformer_engine/wheel_lib/libnccl_ep.so"
     code = with_gpu_code(files, (CODE, 90, 0), (CODE, 90, 0), name=name)
