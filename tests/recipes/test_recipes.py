@@ -307,6 +307,10 @@ def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
             {"pytorch": "2.13.0", "megatron-core": "0.19.2", "nccl": "2.29.7", "aws-ofi-nccl": "1.21.1"},
         ),
         (
+            "pytorch-2.9-cu128-py312-apex",
+            {"pytorch": "2.9.1", "apex": "25.09", "cuda": "12.8.1", "nvcc": "12.8.1"},
+        ),
+        (
             "pytorch-2.13-cu130-py312-transformer-engine",
             {"pytorch": "2.13.0", "transformer-engine": "2.20.2", "cudnn": "9.20.0.48", "nvcc": "13.0.3"},
         ),
@@ -399,6 +403,8 @@ def test_vendor_images_have_the_known_problems_of_what_they_contain() -> None:
         ("pytorch-2.10-cu128-py312-efa", "flash-attn", "2.8.3"),
         ("pytorch-2.9-cu128-py312-huggingface", "pytorch", "2.10.0"),
         ("pytorch-2.9-cu128-py312-huggingface", "xformers", "0.0.34"),
+        # It compiles kernels for an architecture that nvcc 13 does not know
+        ("pytorch-2.13-cu130-py312-transformer-engine", "apex", "25.09"),
         # For Python 3.12 and later
         ("pytorch-cpu", "megatron-core", "0.19.2"),
         # Another distribution's Python

@@ -1,0 +1,5 @@
+"""A stub: a package without extensions."""
+
+from setuptools import setup
+
+setup(name="apex", version="0.1", packages=[])
