@@ -16,15 +16,22 @@ from bakehouse.util.terminal import Reporter
 
 
 def lock(
-    workspace: Workspace, recipes: Sequence[Recipe], report: Reporter, *, upgrade: Collection[str] | None = ()
+    workspace: Workspace,
+    recipes: Sequence[Recipe],
+    report: Reporter,
+    *,
+    suites: Collection[str],
+    upgrade: Collection[str] | None = (),
 ) -> Iterator[str]:
-    """Lock the packages that images need and that are not locked yet; yield a line for each change.
+    """Lock the packages of suites that images need and that are not locked yet; yield a line for each change.
 
     `upgrade` names packages to take from the mirrors anew; None means all. An upgrade needs the recipes of
     all images, because packages that depend on each other change together.
     """
     all_lists: dict[str, list[tuple[str, ...]]] = {}
     for suite, lists in (recipe_lists := _package_lists(workspace, recipes)).items():
+        if suite not in suites:
+            continue
         locked = workspace.apt_locks.suites.get(suite)
         if locked and not apt.affects(upgrade, locked.debs) and _has_all(locked, lists):
             continue
@@ -39,12 +46,19 @@ def lock(
         earlier = apt_locks(workspace.project.recipe_roots[:-1]).get(suite)
         kept = {} if is_complete else _own_packages(path)
         packages = {**kept, **resolved.packages}
-        write_whole(path, _text(suite, packages, earlier.debs if earlier else ()))
+        own = _own(packages, earlier.debs if earlier else ())
+        if own or path.is_file():
+            write_whole(path, _text(suite, own))
         changes = [
             change for change in resolved.changes if change.after or (is_complete and change.name not in kept)
         ]
         yield from (f"{suite}: {change.text}" for change in changes)
         yield f"{path.name}: {len(packages)} packages, {len(changes)} changed"
+
+
+def suites_of(workspace: Workspace, recipes: Iterable[Recipe]) -> frozenset[str]:
+    """Return the suites of the bootstrapped bases of images."""
+    return frozenset(_package_lists(workspace, recipes))
 
 
 def _located(suite: str, workspace: Workspace, recipes: Iterable[Recipe]) -> AbstractContextManager[None]:
@@ -97,9 +111,12 @@ def _own_packages(path: Path) -> dict[str, Mapping[str, str]]:
     return {fields["Package"]: fields for _, fields in stanzas(text)}
 
 
-def _text(suite: str, packages: Mapping[str, Mapping[str, str]], earlier: Iterable[Deb]) -> str:
-    """Return a lock without the packages that an earlier recipe directory locks in the same version."""
+def _own(packages: Mapping[str, Mapping[str, str]], earlier: Iterable[Deb]) -> list[Mapping[str, str]]:
+    """Return the packages that no earlier recipe directory locks in the same version."""
     digests = {deb.name: deb.sha256 for deb in earlier}
-    own = [fields for name, fields in packages.items() if digests.get(name) != fields["SHA256"]]
+    return [fields for name, fields in packages.items() if digests.get(name) != fields["SHA256"]]
+
+
+def _text(suite: str, own: Iterable[Mapping[str, str]]) -> str:
     heading = f"# Debian {suite}: each package as the one file that is installed; made by `bake lock`\n"
     return f"{heading}\n{written(own)}"

@@ -40,6 +40,7 @@ from bakehouse.plan.workspace import (
     leave_out,
     leave_out_broken,
     nearest_name,
+    own_recipes,
     require_valid,
     resolve_all,
     selected_broken,
@@ -148,7 +149,9 @@ def _run(
         recipes = selection.recipes
         if upgraded is None or upgraded:
             recipes = tuple(workspace.recipes.values())
-        changes += apt_suite.lock(workspace, recipes, report, upgrade=upgraded)
+        # A name of a package selects no images
+        suites = apt_suite.suites_of(workspace, selection.recipes or own_recipes(workspace) or recipes)
+        changes += apt_suite.lock(workspace, recipes, report, suites=suites, upgrade=upgraded)
         changes += apt_base_image.lock(workspace, recipes, report, on_event, named=named, upgrade=upgraded)
     except BakehouseError as error:
         raise type(error)(*problems.all, *error.diagnostics) from error
