@@ -319,7 +319,13 @@ def _alternatives(explanation: Explanation) -> list[_Line]:
     for alternative in explanation.alternatives:
         version = alternative.resolution.version_of(explanation.name)
         locations = tuple(change.pin.location for change in alternative.changes)
-        lines.append(_Line(f"  {version} is possible with {describe_changes(alternative)}", locations))
+        changes = describe_changes(alternative)
+        names = [
+            change.pin.name for change in alternative.changes if change.pin.kind in ("base", "component")
+        ]
+        is_own = names == [explanation.name] and len(alternative.changes) == 1
+        way = "fits if the image requests it" if is_own else f"is possible with {changes}"
+        lines.append(_Line(f"  {version} {way}", locations))
     return lines
 
 

@@ -59,6 +59,12 @@ run `bake explain small torch` for all details of one component
     )
 
 
+def test_a_newer_version_that_fits_is_reported_without_a_change_of_itself(tree: Tree) -> None:
+    tree.image(HEAD + 'components: {torch: "2.8.0", python: "3.11"}\n')
+
+    assert part(tree, "torch").splitlines()[-1].split("   ")[0] == "  2.9.0 fits if the image requests it"
+
+
 def test_one_component_is_reported_with_every_demand(tree: Tree) -> None:
     tree.image(HEAD + 'components: {torch: "*", python: "3.12"}\n')
 
