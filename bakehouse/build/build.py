@@ -22,11 +22,12 @@ from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.util.format import format_bytes, format_count
+from bakehouse.util.format import format_bytes, format_count, format_names
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.terminal import Reporter
 
 _PARALLEL_VERIFICATIONS = 3
+_MOST_NAMES = 5
 """Each is a container that imports a framework: more would need more memory than they save time."""
 _UNPACKED_RATIO = 3.2
 """Size of an installed wheel relative to the wheel file: torch 2.13 with CUDA 13.0, measured."""
@@ -295,8 +296,9 @@ def _check_disk(absent: Sequence[Image], expected_bytes: Callable[[Sequence[Imag
         return
     needed, free = 2 * expected_bytes(absent), shutil.disk_usage(directory).free
     if needed > free:
-        names = ", ".join(f"`{image.name}`" for image in absent)
-        message = f"not enough disk space to build {names}"
+        names = format_names(image.name for image in absent[:_MOST_NAMES])
+        more = f" and {len(absent) - _MOST_NAMES} more" if absent[_MOST_NAMES:] else ""
+        message = f"not enough disk space to build {names}{more}"
         facts = (
             ("needed", f"about {format_bytes(needed)}"),
             ("free", f"{format_bytes(free)} in {directory}"),

@@ -116,6 +116,15 @@ def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
     assert lines[4] == ("hint: check `docker system df`; `docker builder prune` removes unused build cache")
 
 
+def test_a_full_disk_names_a_few_of_many_images(bakehouse: Bakehouse) -> None:
+    bakehouse.expected = 10**18
+    images = [replace(IMAGE, name="a"), *(replace(IMAGE, name=f"b{number}") for number in range(8))]
+    with pytest.raises(EngineError) as caught:
+        bakehouse.build(*images)
+    message = "not enough disk space to build `a`, `b0`, `b1`, `b2`, `b3` and 4 more"
+    assert caught.value.diagnostics[0].message == message
+
+
 def test_what_the_engine_has_needs_no_room(bakehouse: Bakehouse) -> None:
     bakehouse.expected = 10**18
     bakehouse.engine.held.add(IMAGE.reference)
