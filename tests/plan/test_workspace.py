@@ -83,6 +83,17 @@ def test_what_is_not_committed_is_rendered_on_demand(workspace: Workspace) -> No
     assert kept_names(workspace, "small-torch") == ["small-torch"]
 
 
+def test_rendered_files_are_one_line_for_each_image(workspace: Workspace) -> None:
+    plan = plan_recipes(workspace, select(workspace, ["small"]))
+    lines: list[str] = []
+
+    files = render_images(workspace, plan, lines.append)
+    (workspace.project.images / "small/Dockerfile").unlink()
+    render_images(workspace, plan, lines.append)
+
+    assert lines == [f"rendered {len(files)} files of images/small", "rendered images/small/Dockerfile"]
+
+
 def test_what_was_rendered_on_demand_is_kept_true(workspace: Workspace) -> None:
     rendered(workspace, "small-torch")
 
