@@ -301,7 +301,14 @@ def _without_candidates(conflict: Conflict, catalog: Catalog) -> list[Reason]:
         return _providers(conflict, catalog)
     if component.is_base and name != recipe.base.name:
         return [Reason(f"{name} is a base, but the image's base is {recipe.base.name}", component.location)]
-    return [_variants_of(component.releases, name, component.location, recipe.variants.get(name))]
+    demands = [demand for demand in conflict.demands if demand.requirement.name == name]
+    requested = [
+        release
+        for release in component.releases
+        if all(demand.requirement.allows(release.version) for demand in demands)
+    ]
+    releases = requested or component.releases
+    return [_variants_of(releases, name, component.location, recipe.variants.get(name))]
 
 
 def _variants_of(
