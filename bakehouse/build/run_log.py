@@ -35,13 +35,17 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SmokeRun:
-    """Results of the last complete smoke test of a build."""
+    """Results of the last complete smoke test of a build, and of checks that ran again since."""
 
     date: str
     passed: int
     not_tested: int
     failed: tuple[str, ...] = ()
     """Names of the checks that failed."""
+
+    @property
+    def checks(self) -> int:
+        return self.passed + self.not_tested + len(self.failed)
 
     @property
     def summary(self) -> str:
@@ -158,6 +162,17 @@ def smoked_run(image: Image, outcomes: Sequence[tuple[str, Outcome]], today: dat
     failed = tuple(name for name, outcome in outcomes if outcome is Outcome.FAILED)
     smoke = SmokeRun(today.isoformat(), counts[Outcome.PASSED], counts[Outcome.NOT_TESTED], failed)
     return replace(built_run(image, today), smoke=smoke)
+
+
+def is_rerun(new: Run, last: Run | None) -> bool:
+    """Return whether a run has the results of all checks of the last one, some of which were run again."""
+    return (
+        last is not None
+        and last.key == new.key
+        and last.smoke is not None
+        and new.smoke is not None
+        and new.smoke.checks >= last.smoke.checks
+    )
 
 
 def rehearsed_run(image: Image, stubs: tuple[str, ...], today: date) -> Run:

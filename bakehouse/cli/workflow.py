@@ -327,9 +327,9 @@ def smoke_images(
                 report=report,
             )
             write_whole(state / "smoke" / item.image.name / "junit.xml", junit.text(result))
-            if not options.only:
-                outcomes = [(check.name, check.outcome) for check in result.checks]
-                smoked = run_log.smoked_run(item.image, outcomes, datetime.now(UTC).date())
+            outcomes = [(check.name, check.outcome) for check in result.checks]
+            smoked = run_log.smoked_run(item.image, outcomes, datetime.now(UTC).date())
+            if not options.only or run_log.is_rerun(smoked, run_log.load_runs(state).get(item.image.name)):
                 _record(workspace, {item.image.name: smoked})
             if options.report:
                 smoke_report.write(result, options.report, sign)

@@ -95,6 +95,19 @@ def test_the_run_of_a_smoke_test_has_its_counts() -> None:
     )
 
 
+def test_checks_that_ran_again_count_if_they_complete_a_smoke_test() -> None:
+    def run(passed: int, not_tested: int) -> run_log.Run:
+        smoke = run_log.SmokeRun("2026-11-21", passed, not_tested)
+        return replace(run_log.built_run(IMAGE, TODAY), smoke=smoke)
+
+    assert run_log.is_rerun(run(31, 4), run(31, 4))
+    assert run_log.is_rerun(run(31, 4), run(28, 3))
+    assert not run_log.is_rerun(run(2, 0), run(31, 4))
+    assert not run_log.is_rerun(run(31, 4), replace(run(31, 4), key="0" * 64))
+    assert not run_log.is_rerun(run(31, 4), run_log.built_run(IMAGE, TODAY))
+    assert not run_log.is_rerun(run(31, 4), None)
+
+
 def test_smoke_results_are_read_back_and_count_only_for_their_key(tmp_path: Path) -> None:
     record(tmp_path, replace(run_log.built_run(IMAGE, TODAY), smoke=SMOKE))
     record(tmp_path, run_log.Run(Level.BUILT, "0" * 64, "2026-11-21", smoke=SMOKE), "other")
