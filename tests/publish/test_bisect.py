@@ -222,7 +222,7 @@ def test_commits_show_changes_that_the_ledger_lacks(project: Project) -> None:
 
     assert [(change.kind, change.text) for change in found] == [
         ("recipe, environment", "A 1 → 2"),
-        ("recipe, apt", "+ less"),
+        ("recipe, packages", "+ less"),
     ]
 
 

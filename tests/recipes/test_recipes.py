@@ -79,6 +79,7 @@ UNPINNED_BASES = {
     "aws-training-compiler-pytorch",
     "aws-training-compiler-tensorflow",
     "nvidia-cuda",
+    "nvidia-ngc-pytorch",
 }
 
 

@@ -139,7 +139,12 @@ def nccl() -> Path:
 
 
 def plugins(nccl_directory: Path) -> list[Path]:
-    """Return the NCCL plugins that the loader can find, with links resolved."""
+    """Return the NCCL plugins that the loader can find, with links resolved.
+
+    With NCCL_NET_PLUGIN, only those of this name count: NCCL does not open the others.
+    """
+    selected = os.environ.get("NCCL_NET_PLUGIN", "")
+    pattern = f"libnccl-net-{selected}.so*" if selected and "/" not in selected else "libnccl-net*.so*"
     cache = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout
     cached = [
         Path(line.split("=>")[1].strip()).parent for line in cache.splitlines() if "libnccl-net" in line
@@ -148,7 +153,7 @@ def plugins(nccl_directory: Path) -> list[Path]:
     paths = {
         path.resolve()
         for directory in {nccl_directory, *configured, *cached, *SYSTEM}
-        for path in directory.glob("libnccl-net*.so*")
+        for path in directory.glob(pattern)
     }
     return sorted(path for path in paths if path.is_file())
 
