@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import Diagnostic, PublishError
@@ -40,8 +41,10 @@ class Installed:
     """The operating system, such as `debian`; empty if unknown."""
     system_version: str
     packages: tuple[SystemPackage, ...] | None
-    """None if the image has no dpkg."""
+    """None if the image has neither dpkg nor rpm."""
     distributions: tuple[Distribution, ...]
+    kind: Literal["deb", "rpm"] = "deb"
+    """Kind of the packages."""
 
 
 def list_installed(engine: Engine, image: Image, digest: Digest, log: Path) -> Installed:
@@ -73,8 +76,11 @@ def read(printed: str) -> Installed:
     folders: dict[tuple[str, str], set[str]] = {}
     for item in document["python"]:
         folders.setdefault((item["name"], item["version"]), set()).add(item["folder"])
-    debian = document["debian"]
-    packages = debian if debian is None else tuple(sorted({SystemPackage(**item) for item in debian}))
+    kind: Literal["deb", "rpm"] = (
+        "deb" if document["rpm"] is None or document["debian"] is not None else "rpm"
+    )
+    rows = document["rpm"] if kind == "rpm" else document["debian"]
+    packages = rows if rows is None else tuple(sorted({SystemPackage(**item) for item in rows}))
     return Installed(
         system=document["system"].get("ID", ""),
         system_version=document["system"].get("VERSION_ID", ""),
@@ -82,6 +88,7 @@ def read(printed: str) -> Installed:
         distributions=tuple(
             sorted(Distribution(*key, tuple(sorted(paths))) for key, paths in folders.items())
         ),
+        kind=kind,
     )
 
 

@@ -1,4 +1,4 @@
-"""List the installed Debian and Python packages from inside the image.
+"""List the installed Debian, RPM and Python packages from inside the image.
 
 It prints one JSON object and only needs the standard library of Python 3.8 or later.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib.metadata
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 DPKG = Path("/var/lib/dpkg")
@@ -48,6 +50,21 @@ def debian() -> list[dict[str, str]] | None:
     return packages
 
 
+def rpm() -> list[dict[str, str]] | None:
+    """Return the packages in the database of rpm; None in an image without rpm."""
+    if shutil.which("rpm") is None:
+        return None
+    command = ["rpm", "--query", "--all", "--queryformat", "%{NAME}\t%{EVR}\t%{ARCH}\n"]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    rows = (line.split("\t") for line in output.splitlines())
+    # The keys that sign packages are listed too, without an architecture.
+    return [
+        {"name": name, "version": version, "architecture": architecture}
+        for name, version, architecture in rows
+        if architecture != "(none)"
+    ]
+
+
 def python() -> list[dict[str, str]]:
     """Return the distributions in all site-packages directories, of any interpreter."""
     packages = []
@@ -65,7 +82,8 @@ def python() -> list[dict[str, str]]:
 
 
 def main() -> None:
-    print(json.dumps({"system": system(), "debian": debian(), "python": python()}, sort_keys=True))
+    packages = {"debian": debian(), "rpm": rpm(), "python": python()}
+    print(json.dumps({"system": system(), **packages}, sort_keys=True))
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def attest(
         unattached = (_unattached(published, kind, command, *reasons) for _, published in registries)
         return Attested(failures=tuple(unattached))
     if installed.packages is None:
-        progress(f"{name}: the image has no dpkg, so the SBOM lists system packages as unknown")
+        progress(f"{name}: the image has neither dpkg nor rpm, so the SBOM lists system packages as unknown")
 
     def documents(published: PublishedImage) -> Documents:
         image, digest = built.image, published.digest

@@ -92,14 +92,18 @@ def _recipe_components(image: Image) -> Iterator["Component"]:
 
 
 def _system_packages(installed: Installed) -> Iterator["Component"]:
-    """Packages of Debian or of a derivative."""
+    """Packages of dpkg or rpm."""
     from cyclonedx.model.component import ComponentType
 
     system = installed.system
     distro = f"{system}-{installed.system_version}" if installed.system_version else system
     for package in installed.packages or ():
         qualifiers = {"arch": package.architecture, "distro": distro}
-        purl = _purl("deb", package.name, package.version, namespace=system or "debian", **qualifiers)
+        version = package.version
+        if installed.kind == "rpm" and ":" in version:
+            qualifiers["epoch"], _, version = version.partition(":")
+        namespace = system or ("debian" if installed.kind == "deb" else "")
+        purl = _purl(installed.kind, package.name, version, namespace=namespace, **qualifiers)
         yield _component(ComponentType.LIBRARY, package.name, package.version, purl)
 
 

@@ -31,6 +31,7 @@ LIBC = {"name": "libc6", "version": "2.36-9", "architecture": "amd64"}
 FOUND = {
     "system": {"ID": "debian", "VERSION_ID": "12"},
     "debian": [{**LIBC, "name": "zlib1g"}, LIBC],
+    "rpm": None,
     "python": [
         {"name": "six", "version": "1.17", "folder": "/b/site-packages"},
         {"name": "six", "version": "1.17", "folder": "/a/site-packages"},
@@ -55,6 +56,34 @@ def test_a_package_may_have_a_file_of_its_own(tmp_path: Path, monkeypatch: pytes
 def test_an_image_without_dpkg_has_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inside, "DPKG", tmp_path)
     assert inside.debian() is None
+
+
+def test_rpm_lists_packages_without_the_keys_that_sign_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "rpm"
+    rows = r"jq\t1.7.1-49\tx86_64\nopenssl\t1:3.2.2-1\tx86_64\ngpg-pubkey\t7fa2af80-576db785\t(none)\n"
+    program.write_text(f"#!/bin/sh\n[ \"$1 $2 $3\" = '--query --all --queryformat' ] && printf '{rows}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    assert inside.rpm() == [
+        {"name": "jq", "version": "1.7.1-49", "architecture": "x86_64"},
+        {"name": "openssl", "version": "1:3.2.2-1", "architecture": "x86_64"},
+    ]
+
+
+def test_an_image_without_rpm_has_no_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert inside.rpm() is None
+
+
+def test_packages_of_rpm_are_read() -> None:
+    jq = {"name": "jq", "version": "1.7.1-49", "architecture": "x86_64"}
+    listed = read(json.dumps({**FOUND, "debian": None, "rpm": [jq]}))
+
+    assert (listed.kind, listed.packages) == ("rpm", (SystemPackage("jq", "1.7.1-49", "x86_64"),))
 
 
 def test_the_distributions_of_every_directory_of_packages_are_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,19 @@ def test_a_part_tells_the_files_that_it_was_made_from_and_no_secret_of_their_add
     assert "hashes" not in unknown
 
 
+def test_packages_of_rpm_have_their_epoch_as_a_qualifier() -> None:
+    packages = (
+        SystemPackage("jq", "1.7.1-49.amzn2023", "x86_64"),
+        SystemPackage("openssl", "1:3.2.2-1", "x86_64"),
+    )
+    components = document(Installed("amzn", "2023", packages, (), "rpm"))["components"]
+
+    assert [item["purl"] for item in components if item["purl"].startswith("pkg:rpm")] == [
+        "pkg:rpm/amzn/jq@1.7.1-49.amzn2023?arch=x86_64&distro=amzn-2023",
+        "pkg:rpm/amzn/openssl@3.2.2-1?arch=x86_64&distro=amzn-2023&epoch=1",
+    ]
+
+
 def test_an_image_without_dpkg_reports_its_packages_as_unknown() -> None:
     bare = Installed("", "", None, ())
     unknown = [
