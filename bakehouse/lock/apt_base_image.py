@@ -18,7 +18,7 @@ from bakehouse.errors import BuildError, ConflictError, Diagnostic, Problems, Re
 from bakehouse.lock import apt
 from bakehouse.lock.apt import PackageChange
 from bakehouse.lock.base_step import BuildSettings, build_settings, run_step
-from bakehouse.plan.apt_packages import apt_of, pulled_lists
+from bakehouse.plan.apt_packages import installs_with_dnf, pulled_lists
 from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.planner import registry_host
 from bakehouse.plan.workspace import Workspace
@@ -184,7 +184,7 @@ def _with_dnf(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[str, ...
     references = (
         resolution.base.spec.base.reference
         for resolution in resolutions
-        if resolution.base.spec.base and resolution.base.spec.manager == "dnf" and apt_of(resolution)
+        if resolution.base.spec.base and installs_with_dnf(resolution)
     )
     return tuple(dict.fromkeys(references))
 

@@ -19,7 +19,7 @@ from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import Diagnostic
 from bakehouse.lock import apt_base_image, apt_suite
 from bakehouse.lock.python import LockedFile
-from bakehouse.plan.apt_packages import are_locked, pulled_lists, suite_lists
+from bakehouse.plan.apt_packages import are_locked, installs_with_dnf, pulled_lists, suite_lists
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Resolution, resolve
@@ -154,6 +154,8 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
         yield Drift(DriftKind.NO_DIGEST, str(base), source.reference)
     if source and source.build_reference and "@" not in source.build_reference:
         yield Drift(DriftKind.NO_DIGEST, str(base), source.build_reference)
+    if source and installs_with_dnf(resolution):
+        yield Drift(DriftKind.MIRRORS, source.reference, "packages of dnf")
     yield from _open_on_pulled(resolution, workspace)
     if source and source.suite:
         yield from _open_packages(resolution, source.lock_name, workspace)

@@ -68,6 +68,14 @@ def build_packages(resolution: Resolution, spec: VariantSpec) -> tuple[str, ...]
     return spec.build_packages.names(resolution.base.spec.manager)
 
 
+def installs_with_dnf(resolution: Resolution) -> bool:
+    """Return whether steps of an image or of its build stages install packages with dnf."""
+    if resolution.base.spec.manager != "dnf":
+        return False
+    specs = (choice.spec for choice in resolution.all_choices)
+    return bool(apt_of(resolution)) or any(build_packages(resolution, spec) for spec in specs)
+
+
 def suite_lists(resolution: Resolution) -> list[tuple[str, ...]]:
     """Return the package names installed after each step of an image on a bootstrapped base, sorted."""
     spec = resolution.base.spec

@@ -21,7 +21,7 @@ from bakehouse.catalog.trim import drop_patterns, trim_choices
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
-from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps, build_packages
+from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps, build_packages, installs_with_dnf
 from bakehouse.plan.model import (
     DNF_TEMPLATE,
     BootstrappedBase,
@@ -107,7 +107,7 @@ def _image(
     apt = apt_of(resolution)
     locked = apt_steps(resolution, locks, problems)
     base = _base(resolution.base, source, host, locked)
-    uses_dnf = spec.manager == "dnf" and _installs_packages(resolution)
+    uses_dnf = installs_with_dnf(resolution)
     names = (*SHARED_TEMPLATES, DNF_TEMPLATE) if uses_dnf else SHARED_TEMPLATES
     shared = texts_json(tuple((name, templates[name]) for name in names if name in templates))
     build_reference = source.build_reference and host + source.build_reference
@@ -499,11 +499,6 @@ def _check_smoke(image: Image, problems: Problems) -> None:
     else:
         return
     problems.add(Diagnostic(message, smoke.location, hint="add a component that brings it"))
-
-
-def _installs_packages(resolution: Resolution) -> bool:
-    specs = (choice.spec for choice in resolution.all_choices)
-    return bool(apt_of(resolution)) or any(build_packages(resolution, spec) for spec in specs)
 
 
 def _content(content: Content, manager: Manager) -> dict[str, object]:

@@ -95,6 +95,27 @@ def test_a_vendor_base_without_a_digest_is_not_locked(project: Tree) -> None:
     ]
 
 
+def with_dnf(project: Tree) -> Tree:
+    """The project's image on a base of Amazon Linux, with a package of its own."""
+    pulled(project, PINNED.partition("@")[2])
+    path = project.root / "components/theirs/component.yaml"
+    text = path.read_text().replace('{glibc: "2.36"}', '{amazon-linux: "2023", glibc: "2.34"}')
+    path.write_text(text.replace("build_packages: [gcc]", ""))
+    return project
+
+
+def test_packages_of_dnf_are_not_locked(project: Tree) -> None:
+    workspace = locking.unlocked_workspace(with_dnf(project).root)
+    named = [workspace.recipes["small"]]
+    assert [*apt_base_image.lock(workspace, named, print, print, named=named)] == [
+        "packages on x.example/y:1 are not locked: Bakehouse locks packages of apt alone"
+    ]
+
+
+def test_packages_of_dnf_are_an_open_point(project: Tree) -> None:
+    assert open_points(with_dnf(project)) == [Drift(DriftKind.MIRRORS, "x.example/y:1", "packages of dnf")]
+
+
 def test_without_an_engine_a_vendor_base_gets_no_first_lock(
     project: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
