@@ -69,7 +69,7 @@ def test_the_commented_examples_are_valid(repository: Path) -> None:
     examples = [
         line.removeprefix("# ")
         for line in lines
-        if line.startswith(("# apt", "# code", "# smoke", "# env", "# files"))
+        if line.startswith(("# packages", "# code", "# smoke", "# env", "# files"))
     ]
     examples += [line[1:] for line in lines if line.startswith("#   - ")]
     examples += [line.removeprefix("# ") for line in lines if line.startswith("# run: ")]
