@@ -150,6 +150,7 @@ class EmbeddedRegistry(NamedRegistry):
     def _start(self) -> None:
         # It is left from a registry that was killed, as at the shutdown of the machine.
         self._keep.unlink(missing_ok=True)
+        self._remove_interrupted_uploads()
         with self._log.open("wb") as log:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", registry_keeper.__file__, *self._locks, *self._command()],
@@ -170,6 +171,14 @@ class EmbeddedRegistry(NamedRegistry):
         tail = self._log.read_text(errors="replace").splitlines()[-5:]
         facts = (("log", str(self._log)),)
         raise PublishError(Diagnostic("the local registry did not start", facts=facts, tail=tuple(tail)))
+
+    def _remove_interrupted_uploads(self) -> None:
+        """Remove the uploads of killed pushes. No upload is in progress while the registry does not run.
+
+        The registry itself removes them after a week, if it runs that long.
+        """
+        for uploads in (self.data / "docker/registry/v2/repositories").glob("**/_uploads"):
+            shutil.rmtree(uploads, ignore_errors=True)
 
     def _command(self) -> list[str]:
         data, configuration = self.data, self._state / "config.json"

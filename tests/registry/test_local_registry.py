@@ -126,6 +126,18 @@ def test_the_file_of_a_registry_that_was_killed_does_not_keep_the_next_one(proje
     assert ends(registry)
 
 
+def test_a_start_removes_the_uploads_of_killed_pushes(project: Project) -> None:
+    repository = project.state / "registry/data/docker/registry/v2/repositories/bakehouse/mpi-cpu"
+    upload, layer = repository / "_uploads/81fc9804/data", repository / "_layers/sha256/link"
+    for path in (upload, layer):
+        path.parent.mkdir(parents=True)
+        path.write_text("content")
+    with open_local(project, print):
+        pass
+
+    assert (upload.exists(), layer.exists()) == (False, True)
+
+
 def test_a_kept_registry_ends_with_its_directory(project: Project) -> None:
     with open_local(project, print) as registry:
         registry.keep()
