@@ -1,10 +1,12 @@
 """The `bake` command: runs tasks, and turns every failure into a message and an exit code."""
 
+import contextlib
 import errno
 import os
 import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from invoke.parser import Parser
 from invoke.parser.context import ParserContext
 
 from bakehouse import __version__
+from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import command_line, completion, diagnostics, help_text
 from bakehouse.cli.command_name import as_typed
@@ -90,9 +93,11 @@ def _machine_error(error: OSError) -> Diagnostic:
     # An error with two files, such as that of a rename, is about the second, the final one.
     name = error.filename2 or error.filename
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if name is None and is_full:
+        # The error of a write to an open file
+        name = str(_fullest_directory())
     if name is None:
-        hint = "run `bake doctor`, which shows the free space of each disk" if is_full else ""
-        return Diagnostic(f"cannot continue: {reason}", hint=hint)
+        return Diagnostic(f"cannot continue: {reason}")
     path = os.fsdecode(name)
     settings = ((name, os.environ.get(name, "")) for name in ("BAKEHOUSE_STATE", "BAKEHOUSE_CACHE"))
     if error.errno in (errno.EACCES, errno.EROFS) and Path(path).is_relative_to(HOME):
@@ -105,8 +110,18 @@ def _machine_error(error: OSError) -> Diagnostic:
     return Diagnostic(f"cannot use `{path}`: {reason}", hint=hint)
 
 
+def _fullest_directory() -> Path:
+    """Return the one of the directories that Bakehouse writes to whose disk has the least free space."""
+    directories = [Path.cwd(), Path(tempfile.gettempdir())]
+    with contextlib.suppress(BakehouseError, OSError):
+        present = project.find(Path.cwd())
+        directories += [present.state, present.cache]
+    directories = [directory for directory in directories if directory.is_dir()]
+    return min(directories, key=lambda directory: shutil.disk_usage(directory).free)
+
+
 def _full_disk(path: Path, reason: str, setting: str) -> Diagnostic:
-    directory = next(parent for parent in path.absolute().parents if parent.is_dir())
+    directory = next(each for each in (path.absolute(), *path.absolute().parents) if each.is_dir())
     disk = shutil.disk_usage(directory)
     facts = (
         ("free", f"{format_bytes(disk.free)} of {format_bytes(disk.total)} in {directory}"),

@@ -501,12 +501,22 @@ def test_a_full_disk_is_reported_with_its_free_space(tmp_path: Path, monkeypatch
     )
 
 
-def test_a_full_disk_without_a_path_is_reported_with_a_hint() -> None:
+def test_a_full_disk_without_a_path_is_the_one_with_the_least_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    (tmp_path / "build").mkdir()
+    monkeypatch.chdir(tmp_path)
+    free = {tmp_path / "build": 0}
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(free=free.get(path, 5_000), total=2_000_000)
+    )
     error = OSError(errno.ENOSPC, "No space left on device")
 
     assert failure_text(main._machine_error(error)) == (
-        "error: cannot continue: no space left on device\n\n"
-        "hint: run `bake doctor`, which shows the free space of each disk\n"
+        f"error: cannot write `{tmp_path}/build`: no space left on device\n"
+        f"  free  0 bytes of 2.0 MB in {tmp_path}/build\n\n"
+        "hint: free disk space, such as with `bake clean`, and run the same command again\n"
     )
 
 
