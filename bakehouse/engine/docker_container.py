@@ -24,6 +24,7 @@ REMOVAL_ATTEMPTS = 5
 _POLL_SECONDS = 0.2
 _NO_PROGRAM = re.compile(r'exec: "[^"]+": executable file not found in \$PATH')
 _PROGRAM_NOT_FOUND = 127
+_KILLED = 137
 
 
 def _ignore(chunk: bytes) -> None:
@@ -72,6 +73,9 @@ class DockerContainer:
                 if "timed out" not in str(error):
                     raise
                 return None
+            except NotFound:
+                # A removed container was killed: an engine that is closed removes its containers.
+                return ContainerExit(_KILLED)
             self._finish_log()
             try:
                 self._container.reload()

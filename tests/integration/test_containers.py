@@ -176,6 +176,15 @@ def test_closing_ends_those_who_wait_and_starts_no_more(digest: str, tmp_path: P
     assert left_by(tempdir.run_id()) == []
 
 
+def test_a_container_that_closing_removed_counts_as_killed(digest: str, tmp_path: Path) -> None:
+    engine = connect()
+    with engine.container(shell(digest, "sleep 60")) as container:
+        container.start(tmp_path / "log")
+        engine.close()
+
+        assert container.wait(60) == ContainerExit(137)
+
+
 def test_a_container_has_its_exit_code_although_closing_removes_it(
     digest: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
