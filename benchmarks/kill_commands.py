@@ -1,9 +1,17 @@
-"""Commands that are killed at random moments: files that differ after the next run, and leftovers.
+"""Commands that are killed at random moments: what differs after the next run, and what is left.
 
 python benchmarks/kill_commands.py --rounds 60
+python benchmarks/kill_commands.py --engine --rounds 120
+python benchmarks/kill_commands.py --restart --rounds 20
+python benchmarks/kill_commands.py --fill --rounds 20
+
+The commands of the first line need no engine. `--engine` kills build, smoke, push and promote of a small
+image. `--restart` restarts an engine of its own during these commands instead, and `--fill` fills the disk of
+one. Both need root.
 """
 
 import argparse
+import contextlib
 import sys
 import tempfile
 import time
@@ -12,7 +20,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from tests.integration import killed_tasks
+from tests.integration.ports import kept_port
 from tests.support import killed_commands
+from tests.support.full_disks import SmallDisk
+
+ENGINE_BYTES = 4 * 1024**3
 
 
 def main() -> None:
@@ -21,10 +34,31 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--engine", action="store_true")
+    parser.add_argument("--restart", action="store_true")
+    parser.add_argument("--fill", action="store_true")
+    parser.add_argument("--engines", type=Path, default=killed_tasks.ENGINES, help="directory of its engine")
+    parser.add_argument("--only", default="", help="names of commands, separated by commas")
     options = parser.parse_args()
     began, rounds = time.monotonic(), []
-    with tempfile.TemporaryDirectory() as directory:
-        for round_ in killed_commands.rounds(Path(directory), options.rounds, options.seed):
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        strike: killed_commands.Strike = killed_commands.kill
+        if options.fill:
+            disk = stack.enter_context(SmallDisk(options.engines).mounted(ENGINE_BYTES))
+            stack.enter_context(killed_tasks.own_engine(options.engines))
+            strike = killed_tasks.fills(disk)
+        elif options.restart:
+            strike = killed_tasks.restarts(stack.enter_context(killed_tasks.own_engine(options.engines)))
+        if options.engine or options.restart or options.fill:
+            port = stack.enter_context(kept_port())
+            commands = stack.enter_context(killed_tasks.tasks(directory, port))
+        else:
+            commands = stack.enter_context(killed_commands.file_commands(directory))
+        selected = [
+            command for command in commands if not options.only or command.name in options.only.split(",")
+        ]
+        for round_ in killed_commands.rounds(selected, directory, options.rounds, options.seed, strike):
             rounds.append(round_)
             print(len(rounds), round_, flush=True)
     print(f"{len(rounds)} rounds in {time.monotonic() - began:.0f} s, seed {options.seed}")
