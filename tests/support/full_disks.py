@@ -49,7 +49,7 @@ class Round:
     ended_before: bool
     """The space was enough."""
     differences: tuple[str, ...]
-    """What its error lacks, what differs from a run with enough space, and what was left."""
+    """Omissions of its error, differences from a run with enough space, and leftovers."""
     message: str
 
     def __str__(self) -> str:

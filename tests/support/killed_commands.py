@@ -89,9 +89,9 @@ class Round:
     after: float
     ended_before: bool
     differences: tuple[str, ...]
-    """What differs from a run that was not struck, and what was left."""
+    """Differences from a run that was not struck, and leftovers."""
     message: str = ""
-    """What the struck command reported if it failed."""
+    """First line of the error of the struck command."""
 
     def __str__(self) -> str:
         end = ", had ended before" if self.ended_before else ""
