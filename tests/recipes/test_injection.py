@@ -242,6 +242,7 @@ WITHOUT_PAYLOAD = {
     "none": "as `git`",
     "page": "as `git`",
     "pattern": "as `git`",
+    "platforms": "linux/amd64 or linux/arm64",
     "registries_of": "the name of a component",
     "severity": "one of a few words",
     "tag": "as `git`",
