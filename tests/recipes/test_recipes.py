@@ -27,6 +27,7 @@ from bakehouse.plan.planner import make_plan
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.conflict_report import conflict_error
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from bakehouse.util.oci import ARM64, PLATFORM
 from bakehouse.util.yaml_reader import Scalar
 from tests.support.dockerfiles import Instruction, instructions
 
@@ -152,7 +153,8 @@ def can_be_chosen(candidate: Candidate) -> bool:
     location = candidate.variant.location
     requirement = Requirement(candidate.name, f"=={candidate.release.version}", location)
     variants = {candidate.name: Scalar(candidate.variant.name, location)}
-    empty = recipes()["mpi-cpu"]
+    platform = candidate.variant.platform
+    empty = replace(recipes()["mpi-cpu"], platform=platform)
     if candidate.spec.base:
         return resolves(replace(empty, base=requirement, components=(), variants=variants)) is not None
     # What fitted another release first: that nothing fits takes far longer to find.
@@ -163,7 +165,7 @@ def can_be_chosen(candidate: Candidate) -> bool:
     users = (recipes()[name] for name in IMAGES if candidate.name in parts(name))
     beside = (replace(recipe, components=(*without(recipe, candidate.name), requirement)) for recipe in users)
     for recipe in chain(alone, beside):
-        if resolves(replace(recipe, variants={**recipe.variants, **variants})):
+        if resolves(replace(recipe, platform=platform, variants={**recipe.variants, **variants})):
             FITTED[candidate.name] = recipe.base.name
             return True
     return False
@@ -529,6 +531,9 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
     files -= {path for path in files if path.startswith("stubs/")}
     files -= {"component.yaml", "install.j2", "smoke.py"}
     files -= {"parameters.yaml"} if name in ("smp", "aws-smp2") else set()
+    variants = [variant for release in catalog().components[name].releases for variant in release.variants]
+    locks = [variant.spec.lock for variant in variants if variant.platform == ARM64]
+    files -= {str(lock.path.relative_to(directory)) for lock in locks if lock}
     assert {path for path in files if not any(fnmatchcase(path, pattern) for pattern in patterns)} == set()
 
 
@@ -572,15 +577,16 @@ def test_each_wheel_fits_the_python_and_the_libc_of_the_image(name: str) -> None
     wheels = {package.file for package in packages if not package.is_sdist}
     python, glibc = resolution.version_of("python"), resolution.version_of("glibc")
     assert not wheels or (python and glibc)
+    machine = {PLATFORM: "x86_64", ARM64: "aarch64"}[resolution.recipe.platform]
     misfits = [
         file
         for file in sorted(wheels)
-        if not any(fits(tag, str(python), str(glibc)) for tag in parse_wheel_filename(file)[3])
+        if not any(fits(tag, str(python), str(glibc), machine) for tag in parse_wheel_filename(file)[3])
     ]
     assert misfits == []
 
 
-def fits(tag: Tag, python: str, glibc: str) -> bool:
+def fits(tag: Tag, python: str, glibc: str, machine: str) -> bool:
     minor = int(python.split(".")[1])
     own = tag.interpreter == f"cp3{minor}"
     stable = tag.abi == "abi3" and int(tag.interpreter.removeprefix("cp3")) <= minor
@@ -588,9 +594,10 @@ def fits(tag: Tag, python: str, glibc: str) -> bool:
     if not (own or stable or (tag.abi == "none" and tag.interpreter in pure)):
         return False
     legacy = {"manylinux1": "2.5", "manylinux2010": "2.12", "manylinux2014": "2.17"}
-    if match := re.fullmatch(r"manylinux_(\d+)_(\d+)_x86_64", tag.platform):
+    if match := re.fullmatch(rf"manylinux_(\d+)_(\d+)_{machine}", tag.platform):
         return Version(f"{match[1]}.{match[2]}") <= Version(glibc)
-    return tag.platform == "any" or Version(legacy[tag.platform.removesuffix("_x86_64")]) <= Version(glibc)
+    version = legacy.get(tag.platform.removesuffix(f"_{machine}"))
+    return tag.platform == "any" or (version is not None and Version(version) <= Version(glibc))
 
 
 @pytest.mark.parametrize("name", IMAGES)
