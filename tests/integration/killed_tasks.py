@@ -106,6 +106,8 @@ class Tasks:
 
     def _prepare_build(self, copy: Path, project: Path) -> None:
         self.remove()
+        # Another program may have removed it
+        base()
         shutil.copytree(copy, project)
 
     def remove(self) -> None:
