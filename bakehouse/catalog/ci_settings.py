@@ -8,7 +8,8 @@ from bakehouse.catalog.secrets import secret_in
 from bakehouse.errors import Diagnostic
 from bakehouse.util.toml_table import TomlTable, key_location
 
-_LINE = r"[^\n\r]+"
+_LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+"
+"""One line, also for parsers of YAML 1.1; without control characters, which YAML does not contain."""
 _KEYS = (
     *("images", "requirement", "test", "shards", "runner", "branch", "repository", "role", "create"),
     *("code_scanning", "gpu"),
@@ -128,6 +129,12 @@ def _requirement(table: TomlTable) -> tuple[str, ...]:
         hint = "remove it, and set PIP_EXTRA_INDEX_URL from a secret of the CI system"
         location = replace(key_location(table.path, "requirement", table.name), text="")
         table.problems.add(Diagnostic(message, location, hint=hint))
+        return ()
+    if "${{" in text:
+        # GitHub would evaluate it before the shell reads the quotes.
+        table.report(
+            "requirement", f"`requirement` in [{table.name}] contains an expression of GitHub: `{text}`"
+        )
         return ()
     try:
         return tuple(shlex.split(text))

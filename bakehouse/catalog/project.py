@@ -29,6 +29,8 @@ _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?"
 _KMS_KEY = re.compile(r"awskms:///arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+")
 _REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
 _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
+_BUILDER = re.compile("[A-Za-z0-9][A-Za-z0-9_.+-]*")
+"""Names of buildx's builders and docker's contexts; others could be options."""
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
     "recipes",
@@ -219,7 +221,7 @@ def _port(table: TomlTable, environment: Mapping[str, str]) -> int:
 
 def _builders(table: TomlTable, environment: Mapping[str, str]) -> tuple[str, ...]:
     """Return the builder of buildx's own variable, else those of the table."""
-    names = table.texts("builders")
+    names = table.texts("builders", _BUILDER.fullmatch, "`docker buildx ls` lists builders")
     builder = environment.get("BUILDX_BUILDER")
     return (builder,) if builder else names
 

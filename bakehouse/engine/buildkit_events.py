@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from bakehouse.errors import without_logins
+
 TAIL_LINES = 15
 LOG_LINES = 100_000
 """Lines of a step's output that are kept for its log, which is written if the step fails."""
@@ -127,8 +129,11 @@ class Tail:
 
 
 def _plain(line: str) -> str:
-    """Return a line as a terminal shows it in the end, without colours and overwritten text."""
-    return _COLOUR.sub("", line.rstrip().rpartition("\r")[2])
+    """Return a line as a terminal shows it in the end, without colours, overwritten text and logins.
+
+    Steps have the proxies of the machine in their environment.
+    """
+    return without_logins(_COLOUR.sub("", line.rstrip().rpartition("\r")[2]))
 
 
 def events(status: Mapping[str, Any], targets: Mapping[str, str]) -> Iterator[Event]:

@@ -39,7 +39,7 @@ class TomlTable:
         return default
 
     def texts(
-        self, key: str, is_valid: Callable[[str], bool] = lambda item: True, hint: str = ""
+        self, key: str, is_valid: Callable[[str], object] = lambda item: True, hint: str = ""
     ) -> tuple[str, ...]:
         value = self.values.get(key, [])
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
@@ -86,7 +86,8 @@ class TomlTable:
 
 def key_location(path: Path, key: str, table: str) -> Location:
     """Return the location of a key in a table or below it, else of the table, else the start of the file."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    # TOML has no other line ends, such as U+2028
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
     inside = False
     table_location = None
     for number, line in enumerate(lines, 1):

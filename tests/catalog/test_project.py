@@ -261,3 +261,31 @@ def test_a_price_is_a_number_above_0(empty: Tree, price: str) -> None:
         project.find(empty.root, {})
 
     assert "`ml.m5.xlarge` in [tool.bakehouse.prices] must be a number above 0" in error_text(caught.value)
+
+
+@pytest.mark.parametrize("name", ["--help", "a b", "$(id)", ""])
+def test_a_builder_has_a_name_of_buildx(empty: Tree, name: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse]\nbuilders = ["{name}"]\n')
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert error_text(caught.value).startswith(
+        f"error: `builders` in [tool.bakehouse] has an invalid item: `{name}`\n  --> pyproject.toml:2:1\n"
+    )
+
+
+def test_a_line_separator_in_a_string_is_not_a_line_of_the_file(empty: Tree) -> None:
+    empty.write("pyproject.toml", '[tool.bakehouse]\nca = "\u2028"\nbuilders = ["-"]\n')
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert "  --> pyproject.toml:3:1\n" in error_text(caught.value)
+
+
+@pytest.mark.parametrize("text", ["a\\u2028b", "a\\u0085b", "a\\u0000b"])
+def test_a_command_of_pipelines_has_one_line(empty: Tree, text: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse.ci]\ntest = "{text}"\n')
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert "error: `test` in [tool.bakehouse.ci] is invalid: " in error_text(caught.value)

@@ -87,6 +87,14 @@ def test_logs_and_transfers() -> None:
     ]
 
 
+def test_a_log_hides_the_login_of_a_proxy() -> None:
+    tail = Tail(2)
+    tail.add("http_proxy=http://me:sec")
+    tail.add("ret@proxy.example:3128\n")
+
+    assert tail.lines() == ("http_proxy=http://*********@proxy.example:3128",)
+
+
 def test_the_tail_of_a_log_that_comes_in_pieces() -> None:
     tail = Tail(2)
     for text in ("one\ntw", "o\nthree", "\n\n"):

@@ -1,12 +1,10 @@
 """The whole way to Amazon ECR, at ECR's own address: from a recipe to jobs that name the digest."""
 
-import contextlib
 import gzip
 import os
 import subprocess
 import tarfile
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from bakehouse.publish.releases import ReleaseRecord
 from tests.integration.conftest import Fleet
 from tests.integration.ecr_address import at_address
 from tests.integration.sagemaker_sdk import ROLE, V3, installed, moto_for_aws
+from tests.support.canaries import watched
 from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.registry import PASSWORD
 
@@ -56,7 +55,7 @@ def released(
         trust = {"REQUESTS_CA_BUNDLE": str(certificate)}
         environment = {**inherited, **session_ecr.environment, **trust}
         keys = (session_ecr.environment["AWS_SECRET_ACCESS_KEY"], PASSWORD)
-        with _watched(lambda: (*keys, *session_ecr.aws.issued)) as lines:
+        with watched(lambda: (*keys, *session_ecr.aws.issued)) as lines:
             result = subprocess.run(
                 command, cwd=workspace.project.root, env=environment, capture_output=True, text=True
             )
@@ -64,28 +63,6 @@ def released(
         assert result.returncode == 0, printed[-3000:]
         record = open_ledger(workspace.project).records(IMAGE)[-1]
         yield Released(record, printed, (*keys, *session_ecr.aws.issued), lines)
-
-
-@contextlib.contextmanager
-def _watched(secrets: Callable[[], tuple[str, ...]]) -> Iterator[list[str]]:
-    """The command lines of all processes that hold a secret, looked at as often as one can."""
-    lines: list[str] = []
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.wait(0.02):
-            for path in Path("/proc").glob("[0-9]*/cmdline"):
-                with contextlib.suppress(OSError):
-                    line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                    lines.extend(line for secret in secrets() if secret in line)
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield lines
-    finally:
-        ended.set()
-        thread.join()
 
 
 def test_the_digest_is_at_the_address_of_ecr(released: Released, fleet: Fleet, session_ecr: EcrStub) -> None:

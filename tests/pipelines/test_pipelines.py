@@ -283,6 +283,19 @@ def test_a_requirement_with_an_unclosed_quote_is_a_mistake(
     )
 
 
+def test_a_requirement_with_an_expression_is_a_mistake(
+    project: Tree, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure(project, "[tool.bakehouse.ci]\nrequirement = '${{ github.head_ref }}'\n")
+
+    assert main.run(("ci", "github")) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: `requirement` in [tool.bakehouse.ci] contains an expression of GitHub: "
+        "`${{ github.head_ref }}`\n"
+        "  --> pyproject.toml:4:1\n"
+    )
+
+
 def test_a_requirement_with_a_password_is_refused_without_repeating_it(
     project: Tree, capsys: pytest.CaptureFixture[str]
 ) -> None:
