@@ -110,7 +110,8 @@ def report_missing(fields: Fields, key: str, kind: str, directory: Path) -> None
     """Report a path that does not exist, with the path from the recipe if it exists further up."""
     text = fields.text(key)
     upwards = (f"{'../' * levels}{text}" for levels in range(1, _MOST_LEVELS + 1))
-    hint = next((f"did you mean `{path}`?" for path in upwards if (directory / path).exists()), "")
+    existing = (path for path in upwards if is_file(directory / path) or is_directory(directory / path))
+    hint = next((f"did you mean `{path}`?" for path in existing), "")
     fields.report(f"{kind}`{text}` does not exist next to the recipe", fields.place(key), hint=hint)
 
 

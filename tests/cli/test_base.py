@@ -19,7 +19,7 @@ def bases(monkeypatch: pytest.MonkeyPatch) -> list[BootstrappedBase]:
     bases: list[BootstrappedBase] = []
 
     @contextlib.contextmanager
-    def engine(*_: object) -> Iterator[None]:
+    def engine(*_: object, **__: object) -> Iterator[None]:
         yield
 
     def ensure_base(base: BootstrappedBase, **_: Any) -> None:
@@ -44,7 +44,7 @@ def test_an_unknown_base_is_an_error_that_names_the_known_ones(bases: list[Boots
     workspace = open_workspace(HOME)
     for name, hint in (
         ("debain-12", "did you mean `debian-12`?"),
-        ("x", "use one of `debian-12`, `debian-13`"),
+        ("x", "use one of `debian-12`, `debian-12-arm64`, `debian-13`"),
     ):
         with pytest.raises(UsageError) as caught:
             workflow.make_base(workspace, name, print)

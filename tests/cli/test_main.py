@@ -282,6 +282,7 @@ def test_a_users_project_is_up_to_date_once_its_own_image_is_rendered(tmp_path: 
     (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["mine"]\n')
     (tmp_path / "mine" / "images").mkdir(parents=True)
     recipe = (HOME / "recipes" / "images" / "mpi-cpu.yaml").read_text()
+    recipe = recipe.replace("platforms: [linux/amd64, linux/arm64]\n", "")
     (tmp_path / "mine" / "images" / "churn.yaml").write_text(recipe)
     before = bake("render", "--check", cwd=tmp_path)
     assert bake("render", "churn", cwd=tmp_path).stdout == "20 files of 1 image\n"
@@ -324,8 +325,13 @@ def test_the_committed_images_are_those_of_the_recipes() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_the_committed_dockerfiles_pass_hadolint() -> None:
-    command = [str(Path(sys.executable).with_name("hadolint")), *map(str, HOME.glob("images/*/Dockerfile"))]
+def test_the_committed_dockerfiles_pass_hadolint(tmp_path: Path) -> None:
+    command = [str(Path(sys.executable).with_name("hadolint"))]
+    for path in HOME.glob("images/*/Dockerfile"):
+        copy = tmp_path / f"{path.parent.name}.Dockerfile"
+        # hadolint 2.15 needs a blank line after a here-document
+        copy.write_text(path.read_text().replace("\nEND\n", "\nEND\n\n"))
+        command.append(str(copy))
 
     assert subprocess.run(command, capture_output=True, text=True, check=False).stdout == ""
 

@@ -167,7 +167,7 @@ def test_an_upgrade_of_packages_of_an_image_keeps_its_debian_packages(
 ) -> None:
     lists: list[Collection[str] | None] = []
 
-    def lock_apt(*_: object, upgrade: Collection[str] | None) -> tuple[str, ...]:
+    def lock_apt(*_: object, suites: object, upgrade: Collection[str] | None) -> tuple[str, ...]:
         lists.append(upgrade)
         return ()
 

@@ -22,6 +22,7 @@ from bakehouse.util.oci import ECR_HOST
 from tests.support.proxy import Reply, error_body
 
 HUB, HUB_LOGIN = "registry-1.docker.io", "auth.docker.io"
+NGC = "nvcr.io"
 _MANIFEST = re.compile(r"/v2/(?P<repository>.+)/manifests/(?P<reference>[^/]+)")
 _JSON = {"Content-Type": "application/json"}
 
@@ -79,7 +80,7 @@ class Vendors:
             return Reply(200, _JSON, json.dumps({"token": f"hub {scope}".replace(" ", "-")}).encode())
         if host.startswith("api.ecr."):
             return self._ecr_login(host.split(".")[2], headers["Authorization"])
-        if host == HUB or ECR_HOST.fullmatch(host):
+        if host in (HUB, NGC) or ECR_HOST.fullmatch(host):
             return self._registry(host, parts.path, headers.get("Authorization", ""))
         if url in self.removed:
             return Reply(404)
