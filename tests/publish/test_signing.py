@@ -37,7 +37,12 @@ __all__ = ["fake_registries", "project", "proxies"]
 IMAGE_BUILT = replace(BUILT, digest=digest_of(CONFIG))
 REPORT = replace(PASSED, digest=IMAGE_BUILT.digest)
 ALL = [SIGNATURE, PROVENANCE, SBOM, TESTS]
-INSTALLED = {"system": {"ID": "debian", "VERSION_ID": "12"}, "debian": [], "rpm": None, "python": []}
+INSTALLED: dict[str, object] = {
+    "system": {"ID": "debian", "VERSION_ID": "12"},
+    "debian": [],
+    "rpm": None,
+    "python": [],
+}
 Sign = Callable[..., Attested]
 
 
