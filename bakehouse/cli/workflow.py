@@ -35,6 +35,7 @@ from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase
 from bakehouse.plan.planner import bootstrapped
 from bakehouse.plan.workspace import (
     Workspace,
+    leave_out,
     plan_images,
     plan_resolutions,
     render_images,
@@ -116,6 +117,24 @@ def _platforms(images: Iterable[Image]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(image.platform for image in images))
 
 
+def without_foreign(workspace: Workspace, plan: Plan, report: Reporter) -> Plan:
+    """Return a plan without the images whose programs the engine does not run, which are failures.
+
+    Raises EngineError if none is left.
+    """
+    images = plan.images
+    for platform in sorted({*_platforms(images)} - {PLATFORM}):
+        daemon = provision.ensure(provision.ask_at_terminal, report)
+        try:
+            emulation.require_platforms(daemon, [platform])
+        except EngineError as error:
+            images = tuple(image for image in images if image.platform != platform)
+            if not images:
+                raise
+            leave_out(workspace, error)
+    return replace(plan, images=images)
+
+
 def build_images(
     workspace: Workspace,
     patterns: Sequence[str],
@@ -141,6 +160,7 @@ def build_plan(
     for line in tables.warnings(resolutions).splitlines():
         report(line)
     render_images(workspace, plan, report, pages=image_docs.pages(workspace, plan.images))
+    plan = without_foreign(workspace, plan, report)
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))
@@ -521,7 +541,7 @@ def built_images(
 def _built_images(
     workspace: Workspace, resolutions: Sequence[Resolution], report: Reporter, *, tested: bool = False
 ) -> tuple[BuiltImage, ...]:
-    plan = plan_resolutions(workspace, resolutions)
+    plan = without_foreign(workspace, plan_resolutions(workspace, resolutions), report)
     with engine(report, Feature.PLATFORM, platforms=_platforms(plan.images)) as connected:
         stored_images = [(image, connected.image(image.reference)) for image in plan.images]
         state = workspace.project.state
