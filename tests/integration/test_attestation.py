@@ -38,6 +38,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 CYCLONEDX, IN_TOTO = "application/vnd.cyclonedx+json", "application/vnd.in-toto+json"
 LISTED = {
     "system": {"ID": "debian", "VERSION_ID": "12"},
+    "rpm": None,
     "debian": [{"name": "libc6", "version": "2.36-9", "architecture": "amd64"}],
     "python": [{"name": "six", "version": "1.17", "folder": "/opt/venv/lib/python3.11/site-packages"}],
 }

@@ -74,7 +74,10 @@ def released(tmp_path_factory: pytest.TempPathFactory, registry_reference: str) 
         try:
             yield Released(world, name, f"127.0.0.1:{port}", runs, lines)
         finally:
-            world.run(("clean", "--all"))
+            # `clean --all` would also remove the base, which other tests use
+            list_tags = ["docker", "image", "ls", "--format={{.Repository}}:{{.Tag}}", f"bakehouse/{name}"]
+            tags = subprocess.run(list_tags, capture_output=True, text=True, check=True).stdout.split()
+            subprocess.run(["docker", "image", "rm", *tags], capture_output=True, check=True)
 
 
 def _prepare(world: World, host: str) -> None:
