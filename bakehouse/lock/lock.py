@@ -80,8 +80,8 @@ def run(
     checksums and sizes of files. `upgrade` locks everything selected anew, at the newest versions that fit;
     names may then be Debian packages too. `only_python` limits an upgrade to Python packages with these
     normalized names and to the Debian packages that `patterns` name; the rest keeps its version where it
-    fits. `on_event` receives the build events of vendor bases, `failures`
-    the errors of images that are left out. Raises BuildError at the end for what vendors do not give.
+    fits. `on_event` receives the build events of vendor bases, `failures` the errors of images that are left
+    out. Raises BuildError at the end for what vendors do not give.
     """
     state = project.find(start).state
     # Two concurrent runs would overwrite each other's results

@@ -146,14 +146,10 @@ def lock_recipe(
     """Lock a recipe's requirements to versions that fit the packages of its components and its base.
 
     Locked versions are kept where they fit, also if the requirements change, unless `upgrade` names their
-    packages; None means all. `contained` are the packages of
-    the base, which the lock leaves out if they fit.
+    packages; None means all. `contained` are the packages of the base, which the lock leaves out if they fit.
     """
-    recipe, path, lock = (
-        resolution.recipe,
-        resolution.recipe.requirements,
-        resolution.recipe.requirements_lock,
-    )
+    recipe = resolution.recipe
+    path, lock = recipe.requirements, recipe.requirements_lock
     assert path
     assert lock
     python = resolution.version_of("python")
