@@ -30,14 +30,21 @@ _NO_SESSION_HINT = "run the same command again (a BuildKit bug after an interrup
 _SAME_IMAGE = re.compile(r'image "\S+": already exists')
 """Two builds that give an image the same name at the same time."""
 _SAME_IMAGE_HINT = "run the same command again: another build has created the image"
+_REMOVED = re.compile(r"^ERROR: (?:failed to solve: )?not found$", re.MULTILINE)
+"""The engine says no more if another command, or its limit of the cache, removes what a build is reading."""
+_REMOVED_HINT = "run the same command again; `docker system df` shows whether the build cache is at its limit"
 _PARTIAL = re.compile(r"failed to copy: unsupported offset")
 """BuildKit 0.13 keeps the part of an OCI layout's blob that it received before, but cannot read the rest."""
-_ENGINES_OWN = re.compile(f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}")
+_ENGINES_OWN = re.compile(
+    f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}|{_REMOVED.pattern}",
+    re.MULTILINE,
+)
 """Failures of the engine itself, which affect all images."""
 _DISK_HINT = "check `docker system df`; `docker builder prune` removes unused build cache"
 _TIMED_OUT = re.compile(
     r"DeadlineExceeded|context deadline exceeded|code = Unavailable|"
-    rf"{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}"
+    rf"{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}|{_REMOVED.pattern}",
+    re.MULTILINE,
 )
 _TIMED_OUT_HINT = "run the same command again: the engine was too slow, probably under high load"
 _TRUST = re.compile(r"CERTIFICATE_VERIFY_FAILED|certificate verif|SSL certificate problem|x509: certificate")
@@ -235,6 +242,8 @@ def _verdict(cause: _Cause) -> _Verdict:
         return _Verdict("a build step still belonged to a stopped build", _NO_SESSION_HINT)
     if _SAME_IMAGE.search(evidence):
         return _Verdict("another build created the image at the same time", _SAME_IMAGE_HINT)
+    if _REMOVED.search(evidence):
+        return _Verdict("the engine removed a cached layer that the build was using", _REMOVED_HINT)
     if not cause.images and _TIMED_OUT.search(evidence):
         return _Verdict(_last_word(evidence), _TIMED_OUT_HINT)
     if match := _BASE.search(evidence):

@@ -189,6 +189,27 @@ def test_what_a_parallel_build_disturbs_is_worth_a_retry(reason: str, message: s
     assert diagnostic.hint == hint
 
 
+@pytest.mark.parametrize("text", ["ERROR: not found\n", "ERROR: failed to solve: not found\n"])
+def test_a_layer_that_the_engine_removed_is_worth_a_retry(text: str) -> None:
+    """Seen while the limit of the build cache removed layers."""
+    error = explain(Failure(("a", "b"), (), {}, text, frozenset()), {}, {})
+
+    assert isinstance(error, EngineTimedOut)
+    [diagnostic] = error.diagnostics
+    assert diagnostic.message == "the engine removed a cached layer that the build was using"
+    assert diagnostic.hint == (
+        "run the same command again; `docker system df` shows whether the build cache is at its limit"
+    )
+
+
+def test_a_program_that_was_not_found_is_a_failure_of_its_image() -> None:
+    failure = Failure(
+        ("a",), (step(EXIT_2),), {"d": ("sh: 1: nvcc: not found", "not found")}, "", frozenset()
+    )
+
+    assert isinstance(explain(failure, {"a": Path("images/a/Dockerfile")}, {}), ImagesFailed)
+
+
 @pytest.mark.parametrize("line", ["no space left on device", "snapshot x does not exist: not found"])
 def test_a_failure_of_the_engine_is_not_a_failure_of_single_images(line: str) -> None:
     failure = Failure(("a", "b"), (step(line),), {}, "", frozenset())
