@@ -203,7 +203,7 @@ def _lock(fields: Fields, directory: Path) -> Lock | None:
         fields.report(f"`{name}` is not a relative path of a lock", fields.place("lock"), label)
     # A missing lock that `bake lock` can make is reported when it is needed.
     elif not requirements and not is_file(path):
-        hint = "run `bake lock`"
+        hint = "set `requirements` and run `bake lock`, or write the lock yourself"
         fields.report(f"lock `{path.name}` does not exist", fields.place("lock"), hint=hint)
     return Lock(path, fields.place("lock"), requirements)
 
