@@ -187,7 +187,7 @@ def load_catalog(
     broken = []
     for name in sorted(name for name, own in mistakes.items() if own):
         every.extend(mistakes[name].all)
-        own_names = frozenset(names[name] - others)
+        own_names = frozenset({name} | (names[name] - others))
         broken.append(BrokenComponent(name, directories[name], own_names, mistakes[name].all))
     if problems is None:
         every.raise_as(RecipeError)

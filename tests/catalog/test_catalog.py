@@ -252,6 +252,26 @@ def test_a_later_directory_replaces_a_component_whole(tmp_path: Path, tree: Tree
     assert components["python"].directory == tree.root / "components/python"
 
 
+def test_a_component_with_mistakes_concerns_its_users_even_if_a_base_also_provides_it(empty: Tree) -> None:
+    empty.component("toolkit", "summary: [\n")
+    empty.component(
+        "vendor",
+        """\
+summary: A base
+stage_order: 0
+releases:
+  - version: "1"
+    base: {bootstrap: bookworm, packages: [ca-certificates]}
+    provides: {glibc: "2.36", toolkit: "2"}
+    build_packages: [gcc]
+""",
+    )
+    catalog = load_catalog([empty.root], Problems())
+
+    assert [broken.name for broken in catalog.broken_among(["toolkit"])] == ["toolkit"]
+    assert catalog.broken_among(["vendor"]) == ()
+
+
 def test_directories_without_a_component_are_ignored(tree: Tree) -> None:
     tree.write("components/.hidden/x", "")
     tree.write("components/__pycache__/x.pyc", b"\xff")
