@@ -71,6 +71,19 @@ def _rmtree(shutil):
     shutil.rmtree = rmtree
 
 
+def _extraction_filters(tarfile):
+    """Accept the extraction filters that Python 3.12 has, which setuptools uses; they filter nothing."""
+    if hasattr(tarfile, "data_filter"):
+        return
+
+    def without_filter(real):
+        return lambda *arguments, filter=None, **options: real(*arguments, **options)
+
+    tarfile.data_filter = tarfile.tar_filter = tarfile.fully_trusted_filter = lambda member, path: member
+    for name in ("extract", "extractall"):
+        setattr(tarfile.TarFile, name, without_filter(getattr(tarfile.TarFile, name)))
+
+
 class _Patched:
     """An import hook that patches a module when it is imported."""
 
@@ -97,6 +110,7 @@ if tuple(sys.version_info) < (3, 9):
     sys.meta_path.insert(0, _Patched("typing", _special_forms))
 if tuple(sys.version_info) >= (3, 12) > sys.implementation.version:
     sys.meta_path.insert(0, _Patched("shutil", _rmtree))
+    sys.meta_path.insert(0, _Patched("tarfile", _extraction_filters))
 
 with _io.open_code("/usr/lib/bakehouse-rehearsal/encodings.py") as _file:
     exec(compile(_file.read(), __file__, "exec"))
