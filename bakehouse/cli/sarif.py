@@ -12,7 +12,7 @@ from bakehouse import __version__
 from bakehouse.errors import BakehouseError, Location
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Resolution
-from bakehouse.util.files import display_path
+from bakehouse.util.files import relative_path
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 _WARNING = "known-problem"
@@ -58,5 +58,5 @@ def _result(rule: str, level: str, message: str, spot: Location | None, hint: st
 
 def _uri(path: Path) -> str:
     """Return the URI of a file, relative if it is below the current directory."""
-    shown = Path(display_path(path))
+    shown = relative_path(path)
     return shown.as_uri() if shown.is_absolute() else quote(os.fsencode(shown))

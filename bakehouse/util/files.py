@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+_PACKAGE = Path(__file__).resolve().parents[1]
+_DATA = _PACKAGE / "data"
+"""The catalogue of an installed package; a checkout has none here."""
+
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content` in one step, and create its directory if needed.
@@ -54,9 +58,18 @@ def named_errors(path: Path) -> Iterator[None]:
 
 
 def display_path(path: Path) -> str:
+    """Return a path for messages: short if it is in the installed catalogue or below the current directory.
+
+    Files of the catalogue are shown as `pip show --files bakehouse` lists them.
+    """
+    plain = Path(os.path.normpath(path))
+    return str(plain.relative_to(_PACKAGE.parent) if plain.is_relative_to(_DATA) else relative_path(plain))
+
+
+def relative_path(path: Path) -> Path:
     """Return a path below the current directory relative to it, others as they are, without `..`."""
     plain = Path(os.path.normpath(path))
-    return str(plain.relative_to(Path.cwd()) if plain.is_relative_to(Path.cwd()) else plain)
+    return plain.relative_to(Path.cwd()) if plain.is_relative_to(Path.cwd()) else plain
 
 
 def expand_home(path: str) -> Path:

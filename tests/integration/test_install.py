@@ -56,6 +56,14 @@ def test_a_project_with_own_recipes_is_rendered_and_locked(run: Run, tmp_path: P
     assert (tmp_path / "images/own/Dockerfile").exists()
 
 
+def test_messages_show_files_of_the_catalogue_relative_to_the_package(run: Run) -> None:
+    result = run("bake", "explain", "pytorch-cpu", "pytorch")
+
+    assert result.returncode == 0, result.stderr
+    assert "   bakehouse/data/recipes/images/pytorch-cpu.yaml:" in result.stdout
+    assert "site-packages" not in result.stdout
+
+
 def test_the_tests_need_a_checkout(run: Run) -> None:
     result = run("bake", "test")
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.util.files import expand_home, write_whole
+from bakehouse.util import files
+from bakehouse.util.files import display_path, expand_home, write_whole
 
 
 def test_text_and_bytes_are_written_with_their_directories(tmp_path: Path) -> None:
@@ -25,6 +26,21 @@ def test_only_the_home_directory_of_a_known_user_is_expanded(monkeypatch: pytest
 
     assert expand_home("~/cache") == Path("/home/ann/cache")
     assert expand_home("~-cache") == Path("~-cache")
+
+
+def test_messages_show_short_paths_of_the_project_and_of_the_installed_catalogue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An environment often lies in the project.
+    package = tmp_path / ".venv/lib/python3.11/site-packages/bakehouse"
+    monkeypatch.setattr(files, "_PACKAGE", package)
+    monkeypatch.setattr(files, "_DATA", package / "data")
+    monkeypatch.chdir(tmp_path)
+
+    component = package / "data/recipes/components/nccl/component.yaml"
+    assert display_path(component) == "bakehouse/data/recipes/components/nccl/component.yaml"
+    assert display_path(tmp_path / "mine/images/../own.yaml") == "mine/own.yaml"
+    assert display_path(Path("/srv/data.csv")) == "/srv/data.csv"
 
 
 def test_a_file_is_replaced_and_readable_by_all(tmp_path: Path) -> None:
