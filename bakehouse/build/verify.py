@@ -225,7 +225,9 @@ def read_results(
     for fields in map(json.loads, lines):
         component = fields["component"]
         source = f"{smoke[component]}:{fields['line']}" if fields.get("line") else str(smoke[component])
-        if "check" in fields:
+        if fields.get("outcome") == _NOT_APPLICABLE:
+            checks.pop((component, fields["check"]), None)
+        elif "check" in fields:
             checks[component, fields["check"]] = _check_answer(fields, source)
         elif "ended" in fields:
             unfinished = [key for key, result in checks.items() if key[0] == component and _is_open(result)]
@@ -295,6 +297,8 @@ def mismatch_error(image: Image, digest: Digest, version: VersionResult, log: Pa
 
 
 _NO_ANSWER = "no answer"
+_NOT_APPLICABLE = "not applicable"
+"""Outcome of a check that can never apply to the image. It is not reported."""
 
 
 def _is_open(result: CheckAnswer) -> bool:

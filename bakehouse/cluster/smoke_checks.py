@@ -17,6 +17,7 @@ _LOGGED_ENVIRONMENT = {"PET_TEE": "3", "PET_LOG_DIR": "/tmp/torchrun"}
 """The same as `_LOGGED`. The toolkit passes on no options."""
 SECONDS, TWO_HOST_SECONDS = 300.0, 420.0
 _NO_GPU = "no GPU was given; use `--gpus`"
+_NO_MPIRUN, _NO_TORCHRUN = "the image contains no mpirun", "the image contains no torchrun"
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 _ENABLED = {"mpirun": "sagemaker_mpi_enabled", "torchrun": "sagemaker_torch_distributed_enabled"}
 """Hyperparameters with which the toolkit starts a launcher."""
@@ -230,18 +231,23 @@ def _train_failure(subject: Subject) -> Check:
     return _check(name, script, _toolkit_job(subject, name, script), must_fail=True)
 
 
-def _mpirun_1x2(subject: Subject) -> Check:
+def _inapplicable(subject: Subject, name: str, reason: str) -> Check | None:
+    """Return a check that no host can run for this image only if the recipe requires it."""
+    return Check(name, not_tested=reason) if name in subject.image.required else None
+
+
+def _mpirun_1x2(subject: Subject) -> Check | None:
     name, script = "mpirun_1x2", "mpi_allreduce.py"
     if "mpirun" not in subject.image.launchers:
-        return Check(name, not_tested="the image contains no mpirun")
+        return _inapplicable(subject, name, _NO_MPIRUN)
     job = _launcher_job(subject, name, script, *_mpirun(2), "python3", "-m", "mpi4py")
     return _check(name, script, replace(job, processes_per_host=2))
 
 
-def _mpi_2x2(subject: Subject) -> Check:
+def _mpi_2x2(subject: Subject) -> Check | None:
     name, script = "mpi_2x2", "mpi_allreduce.py"
     if "mpirun" not in subject.image.launchers:
-        return Check(name, not_tested="the image contains no mpirun")
+        return _inapplicable(subject, name, _NO_MPIRUN)
     if obstacle := subject.startup.obstacle:
         return Check(name, not_tested=obstacle)
     job = replace(
@@ -254,10 +260,10 @@ def _mpi_2x2(subject: Subject) -> Check:
     return _check(name, script, job)
 
 
-def _torchrun_1x2(subject: Subject) -> Check:
+def _torchrun_1x2(subject: Subject) -> Check | None:
     name, script = "torchrun_1x2", "torchrun_allreduce.py"
     if "torchrun" not in subject.image.launchers:
-        return Check(name, not_tested="the image contains no torchrun")
+        return _inapplicable(subject, name, _NO_TORCHRUN)
     job = _launcher_job(subject, name, script, *_torchrun(2))
     job = replace(job, command=(*job.command, "--transport=gloo"), processes_per_host=2)
     return _check(name, script, job)
@@ -266,7 +272,7 @@ def _torchrun_1x2(subject: Subject) -> Check:
 def _torchrun_2x2(subject: Subject) -> Check | None:
     name, script = "torchrun_2x2", "torchrun_allreduce.py"
     if "torchrun" not in subject.image.launchers:
-        return None
+        return _inapplicable(subject, name, _NO_TORCHRUN)
     if not subject.startup.has_toolkit:
         job = _launcher_job(subject, name, script, *_torchrun(2, hosts=2))
         job = replace(job, command=(*job.command, "--transport=gloo"))
@@ -275,7 +281,7 @@ def _torchrun_2x2(subject: Subject) -> Check | None:
         parameters = {_ENABLED["torchrun"]: True, _PROCESSES: 2, "transport": "gloo"}
         job = replace(job, hyperparameters=parameters, environment={**job.environment, **_LOGGED_ENVIRONMENT})
     else:
-        return Check(name, not_tested="only the PyTorch training toolkit starts torchrun")
+        return _inapplicable(subject, name, "only the PyTorch training toolkit starts torchrun")
     return _check(name, script, replace(job, groups=homogeneous(2), processes_per_host=2))
 
 

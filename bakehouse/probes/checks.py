@@ -77,7 +77,8 @@ def run_check(component: str, name: str, path: str, check: Callable[[], object],
         evidence = check()
         reason = evidence if isinstance(evidence, str) else ""
     except unittest.SkipTest as skip:
-        outcome, reason = "not tested", str(skip)
+        # With an empty reason, the check can never apply to this image.
+        outcome, reason = "not tested" if str(skip) else "not applicable", str(skip)
     except BaseException as error:
         traceback.print_exc()
         outcome, reason, line = "failed", describe(error), line_of(path, error)

@@ -67,7 +67,8 @@ def listed() -> dict[str, list[tuple[str, int]]]:
             size, path = line.split(" ", 1)
             owners.setdefault(path, []).append((file.name, int(size)))
     if not owners:
-        reason = "no component of this image lists its files"
+        # No component of this image lists its files: the check does not apply.
+        reason = ""
         raise unittest.SkipTest(reason)
     return owners
 
@@ -163,7 +164,8 @@ def check_no_secrets() -> None:
 def check_library_path_has_only_directories() -> None:
     """The loader searches the current directory for an empty or relative entry."""
     if not (LISTS / "python").exists():
-        reason = "the environment is that of the vendor's base"
+        # The environment is that of the vendor's base: the check does not apply.
+        reason = ""
         raise unittest.SkipTest(reason)
     text = os.environ.get("LD_LIBRARY_PATH", "")
     # Directories of NVIDIA's bases, for libraries of the host

@@ -663,7 +663,8 @@ def check_gpu_code_fits_the_targets() -> str:
     codes = {library.path: gpu_code(library) for library in image().roots if library.gpu_code}
     codes = {path: code for path, code in codes.items() if code}
     if not codes:
-        reason = "no library has GPU code"
+        # An image without GPU code: the check does not apply.
+        reason = ""
         raise unittest.SkipTest(reason)
     texts = {path: ", ".join(map(architecture_text, sorted(code))) for path, code in codes.items()}
     print(*(f"{path} has code for {text}" for path, text in texts.items()), sep="\n")
@@ -726,7 +727,8 @@ def check_gpu_extensions_can_be_imported() -> str:
     """Python imports extensions that use the GPU, with a stub of the driver's libraries in place of them."""
     modules = {name: root for root in gpu_extensions() if (name := module_of(root))}
     if not modules:
-        reason = "no Python extension uses the GPU"
+        # An image without such extensions: the check does not apply.
+        reason = ""
         raise unittest.SkipTest(reason)
     errors: dict[str, str] = {}
     with tempfile.TemporaryDirectory() as directory:
@@ -818,7 +820,8 @@ def check_nccl_finds_a_plugin_that_fits() -> str:
     plugins = [item for item in image().roots if item.name.startswith("libnccl-net")]
     setting = image().environment.get("NCCL_NET_PLUGIN", "")
     if not plugins and not setting and not has_efa():
-        reason = "the image has neither an NCCL plugin nor EFA"
+        # An image without EFA uses NCCL without a plugin: the check does not apply.
+        reason = ""
         raise unittest.SkipTest(reason)
     names = [
         candidate
@@ -861,7 +864,8 @@ def taken_nccl() -> Library:
                 return taken
     copies = image().named("libnccl.so.2")
     if not copies:
-        reason = "the image has no NCCL"
+        # An image without NCCL: the check does not apply.
+        reason = ""
         raise unittest.SkipTest(reason)
     return image().find("libnccl.so.2", copies[0]) or copies[0]
 

@@ -93,6 +93,8 @@ def test_each_check_tells_how_it_ended_and_where(tmp_path: Path) -> None:
             raise ValueError("boom")
         def check_absent():
             raise unittest.SkipTest("needs a GPU")
+        def check_of_other_images():
+            raise unittest.SkipTest("")
         """,
     )
 
@@ -105,6 +107,10 @@ def test_each_check_tells_how_it_ended_and_where(tmp_path: Path) -> None:
         {"component": "one", "check": "good", "outcome": "passed", "reason": "", "line": 0},
         {"component": "one", "check": "bad", "outcome": "failed", "reason": "ValueError: boom", "line": 4},
         {"component": "one", "check": "absent", "outcome": "not tested", "reason": "needs a GPU", "line": 0},
+        {
+            **{"component": "one", "check": "of_other_images"},
+            **{"outcome": "not applicable", "reason": "", "line": 0},
+        },
     ]
 
 
@@ -146,6 +152,23 @@ def test_each_part_gets_an_answer(tmp_path: Path) -> None:
         VersionResult("d", "1.0"),
     )
     assert [version.matches for version in results.versions] == [True, False, False, True]
+
+
+def test_a_check_that_can_never_apply_to_the_image_is_not_reported(tmp_path: Path) -> None:
+    printed = lines(
+        {"component": "a", "installed": "1.0"},
+        {"component": "a", "check": "gpu", "outcome": "started"},
+        {"component": "a", "check": "gpu", "outcome": "not applicable"},
+        {"component": "a", "check": "efa", "outcome": "started"},
+        {"component": "a", "check": "efa", "outcome": "not tested", "reason": "no EFA device"},
+    )
+    parts = (InstalledComponent("a", "1.0", "", tmp_path / "smoke.py"),)
+
+    results = verify.read_results(parts, printed.splitlines(), 1.0, LOG)
+
+    assert [(check.check, check.outcome, check.reason) for check in results.checks] == [
+        ("efa", Outcome.NOT_TESTED, "no EFA device")
+    ]
 
 
 def test_a_check_that_never_ended_failed_by_the_end_of_its_process(tmp_path: Path) -> None:
@@ -558,7 +581,7 @@ def test_the_library_path_has_only_directories(
 ) -> None:
     monkeypatch.setattr(contents, "LISTS", tmp_path)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"{tmp_path}:{entry}")
-    with pytest.raises(unittest.SkipTest, match="the environment is that of the vendor's base"):
+    with pytest.raises(unittest.SkipTest, match=r"^$"):
         contents.check_library_path_has_only_directories()
     (tmp_path / "python").touch()
 

@@ -54,14 +54,11 @@ def test_a_good_image_passes_and_its_report_is_kept(tmp_path: Path) -> None:
         "mpi_2x2": Outcome.PASSED,
         "train_success": Outcome.PASSED,
         "train_failure": Outcome.PASSED,
-        "torchrun_1x2": Outcome.NOT_TESTED,
         "mpirun_1x2": Outcome.PASSED,
         "no_private_keys": Outcome.PASSED,
     }
     assert smoke_report.load(tmp_path, DIGEST) == report
-    assert "torchrun_1x2 not tested: the image contains no torchrun" in messages
     assert "mpi_2x2 started" in messages
-    assert "torchrun_1x2 started" not in messages
 
 
 def test_an_image_without_ranks_reports_no_transport(tmp_path: Path) -> None:
@@ -149,7 +146,7 @@ def test_logs_of_an_earlier_run_are_removed(tmp_path: Path) -> None:
         ("mpi_2x", "did you mean `mpi_2x2`?"),
         (
             "zzz",
-            "use one of `components`, `mpi_2x2`, `mpirun_1x2`, `no_private_keys`, `torchrun_1x2`, "
+            "use one of `components`, `mpi_2x2`, `mpirun_1x2`, `no_private_keys`, "
             "`train_failure`, `train_success`",
         ),
     ],

@@ -132,7 +132,8 @@ def nccl() -> Path:
     """Return the NCCL that a training process loads."""
     libraries = _run(_NCCL)
     if not libraries:
-        reason = "no NCCL in this image"
+        # An image without NCCL: the check does not apply.
+        reason = ""
         raise unittest.SkipTest(reason)
     assert len(libraries) == 1, f"{len(libraries)} NCCL libraries are loaded: {', '.join(libraries)}"
     return Path(libraries[0])

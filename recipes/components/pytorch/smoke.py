@@ -41,7 +41,8 @@ def check_compiles() -> None:
     import torch
 
     if not hasattr(torch, "compile"):
-        reason = f"torch {torch.__version__} has no torch.compile"
+        # Releases before 2.0: the check does not apply.
+        reason = ""
         raise unittest.SkipTest(reason)
     if shutil.which("g++") is None:
         reason = "the image has no C++ compiler, because its recipe excludes `jit`"
@@ -53,8 +54,12 @@ def check_compiles() -> None:
 def check_computes_on_gpu() -> None:
     import torch
 
+    if not torch.version.cuda:
+        # A CPU build: the check does not apply.
+        reason = ""
+        raise unittest.SkipTest(reason)
     if not torch.cuda.is_available():
-        reason = "no GPU is available" if torch.version.cuda else "a CPU build of PyTorch"
+        reason = "no GPU is available"
         raise unittest.SkipTest(reason)
     values = torch.arange(1024.0, device="cuda")
     assert float((values * values).sum()) == float((torch.arange(1024.0) ** 2).sum())

@@ -14,7 +14,8 @@ def check_the_script_finds_python_and_pip() -> None:
 
 def check_the_mpi_driver_finds_its_parts() -> None:
     if shutil.which("mpirun") is None:
-        reason = "the image has no MPI"
+        # An image without MPI: the check does not apply.
+        reason = ""
         raise unittest.SkipTest(reason)
     import mpi4py
     import paramiko
