@@ -32,9 +32,10 @@ def run(
 ) -> str:
     """Remove remains of ended runs and the project's images of older recipes, or all of these and build/ too.
 
-    Images of other projects are kept. In Bakehouse's checkout, all images of Bakehouse belong to the project.
-    The file cache serves all projects: its size is reported, and `cache` removes it. `build_cache` removes
-    the stages that no image of the project has from the build cache in a registry.
+    Images of other projects are kept, and so are the bases of this one, because projects share them. In
+    Bakehouse's checkout, all images of Bakehouse belong to the project. The file cache serves all projects:
+    its size is reported, and `cache` removes it. `build_cache` removes the stages that no image of the
+    project has from the build cache in a registry.
     """
     repository = workspace.project.build_cache
     if build_cache and not repository:
@@ -46,16 +47,18 @@ def run(
     # The images of those left out are unknown, so they could be neither kept nor removed
     raise_failures(workspace)
     bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
-    kept = set() if everything else {*bases, *(name for image in images for name in image.names)}
+    kept = bases if everything else {*bases, *(name for image in images for name in image.names)}
     prefixes = ["bakehouse/"]
     if workspace.project.root != HOME:
         prefixes = [f"bakehouse/{kind}{image.name}:" for image in images for kind in ("", "rehearsal/")]
-        prefixes += sorted(bases) if everything else []
     with contextlib.closing(docker.connect()) as engine:
         swept = engine.sweep()
         removed = [name for prefix in prefixes for name in engine.remove_images(prefix, kept)]
+        shared = [base for base in sorted(bases) if everything and engine.image(base)]
     for reference in removed:
         report(f"removed image {reference}")
+    for base in shared:
+        report(f"kept base {base}, which other projects may use; `docker image rm {base}` removes it")
     if everything:
         destination.local_registry(workspace.project).stop()
         shutil.rmtree(workspace.project.state, ignore_errors=True)

@@ -11,7 +11,7 @@ from bakehouse.build.build_steps import StepKey, read_steps
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli import clean, rendering
 from bakehouse.errors import UsageError
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.plan.workspace import open_workspace, plan_images
 from tests.conftest import Tree, error_text
 from tests.support.fake_engine import FakeEngine, Run
 
@@ -50,6 +50,24 @@ def test_images_of_other_projects_are_kept(engine: Recorder, tmp_path: Path) -> 
 
     assert engine.prefixes == ["bakehouse/churn:", "bakehouse/rehearsal/churn:"]
     assert {name.rpartition(":")[0] for name in engine.kept} == {"bakehouse/churn", "bakehouse/debian"}
+
+
+def test_bases_are_kept_because_other_projects_may_use_them(engine: Recorder, tmp_path: Path) -> None:
+    tree = Tree(tmp_path / "project")
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
+    tree.write("mine/images/churn.yaml", CHURN)
+    workspace = open_workspace(tree.root)
+    [planned] = plan_images(workspace, ["churn"]).images
+    base = planned.base.reference
+    lines: list[str] = []
+
+    clean.run(workspace, lines.append, everything=True)
+
+    assert engine.prefixes == ["bakehouse/churn:", "bakehouse/rehearsal/churn:"]
+    assert engine.kept == {base}
+    assert lines[0] == (
+        f"kept base {base}, which other projects may use; `docker image rm {base}` removes it"
+    )
 
 
 def test_in_bakehouses_checkout_all_older_images_are_removed(engine: Recorder) -> None:

@@ -31,7 +31,7 @@ def test_only_the_home_directory_of_a_known_user_is_expanded(monkeypatch: pytest
 def test_messages_show_short_paths_of_the_project_and_of_the_installed_catalogue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # An environment often lies in the project.
+    # The directory of an environment is often in the project.
     package = tmp_path / ".venv/lib/python3.11/site-packages/bakehouse"
     monkeypatch.setattr(files, "_PACKAGE", package)
     monkeypatch.setattr(files, "_DATA", package / "data")

@@ -261,7 +261,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
 
 @bake_task(
     help={
-        "all": "also all images of the project, their bases and everything below build/",
+        "all": "also all images of the project and everything below build/; their bases are kept",
         "cache": "also the downloaded files and compressed layers of all projects",
         "build-cache": "also stages in the build cache of a registry that no image of the project has",
     }
@@ -270,7 +270,7 @@ def clean(context: Context, all: bool = False, cache: bool = False, build_cache:
     """
     Remove containers and networks of ended runs, and images of older recipes.
 
-    Images of other projects are kept.
+    Images of other projects are kept, and bases, which projects share.
 
     bake clean
     bake clean --all
