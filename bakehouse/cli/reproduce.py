@@ -37,7 +37,7 @@ def reproduce(
         message = "`reproduce` needs at least one image"
         raise UsageError(Diagnostic(message, hint="such as `bake reproduce pytorch-cpu`"))
     resolutions = resolve_all(workspace, select(workspace, patterns))
-    plan = plan_resolutions(workspace, resolutions)
+    plan = workflow.without_foreign(workspace, plan_resolutions(workspace, resolutions), patterns, report)
     for image in plan.images:
         for reason in compare.unlocked(image):
             report(f"note: {image.name} is not fully locked: {reason}")

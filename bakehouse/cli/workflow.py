@@ -117,10 +117,11 @@ def _platforms(images: Iterable[Image]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(image.platform for image in images))
 
 
-def without_foreign(workspace: Workspace, plan: Plan, report: Reporter) -> Plan:
-    """Return a plan without the images whose programs the engine does not run, which are failures.
+def without_foreign(workspace: Workspace, plan: Plan, patterns: Collection[str], report: Reporter) -> Plan:
+    """Return a plan without the images whose programs the engine does not run.
 
-    Raises EngineError if none is left.
+    Those that patterns name are failures; those that only a glob matches are reported. Raises EngineError if
+    none is left.
     """
     images = plan.images
     for platform in sorted({*_platforms(images)} - {PLATFORM}):
@@ -128,10 +129,15 @@ def without_foreign(workspace: Workspace, plan: Plan, report: Reporter) -> Plan:
         try:
             emulation.require_platforms(daemon, [platform])
         except EngineError as error:
+            foreign = [image.name for image in images if image.platform == platform]
             images = tuple(image for image in images if image.platform != platform)
             if not images:
                 raise
-            leave_out(workspace, error)
+            if named := [name for name in foreign if name in patterns]:
+                leave_out(workspace, error)
+            for name in sorted({*foreign}.difference(named)):
+                [cause] = error.diagnostics
+                report(f"left out {name}: {cause.message}; {cause.hint}")
     return replace(plan, images=images)
 
 
@@ -145,7 +151,7 @@ def build_images(
     """Build the images that match names or globs, as `build_plan` does."""
     resolutions = resolve_all(workspace, select(workspace, patterns))
     plan = plan_resolutions(workspace, resolutions)
-    return build_plan(workspace, resolutions, plan, report, options, progress)
+    return build_plan(workspace, resolutions, plan, report, options, progress, patterns)
 
 
 def build_plan(
@@ -155,12 +161,16 @@ def build_plan(
     report: Reporter,
     options: RunOptions,
     progress: Progress | None = None,
+    patterns: Collection[str] = (),
 ) -> tuple[BuiltImage, ...]:
-    """Render changed files, build all images as one graph, and compare installed with declared versions."""
+    """Render changed files, build all images as one graph, and compare installed with declared versions.
+
+    `patterns` selected the images: see `without_foreign`.
+    """
     for line in tables.warnings(resolutions).splitlines():
         report(line)
     render_images(workspace, plan, report, pages=image_docs.pages(workspace, plan.images))
-    plan = without_foreign(workspace, plan, report)
+    plan = without_foreign(workspace, plan, patterns, report)
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))
@@ -222,7 +232,8 @@ def rehearse_images(
 
     A failing image does not stop the others. Each group of images is recorded when it ends.
     """
-    project, plan = workspace.project, plan_images(workspace, patterns)
+    project = workspace.project
+    plan = without_foreign(workspace, plan_images(workspace, patterns), patterns, report)
     debian = _debian(workspace)
     prepared = rehearse.prepare(
         plan.images, workspace.templates, debian, project.state, real=options.real_packages
@@ -535,13 +546,18 @@ def built_images(
     With `tested`, an image that never passed a smoke test is not built. Raises NotReleasableError.
     """
     resolutions = resolve_all(workspace, select(workspace, patterns))
-    return _built_images(workspace, resolutions, report, tested=tested)
+    return _built_images(workspace, resolutions, patterns, report, tested=tested)
 
 
 def _built_images(
-    workspace: Workspace, resolutions: Sequence[Resolution], report: Reporter, *, tested: bool = False
+    workspace: Workspace,
+    resolutions: Sequence[Resolution],
+    patterns: Collection[str],
+    report: Reporter,
+    *,
+    tested: bool = False,
 ) -> tuple[BuiltImage, ...]:
-    plan = without_foreign(workspace, plan_resolutions(workspace, resolutions), report)
+    plan = without_foreign(workspace, plan_resolutions(workspace, resolutions), patterns, report)
     with engine(report, Feature.PLATFORM, platforms=_platforms(plan.images)) as connected:
         stored_images = [(image, connected.image(image.reference)) for image in plan.images]
         state = workspace.project.state
@@ -613,7 +629,7 @@ def run_job(
     for warning in prepared.warnings:
         report(f"note: {warning}")
     if resolutions:
-        [built] = _built_images(workspace, resolutions, report)
+        [built] = _built_images(workspace, resolutions, [image], report)
         reference = built.stored
     platforms = [recipe.platform] if recipe else [PLATFORM]
     with engine(report, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE, platforms=platforms) as connected:

@@ -9,6 +9,9 @@ from bakehouse.cli import workflow
 from bakehouse.engine import emulation, provision
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.plan.workspace import open_workspace, plan_images, raise_failures
+from tests.conftest import error_text
+
+HINT = "run `apt-get install qemu-user-static binfmt-support`, or use an engine on a linux/arm64 machine"
 
 
 @pytest.fixture(autouse=True)
@@ -16,24 +19,46 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
     """An engine without emulation."""
 
     def require_platforms(daemon: None, platforms: Iterable[str]) -> None:
-        raise EngineError(Diagnostic(f"the container engine does not run {', '.join(platforms)} programs"))
+        [platform] = platforms
+        message = f"the container engine does not run {platform} programs"
+        raise EngineError(Diagnostic(message, hint=emulation.HINT.format(platform)))
 
     monkeypatch.setattr(provision, "ensure", lambda *_: None)
     monkeypatch.setattr(emulation, "require_platforms", require_platforms)
 
 
-def test_an_image_that_the_engine_does_not_run_does_not_stop_the_others() -> None:
-    workspace = open_workspace(HOME)
-    plan = workflow.without_foreign(workspace, plan_images(workspace, ["mpi-cpu*"]), print)
+def test_a_glob_leaves_out_an_image_that_the_engine_does_not_run() -> None:
+    workspace, lines = open_workspace(HOME), list[str]()
+    plan = plan_images(workspace, ["mpi-cpu*"])
 
-    assert [image.name for image in plan.images] == ["mpi-cpu", "mpi-cpu-py313"]
-    with pytest.raises(EngineError, match="does not run linux/arm64 programs"):
+    runnable = workflow.without_foreign(workspace, plan, ["mpi-cpu*"], lines.append)
+
+    assert [image.name for image in runnable.images] == ["mpi-cpu", "mpi-cpu-py313"]
+    assert lines == [
+        f"left out mpi-cpu-arm64: the container engine does not run linux/arm64 programs; {HINT}"
+    ]
+    raise_failures(workspace)
+
+
+def test_a_named_image_that_the_engine_does_not_run_fails_after_the_others() -> None:
+    workspace, lines = open_workspace(HOME), list[str]()
+    names = ["mpi-cpu", "mpi-cpu-arm64"]
+
+    runnable = workflow.without_foreign(workspace, plan_images(workspace, names), names, lines.append)
+
+    assert [image.name for image in runnable.images] == ["mpi-cpu"]
+    assert lines == []
+    with pytest.raises(EngineError) as caught:
         raise_failures(workspace)
+    assert error_text(caught.value) == (
+        f"error: the container engine does not run linux/arm64 programs\n\nhint: {HINT}\n"
+    )
 
 
-def test_an_engine_that_runs_none_of_the_images_is_an_error() -> None:
+@pytest.mark.parametrize("pattern", ["mpi-cpu-arm64", "*-arm64"])
+def test_an_engine_that_runs_none_of_the_images_is_an_error(pattern: str) -> None:
     workspace = open_workspace(HOME)
-    plan = plan_images(workspace, ["mpi-cpu-arm64"])
+    plan = plan_images(workspace, [pattern])
 
     with pytest.raises(EngineError, match="does not run linux/arm64 programs"):
-        workflow.without_foreign(workspace, plan, print)
+        workflow.without_foreign(workspace, plan, [pattern], print)
