@@ -463,6 +463,15 @@ def test_values_outside_their_range_are_refused_at_once(
     assert failure(arguments, capsys) == (64, f"error: {message}\n")
 
 
+def test_the_package_runs_as_the_command() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "BAKEHOUSE_COMMAND"}
+    command = [sys.executable, "-m", "bakehouse", "list", "mpi-cpu"]
+
+    result = subprocess.run(command, cwd=HOME, env=environment, capture_output=True, text=True, check=False)
+
+    assert (result.returncode, result.stdout) == (0, bake("list", "mpi-cpu").stdout), result.stderr
+
+
 @pytest.mark.parametrize(
     ("typed", "on_path", "printed"),
     [
@@ -470,6 +479,8 @@ def test_values_outside_their_range_are_refused_at_once(
         ("../there/bake", False, "../there/bake"),
         ("bin/bake", True, "bake"),
         ("-c", False, "bake"),
+        ("/venv/bakehouse/__main__.py", True, "bake"),
+        ("/venv/bakehouse/__main__.py", False, "python -m bakehouse"),
     ],
 )
 def test_hints_and_help_name_the_command_as_it_was_typed(
