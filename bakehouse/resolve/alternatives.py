@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import count
+from itertools import count, islice
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
@@ -87,8 +87,12 @@ class AlternativeSearch:
         extra: tuple[Requirement, ...] = (),
         names: Container[str] | None = None,
         budget: int = BUDGET,
+        upgraded: str = "",
     ) -> None:
-        """`extra` requirements are added and never relaxed; `names` limits the pins that may be relaxed."""
+        """`extra` requirements are added and never relaxed; `names` limits the pins that may be relaxed.
+
+        The pin of the `upgraded` component moves as far as possible, all others as little as possible.
+        """
         self._recipe = replace(recipe, components=(*recipe.components, *extra)) if extra else recipe
         self._catalog = catalog
         self._calls = self._left = calls
@@ -96,6 +100,7 @@ class AlternativeSearch:
         self._outcomes: dict[frozenset[tuple[Pin, Relaxation]], Resolution | Conflict | None] = {}
         self._is_cut = False
         self._budget = self._granted = budget
+        self._upgraded = upgraded
 
     @property
     def is_spent(self) -> bool:
@@ -222,7 +227,7 @@ class AlternativeSearch:
                     heapq.heappush(heap, (_cost(child), next(ticket), child))
 
     def _refined(self, relaxations: Relaxations) -> Alternative:
-        """Return an alternative with the same pins relaxed, each moved as little as possible."""
+        """Return an alternative with the same pins relaxed; only the upgraded one moves far."""
         resolution = self._outcomes[frozenset(relaxations.items())]
         assert isinstance(resolution, Resolution)
         recipe = relax(self._recipe, relaxations)
@@ -235,7 +240,8 @@ class AlternativeSearch:
             elif pin.kind == "variant":
                 changes.append(PinChange(pin, _variant(resolution, pin.name)))
             else:
-                recipe, resolution = self._nearer(pin, recipe, resolution)
+                move = self._newest if pin.name == self._upgraded else self._nearer
+                recipe, resolution = move(pin, recipe, resolution)
                 version = resolution.version_of(pin.name) or ""
                 changes.append(PinChange(pin, version, self._distance(pin, version)))
         return Alternative(tuple(changes), resolution)
@@ -262,6 +268,16 @@ class AlternativeSearch:
         if _is_warned_of(pin.name, resolution):
             recipe, resolution, version = self._without_warning(pin, recipe, resolution, version)
         return _with_range(recipe, pin, f"=={version}"), resolution
+
+    def _newest(self, pin: Pin, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
+        """Return the recipe with the newest version of a pin that fits, one without a warning if possible."""
+        version = resolution.version_of(pin.name)
+        for other in islice(reversed(self._versions(pin.name)), _MOST_WARNED):
+            narrowed = _with_range(recipe, pin, f"=={other}")
+            outcome = resolution if other == version else self._resolve(narrowed)
+            if isinstance(outcome, Resolution) and not _is_warned_of(pin.name, outcome):
+                return narrowed, outcome
+        return recipe, resolution
 
     def _without_warning(
         self, pin: Pin, recipe: Recipe, resolution: Resolution, version: str

@@ -167,7 +167,9 @@ def _single_changes(choice: Choice, resolution: Resolution, catalog: Catalog) ->
         return ()
     newer = Requirement(choice.name, f">{choice.version}", choice.candidate.release.location)
     names = involved_names(choice, resolution, catalog)
-    search = AlternativeSearch(resolution.recipe, catalog, CALLS_FOR_EACH, (newer,), names)
+    search = AlternativeSearch(
+        resolution.recipe, catalog, CALLS_FOR_EACH, (newer,), names, upgraded=choice.name
+    )
     if isinstance(search.outcome_with_all_moved, Conflict):
         return ()
     return search.nearest(_MOST_CHANGES, most_changes=1).alternatives
@@ -180,7 +182,8 @@ def _fewest_changes(
     recipe = resolution.recipe
     if not _is_newer_known(catalog, name, version):
         return (), "newest"
-    search = AlternativeSearch(recipe, catalog, CALLS, (Requirement(name, f">{version}", recipe.location),))
+    newer = Requirement(name, f">{version}", recipe.location)
+    search = AlternativeSearch(recipe, catalog, CALLS, (newer,), upgraded=name)
     if isinstance(search.outcome_with_all_moved, Conflict):
         return (), "incompatible"
     nearest = search.nearest(_MOST_WAYS)

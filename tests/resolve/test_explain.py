@@ -65,6 +65,38 @@ def test_a_newer_version_that_fits_is_reported_without_a_change_of_itself(tree: 
     assert part(tree, "torch").splitlines()[-1].split("   ")[0] == "  2.9.0 fits if the image requests it"
 
 
+MPI = """\
+summary: MPI
+releases:
+""" + "".join(
+    f'  - {{version: "{version}", source: https://mpi.example}}\n' for version in ("5.1", "5.0", "4.1")
+)
+
+
+def test_the_newest_release_that_fits_is_offered(tree: Tree) -> None:
+    tree.component("mpi", MPI)
+    tree.image(HEAD + 'components: {mpi: "4.1"}\n')
+
+    assert (
+        part(tree, "mpi")
+        == """\
+mpi 4.1, the newest known is 5.1                    components/mpi/component.yaml:5
+  the image requests 4.1, which excludes 5.1, 5.0   images/small.yaml:3
+
+  5.1 fits if the image requests it                 images/small.yaml:3
+"""
+    )
+    assert "  5.1 fits if the image requests it " in overview(tree)
+
+
+def test_a_release_with_a_known_problem_is_offered_only_if_no_other_fits(tree: Tree) -> None:
+    problem = "{with: {debian: '12'}, severity: warning, reason: it hangs, source: https://mpi.example}"
+    tree.component("mpi", MPI.replace("example}", f"example, conflicts: [{problem}]}}", 1))
+    tree.image(HEAD + 'components: {mpi: "4.1"}\n')
+
+    assert part(tree, "mpi").splitlines()[-1].startswith("  5.0 fits if the image requests it ")
+
+
 def test_one_component_is_reported_with_every_demand(tree: Tree) -> None:
     tree.image(HEAD + 'components: {torch: "*", python: "3.12"}\n')
 
