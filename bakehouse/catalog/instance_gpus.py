@@ -15,6 +15,8 @@ from bakehouse.util.oci import ARM64, PLATFORM
 from bakehouse.util.suggest import nearest
 
 FILE = Path(__file__).parent / "data/instance_gpus.json"
+_TYPE = re.compile(r"ml\.[a-z][a-z0-9-]*\.(?:[1-9][0-9]*xlarge|xlarge|large|medium|small)")
+"""Form of an instance type, as all types of SageMaker have it."""
 _ARM = re.compile(r"ml\.(?:[a-z]+[0-9]+g[a-z]*|[a-z0-9]+-gb[0-9]+)\.")
 """Instance types with Graviton or Grace processors."""
 _INFERENTIA = re.compile(r"ml\.inf[0-9]")
@@ -93,10 +95,25 @@ def platform_of(name: str) -> str:
     return ARM64 if _ARM.match(name) else PLATFORM
 
 
+def is_instance_type(name: str) -> bool:
+    """Return whether a name has the form of an instance type; SageMaker may have more than the catalogue."""
+    return bool(_TYPE.fullmatch(name))
+
+
 def instance_type_hint(name: str) -> str:
-    """Return a hint at the instance type most like an unknown one; empty if none is similar."""
-    near = nearest(name, _architectures())
+    """Return a hint at the types of a family, or at the type most like an unknown one; empty if none is."""
+    family = f"ml.{name.lower().removeprefix('ml.').strip('.')}."
+    if types := sorted((known for known in _architectures() if known.startswith(family)), key=_size):
+        names = ", ".join(f"`{known}`" for known in types)
+        return f"use one of {names}" if types[1:] else f"did you mean {names}?"
+    near = nearest(name, _architectures()) or nearest(f"ml.{name}", _architectures())
     return f"did you mean `{near}`?" if near else ""
+
+
+def _size(name: str) -> tuple[int, str]:
+    """Return a key that sorts the types of a family by size."""
+    size = name.rpartition(".")[2].removesuffix("xlarge")
+    return (int(size or 1) if size.isdigit() or not size else 0, name)
 
 
 @cache

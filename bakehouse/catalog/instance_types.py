@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import INSTANCE
-from bakehouse.catalog.instance_gpus import NEURON
+from bakehouse.catalog.instance_gpus import NEURON, instance_type_hint
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.util.suggest import suggestion
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ def instances(catalog: Catalog) -> dict[str, Instance]:
 def find_instance(known: Mapping[str, Instance], name: str) -> Instance:
     """Return the instance type of a name. Raises UsageError if there is none."""
     if name not in known:
-        hint = suggestion(name, known) or "SageMaker's types start with `ml.`, such as `ml.g5.12xlarge`"
+        hint = instance_type_hint(name) or "SageMaker's types start with `ml.`, such as `ml.g5.12xlarge`"
         raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
     return known[name]
 

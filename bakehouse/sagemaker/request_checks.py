@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sized
 from pathlib import Path
 
-from bakehouse.catalog.instance_gpus import instance_type_hint
+from bakehouse.catalog.instance_gpus import instance_type_hint, is_instance_type
 from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.instance_groups import check_channels, numbers
 from bakehouse.sagemaker.rules import Findings
@@ -126,7 +126,8 @@ def _check_groups(request: TrainingRequest, findings: Findings) -> None:
             hint = (
                 instance_type_hint(group.instance_type) or "use a type of SageMaker, such as `ml.g5.12xlarge`"
             )
-            findings.add(rules.INSTANCE, f"unknown instance type `{group.instance_type}`", hint)
+            rule = rules.INSTANCE if is_instance_type(group.instance_type) else rules.INSTANCE_NAME
+            findings.add(rule, f"unknown instance type `{group.instance_type}`", hint)
         if group.instance_type == "local_gpu" and group.count > 1 and not group.name:
             findings.add(rules.LOCAL_GPU, f"the job has {group.count} instances of `local_gpu`", "use one")
     check_channels(request.channels, request.groups, findings)

@@ -209,6 +209,7 @@ RANKS_V3 = Rule(
     is_error=False,
 )
 
+INSTANCE_NAME = Rule("instance-name", _API, _REFUSED_LATER)
 INSTANCE = Rule("unknown-instance", _API, _REFUSED_LATER, is_error=False)
 
 # EFA

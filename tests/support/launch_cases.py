@@ -147,6 +147,7 @@ RARE = (
     ),
     Case("PyTorch", "up to A100", (("", "ml.p5.48xlarge", 2),), {"mpi": _ON}),
     Case("PyTorch", "pytorch", (("", "ml.p6e-gb200.36xlarge", 2),), {"mpi": _ON}),
+    Case("PyTorch", "pytorch", (("", "ml.c5", 2),), {"mpi": _ON}),
     Case("PyTorch", "pytorch", _TWO, {"mpi": _ON, "instance_groups": ["train"]}, framework_version="1.9.1"),
     Case(
         "PyTorch",
