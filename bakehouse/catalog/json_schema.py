@@ -14,7 +14,7 @@ from bakehouse.catalog.catalog import Catalog, read_component
 from bakehouse.catalog.matrix import EXCLUDE, INCLUDE, MATRIX, VARIABLE_NAME
 from bakehouse.catalog.recipe import read_recipe
 from bakehouse.errors import Location, Problems
-from bakehouse.util.yaml_fields import Fields, Key
+from bakehouse.util.yaml_fields import NO_HINTS, Fields, Hints, Key
 from bakehouse.util.yaml_reader import Mapping, Node, Scalar
 
 Schema = dict[str, Any]
@@ -251,15 +251,15 @@ class _RecordedFields(Fields):
         self._record(key, {"anyOf": [_FILLED, pair], "description": form})
         return Scalar(_SAMPLE, _NOWHERE), None
 
-    def nodes(self, key: str) -> tuple[Node, ...]:
+    def nodes(self, key: str, hint: str = "") -> tuple[Node, ...]:
         node = self.node(key)
         self._record(key, {"type": "array"})
         return (node,) if node else ()
 
-    def inner(self, node: Node, what: str) -> Fields:
+    def inner(self, node: Node, what: str, hint: str = "") -> Fields:
         """Return the fields of a returned node; their shape is part of the shape of its key."""
         key = next(key for returned, key in self._keys if returned is node)
         return self.children_of.setdefault(key, _RecordedFields(what, self.problems))
 
-    def finish(self) -> None:
+    def finish(self, hints: Hints = NO_HINTS) -> None:
         self._is_closed = True

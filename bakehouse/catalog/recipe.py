@@ -26,6 +26,7 @@ from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping as YamlMapping
 from bakehouse.util.yaml_reader import Node, Scalar, load
+from bakehouse.util.yaml_reader import Sequence as YamlSequence
 
 STATUSES = ("current", "frozen", "legacy")
 FORMATS = ("docker", "oci", "oci-zstd")
@@ -45,6 +46,23 @@ _COMPONENT_CHECK = re.compile(r"components\.[a-z0-9]+(-[a-z0-9]+)*\.[a-z0-9_]+")
 _NO_COMPONENT = (
     "add Python packages to the file of `requirements`; a component is a directory below `components/`"
 )
+_OTHER_WORDS = {
+    'base: {debian: "12"}': ("from", "image", "base_image", "parent"),
+    "requirements: ../../requirements.txt": (
+        *("pip", "pip_packages", "python_packages", "pip_requirements", "dependencies", "conda"),
+    ),
+    "packages: [libgomp1]": ("apt", "apt_packages", "apt_get", "system_packages", "dnf", "yum"),
+    "environment: {NAME: value}": ("env", "env_vars", "variables"),
+    "code: {directory: ../../src, entry_point: train.py}": (
+        *("entrypoint", "entry_point", "cmd", "command", "script", "source", "source_dir", "src"),
+    ),
+    "files: [{from: ../../tools/, to: /opt/tools/}]": ("copy", "add"),
+    "run: [a command]": ("steps", "commands", "shell", "post_install"),
+    "summary: text": ("description", "title"),
+    "targets: {instances: [ml.g5.12xlarge]}": ("instances", "instance", "instance_type", "instance_types"),
+    "smoke: {hosts: 1}": ("test", "tests"),
+}
+"""By example of a key: the words that Dockerfiles and other tools have for it."""
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
@@ -296,9 +314,18 @@ def read_recipe(
         platform=platform,
         requirements_lock=unlocked and _lock_of(unlocked, suffix),
     )
-    fields.finish()
+    fields.finish(_hints(fields, catalog))
     _check_names(fields, catalog, [name for name, _ in components])
     return recipe
+
+
+def _hints(fields: Fields, catalog: Catalog) -> dict[str, str]:
+    """Return hints at keys with the names of components, and at words that other tools have for a key."""
+    meant = {word: example for example, words in _OTHER_WORDS.items() for word in words}
+    for name in catalog.provided_names.intersection(fields.names) - {INSTANCE, DRIVER}:
+        key = "base" if name in catalog.components and catalog.links.is_base(name) else "components"
+        meant[name] = f'{key}: {{{name}: "*"}}'
+    return {word: f"did you mean `{example}`?" for word, example in meant.items()}
 
 
 def _required(fields: Fields) -> tuple[str, ...] | None:
@@ -433,6 +460,10 @@ def _requirements(
 ) -> tuple[tuple[Package, ...], Path | None]:
     if not fields.has("requirements"):
         fields.text("requirements")
+        return (), None
+    if isinstance(node := fields.node("requirements"), YamlSequence):
+        hint = "write the packages to a file, and name it: `requirements: ../../requirements.txt`"
+        fields.report("`requirements` must be a path, not a list", node.location, hint=hint)
         return (), None
     path = beside(fields, "requirements", recipe.parent, inside)
     if path is None:

@@ -67,11 +67,11 @@ def read_files(fields: Fields, directory: Path, inside: Sequence[Path] = ()) -> 
 
 def read_code(fields: Fields, directory: Path, inside: Sequence[Path] = ()) -> tuple[Placed, str | None]:
     """Read the training code of `code`, and its entry point, if any, relative to its directory."""
-    child = fields.child("code", "`code`")
+    child = fields.child("code", "`code`", "write `code: {directory: ../../src, entry_point: train.py}`")
     if child is None:
         return [], None
     source = beside(child, "directory", directory, inside)
-    entry_point = child.text("entry_point", required=True) if child.has("entry_point") else ""
+    entry_point = child.text("entry_point", required=child.has("entry_point"))
     child.finish()
     if source is None:
         return [], entry_point or None

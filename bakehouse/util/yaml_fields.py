@@ -1,6 +1,8 @@
 """Reader of the fields of a YAML mapping by name, which collects all mistakes."""
 
+import json
 import re
+from collections import abc
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -9,6 +11,12 @@ from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_reader import Mapping, Node, Scalar, Sequence
 
 Key = TypeVar("Key", bound=str)
+Hints = abc.Mapping[str, str]
+NO_HINTS: Hints = {}
+_PAIR = re.compile(r"(?P<name>[\w.-]+)\s*(?:==|[=:@])?\s*(?P<value>.*)")
+"""A name with a value as other formats write it: `a=b`, `a==1.0`, `a>=1.0`."""
+_PLAIN = re.compile(r"[\w./+-]+")
+"""Texts that YAML reads as they are in a list."""
 
 
 class Fields:
@@ -17,7 +25,8 @@ class Fields:
     Call `finish` last. It reports the keys that were not read.
     """
 
-    def __init__(self, node: Node, what: str, problems: Problems) -> None:
+    def __init__(self, node: Node, what: str, problems: Problems, hint: str = "") -> None:
+        """`hint` is that of a node which is not a mapping."""
         self.what = what
         self.problems = problems
         self.location = node.location
@@ -25,7 +34,7 @@ class Fields:
         self._values: dict[str, tuple[Scalar, Node]] = {}
         self._read: set[str] = set()
         if not isinstance(node, Mapping):
-            self.report(f"{what} must be a mapping of names to values", node.location)
+            self.report(f"{what} must be a mapping of names to values", node.location, hint=hint)
             return
         for key, value in node.entries:
             if key.text in self._values:
@@ -138,7 +147,9 @@ class Fields:
 
     def scalars(self, key: str) -> tuple[Scalar, ...]:
         """Read a list of texts with their locations."""
-        items = self.nodes(key)
+        given = self.node(key)
+        hint = f"write a list: `{key}: [{_quoted(given.text)}]`" if isinstance(given, Scalar) else ""
+        items = self.nodes(key, hint)
         for item in items:
             if not isinstance(item, Scalar):
                 self._text(item, f"an item of `{key}`")
@@ -179,7 +190,7 @@ class Fields:
         node = self.node(key)
         if node is None:
             return ()
-        return tuple(Fields(node, f"`{key}`", self.problems)._values.values())
+        return tuple(Fields(node, f"`{key}`", self.problems, _pairs_hint(node))._values.values())
 
     def text_pairs(self, key: str) -> tuple[tuple[Scalar, Scalar], ...]:
         pairs = []
@@ -201,13 +212,13 @@ class Fields:
             self.report(f"`{key}` must be {form}", node.location)
         return None
 
-    def nodes(self, key: str) -> tuple[Node, ...]:
-        """Read the items of a list of any kind."""
+    def nodes(self, key: str, hint: str = "") -> tuple[Node, ...]:
+        """Read the items of a list of any kind; `hint` is that of another node."""
         node = self.node(key)
         if node is None:
             return ()
         if not isinstance(node, Sequence):
-            self.report(f"`{key}` must be a list", node.location)
+            self.report(f"`{key}` must be a list", node.location, hint=hint)
             return ()
         return node.items
 
@@ -215,19 +226,19 @@ class Fields:
         """Read a list of mappings."""
         return tuple(self.inner(item, what) for item in self.nodes(key))
 
-    def child(self, key: str, what: str) -> "Fields | None":
+    def child(self, key: str, what: str, hint: str = "") -> "Fields | None":
         node = self.node(key)
-        return None if node is None else self.inner(node, what)
+        return None if node is None else self.inner(node, what, hint)
 
-    def inner(self, node: Node, what: str) -> "Fields":
+    def inner(self, node: Node, what: str, hint: str = "") -> "Fields":
         """Return the fields of a mapping inside this one."""
-        return Fields(node, what, self.problems)
+        return Fields(node, what, self.problems, hint)
 
-    def finish(self) -> None:
-        """Report the keys that were not read, with the nearest known key."""
+    def finish(self, hints: Hints = NO_HINTS) -> None:
+        """Report the keys that were not read, each with its hint or the nearest known key."""
         for name, (key, _) in self._values.items():
             if name not in self._read:
-                hint = suggestion(name, self._read)
+                hint = hints.get(name) or suggestion(name, self._read)
                 self.report(f"unknown key `{name}` in {self.what}", key.location, hint=hint)
 
     def _text(self, node: Node, what: str) -> str:
@@ -236,3 +247,19 @@ class Fields:
         kind = "a list" if isinstance(node, Sequence) else "a mapping"
         self.report(f"{what} must be one text, not {kind}", node.location)
         return ""
+
+
+def _pairs_hint(node: Node) -> str:
+    """Return a hint at the pair that the first item of a list is meant to be; empty for others."""
+    first = node.items[0] if isinstance(node, Sequence) and node.items else node
+    if isinstance(first, Mapping) and len(first.entries) == 1:
+        name, value = first.entries[0]
+        return f"remove the hyphen before `{name.text}`" if isinstance(value, Scalar) else ""
+    if isinstance(first, Scalar) and (pair := _PAIR.fullmatch(first.text)):
+        hint = f'write `{pair["name"]}: "{pair["value"] or "*"}"`'
+        return f"{hint}, not a list item" if first is not node else hint
+    return ""
+
+
+def _quoted(text: str) -> str:
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
