@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -88,6 +88,8 @@ class Project:
     """Settings of generated pipelines; None without such a table."""
     state_directory: Path | None = None
     """`state`, if it is not in the project."""
+    is_fallback: bool = False
+    """No project was found, so that this is Bakehouse's checkout, outside of the current directory."""
 
     @property
     def images(self) -> Path:
@@ -105,7 +107,8 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
         if is_file(path) and (table := _table(path)) is not None:
             return _read(directory, path, table, environment)
     root = HOME if IS_CHECKOUT else start
-    return _read(root, root / "pyproject.toml", {}, environment)
+    present = _read(root, root / "pyproject.toml", {}, environment)
+    return replace(present, is_fallback=root != start)
 
 
 def images_directory(start: Path) -> Path:

@@ -12,7 +12,7 @@ from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.fetch.cache import FileCache
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Plan
-from bakehouse.plan.workspace import Workspace, plan_recipes, raise_failures, select_own
+from bakehouse.plan.workspace import Workspace, plan_recipes, raise_failures, require_project, select_own
 from bakehouse.registry import destination
 from bakehouse.registry.layer_cache import LAYERS, remove_unused
 from bakehouse.util.format import format_bytes, format_count
@@ -41,6 +41,7 @@ def run(
     if build_cache and not repository:
         hint = "set `build_cache` in [tool.bakehouse], or BAKEHOUSE_BUILD_CACHE"
         raise UsageError(Diagnostic("this project has no build cache in a registry", hint=hint))
+    require_project(workspace)
     inspect()
     plan = plan_recipes(workspace, select_own(workspace))
     images = plan.images

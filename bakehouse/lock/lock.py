@@ -41,6 +41,7 @@ from bakehouse.plan.workspace import (
     leave_out_broken,
     nearest_name,
     own_recipes,
+    require_project,
     require_valid,
     resolve_all,
     selected_broken,
@@ -338,6 +339,8 @@ def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fa
 
     Components of Bakehouse are locked only in its checkout. Raises UsageError if a pattern has no match.
     """
+    if not patterns:
+        require_project(workspace)
     locked = sorted({deb.name for deb in workspace.apt_locks.debs})
     recipes, components = workspace.recipes.values(), workspace.catalog.components
     own = {name for name, each in components.items() if is_own(workspace, each.location.path)}

@@ -182,8 +182,17 @@ def _is_named(broken: BrokenRecipe, pattern: str) -> bool:
     return any(fnmatchcase(name, pattern) for name in (broken.family, *broken.names))
 
 
+def require_project(workspace: Workspace) -> None:
+    """Raise UsageError if the own images are those of Bakehouse's checkout only for want of a project."""
+    if workspace.project.is_fallback:
+        message = "there is no project in this directory or above it"
+        hint = f"run `bake init` to create one, name images, or change to Bakehouse's checkout: `cd {HOME}`"
+        raise UsageError(Diagnostic(message, hint=hint))
+
+
 def _default(workspace: Workspace) -> tuple[Recipe, ...]:
     """Return the images of the project's own recipes, or those it has rendered of Bakehouse's."""
+    require_project(workspace)
     own = own_recipes(workspace)
     if own or any(is_own(workspace, broken.path) for broken in workspace.broken):
         return own
@@ -234,6 +243,7 @@ def select_kept(workspace: Workspace, patterns: Sequence[str]) -> tuple[Recipe, 
     """As `select`, but without a pattern return own images whose rendered files are committed or exist."""
     if patterns:
         return select(workspace, patterns)
+    require_project(workspace)
     kept = tuple(
         recipe
         for recipe in select_own(workspace)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.catalog.project import HOME
 from bakehouse.cli import main, workflow
 from bakehouse.errors import RegistryAuthError
 from tests.conftest import Tree
@@ -222,3 +223,33 @@ def test_a_release_asks_the_registry_before_it_builds(
 
         assert code == RegistryAuthError.exit_code
         assert errors.startswith("error: no AWS credentials were found\n")
+
+
+IN_CHECKOUT = f"using Bakehouse's checkout, {HOME}: no project in this directory or above it\n"
+
+
+def test_a_named_image_outside_of_projects_is_that_of_bakehouses_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    code, output, errors = answer(capsys, "resolve", "mpi-cpu")
+
+    assert (code, output.splitlines()[0], errors) == (0, "mpi-cpu", IN_CHECKOUT)
+    monkeypatch.chdir(HOME / "docs")
+    assert answer(capsys, "resolve", "mpi-cpu")[2] == ""
+
+
+@pytest.mark.parametrize("task", ["build", "render", "lock", "clean", "release"])
+def test_all_images_of_bakehouse_need_its_checkout_as_the_current_directory(
+    task: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    code, output, errors = answer(capsys, task)
+
+    assert (code, output) == (64, "")
+    assert errors == IN_CHECKOUT + (
+        "error: there is no project in this directory or above it\n\n"
+        f"hint: run `bake init` to create one, name images, or change to Bakehouse's checkout: `cd {HOME}`\n"
+    )

@@ -14,6 +14,7 @@ from bakehouse.cli.tasks.declare import (
     failures,
     open_project,
     report,
+    report_fallback,
     show,
     split,
 )
@@ -240,11 +241,13 @@ def lock(
     from pathlib import Path
 
     from bakehouse.build.progress import Progress
+    from bakehouse.catalog import project
     from bakehouse.cli import json_report
     from bakehouse.errors import BakehouseError
     from bakehouse.lock import drift
     from bakehouse.lock import lock as locking
 
+    report_fallback(project.find(Path.cwd()))
     if check:
         with Progress.on(sys.stderr) as progress:
             differences = locking.check(Path.cwd(), split(images), progress.report, progress, failures)

@@ -17,6 +17,7 @@ from bakehouse.util import terminal
 from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
+    from bakehouse.catalog.project import Project
     from bakehouse.plan.workspace import Workspace
     from bakehouse.sagemaker.launch import JobCallbacks
 
@@ -115,6 +116,12 @@ def split(images: str) -> list[str]:
     return [word for word in images.split(",") if word]
 
 
+def report_fallback(project: "Project") -> None:
+    """Report the use of Bakehouse's checkout from another directory."""
+    if project.is_fallback:
+        report(f"using Bakehouse's checkout, {project.root}: no project in this directory or above it")
+
+
 def open_project(images: str | None = None) -> "Workspace":
     """Open the project, and warn of recipes and components with mistakes unless `images` selects them.
 
@@ -123,6 +130,7 @@ def open_project(images: str | None = None) -> "Workspace":
     from bakehouse.plan import workspace
 
     opened = replace(workspace.open_workspace(), failures=failures)
+    report_fallback(opened.project)
     needed = () if images is None else workspace.selected_broken(opened, split(images))
     reported = {name for broken in needed for name in broken.components}
     warnings = [
