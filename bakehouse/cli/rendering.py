@@ -36,14 +36,17 @@ class _Selection:
 
 
 def write(workspace: Workspace, patterns: Sequence[str], report: Reporter) -> str:
-    """Write the changed files of images, of all without patterns, and return their number as a line."""
+    """Write the changed files of images, of all without patterns, and return their number as a line.
+
+    Copies of files of the recipes are not counted, as in `check`.
+    """
     selected = _select(workspace, patterns, report)
     image_docs.record_runs(workspace)
     pages = image_docs.pages(workspace, selected.plan.images)
     rendered = render_images(workspace, selected.plan, report, selected.orphans, pages)
     if selected.is_whole and image_docs.write_table(workspace, selected.resolutions, selected.plan.images):
         report("wrote images/README.md")
-    return f"{len(rendered)} files of {selected.count}\n"
+    return f"{sum(not file.is_copy for file in rendered)} files of {selected.count}\n"
 
 
 def check(workspace: Workspace, patterns: Sequence[str], report: Reporter) -> str:

@@ -353,14 +353,13 @@ def render_images(
     files = (*dockerfile.render(plan, workspace.templates), *pages)
     names = [*(image.name for image in plan.images), *gone]
     directory = workspace.project.images
-    written: dict[str, list[str]] = {}
+    written: dict[tuple[str, str], list[str]] = {}
     for file in files:
         if file.write(directory):
-            written.setdefault(file.path.partition("/")[0], []).append(file.path)
-    for name, paths in written.items():
-        report(
-            f"rendered {len(paths)} files of images/{name}" if paths[1:] else f"rendered images/{paths[0]}"
-        )
+            verb = "copied" if file.is_copy else "rendered"
+            written.setdefault((file.path.partition("/")[0], verb), []).append(file.path)
+    for (name, verb), paths in written.items():
+        report(f"{verb} {len(paths)} files of images/{name}" if paths[1:] else f"{verb} images/{paths[0]}")
     for path in dockerfile.leftovers(files, directory, names):
         path.unlink()
         _remove_empty(path.parent, directory)

@@ -283,14 +283,20 @@ def test_a_users_project_is_up_to_date_once_its_own_image_is_rendered(tmp_path: 
     (tmp_path / "mine" / "images").mkdir(parents=True)
     recipe = (HOME / "recipes" / "images" / "mpi-cpu.yaml").read_text()
     recipe = recipe.replace("platforms: [linux/amd64, linux/arm64]\n", "")
+    recipe += "files: [{from: note.txt, to: /opt/note.txt}]\n"
+    (tmp_path / "mine" / "images" / "note.txt").write_text("A file of the recipe is copied.\n")
     (tmp_path / "mine" / "images" / "churn.yaml").write_text(recipe)
     before = bake("render", "--check", cwd=tmp_path)
-    assert bake("render", "churn", cwd=tmp_path).stdout == "20 files of 1 image\n"
+    rendered = bake("render", "churn", cwd=tmp_path)
+    assert (rendered.stdout, rendered.stderr) == (
+        "21 files of 1 image\n",
+        "rendered 21 files of images/churn\ncopied images/churn/files/opt/note.txt\n",
+    )
 
     result = bake("render", "--check", cwd=tmp_path)
 
     assert before.returncode == 4
-    assert (result.returncode, result.stdout) == (0, "20 files of 1 image are up to date\n")
+    assert (result.returncode, result.stdout) == (0, "21 files of 1 image are up to date\n")
 
 
 def test_a_project_without_rendered_images_gets_a_hint(tmp_path: Path) -> None:
