@@ -186,8 +186,9 @@ def lock_recipe(
     text = "".join(f"{line}\n" for line in (heading, digest_line(lines), *lines))
     if not is_file(lock) or lock.read_bytes() != text.encode():
         write_whole(lock, text)
-        added = sum(file.name not in around.locked for file in files)
-        yield f"{lock.name}: {format_count(len(files), 'package')}, {added} not in components"
+        shared = sum(file.name in around.locked for file in files)
+        source = f", {shared} of them from components of the image" if shared else ""
+        yield f"{lock.name}: {format_count(len(files), 'package')}{source}"
         for file in files:
             if file.replaces:
                 yield f"{lock.name}: {file.name} {file.version} replaces {file.replaces} of a component"
