@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from bakehouse.cluster.cluster import HostResult, JobResult
-from bakehouse.cluster.job import TrainingJob
+from bakehouse.cluster.job import CODE_DIRECTORY, TrainingJob
 from bakehouse.cluster.ranks import RankFailure, first_failure, launcher_failures
 
 _LINES_BEFORE = 15
@@ -188,6 +188,9 @@ _FULL = re.compile(r"No space left on device|inline_container\.cc|iostream error
 """Messages about a full directory. PyTorch's do not state the reason."""
 _RANK = re.compile(r"^\[rank(?P<rank>\d{1,9})\]: ?")
 _TRACEBACK = re.compile(r"^\s*Traceback \(most recent call last\):?$")
+_CARETS = re.compile(r"[\s~^]+")
+"""Marks of Python below a line of code."""
+_OWN_FRAME = re.compile(f'^\\s*File "{re.escape(CODE_DIRECTORY)}/')
 _EXCEPTION = re.compile(r"^\s?(?:(?:[a-z_]\w*\.)+\w+|[A-Z]\w*)(?:: .*)?$")
 _SYNTAX = re.compile(r"^\s*(?:SyntaxError|IndentationError|TabError): ")
 _CONSEQUENCES = (re.compile(r"ChildFailedError"), re.compile(r"Connection (?:closed|reset) by peer"))
@@ -268,6 +271,21 @@ def script_exit(log: str) -> str:
         names = {number.value: number.name for number in signal.Signals}
         return f"the script was killed by signal {names.get(-codes[-1], -codes[-1])}"
     return f"the script exited with {codes[-1]}"
+
+
+def failure_tail(lines: Iterable[str], count: int) -> tuple[str, ...]:
+    """Return the last lines of a log up to a failure, without carets.
+
+    Frames of libraries can fill them, so the last frame of the user's code is kept before them.
+    """
+    shown = [line for line in lines if line.strip() and not _CARETS.fullmatch(line)]
+    tail = shown[-count:]
+    first = len(shown) - len(tail)
+    start = next((number for number in reversed(range(first)) if _TRACEBACK.match(shown[number])), first)
+    own = [number for number in range(start, len(shown)) if _OWN_FRAME.search(shown[number])]
+    if own and own[-1] < first:
+        tail = [*shown[own[-1] : own[-1] + 2], "  …", *shown[first + 3 :]]
+    return last_lines(tail, count)
 
 
 def last_lines(lines: Iterable[str], count: int) -> tuple[str, ...]:

@@ -10,9 +10,9 @@ from bakehouse.cluster.failure import (
     Cause,
     FirstFailure,
     cause_of,
+    failure_tail,
     find_first_failure,
     in_order_of_end,
-    last_lines,
     script_exit,
     was_killed,
 )
@@ -25,6 +25,8 @@ REASON_CHARACTERS = 1024
 """SageMaker's limit for the content of /opt/ml/output/failure."""
 _SIGNALS = {134: "aborted", 137: "was killed", 139: "crashed (segmentation fault)", 143: "was terminated"}
 TAIL_LINES = 15
+_REASON_LENGTH = 200
+"""Characters of a reason in the text."""
 
 
 class Status(StrEnum):
@@ -143,7 +145,7 @@ def text(report: JobReport) -> str:
         f"{report.job}: {report.status} after {format_seconds(report.seconds)} (predicted SageMaker status)"
     ]
     if report.reason:
-        lines.append(f"  {_first_line(report.reason)}")
+        lines.append(f"  {_one_line(report.reason)}")
     for host in report.hosts:
         after = f" after {format_seconds(host.seconds)}" if host.seconds is not None else ""
         columns = f"{host.host.ljust(host_width)}  {host.group.ljust(group_width)}  {host.instance_type}"
@@ -243,7 +245,7 @@ def _hint(job: TrainingJob, result: JobResult, failure: FirstFailure | None, cau
 
 def _tail(failure: FirstFailure, cause: Cause | None) -> tuple[str, ...]:
     """Return the last lines of a log up to the cause. Toolkits and launchers print more after it."""
-    return last_lines(cause.lines if cause else failure.text.splitlines(), TAIL_LINES)
+    return failure_tail(cause.lines if cause else failure.text.splitlines(), TAIL_LINES)
 
 
 def _fault(job: TrainingJob, result: JobResult, fault: InjectedFault) -> FaultReport:
@@ -266,6 +268,7 @@ def _fallback(job: TrainingJob, transports: Transports, efa_types: frozenset[str
     return f"the ranks used TCP sockets (NET/Socket) although {', '.join(with_efa)} has EFA"
 
 
-def _first_line(reason: str) -> str:
-    lines = reason.splitlines()
-    return lines[0] + (" …" if len(lines) > 1 else "")
+def _one_line(reason: str) -> str:
+    """Return the beginning of a reason. The toolkit writes the exception after its own first line."""
+    line = " ".join(reason.split())
+    return line if len(line) <= _REASON_LENGTH else f"{line[:_REASON_LENGTH]} …"

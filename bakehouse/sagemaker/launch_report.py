@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from bakehouse.cluster.failure import Cause, LogContext, find_cause, last_lines
+from bakehouse.cluster.failure import Cause, LogContext, failure_tail, find_cause
 from bakehouse.cluster.job_report import TAIL_LINES, Status
 from bakehouse.errors import Diagnostic, LaunchError, SmokeError
 from bakehouse.sagemaker.follow import Followed
@@ -83,7 +83,7 @@ def report(job: str, region: str, followed: Followed) -> LaunchReport:
         host=host,
         cause=cause.message if cause else "",
         hint=cause.hint if cause else "",
-        tail=last_lines(cause.lines, TAIL_LINES) if cause and host else (),
+        tail=failure_tail(cause.lines, TAIL_LINES) if cause and host else (),
         model=description.model if status is Status.COMPLETED else "",
     )
 

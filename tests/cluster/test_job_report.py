@@ -65,7 +65,7 @@ def test_a_job_that_failed_has_the_failure_files_words_and_the_exit_code() -> No
     assert text(job_report) == (
         """\
 mpi-cpu-1: Failed after 10 s (predicted SageMaker status)
-  AlgorithmError: ValueError: no …
+  AlgorithmError: ValueError: no more, exit code: 3
   algo-1  homogeneousCluster  ml.c5.xlarge  still running
   algo-2  homogeneousCluster  ml.c5.xlarge  exit 3 after 3.0 s
   first failure: algo-2: exited with 3
@@ -285,3 +285,38 @@ def test_the_report_is_json_for_programs() -> None:
     document = json.loads(as_json(report(JOB, COMPLETED_JOB, DIRECTORY)))
 
     assert (document["status"], document["passed"], document["folder"]) == ("Completed", True, "build/runs/x")
+
+
+LIBRARY = 'File "/opt/venv/lib/python3.11/site-packages/pandas/io/parsers/readers.py", line'
+FRAMES = "".join(f"  {LIBRARY} {number}, in read\n    read(path)\n    ^^^^^^^^^^\n" for number in range(20))
+LONG = f"""\
+loading
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 7, in <module>
+    data = load("churn.csv")
+           ^^^^^^^^^^^^^^^^^
+  File "/opt/ml/code/train.py", line 5, in load
+    return pd.read_csv(path)
+{FRAMES}FileNotFoundError: churn.csv
+"""
+
+
+def test_the_last_lines_of_a_failure_keep_the_users_own_code() -> None:
+    reason = f'ExecuteUserScriptError:\nExitCode 1\nErrorMessage "FileNotFoundError: churn.csv"\n{"x" * 200}'
+    result = failed(1, reason)
+    result = replace(result, logs={**result.logs, "algo-2": LONG})
+
+    job_report = report(JOB, result, DIRECTORY)
+
+    assert job_report.tail == (
+        '  File "/opt/ml/code/train.py", line 5, in load',
+        "    return pd.read_csv(path)",
+        "  …",
+        "    read(path)",
+        *(line for number in range(15, 20) for line in (f"  {LIBRARY} {number}, in read", "    read(path)")),
+        "FileNotFoundError: churn.csv",
+    )
+    assert text(job_report).splitlines()[1] == (
+        '  AlgorithmError: ExecuteUserScriptError: ExitCode 1 ErrorMessage "FileNotFoundError: churn.csv" '
+        f"{'x' * 105} …"
+    )
