@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.util.aws import regions
 from bakehouse.util.oci import ECR_HOST
 from bakehouse.util.suggest import suggestion
 
@@ -73,12 +74,6 @@ def partition_of(region: str) -> str:
 def check_region(region: str) -> None:
     """Raise PublishError with the nearest name if AWS has no such region."""
     _partition(region)
-
-
-def regions() -> tuple[str, ...]:
-    """Return the regions of all partitions that botocore lists."""
-    names = (name for partition in _data("partitions") for name in partition["regions"])
-    return tuple(sorted(name for name in names if not name.endswith("-global")))
 
 
 def _check_fips(region: str) -> None:

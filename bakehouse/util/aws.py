@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
+from bakehouse.util.suggest import nearest
 
 if TYPE_CHECKING:
     import boto3  # type: ignore[import-untyped]
@@ -39,6 +40,8 @@ _BUSY = {
 }
 _NOT_FOUND = {"ResourceNotFoundException", "ResourceNotFound", "NoSuchBucket", "NoSuchKey", "404"}
 _VALUE = re.compile(r", value: .*?(?=, (?:type|valid)\b|$)")
+_REGION = re.compile(r"\.(?P<region>[a-z]{2,4}(?:-[a-z]+)+-[0-9])\.")
+"""The region in the address of an endpoint."""
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{100,}")
 """A session token, which a proxy or a signature error may repeat."""
 _ACTION = re.compile(r"not authorized to perform: ([a-zA-Z0-9-]+:[a-zA-Z0-9]+)")
@@ -266,7 +269,8 @@ def _unsent(action: str, error: Any) -> AwsError:
     if isinstance(error, (botocore.HTTPClientError, botocore.ConnectionError)):
         url = str(error.kwargs.get("endpoint_url", ""))
         facts = (("address", url),) if url else ()
-        diagnostic = Diagnostic(f"could not {action}: AWS does not answer", facts=facts)
+        message = f"could not {action}: AWS does not answer"
+        diagnostic = Diagnostic(message, facts=facts, hint=_region_hint(url))
         return AwsError(AwsFault.UNREACHABLE, diagnostic)
     cause = type(error).__name__
     explanatory = (
@@ -277,6 +281,24 @@ def _unsent(action: str, error: Any) -> AwsError:
         # The values may be secret.
         cause = _VALUE.sub("", " ".join(str(error).split()))
     return _failure(AwsFault.REJECTED, action, cause)
+
+
+def regions() -> tuple[str, ...]:
+    """Return the regions of all partitions that botocore lists."""
+    import botocore.session
+
+    partitions = botocore.session.get_session().get_data("partitions")["partitions"]
+    names = (name for partition in partitions for name in partition["regions"])
+    return tuple(sorted(name for name in names if not name.endswith("-global")))
+
+
+def _region_hint(url: str) -> str:
+    """Return a hint at the nearest region if botocore does not list that of an address."""
+    match = _REGION.search(url)
+    if not match or match["region"] in (known := regions()):
+        return ""
+    near = nearest(match["region"], known)
+    return f"did you mean the region `{near}`?" if near else "check the name of the region"
 
 
 def _failure(fault: AwsFault, action: str, cause: str, hint: str = "") -> AwsError:

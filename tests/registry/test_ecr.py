@@ -1,5 +1,7 @@
 """ECR without requests to it; the rest is in tests/integration/test_ecr.py."""
 
+import socket
+
 import pytest
 from botocore.exceptions import ClientError  # type: ignore[import-untyped]
 
@@ -198,6 +200,27 @@ def test_half_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
         EcrRegistry(region="eu-west-1").credentials()
     message = "the AWS credentials are incomplete: `AWS_SECRET_ACCESS_KEY` is missing"
     assert caught.value.diagnostics == (Diagnostic(message),)
+
+
+def test_a_region_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("NO_PROXY", "*")
+
+    def getaddrinfo(*_: object, **__: object) -> None:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    with pytest.raises(PublishError) as caught:
+        Aws("eu-wst-1").identity  # noqa: B018
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "could not determine the AWS identity: AWS does not answer",
+            facts=(("address", "https://sts.eu-wst-1.amazonaws.com/"),),
+            hint="did you mean the region `eu-west-1`?",
+        ),
+    )
 
 
 def test_an_aws_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
