@@ -217,6 +217,11 @@ class AptLock:
         raise NotLocked(" | ".join(group))
 
 
+def lock_name(suite: str, platform: str) -> str:
+    """Return the name of the lock of a suite's packages for a platform."""
+    return f"{suite}{platform_suffix(platform)}"
+
+
 def suite_and_platform(name: str) -> tuple[str, str]:
     """Return the suite and the platform that a lock is named for, such as `bookworm-arm64`."""
     for platform in PLATFORMS:

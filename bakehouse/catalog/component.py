@@ -10,11 +10,12 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from bakehouse.catalog.apt_lock import lock_name
 from bakehouse.catalog.python_lock import Lock, Package
 from bakehouse.catalog.system_packages import NO_PACKAGES, Manager, SystemPackages, manager_of
 from bakehouse.catalog.upstream import Upstream
 from bakehouse.errors import Location
-from bakehouse.util.oci import PLATFORM, architecture_of, platform_suffix
+from bakehouse.util.oci import PLATFORM, architecture_of
 
 INSTANCE = "instance"
 """The component whose variants are instance types. Images target it but do not contain it."""
@@ -112,7 +113,7 @@ class BaseSource:
     @property
     def lock_name(self) -> str:
         """Name of the lock of the suite's packages for its platform."""
-        return f"{self.suite}{platform_suffix(self.platform)}"
+        return lock_name(self.suite, self.platform)
 
 
 @dataclass(frozen=True, slots=True)

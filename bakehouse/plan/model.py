@@ -16,7 +16,7 @@ from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.util.hashing import key_of
-from bakehouse.util.oci import PLATFORM, Digest, platform_suffix
+from bakehouse.util.oci import PLATFORM, Digest
 
 StageKey = NewType("StageKey", str)
 """64 hex digits: a hash of all inputs of a stage."""
@@ -37,11 +37,6 @@ class BootstrappedBase:
     debs: tuple[Deb, ...] = ()
     """All packages of the base; empty if the suite has no lock, so that mirrors decide the versions."""
     platform: str = PLATFORM
-
-    @property
-    def lock_name(self) -> str:
-        """Name of the lock of the suite's packages for its platform."""
-        return f"{self.suite}{platform_suffix(self.platform)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from hashlib import sha256
 
-from bakehouse.catalog.apt_lock import Deb
+from bakehouse.catalog.apt_lock import Deb, lock_name
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.catalog.python_lock import Package
@@ -347,7 +347,8 @@ def _foundation(*inputs: object) -> str:
 def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
     """Return the values that identify a base in keys."""
     if isinstance(base, BootstrappedBase):
-        return base.reference, _key_of_bootstrapped(base.lock_name, base.packages, base.debs)
+        lock = lock_name(base.suite, base.platform)
+        return base.reference, _key_of_bootstrapped(lock, base.packages, base.debs)
     return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
 
 
@@ -388,8 +389,8 @@ def bootstrapped(name: str, version: str, source: BaseSource, debs: tuple[Deb, .
 
 
 @lru_cache(64)
-def _key_of_bootstrapped(lock_name: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
-    return key_of(lock_name, packages, _sums(debs))
+def _key_of_bootstrapped(lock: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
+    return key_of(lock, packages, _sums(debs))
 
 
 def _part(choice: Choice) -> InstalledComponent:

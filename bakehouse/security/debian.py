@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from bakehouse.build.prefetch import open_fetcher
-from bakehouse.catalog.apt_lock import Deb, deb_of
+from bakehouse.catalog.apt_lock import Deb, deb_of, lock_name
 from bakehouse.fetch.downloader import Fetcher, MissingError
 from bakehouse.fetch.required_files import debs
 from bakehouse.lock import apt_suite
@@ -64,7 +64,8 @@ def pending_updates(
 
 
 def _is_on(image: Image, suite: str) -> bool:
-    return isinstance(image.base, BootstrappedBase) and image.base.lock_name == suite
+    base = image.base
+    return isinstance(base, BootstrappedBase) and lock_name(base.suite, base.platform) == suite
 
 
 def _not_compared(suite: str, resolved: Resolved, images: Sequence[Image]) -> Iterator[NotScanned]:
