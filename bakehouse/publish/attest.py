@@ -21,7 +21,7 @@ from bakehouse.registry.referrers import Artifact, ArtifactRepository, Attached
 from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError, Statement
-from bakehouse.trust.keys import Signer, open_signer
+from bakehouse.trust.keys import PublicKey, Signer, open_signer
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.terminal import Reporter
@@ -40,6 +40,10 @@ class Bundler:
         self._signer = signer
         self._bundles: dict[bytes, bytes] = {}
         """Bundles by the content that is signed."""
+
+    @property
+    def public_key(self) -> PublicKey:
+        return self._signer.public_key
 
     def bundles(
         self, remote: ArtifactRepository, subject: Manifest, statements: Sequence[Statement]

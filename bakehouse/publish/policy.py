@@ -63,8 +63,8 @@ def check(
     retry_policy: RetryPolicy,
     waived: Sequence[waivers.Statement] = (),
     max_age: timedelta | None = None,
-) -> None:
-    """Raise TrustError if the statements of an image in a registry do not meet the policy.
+) -> tuple[SignedStatement, ...]:
+    """Return the statements about an image by trusted keys; raise TrustError if they do not meet the policy.
 
     `max_age` is the age up to which test results count.
     """
@@ -94,6 +94,7 @@ def check(
         facts = (("image URI", record.image_uri), ("trusted", ", ".join(key.name for key in keys)))
         hint = problems[0][1]
         raise TrustError(Diagnostic(message, reasons=(*reasons, *refused), facts=facts, hint=hint))
+    return tuple(statements)
 
 
 def _problems(

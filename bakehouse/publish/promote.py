@@ -12,7 +12,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, NotReleasableError, PublishError, Reason, UsageError
 from bakehouse.plan.model import Image, ImageKey
-from bakehouse.publish import ecr_scan, image_uris, policy, signed_report
+from bakehouse.publish import ecr_scan, image_uris, policy, scan_results, signed_report
 from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.ecr_replication import Waiting
@@ -26,8 +26,8 @@ from bakehouse.publish.publish import (
     with_same_release_day,
 )
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.record import with_known, with_report
-from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.publish.record import with_known, with_report, with_scans
+from bakehouse.publish.releases import ReleasedScan, ReleaseRecord
 from bakehouse.publish.statements import results_of, signature_of
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
@@ -61,6 +61,7 @@ def promote_image(
     waived = policy.waivers_of(project)
     released: list[tuple[Registry, PublishedImage]] = []
     attested = Attested()
+    scans: tuple[ReleasedScan, ...] = ()
 
     def sign(registry: Registry, published: PublishedImage, *statements: Statement) -> None:
         nonlocal attested
@@ -71,6 +72,7 @@ def promote_image(
             attested += attach(targets, lambda _: documents, push_options, progress, command)
 
     def promote_in(registry: Registry, first: PublishedImage | None) -> PublishedImage:
+        nonlocal scans
         location = locations[registry.host]
         # Before anything is signed.
         _check_tested(location, report, image)
@@ -79,7 +81,11 @@ def promote_image(
         if project.policy:
             attested.require_all()
             retry_policy = replace(push_options.retry_policy, until=push_options.until)
-            policy.check(project.policy, location, registry, retry_policy, waived, smoke_report.MAX_AGE)
+            max_age = smoke_report.MAX_AGE
+            statements = policy.check(project.policy, location, registry, retry_policy, waived, max_age)
+            if "scan" in project.policy.require:
+                signed_scans = scan_results.read_scans(statements, image.name).newest
+                scans = tuple(scan_results.summarize(scan, waived) for scan in signed_scans)
         same_day = with_same_release_day(push_options, first)
         published = promote(location, image, report, registry, same_day, progress)
         until = push_options.until
@@ -108,7 +114,7 @@ def promote_image(
             tags=first.tags,
             regions=results.regions,
         )
-        record = with_known(record, (), attested.artifacts)
+        record = with_scans(with_known(record, (), attested.artifacts), scans)
         # Before the moving tag, which a registry may reject: the image is released all the same.
         ledger.add(record)
         if options.move_tag and not results.interrupt:

@@ -11,6 +11,7 @@ from bakehouse.publish.releases import (
     ReleasedCheck,
     ReleasedComponent,
     ReleasedName,
+    ReleasedScan,
     ReleaseRecord,
 )
 from bakehouse.publish.tags import PublishedImage
@@ -80,14 +81,22 @@ def describe(records: Iterable[ReleaseRecord], digest: str) -> str:
 def with_known(
     record: ReleaseRecord, ledger: Sequence[ReleaseRecord], attached: Iterable[ReleasedArtifact] = ()
 ) -> ReleaseRecord:
-    """Return a record with the attachments of its image URI and the last scan of its digest."""
+    """Return a record with the attachments of its image URI and the last scans of its digest."""
     artifacts = {*record.artifacts, *attached}
     artifacts.update(*(other.artifacts for other in ledger if other.image_uri == record.image_uri))
     in_order = sorted(artifacts, key=lambda artifact: (artifact.media_type, artifact.digest))
-    record = replace(record, artifacts=tuple(in_order))
-    for other in reversed(ledger):
-        if other.digest == record.digest and (other.scanned or other.not_scanned):
+    same = [other for other in reversed(ledger) if other.digest == record.digest]
+    scans = next((other.scans for other in same if other.scans), record.scans)
+    record = replace(record, artifacts=tuple(in_order), scans=scans)
+    for other in same:
+        if other.scanned or other.not_scanned:
             return replace(
                 record, scanned=other.scanned, not_scanned=other.not_scanned, findings=other.findings
             )
     return record
+
+
+def with_scans(record: ReleaseRecord, scans: Iterable[ReleasedScan]) -> ReleaseRecord:
+    """Return a record with signed scans, which replace earlier ones of the same keys."""
+    by_key = {scan.key: scan for scan in (*record.scans, *scans)}
+    return replace(record, scans=tuple(by_key[key] for key in sorted(by_key)))

@@ -53,6 +53,26 @@ class ReleasedFindings:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleasedScan:
+    """Summary of a scan result that a key signed."""
+
+    key: str
+    """Hint of the public key, as in the bundle."""
+    finished: str
+    """Time of the scan in UTC."""
+    updated: str
+    """Time in UTC of the oldest data that it used."""
+    findings: tuple[ReleasedFindings, ...]
+    """Vulnerabilities without a waiver, those of the worst severity first."""
+    waived: int
+    """Number of waived vulnerabilities."""
+    waived_until: str
+    """Day on which the first waiver expires; empty without waivers."""
+    not_scanned: tuple[str, ...]
+    """Kinds of contents that were not scanned."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReleasedRegion:
     """Release in one AWS region."""
 
@@ -118,6 +138,8 @@ class ReleaseRecord:
     findings: tuple[ReleasedFindings, ...] = ()
     artifacts: tuple[ReleasedArtifact, ...] = ()
     """Documents attached to its digest."""
+    scans: tuple[ReleasedScan, ...] = ()
+    """The newest signed scan of each key, as it was signed or promoted."""
 
     def version_of(self, name: str) -> str:
         """Return the version of a component or a provided name; empty if it has neither."""

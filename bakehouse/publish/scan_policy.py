@@ -1,47 +1,16 @@
 """The requirement `scan` of the policy: a recent scan without severe vulnerabilities, by a trusted key."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import get_args
 
-from bakehouse.catalog.trust_settings import MAX_SEVERITIES, ScanRules
-from bakehouse.cluster.smoke_report import MAX_CLOCK_DIFFERENCE
-from bakehouse.publish.scans import NOT_SCANNED
-from bakehouse.publish.statements import SCAN
+from bakehouse.catalog.trust_settings import ScanRules
+from bakehouse.publish.scan_results import NOT_RATED, Scan, exceeds, read_scans
 from bakehouse.security import waivers
-from bakehouse.security.document import DocumentError, Node
-from bakehouse.security.findings import Finding, PackageKind, Usage, Vulnerability
+from bakehouse.security.findings import Finding
 from bakehouse.trust.bundle import SignedStatement
-from bakehouse.trust.keys import PublicKey
 from bakehouse.util.format import format_count
 
 _MOST_VULNERABILITIES = 5
-_RANKS = {
-    **dict.fromkeys(("NONE", "INFO", "INFORMATIONAL", "NEGLIGIBLE"), 0),
-    **{severity: rank for rank, severity in enumerate(reversed(MAX_SEVERITIES), 1)},
-}
-"""Severities of all scanners; unknown ones are missing."""
-_KINDS: dict[str, PackageKind] = {kind: kind for kind in get_args(PackageKind)}
-
-
-@dataclass(frozen=True, slots=True)
-class _Scan:
-    """Results of a scan that a key signed."""
-
-    key: PublicKey
-    finished: datetime
-    updated: datetime
-    """Time of the oldest data about vulnerabilities that the scan used."""
-    findings: tuple[Finding, ...]
-    """Each with one vulnerability."""
-    not_scanned: tuple[tuple[str, str], ...]
-    """Kinds of contents that were not scanned, each with the reason."""
-
-    @property
-    def time(self) -> datetime:
-        """The time up to which published vulnerabilities can be among the results."""
-        return min(self.finished, self.updated)
 
 
 def scan_problems(
@@ -52,23 +21,18 @@ def scan_problems(
 ) -> Iterator[tuple[str, str]]:
     """Yield why no scan counts, each with a hint. The newest scan of each key counts."""
     scan_again = f"run `bake security {image} --sign` with a trusted `signing_key`"
-    now = datetime.now(UTC)
-    signed = [each for each in statements if each.predicate_type == SCAN]
-    scans, incomplete = _scans(signed, image)
-    newest: dict[PublicKey, _Scan] = {}
-    for scan in sorted(scans, key=lambda each: (each.finished, len(each.findings))):
-        if scan.finished <= now + MAX_CLOCK_DIFFERENCE:
-            newest[scan.key] = scan
-    recent = [scan for scan in newest.values() if scan.time >= now - timedelta(rules.max_age)]
+    scans = read_scans(statements, image)
+    oldest = datetime.now(UTC) - timedelta(rules.max_age)
+    recent = [scan for scan in scans.newest if scan.time >= oldest]
     if not recent:
         problem = "it has no scan result that a trusted key signed"
-        if newest:
+        if scans.newest:
             age = format_count(rules.max_age, "day")
             problem = f"the data of its signed scan results is more than {age} old"
-        elif scans:
+        elif scans.is_future:
             problem = "its signed scan results are dated in the future"
-        elif incomplete:
-            problem = f"the signed scan results of other tools do not count: {incomplete}"
+        elif scans.problem:
+            problem = f"the signed scan results of other tools do not count: {scans.problem}"
         yield problem, scan_again
         return
     for scan in recent:
@@ -85,29 +49,14 @@ def scan_problems(
             yield f"its signed scan does not cover `{kind}`: {'; '.join(reasons)}", hint
 
 
-def _scans(signed: Iterable[SignedStatement], image: str) -> tuple[list[_Scan], str]:
-    """Return the scans that state what they cover, and why others do not count."""
-    scans, problem = [], ""
-    for each in signed:
-        try:
-            scans.append(_read(each, image))
-        except DocumentError as error:
-            problem = str(error)
-    return scans, problem
-
-
-def _unacceptable(scan: _Scan, rules: ScanRules, image: str, waived: Sequence[waivers.Statement]) -> str:
+def _unacceptable(scan: Scan, rules: ScanRules, image: str, waived: Sequence[waivers.Statement]) -> str:
     """Return the open vulnerabilities above the accepted severity, as a text; empty without one."""
-    # A vulnerability that one source does not rate may be rated by another
-    severities: dict[str, str] = {}
-    for finding in scan.findings:
-        for each in finding.vulnerabilities:
-            severities[each.id] = _worst((severities.get(each.id, ""), each.severity))
+    severities = scan.rated()
     findings, _ = waivers.apply(waived, scan.findings, datetime.now(UTC).date())
     titles: dict[str, None] = {}
     for finding in findings:
         for each in finding.open_vulnerabilities:
-            if _exceeds(severities[each.id], rules.max_severity):
+            if exceeds(severities[each.id], rules.max_severity):
                 titles[_vulnerability_text(each.id, severities[each.id], finding)] = None
     if not titles:
         return ""
@@ -119,64 +68,4 @@ def _unacceptable(scan: _Scan, rules: ScanRules, image: str, waived: Sequence[wa
 
 def _vulnerability_text(id: str, severity: str, finding: Finding) -> str:
     package = f"{finding.name} {finding.version}".strip()
-    return f"{id}{f' in {package}' if package else ''} ({severity or 'not rated'})"
-
-
-def _read(signed: SignedStatement, image: str) -> _Scan:
-    """Return the results in a statement. Raises DocumentError for one that leaves out what it covers."""
-    predicate = Node(signed.predicate)
-    scanner, metadata = predicate["scanner"], predicate["metadata"]
-    for node in (scanner["result"], predicate[NOT_SCANNED]):
-        if not isinstance(node.value, list):
-            message = f"it has no list `{node.path}`"
-            raise DocumentError(message)
-    return _Scan(
-        key=signed.key,
-        finished=_time(metadata["scanFinishedOn"]),
-        updated=_time(scanner["db"]["lastUpdate"]),
-        findings=tuple(_finding(result, image) for result in scanner["result"]),
-        not_scanned=tuple((item["kind"].needed, item["reason"].text) for item in predicate[NOT_SCANNED]),
-    )
-
-
-def _worst(ratings: Iterable[str]) -> str:
-    """Return the highest of the known ratings; empty if none is known."""
-    return max(filter(_RANKS.__contains__, ratings), key=_RANKS.__getitem__, default="")
-
-
-def _exceeds(rating: str, most: str) -> bool:
-    """Return whether a rating is higher than another; an unknown one counts as the highest."""
-    return _RANKS.get(rating, _RANKS["CRITICAL"]) > _RANKS.get(most, -1)
-
-
-def _time(node: Node) -> datetime:
-    try:
-        time = datetime.fromisoformat(node.needed)
-    except ValueError:
-        time = datetime.min
-    if time.tzinfo is None:
-        message = f"`{node.path}` must be a time in RFC 3339"
-        raise DocumentError(message)
-    return time
-
-
-def _finding(result: Node, image: str) -> Finding:
-    ratings = [rating["score"].needed.upper() for rating in result["severity"]]
-    package = next(iter(result["annotations"]), Node({}))
-    return Finding(
-        kind=_KINDS.get(package["kind"].text, "other"),
-        name=package["name"].text,
-        version=package["version"].text,
-        newer="",
-        source=package["source"].text,
-        packages=package["packages"].texts,
-        vulnerabilities=(
-            Vulnerability(
-                id=result["id"].needed,
-                fixed=package["fixed"].text,
-                aliases=package["aliases"].texts,
-                severity=_worst(ratings),
-            ),
-        ),
-        usages=(Usage(image, "", in_image=True),),
-    )
+    return f"{id}{f' in {package}' if package else ''} ({severity or NOT_RATED})"

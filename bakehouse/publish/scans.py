@@ -1,5 +1,6 @@
 """Signed scan results: the findings of `bake security` about the digests of published images."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,16 +12,20 @@ from bakehouse.errors import Diagnostic, Problems, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.publish import provenance
 from bakehouse.publish.attest import Bundler
+from bakehouse.publish.ledger import open_ledger
+from bakehouse.publish.record import with_scans
 from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.publish.scan_results import NOT_SCANNED, read_scans, summarize, time_text
 from bakehouse.publish.signing import require_published, sign_published
 from bakehouse.publish.statements import SCAN
+from bakehouse.security import waivers
 from bakehouse.security.findings import Finding, SecurityReport, Source, Vulnerability
-from bakehouse.trust.bundle import Statement, statement
+from bakehouse.trust.bundle import SignedStatement, Statement, statement
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
-NOT_SCANNED, _SOURCES = "bakehouse_notScanned", "bakehouse_sources"
-"""Extension fields of the predicate."""
+_SOURCES = "bakehouse_sources"
+"""Extension field of the predicate."""
 
 
 def require_all_published(project: Project, images: Iterable[Image]) -> dict[str, tuple[ReleaseRecord, ...]]:
@@ -44,7 +49,7 @@ def sign_scans(
     bundler: Bundler,
     progress: Reporter,
 ) -> None:
-    """Attach the results of a scan to the published builds of images that it is about."""
+    """Attach the results of a scan to the published builds of images that it is about, and record them."""
     targets = []
     problems = Problems()
     for image, published in records.items():
@@ -60,9 +65,17 @@ def sign_scans(
         targets += [(image, Digest(digest), each) for digest, each in builds.items()]
     problems.raise_as(UsageError)
     finished = datetime.now(UTC)
+    ledger, waived = open_ledger(project), waivers.load(project.root)
     for image, digest, builds_of_digest in targets:
         scan = statement_of(image, digest, report, started, finished)
         sign_published(project, builds_of_digest, scan, bundler, progress, f"security {image} --sign")
+        [signed] = read_scans([SignedStatement(SCAN, _predicate(scan), bundler.public_key)], image).newest
+        ledger.add(with_scans(builds_of_digest[-1], [summarize(signed, waived)]))
+
+
+def _predicate(statement: Statement) -> Mapping[str, Any]:
+    predicate: Mapping[str, Any] = json.loads(statement.content)["predicate"]
+    return predicate
 
 
 def _undated(source: Source) -> Diagnostic:
@@ -85,18 +98,14 @@ def statement_of(
         "scanner": {
             "uri": provenance.BUILDER["id"],
             "version": __version__,
-            "db": {"lastUpdate": _time_text(min((started, *days)))},
+            "db": {"lastUpdate": time_text(min((started, *days)))},
             "result": _results(image, report.findings),
         },
-        "metadata": {"scanStartedOn": _time_text(started), "scanFinishedOn": _time_text(finished)},
+        "metadata": {"scanStartedOn": time_text(started), "scanFinishedOn": time_text(finished)},
         _SOURCES: [{"name": source.name, "day": source.day} for source in sources],
         NOT_SCANNED: [{"kind": kind, "reason": reason} for kind, reason in sorted(not_scanned)],
     }
     return statement(image, digest, SCAN, predicate)
-
-
-def _time_text(time: datetime) -> str:
-    return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _results(image: str, findings: Iterable[Finding]) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from bakehouse.publish.release_changes import Change, neighbours, timeline
 from bakehouse.publish.releases import ReleaseRecord, by_release
 from bakehouse.report_page import states, versions
 from bakehouse.report_page.commits import Comparison, PresentImage, compare_commit, size_of
+from bakehouse.report_page.scan_state import scan_policy_of, scan_state
 from bakehouse.report_page.states import Mark, State
 from bakehouse.report_page.versions import Part, Places
 from bakehouse.resolve import conflict_report
@@ -199,6 +200,7 @@ class _Reader:
         )
         self._instances = tuple(sorted(instances(workspace.catalog).values(), key=_by_family))
         self._places = Places(self._project)
+        self._scan_policy = scan_policy_of(self._project.policy)
         self._packages = _Table[tuple[str, str, int]]()
         self._stages = _Table[tuple[str, str]]()
         self.present: dict[str, PresentImage] = {}
@@ -273,7 +275,7 @@ class _Reader:
                 "run": run,
                 "cpu": states.checks_state([check.outcome for check in tests.checks if not check.on_gpus]),
                 "gpu": gpu if image.gpu else State(Mark.NOT_APPLICABLE, "CPU image"),
-                "scanned": states.scan_state(current),
+                "scanned": scan_state(current, self._scan_policy),
                 "signed": states.signature_state(current),
                 "released": states.release_state(current, others),
             },

@@ -32,7 +32,9 @@ class State:
     mark: Mark
     text: str
     note: str = ""
-    """One sentence for the view of the image."""
+    """Sentences for the view of the image."""
+    until: str = ""
+    """Time in UTC after which it no longer counts; empty if it does not expire."""
 
 
 def not_recorded(note: str = "") -> State:
@@ -67,18 +69,6 @@ def checks_state(outcomes: Sequence[str]) -> State:
     if skipped:
         return State(Mark.PARTLY, f"{passed} passed, {skipped} not tested")
     return State(Mark.DONE, f"{passed} passed")
-
-
-def scan_state(records: Iterable[ReleaseRecord]) -> State:
-    """Return the result of the last scan of an image, of its records, newest first."""
-    for record in records:
-        if record.scanned:
-            counts = [f"{found.count} {found.severity}" for found in record.findings if found.count]
-            mark = Mark.PARTLY if counts else Mark.DONE
-            return State(mark, ", ".join(counts) or "no findings", f"Scanned {record.scanned}.")
-        if record.not_scanned:
-            return State(Mark.UNKNOWN, "not scanned", f"{record.not_scanned}.")
-    return not_recorded()
 
 
 def signature_state(records: Iterable[ReleaseRecord]) -> State:

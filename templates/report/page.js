@@ -76,16 +76,21 @@ function spot(index) {
   return h("small", {}, `${path}:${line}`, text && h("code", {}, text));
 }
 
+function stateText({ mark, text, until }) {
+  // The page may be opened long after it was written
+  return until && Date.parse(until) < Date.now() ? { mark: "failed", text: `stale: ${text}` } : { mark, text };
+}
+
 // Views
 
 function imageView(image) {
   return [
     h("p", {}, image.summary),
     h("p", {}, h("small", {}, data.places[image.place].slice(0, 2).join(":"))),
-    section("State", h("dl", {}, Object.entries(data.columns).map(([key, title]) => [
-      h("dt", {}, title),
-      h("dd", {}, h("span", { class: image.states[key].mark }, image.states[key].text), " ", image.states[key].note),
-    ]))),
+    section("State", h("dl", {}, Object.entries(data.columns).map(([key, title]) => {
+      const { mark, text } = stateText(image.states[key]);
+      return [h("dt", {}, title), h("dd", {}, h("span", { class: mark }, text), " ", image.states[key].note)];
+    }))),
     image.parts.length ? section("Versions and why", versions(image)) : "",
     image.warnings.length ? section("Known problems", list(image.warnings.map(([text, url]) => [text, " ", link(url, url)]))) : "",
     section("Tests", tests(image.tests)),
@@ -564,6 +569,11 @@ function filter() {
   document.getElementById("count").textContent = text;
 }
 
+for (const cell of fleet.querySelectorAll("[data-until]")) {
+  const { mark, text } = stateText({ mark: cell.className, text: cell.textContent, until: cell.dataset.until });
+  cell.className = mark;
+  cell.textContent = text;
+}
 filters.hidden = false;
 filters.open = !matchMedia("(max-width: 40rem)").matches;
 form.addEventListener("input", filter);

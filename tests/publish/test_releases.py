@@ -101,6 +101,7 @@ LEDGER = """\
       "repository": "bakehouse/mpi-cpu",
       "revision": "",
       "scanned": "",
+      "scans": [],
       "tags": [
         "mpi-cpu-20261120-7c1e44b0"
       ],

@@ -15,6 +15,9 @@ from bakehouse.catalog.trust_settings import ScanRules
 from bakehouse.errors import Diagnostic, TrustError, UsageError
 from bakehouse.publish import scans
 from bakehouse.publish.attest import Bundler
+from bakehouse.publish.ledger import open_ledger
+from bakehouse.publish.record import with_known, with_scans
+from bakehouse.publish.releases import ReleasedFindings, ReleasedScan
 from bakehouse.publish.scans import require_all_published, sign_scans, statement_of
 from bakehouse.publish.statements import SCAN, TESTS
 from bakehouse.registry.manifest import digest_of
@@ -26,6 +29,7 @@ from bakehouse.util.oci import Digest
 from tests.publish.test_policy import NOW, Team, image_in_registry, keys, proxy, team
 from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
 from tests.publish.test_push import IMAGE
+from tests.publish.test_releases import a_record
 from tests.publish.test_signing import key, signed
 from tests.security import test_waivers
 from tests.support.proxy import Proxy
@@ -381,6 +385,37 @@ def test_a_scan_is_signed_in_every_registry(
     sign_scans(project, records, CLEAN, NOW, Bundler(key.signer), print)
 
     assert [signed(each, key) for each in proxies] == [[SCAN]] * 2
+
+
+def test_a_signed_scan_is_recorded_in_the_ledger(project: Project, key: KeyFiles) -> None:
+    [before] = open_ledger(project).records("mpi-cpu")
+    source = Source("Trivy 0.69", "trivy.json", ("mpi-cpu",), "2026-11-20")
+    report = report_of(openssl("HIGH", "HIGH", "", "ODD"), sources=[source], not_scanned=[FILES])
+    records = require_all_published(project, [IMAGE])
+    sign_scans(project, records, report, NOW, Bundler(key.signer), print)
+    recorded = open_ledger(project).records("mpi-cpu")[-1]
+    [scan] = recorded.scans
+
+    assert recorded == replace(before, scans=(scan,))
+    assert scan == ReleasedScan(
+        key=key.public_key.hint,
+        finished=scan.finished,
+        updated="2026-11-20T00:00:00Z",
+        findings=(ReleasedFindings("not rated", 2), ReleasedFindings("HIGH", 2)),
+        waived=0,
+        waived_until="",
+        not_scanned=("files",),
+    )
+
+
+def test_the_newest_scan_of_each_key_stays_in_the_ledger() -> None:
+    first = ReleasedScan("one", "2026-11-20T00:00:00Z", "2026-11-20T00:00:00Z", (), 0, "", ())
+    later, other = replace(first, finished="2026-11-21T00:00:00Z"), replace(first, key="two")
+    record = with_scans(with_scans(a_record(), [first, other]), [later])
+
+    assert record.scans == (later, other)
+    assert with_known(a_record(), [record, a_record()]).scans == record.scans
+    assert with_known(replace(a_record(), digest=OTHER), [record]).scans == ()
 
 
 def refused_sources(project: Project, key: KeyFiles, *sources: Source) -> list[Diagnostic]:

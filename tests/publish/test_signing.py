@@ -16,18 +16,19 @@ from bakehouse.publish.attest import Attested, Bundler, attest
 from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.publish.releases import ReleasedFindings, ReleaseRecord
 from bakehouse.publish.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
-from bakehouse.security.findings import SecurityReport
+from bakehouse.security.findings import Finding, SecurityReport, Usage, Vulnerability
 from bakehouse.trust import bundle
 from bakehouse.util.oci import Digest
 from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
 from tests.publish.test_push import BUILT, IMAGE, PASSED
+from tests.security import test_waivers
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.proxy import Proxy, error_body
 from tests.support.signing_keys import KeyFiles, make_key
@@ -203,6 +204,30 @@ def test_a_signed_candidate_meets_the_policy(
     record = promote_candidate(policed)
 
     assert released(policed) == [record]
+    [scan] = record.scans
+    assert (scan.key, scan.findings, scan.not_scanned) == (key.public_key.hint, (), ())
+
+
+def test_a_promotion_records_the_scan_with_the_waivers_that_it_accepted(
+    project: Project, key: KeyFiles, push: Sign
+) -> None:
+    push().require_all()
+    usage = Usage("mpi-cpu", "base debian 12", in_image=True)
+    vulnerability = Vulnerability("CVE-2026-1", "1.2", severity="HIGH")
+    finding = Finding("Debian", "openssl", "1.0", "1.2", "Trivy", ("openssl",), (vulnerability,), (usage,))
+    report = SecurityReport(("mpi-cpu",), (), (finding,), ())
+    records = scans.require_all_published(project, [IMAGE])
+    scans.sign_scans(project, records, report, datetime.now(UTC), Bundler(key.signer), print)
+    [signed_scan] = open_ledger(project).records("mpi-cpu")[-1].scans
+    waiver = test_waivers.statement(
+        {"@id": "pkg:deb/debian/openssl"}, name="CVE-2026-1", status_notes="expires: 2999-12-31"
+    )
+    test_waivers.write(project.root, waiver)
+    policed = replace(project, signing_key=str(key.private), policy=Policy((key.public,), require=("scan",)))
+    [scan] = promote_candidate(policed).scans
+
+    assert (signed_scan.findings, signed_scan.waived) == ((ReleasedFindings("HIGH", 1),), 0)
+    assert (scan.findings, scan.waived, scan.waived_until) == ((), 1, "2999-12-31")
 
 
 def test_an_unusable_key_ends_a_promotion_before_any_request(

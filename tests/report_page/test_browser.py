@@ -21,6 +21,7 @@ from bakehouse.plan.diff import PackageChange, PackageChanges
 from bakehouse.publish.releases import ReleasedComponent
 from bakehouse.report_page.commits import Comparison, Difference, ImageChange
 from bakehouse.report_page.page import render
+from bakehouse.report_page.states import Mark, State
 from tests.analysis import test_fleet_sizes
 from tests.build.test_build_log import BEGAN, TIME
 from tests.report_page.conftest import Site
@@ -424,3 +425,16 @@ def test_without_a_commit_the_page_has_no_view_of_changes(browser: Browser, site
     assert browser.evaluate("document.querySelector('#fleet').hidden") is False
     assert "Changes" not in browser.evaluate("document.querySelector('nav').innerText")
     assert faults(browser) == []
+
+
+def test_a_scan_is_stale_after_its_time(browser: Browser, site: Site) -> None:
+    [image] = site.fleet("small").images
+    images = []
+    for year in ("2020", "2999"):
+        state = State(Mark.DONE, "no findings", until=f"{year}-01-01T00:00:00Z")
+        images.append(replace(image, name=f"until-{year}", states={**image.states, "scanned": state}))
+    browser.open(write(site, render(replace(site.fleet("small"), images=tuple(images)))))
+    cells = "[...document.querySelectorAll('[data-until]')].map((cell) => [cell.className, cell.textContent])"
+
+    assert browser.evaluate(cells) == [["failed", "stale: no findings"], ["done", "no findings"]]
+    assert "stale: no findings" in click(browser, "a[href='#image/until-2020']")

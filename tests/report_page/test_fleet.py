@@ -14,7 +14,7 @@ from bakehouse.build.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
-from bakehouse.publish.releases import ReleasedCheck, ReleasedComponent
+from bakehouse.publish.releases import ReleasedCheck, ReleasedComponent, ReleasedScan
 from bakehouse.report_page import versions
 from bakehouse.report_page.fleet import SmokeResults, read_fleet
 from bakehouse.util.oci import Digest
@@ -65,6 +65,13 @@ def test_an_image_without_records_has_its_plan_only(site: Site) -> None:
         "released": "not recorded",
     }
     assert (image.tests, image.releases, image.size, image.code) == (SmokeResults(), (), None, {})
+
+
+def test_the_newest_record_of_the_present_recipe_has_the_signed_scan(site: Site) -> None:
+    scan = ReleasedScan("k", "2026-11-20T10:00:00Z", "2026-11-20T10:00:00Z", (), 0, "", ("files",))
+    site.publish({}, {"scans": (scan,)}, {"key": "0" * 64, "scans": (replace(scan, not_scanned=()),)})
+
+    assert site.image().states["scanned"].text == "no findings, files not scanned, 2026-11-20"
 
 
 def test_versions_have_reasons_with_their_lines(site: Site) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.build.run_log import Level, Run
-from bakehouse.publish.releases import ReleasedArtifact, ReleasedFindings
+from bakehouse.publish.releases import ReleasedArtifact
 from bakehouse.report_page import states
 from bakehouse.report_page.states import Mark, State, not_recorded
 from tests.publish.test_releases import a_record
@@ -23,7 +23,6 @@ def run(level: Level, key: str = IMAGE.key) -> dict[str, Run]:
 def test_nothing_is_recorded_of_a_new_image() -> None:
     assert states.run_state(IMAGE, {}, None) == not_recorded()
     assert states.checks_state([]) == not_recorded()
-    assert states.scan_state([]) == not_recorded()
     assert states.signature_state([]) == not_recorded()
     assert states.release_state([], []) == not_recorded()
     assert not_recorded().mark is Mark.UNKNOWN
@@ -62,19 +61,6 @@ def test_a_build_of_an_earlier_version_is_not_a_build() -> None:
 )
 def test_only_checks_that_all_passed_are_done(outcomes: list[str], mark: Mark, text: str) -> None:
     assert states.checks_state(outcomes) == State(mark, text)
-
-
-def test_a_scan_is_done_only_without_findings() -> None:
-    clean = replace(RECORD, scanned="2026-11-20T10:00:00Z")
-    found = replace(clean, findings=(ReleasedFindings("HIGH", 2), ReleasedFindings("LOW", 0)))
-    skipped = replace(RECORD, not_scanned="the registry is not Amazon ECR")
-
-    assert states.scan_state([clean]) == State(Mark.DONE, "no findings", "Scanned 2026-11-20T10:00:00Z.")
-    assert states.scan_state([RECORD, found]).text == "2 HIGH"
-    assert states.scan_state([found]).mark is Mark.PARTLY
-    assert states.scan_state([skipped]) == State(
-        Mark.UNKNOWN, "not scanned", "the registry is not Amazon ECR."
-    )
 
 
 def test_an_attached_bill_of_materials_is_not_a_signature() -> None:

@@ -167,6 +167,17 @@ _RECORD = {
     "repository": "bakehouse/mpi-cpu",
     "revision": "1a2b3c4",
     "scanned": "2026-11-20",
+    "scans": [
+        {
+            "key": "mEwvbyI8ZTtbRsTd",
+            "finished": "2026-11-20T10:00:00Z",
+            "updated": "2026-11-19T00:00:00Z",
+            "findings": [{"severity": "HIGH", "count": 2}],
+            "waived": 1,
+            "waived_until": "2027-01-31",
+            "not_scanned": ["files"],
+        }
+    ],
     "tags": ["mpi-cpu-20261120-7c1e44b0"],
     "tested": True,
     "training_module": "",
