@@ -1,6 +1,8 @@
 """Destinations of the page: a directory, S3, or a server for this machine."""
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -15,6 +17,7 @@ from bakehouse.util.files import display_path, write_whole
 _FILE = "index.html"
 _TYPE = "text/html; charset=utf-8"
 _S3 = "s3://"
+_UNUSABLE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR)
 _HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
@@ -22,7 +25,14 @@ def write(page: bytes, to: str, region: str | None) -> str:
     """Write the page to a directory or an S3 URL, and return its path or URL."""
     if not to.startswith(_S3):
         path = Path(to) / _FILE
-        write_whole(path, page)
+        try:
+            write_whole(path, page)
+        except OSError as error:
+            if error.errno not in _UNUSABLE:
+                raise
+            message = f"cannot write `{display_path(path)}`: {os.strerror(error.errno).lower()}"
+            hint = "name a directory that you may write to: `bake report --to DIRECTORY`"
+            raise UsageError(Diagnostic(message, hint=hint)) from error
         return display_path(path)
     bucket, _, prefix = to.removeprefix(_S3).partition("/")
     if not bucket:

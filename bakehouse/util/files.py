@@ -1,6 +1,7 @@
 """Atomic writes of files, and checks of paths from users."""
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,15 +15,32 @@ _DATA = _PACKAGE / "data"
 def write_whole(path: Path, content: str | bytes) -> None:
     """Replace `path` by `content` in one step, and create its directory if needed.
 
-    Readers see either the old or the new content. An interrupted write leaves the old one.
+    Readers see either the old or the new content. An interrupted write leaves the old one. Devices and pipes
+    are written to.
     """
     data = content.encode() if isinstance(content, str) else content
-    with named_errors(path), temporary_file(path.parent, f".{path.name}.") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-        os.fchmod(file.fileno(), 0o644)
-        Path(file.name).replace(path)
+    with named_errors(path):
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            # Root could replace /dev/null
+            path.write_bytes(data)
+            return
+        with temporary_file(path.parent, f".{path.name}.") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+            os.fchmod(file.fileno(), 0o644)
+            Path(file.name).replace(path)
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory and those above it; an existing one is kept."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from error
+    except FileNotFoundError as error:
+        # A file system that creates no directories, such as /proc
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), str(path)) from error
 
 
 @contextlib.contextmanager
@@ -36,7 +54,7 @@ def temporary_file(directory: Path, prefix: str = ".") -> Iterator[IO[bytes]]:
 
     from bakehouse.util import tempdir
 
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     for left in tempdir.abandoned(directory, prefix):
         left.unlink(missing_ok=True)
     owner = tempdir.run_id()

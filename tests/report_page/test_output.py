@@ -10,7 +10,7 @@ from typing import Any
 import boto3  # type: ignore[import-untyped]
 import pytest
 
-from bakehouse.errors import PublishError, UsageError
+from bakehouse.errors import Diagnostic, PublishError, UsageError
 from bakehouse.report_page import output
 from tests.support.ecr import moto_server
 
@@ -41,6 +41,22 @@ def test_a_directory_gets_an_index(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     assert output.write(PAGE, "public", None) == "public/index.html"
     assert Path("public/index.html").read_bytes() == PAGE
+
+
+@pytest.mark.parametrize(
+    ("directory", "reason"), [("/proc/none", "operation not permitted"), ("file", "not a directory")]
+)
+def test_a_directory_that_cannot_be_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directory: str, reason: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    with pytest.raises(UsageError) as caught:
+        output.write(PAGE, directory, None)
+
+    hint = "name a directory that you may write to: `bake report --to DIRECTORY`"
+    message = f"cannot write `{directory}/index.html`: {reason}"
+    assert caught.value.diagnostics == (Diagnostic(message, hint=hint),)
 
 
 def test_s3_gets_a_page_that_browsers_show(s3: Any) -> None:

@@ -53,6 +53,29 @@ def test_a_file_is_replaced_and_readable_by_all(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
 
 
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, "new")
+        assert os.read(reader, 10) == b"new"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
+def test_a_directory_that_cannot_be_created_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError) as caught:
+        write_whole(tmp_path / "file" / "page", "new")
+    assert caught.value.filename == str(tmp_path / "file")
+
+    with pytest.raises(PermissionError) as refused:
+        write_whole(Path("/proc/none/page"), "new")
+    assert refused.value.filename == "/proc/none"
+
+
 _KILLED = """\
 import os, signal, sys
 from pathlib import Path
