@@ -20,11 +20,11 @@ from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
-from bakehouse.errors import BakehouseError, UsageError
+from bakehouse.errors import BakehouseError, PublishError, UsageError
 from bakehouse.plan import image_lock
 from bakehouse.plan.model import BootstrappedBase, Image, Stage
 from bakehouse.plan.workspace import Workspace, leave_out, plan_resolutions, select
-from bakehouse.publish.ledger import Ledger, open_ledger
+from bakehouse.publish.ledger import FileLedger, Ledger, open_ledger
 from bakehouse.publish.release_changes import Change, neighbours, timeline
 from bakehouse.publish.releases import ReleaseRecord, by_release
 from bakehouse.report_page import states, versions
@@ -145,6 +145,8 @@ class Fleet:
     commit: str
     columns: Mapping[str, str]
     """Titles of the states, by key."""
+    ledger_problem: str
+    """Why the ledger could not be read; empty if it could."""
     images: tuple[ImageReport, ...]
     places: Sequence[tuple[str, int, str]]
     packages: Sequence[tuple[str, str, int]]
@@ -195,6 +197,7 @@ class _Reader:
         self._workspace = workspace
         self._project = workspace.project
         self._ledger: Ledger = open_ledger(self._project)
+        self._ledger_problem = ""
         self._runs = run_log.merge_runs(
             run_log.load_runs(self._project.images), run_log.load_runs(self._project.state)
         )
@@ -230,6 +233,7 @@ class _Reader:
         return Fleet(
             commit=git_history.current(self._project.root),
             columns=COLUMNS,
+            ledger_problem=self._ledger_problem,
             images=reports,
             places=self._places.rows,
             packages=[*self._packages],
@@ -252,7 +256,7 @@ class _Reader:
         )
 
     def _image(self, recipe: Recipe, resolution: Resolution, image: Image) -> ImageReport:
-        records = (self._kept(partial(self._ledger.records, image.name)) or ())[::-1]
+        records = (self._kept(partial(self._records, image.name)) or ())[::-1]
         current = [record for record in records if record.key == image.key]
         others = [record for record in records if record.key != image.key]
         rendered = self._rendered_key(image.name)
@@ -293,6 +297,17 @@ class _Reader:
             code=self._code(release),
             releases=_releases(records, image),
         )
+
+    def _records(self, image: str) -> tuple[ReleaseRecord, ...]:
+        """Return the records of the ledger, or those of its copies if the ledger cannot be read."""
+        if not self._ledger_problem:
+            try:
+                return self._ledger.records(image)
+            except PublishError as error:
+                leave_out(self._workspace, error)
+                # Other images would wait for AWS again
+                self._ledger_problem = error.diagnostics[0].message
+        return FileLedger(self._project).records(image)
 
     def _kept(self, read: Callable[[], _Value]) -> _Value | None:
         """Return records; None if they cannot be read, which is reported at the end."""

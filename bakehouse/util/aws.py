@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 from bakehouse.util.suggest import nearest
@@ -39,9 +40,10 @@ _BUSY = {
     *("InternalServerError", "ServiceUnavailable", "ServiceUnavailableException"),
 }
 _NOT_FOUND = {"ResourceNotFoundException", "ResourceNotFound", "NoSuchBucket", "NoSuchKey", "404"}
+_OTHER_REGION = {"PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
+"""Answers of S3 for a bucket of another region, if boto3 cannot find out which."""
+_REGION_IN_HOST = re.compile(r"\.([a-z]+(?:-[a-z]+)+-\d+)\.(?:[a-z]+\.)?(?:amazonaws|api\.aws)\b")
 _VALUE = re.compile(r", value: .*?(?=, (?:type|valid)\b|$)")
-_REGION = re.compile(r"\.(?P<region>[a-z]{2,4}(?:-[a-z]+)+-[0-9])\.")
-"""The region in the address of an endpoint."""
 _TOKEN = re.compile(r"[A-Za-z0-9+/=_%-]{100,}")
 """A session token, which a proxy or a signature error may repeat."""
 _ACTION = re.compile(r"not authorized to perform: ([a-zA-Z0-9-]+:[a-zA-Z0-9]+)")
@@ -240,7 +242,8 @@ def _rejected(action: str, response: Any, principal: Callable[[], str]) -> AwsEr
         diagnostic = Diagnostic(f"not allowed to {action}", reasons=reasons, hint=hint)
         return AwsError(AwsFault.DENIED, diagnostic, code)
     answer = _TOKEN.sub("***", f"{code}: {text}")
-    diagnostic = Diagnostic(f"could not {action}", facts=(("answer", answer),))
+    hint = "set `region` in [tool.bakehouse] to that of the bucket" if code in _OTHER_REGION else ""
+    diagnostic = Diagnostic(f"could not {action}", facts=(("answer", answer),), hint=hint)
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     if code in _BUSY or status >= 500:
         return AwsError(AwsFault.BUSY, diagnostic, code)
@@ -293,12 +296,12 @@ def regions() -> tuple[str, ...]:
 
 
 def _region_hint(url: str) -> str:
-    """Return a hint at the nearest region if botocore does not list that of an address."""
-    match = _REGION.search(url)
-    if not match or match["region"] in (known := regions()):
+    """Return a hint if botocore does not list the region in the address of an endpoint."""
+    match = _REGION_IN_HOST.search(urlsplit(url).hostname or "")
+    if match is None or match[1] in (known := regions()):
         return ""
-    near = nearest(match["region"], known)
-    return f"did you mean the region `{near}`?" if near else "check the name of the region"
+    near = nearest(match[1], known)
+    return f"check the region `{match[1]}`" + (f"; did you mean `{near}`?" if near else "")
 
 
 def _failure(fault: AwsFault, action: str, cause: str, hint: str = "") -> AwsError:

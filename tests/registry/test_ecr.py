@@ -1,14 +1,12 @@
 """ECR without requests to it; the rest is in tests/integration/test_ecr.py."""
 
-import socket
-
 import pytest
-from botocore.exceptions import ClientError  # type: ignore[import-untyped]
+from botocore.exceptions import ClientError, EndpointConnectionError  # type: ignore[import-untyped]
 
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
-from bakehouse.util.aws import Aws
+from bakehouse.util.aws import Aws, AwsError, translate_errors
 
 HINT = "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"
 
@@ -202,25 +200,35 @@ def test_half_of_the_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value.diagnostics == (Diagnostic(message),)
 
 
-def test_a_region_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAIOSFODNN7EXAMPLE")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
-    monkeypatch.setenv("NO_PROXY", "*")
+@pytest.mark.parametrize(
+    ("host", "hint"),
+    [
+        ("our-bucket.s3.eu-wst-1.amazonaws.com", "check the region `eu-wst-1`; did you mean `eu-west-1`?"),
+        ("api.ecr.nowhere-land-1.amazonaws.com", "check the region `nowhere-land-1`"),
+        ("api.ecr.eu-west-1.amazonaws.com", ""),
+        ("s3.cn-north-1.amazonaws.com.cn", ""),
+        ("sts.amazonaws.com", ""),
+        ("proxy.example.com", ""),
+    ],
+)
+def test_an_unknown_region_is_suspected_if_aws_does_not_answer(host: str, hint: str) -> None:
+    with pytest.raises(AwsError) as caught, translate_errors("read it"):
+        raise EndpointConnectionError(endpoint_url=f"https://{host}/")
 
-    def getaddrinfo(*_: object, **__: object) -> None:
-        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    with pytest.raises(PublishError) as caught:
-        Aws("eu-wst-1").identity  # noqa: B018
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            "could not determine the AWS identity: AWS does not answer",
-            facts=(("address", "https://sts.eu-wst-1.amazonaws.com/"),),
-            hint="did you mean the region `eu-west-1`?",
-        ),
+    facts = (("address", f"https://{host}/"),)
+    assert caught.value.diagnostic == Diagnostic(
+        "could not read it: AWS does not answer", facts=facts, hint=hint
     )
+
+
+@pytest.mark.parametrize("code", ["PermanentRedirect", "AuthorizationHeaderMalformed"])
+def test_a_bucket_of_another_region(code: str) -> None:
+    with pytest.raises(AwsError) as caught, translate_errors("read it"):
+        raise ClientError({"Error": {"Code": code, "Message": "wrong"}}, "ListObjectsV2")
+
+    hint = "set `region` in [tool.bakehouse] to that of the bucket"
+    facts = (("answer", f"{code}: wrong"),)
+    assert caught.value.diagnostic == Diagnostic("could not read it", facts=facts, hint=hint)
 
 
 def test_an_aws_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

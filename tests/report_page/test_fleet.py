@@ -5,6 +5,8 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
+import pytest
+
 from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import record_size
 from bakehouse.build import run_log
@@ -14,12 +16,15 @@ from bakehouse.build.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
-from bakehouse.publish.releases import ReleasedCheck, ReleasedComponent, ReleasedScan
+from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.publish.ledger import TeamLedger
+from bakehouse.publish.releases import ReleasedCheck, ReleasedComponent, ReleasedScan, ReleaseRecord
 from bakehouse.report_page import versions
 from bakehouse.report_page.fleet import SmokeResults, read_fleet
+from bakehouse.report_page.page import render
 from bakehouse.util.oci import Digest
 from tests.analysis.test_fleet_sizes import SMALL
-from tests.report_page.conftest import Site
+from tests.report_page.conftest import Html, Site
 
 OWNED = (OwnedDirectory("debian", "/usr", 90, 3), OwnedDirectory("debian", "/", 10, 1))
 CONFIG = Digest("sha256:" + "c" * 64)
@@ -72,6 +77,32 @@ def test_the_newest_record_of_the_present_recipe_has_the_signed_scan(site: Site)
     site.publish({}, {"scans": (scan,)}, {"key": "0" * 64, "scans": (replace(scan, not_scanned=()),)})
 
     assert site.image().states["scanned"].text == "no findings, files not scanned, 2026-11-20"
+
+
+def test_a_ledger_that_cannot_be_read_is_asked_once_and_replaced_by_its_copies(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text(), "twin")
+    site.publish({"date": "2026-11-18"})
+    asked = []
+
+    def refuse(self: TeamLedger, image: str) -> tuple[ReleaseRecord, ...]:
+        asked.append(image)
+        raise PublishError(Diagnostic("could not read the ledger `s3://team`: AWS does not answer"))
+
+    monkeypatch.setattr(TeamLedger, "records", refuse)
+    workspace = site.workspace
+    workspace = replace(workspace, project=replace(workspace.project, ledger="s3://team"))
+    fleet = read_fleet(workspace, ())
+    note = (
+        "This page is incomplete: could not read the ledger `s3://team`: AWS does not answer. Releases, "
+        "signatures and scans are those of the copies in images/, which may be outdated."
+    )
+
+    assert (asked, len(workspace.failures)) == (["small"], 1)
+    assert [image.states["released"].text for image in fleet.images] == ["2026-11-18", "not recorded"]
+    assert note in Html(render(fleet)).text
+    assert "incomplete" not in Html(render(site.fleet())).text
 
 
 def test_versions_have_reasons_with_their_lines(site: Site) -> None:
