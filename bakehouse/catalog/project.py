@@ -25,9 +25,12 @@ HOME = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE / "data"
 _DEFAULT_PORT = 5050
 _HIGHEST_PRICE = 10**9
 """Limit of the price of an hour: TOML has numbers of any size, and `inf`."""
-_LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()/-]*)?"
+_LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.'()/-]*)?"
+"""S3 allows `*` too, which is a wildcard in the policies of pipelines."""
 _KMS_KEY = re.compile(r"awskms:///arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+")
 _REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
+_PREFIX = r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
+_REGISTRY = rf"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{{1,5}})?(/{_PREFIX})?"
 _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
 _BUILDER = re.compile("[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Names of buildx's builders and docker's contexts; others could be options."""
@@ -172,14 +175,19 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
     ca = environment.get("BAKEHOUSE_CA", table.text("ca"))
     state = environment.get("BAKEHOUSE_STATE", "")
     cache_hint = "use a host and a repository, such as `registry.example/team/build-cache`"
+    registry_hint = "use `local`, `ecr`, a name of [tool.bakehouse.registries], or a host and a prefix"
     ledger_hint = "use an S3 URL such as `s3://our-bucket/releases`"
     project = Project(
         root=root,
         recipe_roots=(HOME / "recipes", *(root / directory for directory in recipe_roots)),
-        registry=environment.get("BAKEHOUSE_REGISTRY", table.text("registry", "local")),
+        registry=environment.get(
+            "BAKEHOUSE_REGISTRY", table.text("registry", "local", pattern=_REGISTRY, hint=registry_hint)
+        ),
         region=table.text("region", pattern=_REGION, hint="use the name of a region, such as `eu-west-1`")
         or None,
-        repository_prefix=table.text("repository_prefix", "bakehouse"),
+        repository_prefix=table.text(
+            "repository_prefix", "bakehouse", pattern=_PREFIX, hint="use a prefix such as `team/training`"
+        ),
         mirrors=(
             *(_mirror(root, mirror) for mirror in table.texts("mirrors")),
             *environment.get("BAKEHOUSE_MIRRORS", "").split(),

@@ -3,7 +3,9 @@
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import Diagnostic, Location, StaleError, UsageError
@@ -11,6 +13,9 @@ from bakehouse.pipelines import policies
 from bakehouse.pipelines.pipeline import Pipeline, Publishing
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.terminal import Reporter
+
+if TYPE_CHECKING:
+    import jinja2
 
 _TEMPLATES = HOME / "templates/pipelines"
 _ACTIONS = _TEMPLATES / "actions.json"
@@ -148,11 +153,12 @@ def _json(policy: policies.Policy) -> str:
     return json.dumps(policy, indent=2) + "\n"
 
 
-def _text(name: str, pipeline: Pipeline) -> str:
-    """Render a template. Its delimiters are square brackets, because GitHub's expressions have braces."""
+@cache
+def _environment() -> "jinja2.Environment":
+    """Return the templates. GitHub's expressions have braces, so the delimiters are square brackets."""
     import jinja2
 
-    environment = jinja2.Environment(
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
@@ -165,14 +171,21 @@ def _text(name: str, pipeline: Pipeline) -> str:
         comment_start_string="[#",
         comment_end_string="#]",
     )
-    return environment.get_template(name).render(
-        pipeline=pipeline,
-        publishing=pipeline.publishing,
-        tests=pipeline.gpu_tests,
-        settings=pipeline.settings,
-        bake=pipeline.bake,
-        action=_action,
-        audience=policies.AUDIENCE,
+
+
+def _text(name: str, pipeline: Pipeline) -> str:
+    return (
+        _environment()
+        .get_template(name)
+        .render(
+            pipeline=pipeline,
+            publishing=pipeline.publishing,
+            tests=pipeline.gpu_tests,
+            settings=pipeline.settings,
+            bake=pipeline.bake,
+            action=_action,
+            audience=policies.AUDIENCE,
+        )
     )
 
 

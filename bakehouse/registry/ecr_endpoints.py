@@ -1,6 +1,7 @@
 """Host names of Amazon ECR in all partitions, checked without requests to AWS."""
 
 import re
+from functools import cache
 from typing import Any
 
 from bakehouse.errors import Diagnostic, PublishError
@@ -92,6 +93,7 @@ def _check_fips(region: str) -> None:
         raise PublishError(Diagnostic(message, hint=f"use a region with FIPS endpoints: {names}"))
 
 
+@cache
 def _data(name: str) -> Any:
     import botocore.session  # type: ignore[import-untyped]
 

@@ -94,6 +94,8 @@ def key_location(path: Path, key: str, table: str) -> Location:
         words = line.strip()
         if words.startswith("["):
             header = words.strip("[] \t").replace('"', "").replace("'", "")
+            if header == f"{table}.{key}":
+                return _word_location(path, number, line, key)
             inside = header == table or header.startswith(f"{table}.")
             if inside and table_location is None:
                 table_location = _word_location(path, number, line, header.split(".")[-1])

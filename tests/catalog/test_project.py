@@ -236,6 +236,43 @@ def test_a_build_cache_is_a_host_and_a_repository(empty: Tree, reference: str) -
     assert "hint: use a host and a repository, such as `registry.example/team/build-cache`" in text
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "hint"),
+    [
+        (
+            "registry",
+            "team/*",
+            "use `local`, `ecr`, a name of [tool.bakehouse.registries], or a host and a prefix",
+        ),
+        ("repository_prefix", "*", "use a prefix such as `team/training`"),
+        ("repository_prefix", "Team", "use a prefix such as `team/training`"),
+        ("ledger", "s3://our-bucket/*", "use an S3 URL such as `s3://our-bucket/releases`"),
+    ],
+)
+def test_names_in_policies_have_no_wildcards(empty: Tree, key: str, value: str, hint: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse]\n{key} = "{value}"\n')
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    [mistake] = caught.value.diagnostics
+    assert mistake.message == f"`{key}` in [tool.bakehouse] is invalid: `{value}`"
+    assert (mistake.location and mistake.location.line, mistake.hint) == (2, hint)
+
+
+def test_a_mistake_in_the_name_of_a_table_is_at_its_header(empty: Tree) -> None:
+    empty.write(
+        "pyproject.toml",
+        '[tool.bakehouse.registries.a]\nhost = "r.example"\n[tool.bakehouse.registries."B b"]\n',
+    )
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    [mistake] = caught.value.diagnostics
+    assert mistake.message == "`B b` is not a registry name"
+    assert mistake.location
+    assert (mistake.location.line, mistake.location.column) == (3, 29)
+
+
 def test_what_is_remembered_can_be_kept_elsewhere(empty: Tree) -> None:
     assert project.find(empty.root, {}).state == HOME / "build"
     assert project.find(empty.root, {"BAKEHOUSE_STATE": "/var/tmp/other"}).state == Path("/var/tmp/other")
