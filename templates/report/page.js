@@ -407,13 +407,18 @@ function differences(before, after) {
 
 const change = (size) => `${size < 0 ? "−" : "+"}${bytes(Math.abs(size))}`;
 
+const MOST_CHANGED = 100;
+
 function changesView() {
   const { revision, commit, changed, added, removed, same } = data.since;
+  const rows = (images) => table("Changed images", ["Image", ...CHANGE_HEADS], images.map((each) => [imageLink(each.image), ...changeCells(each)]));
+  const rest = changed.slice(MOST_CHANGED);
   const now = data.commit ? ["commit ", h("code", {}, data.commit.slice(0, SHORT_COMMIT)), data.commit.endsWith("-dirty") ? " with uncommitted changes" : ""] : "the present state";
   return [
     h("p", {}, `From ${revision}, commit `, h("code", {}, commit.slice(0, SHORT_COMMIT)), ", to ", now),
     h("p", {}, `${count(changed.length, "changed image")}, ${added.length} added, ${removed.length} removed, ${same} equal`),
-    changed.length ? table("Changed images", ["Image", ...CHANGE_HEADS], changed.map((each) => [imageLink(each.image), ...changeCells(each)])) : "",
+    changed.length ? rows(changed.slice(0, MOST_CHANGED)) : "",
+    rest.length ? more(count(rest.length, "more changed image"), () => [rows(rest)]) : "",
     added.length ? section("Added images", list(added.map((name) => imageLink(name)))) : "",
     removed.length ? section("Removed images", list(removed)) : "",
   ];

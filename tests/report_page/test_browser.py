@@ -414,8 +414,11 @@ def test_a_large_fleet_is_shown_whole(browser: Browser, site: Site) -> None:
     browser.open(write(site, content))
 
     assert browser.evaluate("document.querySelectorAll('#fleet tbody tr').length") == IMAGES
-    click(browser, "nav a[href='#changes']")
-    assert browser.evaluate("document.querySelectorAll('#detail tbody tr').length") == IMAGES
+    assert "200 more changed images" in click(browser, "nav a[href='#changes']")
+    changed_rows = "document.querySelectorAll('#detail tbody tr').length"
+    assert browser.evaluate(changed_rows) == 100
+    click(browser, "#detail > details summary")
+    assert browser.evaluate(changed_rows) == IMAGES
     assert faults(browser) == []
 
 
