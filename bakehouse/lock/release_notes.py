@@ -15,6 +15,10 @@ from bakehouse.util.terminal import clip, printable
 _MOST_TEXT = 2 * 10**6
 _MOST_LINES = 6
 _MOST_LINE = 200
+_COMMANDS = re.compile(
+    r"\[(?=(?:skip|ci|no|actions) )|@(?=\w)|#(?=\d)|\bGH(?=-\d)|<(?=[a-z!/?])|`(?=`)", re.I
+)
+"""`[skip ci]`, mentions, issues, tags of HTML and fences of code: a space separates their parts."""
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -67,4 +71,6 @@ def partners(name: str, version: str, catalog: Catalog) -> set[str]:
 
 
 def _printable(line: str) -> str:
-    return clip(printable(line).strip().lstrip("*-# ").strip(), _MOST_LINE)
+    """Return a line that commands nothing in a commit message or a pull request, such as `[skip ci]`."""
+    text = printable(line).strip().lstrip("*-# ").strip()
+    return clip(_COMMANDS.sub(r"\g<0> ", text), _MOST_LINE)

@@ -23,6 +23,7 @@ from bakehouse.lock.release_notes import ReleaseNotes
 from bakehouse.lock.update import ComponentUpdate, Proposal
 from bakehouse.plan import dockerfile
 from bakehouse.plan.workspace import Workspace
+from tests.recipes.test_injection import PAYLOADS
 from tests.support.file_server import FileServer, serving
 from tests.support.git_repository import commit, git
 from tests.support.index_server import metadata, put_index, put_page, wheel_file
@@ -903,6 +904,54 @@ def test_only_the_first_lines_of_release_notes_are_shown() -> None:
         "3 other lines like these",
     )
     assert notes.about([]) == ()
+
+
+COMMANDS = (
+    *(
+        "[skip ci]",
+        "[CI SKIP]",
+        "[no ci]",
+        "[actions skip]",
+        "@team",
+        "fixes #12",
+        "fixes owner/name#12",
+        "closes GH-12",
+    ),
+    *("<!-- x", "</details>", "<img src=x>", "```", "Signed-off-by: x", "skip-checks: true"),
+)
+
+
+@pytest.mark.parametrize("text", COMMANDS)
+def test_release_notes_command_nothing_in_a_commit_or_a_pull_request(text: str) -> None:
+    for body in (
+        f"Open MPI {text}",
+        f"{text} Open MPI",
+        f"Open MPI\n\n\n{text}",
+        f"Open MPI\n{text} Open MPI",
+    ):
+        lines = ReleaseNotes("", body).about(["open-mpi"])
+        proposal = Proposal("grid", "1.1", "", "1.0", (), lines, "", (), ())
+        message = update_commits.message(
+            ComponentUpdate(read_copy(HOME / "recipes/components/open-mpi"), [proposal])
+        )
+
+        assert re.search(r"(?i)\[(skip|ci|no|actions) |@\w|#\d|GH-\d|<[\w!/?]|```", message) is None
+        # Trailers of git begin a line
+        body_lines = message.splitlines()[2:]
+        starts = ("grid 1.1", "check: ", "images: ")
+        assert [line for line in body_lines if not line.startswith(starts)] == []
+
+
+def test_payloads_in_release_notes_add_no_line() -> None:
+    for payload in PAYLOADS:
+        for line in ReleaseNotes("", f"Open MPI {payload}\nOpen MPI").about(["open-mpi"]):
+            assert line.splitlines() == [line], payload
+
+
+def test_requirements_in_release_notes_stay_readable() -> None:
+    notes = ReleaseNotes("", "* Needs Open MPI>=4.1,<5 (see `--with-mpi`, C#)")
+
+    assert notes.about(["open-mpi"]) == ("Needs Open MPI>=4.1,<5 (see `--with-mpi`, C#)",)
 
 
 def test_an_archive_that_is_missing_changes_nothing(
