@@ -2,8 +2,8 @@
 
 .venv/bin/python benchmarks/report_page.py
 
-The images are Bakehouse's own, some of them again under another name, each with generated releases and changes.
-A view is measured from the click to the next frame that shows it.
+The images are Bakehouse's own, some of them again under another name, each with generated releases and
+changes. A view is measured from the click to the next frame that shows it.
 """
 
 import argparse

@@ -20,6 +20,8 @@ from bakehouse.util.oci import Digest
 from tests.integration.projects import base
 from tests.support.canaries import (
     CANARIES,
+    KMS_KEY,
+    KmsStub,
     Run,
     World,
     canaries_below,
@@ -46,6 +48,7 @@ class Released:
     world: World
     name: str
     host: str
+    kms: KmsStub
     runs: list[Run]
     command_lines: list[str]
     """Command lines of any process that held a canary."""
@@ -57,6 +60,7 @@ def released(tmp_path_factory: pytest.TempPathFactory, registry_reference: str) 
     name = f"canary-{uuid4().hex[:8]}"
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(registry_container(registry_reference, locked=True))
+        kms = stack.enter_context(KmsStub().running())
         world = World(tmp_path_factory.mktemp("canaries"), stack)
         _prepare(world, f"127.0.0.1:{port}")
         world.write(**{f"own/images/{name}.yaml": IMAGE})
@@ -67,12 +71,19 @@ def released(tmp_path_factory: pytest.TempPathFactory, registry_reference: str) 
         )
         with watched(CANARIES.values) as lines:
             runs = world.run(*commands)
+            world.environment |= {
+                "BAKEHOUSE_SIGNING_KEY": KMS_KEY,
+                "AWS_ENDPOINT_URL_KMS": f"http://{kms.host}",
+            }
+            runs += world.run(("promote", name))
             assert [(run.words, run.output) for run in runs if run.code] == []
+            kms.is_refusing = True
+            runs += world.run(("promote", name))
             # The proxies of this machine are in the environment of each step
             world.write(**{f"own/images/{name}.yaml": f"{IMAGE}run: [env; false]\n"})
             runs += world.run(("build", name))
         try:
-            yield Released(world, name, f"127.0.0.1:{port}", runs, lines)
+            yield Released(world, name, f"127.0.0.1:{port}", kms, runs, lines)
         finally:
             # `clean --all` would also remove the base, which other tests use
             list_tags = ["docker", "image", "ls", "--format={{.Repository}}:{{.Tag}}", f"bakehouse/{name}"]
@@ -111,6 +122,16 @@ def test_a_failed_step_shows_its_proxy_without_the_login(released: Released) -> 
 
     assert failed.code
     assert "@proxy.example:3128" in log.read_text()
+
+
+def test_kms_signs_and_its_refusal_does_not_repeat_the_session(released: Released) -> None:
+    refused = next(run for run in released.runs if run.code)
+
+    assert released.kms.operations[-1] == "GetPublicKey"
+    assert released.kms.operations.count("Sign") == 2
+    assert canaries_in(released.kms.requests[-1].headers["X-Amz-Security-Token"]) == {"aws-session"}
+    assert refused.words == ("promote", released.name)
+    assert "KMSInvalidStateException: " in refused.output
 
 
 def test_no_secret_is_written(released: Released) -> None:
@@ -168,6 +189,7 @@ def test_no_secret_is_in_the_registry(released: Released) -> None:
             if digest := blob.get("digest"):
                 contents[digest] = remote.blob(Digest(digest))
 
+    assert sum(released.kms.hint.encode() in content for content in contents.values()) == 2
     assert sum(b"in-toto" in content or b"dsseEnvelope" in content for content in contents.values()) >= 4
     assert {
         reference: names for reference, content in contents.items() if (names := canaries_in(content))

@@ -15,6 +15,7 @@ from bakehouse.trust.keys import PASSPHRASE
 from tests.publish.test_image_uris import CPU, ECR, release
 from tests.support.canaries import (
     CANARIES,
+    KMS_KEY,
     Run,
     World,
     canaries_below,
@@ -60,6 +61,8 @@ REFUSED = (
     ("security", "--json"),
 )
 """Commands whose servers repeat the credentials in their errors."""
+REFUSED_BY_KMS = ("promote", "mpi-cpu")
+"""A command that reads the public key of a signing key of AWS KMS first."""
 UV = {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_FIND_LINKS", "HTTP_PROXY", "HTTPS_PROXY"}
 
 
@@ -79,7 +82,9 @@ def runs(world: World) -> list[Run]:
     index = f"{with_login(address, 'index-user', 'index')}/simple"
     world.environment |= {"AWS_ENDPOINT_URL": address, "PIP_INDEX_URL": index}
     (world.project / "own/requirements.txt").write_text("ours\nx @ git+https://git.example/x.git@main\n")
-    return [*succeeded, *world.run(*REFUSED)]
+    refused = world.run(*REFUSED)
+    world.environment["BAKEHOUSE_SIGNING_KEY"] = KMS_KEY
+    return [*succeeded, *refused, *world.run(REFUSED_BY_KMS)]
 
 
 def _fill_servers(world: World) -> None:
@@ -130,6 +135,8 @@ def test_the_commands_do_what_they_are_tested_for(world: World, runs: list[Run])
 
     assert [(run.words, run.output) for run in succeeded if run.code] == []
     assert [run.words for run in refused if not run.code] == [("update", "metis")]
+    key = KMS_KEY.removeprefix("awskms:///")
+    assert f"could not read the public key of `{key}`" in refused[-1].output
     assert [run.words for run in runs if "Traceback" in run.output] == []
     assert world.received() >= {
         *("index", "netrc", "mirror", "signed-mirror", "http-proxy", "apt", "apt-proxy"),

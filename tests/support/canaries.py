@@ -14,8 +14,13 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 from xml.sax.saxutils import escape
 
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import Prehashed
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
 from bakehouse.catalog.project import HOME
-from bakehouse.trust.keys import PASSPHRASE
+from bakehouse.trust.keys import PASSPHRASE, PublicKey
 from tests.support.ecr import moto_server
 from tests.support.file_server import FileServer, serving
 from tests.support.index_server import metadata, put_index
@@ -373,6 +378,45 @@ class Echo(Proxy):
             body = f"<Error><Code>Invalid</Code><Message>{escape(text)}</Message></Error>".encode()
         kind = "application/xml" if is_xml else "application/json"
         return Reply(400, {"Content-Type": kind}, body)
+
+
+KMS_KEY = "awskms:///arn:aws:kms:eu-west-1:123456789012:key/kanarie"
+
+
+class KmsStub(Proxy):
+    """A stub of the HTTP API of AWS KMS, which signs with a local key or repeats the credentials."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self.is_refusing = False
+        self.answers.append(self._answer)
+
+    @property
+    def hint(self) -> str:
+        """The identifier of the key in bundles."""
+        return PublicKey(self._der(), "").hint
+
+    @property
+    def operations(self) -> list[str]:
+        return [request.headers["X-Amz-Target"].removeprefix("TrentService.") for request in self.requests]
+
+    def _der(self) -> bytes:
+        return self._key.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+    def _answer(self, request: Request) -> Reply:
+        values, name = json.loads(request.body), "PublicKey"
+        content = self._der()
+        if self.is_refusing:
+            text = " ".join(request.headers.values())
+            return self._reply(400, {"__type": "KMSInvalidStateException", "message": text})
+        if request.headers["X-Amz-Target"] == "TrentService.Sign":
+            digest = base64.b64decode(values["Message"])
+            name, content = "Signature", self._key.sign(digest, ec.ECDSA(Prehashed(SHA256())))
+        return self._reply(200, {"KeyId": values["KeyId"], name: base64.b64encode(content).decode()})
+
+    def _reply(self, status: int, answer: object) -> Reply:
+        return Reply(status, {"Content-Type": "application/x-amz-json-1.1"}, json.dumps(answer).encode())
 
 
 def _port(url: str) -> int:
