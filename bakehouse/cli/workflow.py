@@ -628,6 +628,9 @@ def run_job(
     prepared = local_job.prepare(request, image, workspace.catalog, *framework)
     for warning in prepared.warnings:
         report(f"note: {warning}")
+    own = recipe.content.entry_point if recipe else None
+    if own and (warning := local_job.ignored_code(replace(request, job=prepared.job), own)):
+        report(f"note: {warning}")
     if resolutions:
         [built] = _built_images(workspace, resolutions, [image], report)
         reference = built.stored

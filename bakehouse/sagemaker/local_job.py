@@ -11,7 +11,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.cluster import cluster, job_report
 from bakehouse.cluster.cluster import OutputHandler
-from bakehouse.cluster.job import HOMOGENEOUS, ML, Group, TrainingJob, job_name
+from bakehouse.cluster.job import CODE_DIRECTORY, HOMOGENEOUS, ML, Group, TrainingJob, job_name
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
@@ -95,6 +95,15 @@ def prepare(
     source_dir = request.source_dir if job.has_toolkit else None
     efa_types = frozenset(name for name, instance in instance_types.items() if instance.efa_interfaces)
     return PreparedJob(job, source_dir, efa_types, warnings)
+
+
+def ignored_code(request: RunRequest, own: str) -> str:
+    """Return a warning if the toolkit does not start the given code, because the image contains `own`."""
+    job = request.job
+    is_other = request.source_dir or job.entry_point not in ("", own)
+    if not is_other or job.command or not job.has_toolkit or "SAGEMAKER_PROGRAM" in job.environment:
+        return ""
+    return f"the image contains code in {CODE_DIRECTORY}, so the toolkit starts its `{own}` and no other code"
 
 
 def run(

@@ -11,7 +11,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, job_name
 from bakehouse.errors import UsageError
 from bakehouse.sagemaker.distribution import Framework
-from bakehouse.sagemaker.local_job import PreparedJob, RunRequest, prepare
+from bakehouse.sagemaker.local_job import PreparedJob, RunRequest, ignored_code, prepare
 from tests.conftest import Tree
 
 MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
@@ -285,3 +285,25 @@ def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(
     assert prepared(instance_tree, distribution=distribution, **options).job.ranks == 2
     with pytest.raises(UsageError, match="`--processes-per-host` can't be used with `MPI`"):
         prepared(instance_tree, distribution=distribution, processes_per_host=2, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_ignored"),
+    [
+        (RunRequest(TrainingJob(entry_point="other.py")), True),
+        (RunRequest(TrainingJob(entry_point="train.py"), source_dir=Path("src")), True),
+        (RunRequest(TrainingJob(entry_point="train.py")), False),
+        (RunRequest(TrainingJob()), False),
+        (
+            RunRequest(TrainingJob(entry_point="other.py", environment={"SAGEMAKER_PROGRAM": "other.py"})),
+            False,
+        ),
+        (RunRequest(TrainingJob(command=("python3", "other.py")), source_dir=Path("src")), False),
+    ],
+)
+def test_code_that_the_toolkit_does_not_start_is_reported(given: RunRequest, is_ignored: bool) -> None:
+    warning = (
+        "the image contains code in /opt/ml/code, so the toolkit starts its `train.py` and no other code"
+    )
+
+    assert ignored_code(given, "train.py") == (warning if is_ignored else "")
