@@ -126,6 +126,11 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
             "image `pytorch-cu130` has no component or package `ncl`\n\nhint: did you mean `nccl`?",
         ),
         (
+            ["explain", "mpi-cpu", "pytorch"],
+            "image `mpi-cpu` has no component or package `pytorch`\n\n"
+            "hint: run `bake explain mpi-cpu` to list its components",
+        ),
+        (
             ["recommend-instances", "ml.p4d.24xlarge", "--vcpu-per-gpu", "many"],
             "`many` is not a number\n\n"
             "hint: `bake help recommend-instances` lists the options that take numbers",

@@ -121,7 +121,8 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
         if not origins:
             names = (*names, *explain_package.package_names(resolution, workspace.apt_locks))
             message = f"image `{recipe.name}` has no component or package `{component}`"
-            raise UsageError(Diagnostic(message, hint=suggestion(component, names)))
+            hint = suggestion(component, names) or f"run `bake explain {recipe.name}` to list its components"
+            raise UsageError(Diagnostic(message, hint=hint))
         lines = explanation.lines_text(explain_package.report(origins))
         show(json_report.packages(recipe.name, origins) if json else lines)
     elif json:
