@@ -30,7 +30,7 @@ _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.'()/-]*)?"
 _KMS_KEY = re.compile(r"awskms:///arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/[A-Za-z0-9-]+")
 _REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9]+)*)+"
 _PREFIX = r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
-_REGISTRY = rf"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{{1,5}})?(/{_PREFIX})?"
+_REGISTRY = rf"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9a-fA-F:]+\])(:[0-9]{{1,5}})?(/{_PREFIX})?"
 _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
 _BUILDER = re.compile("[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Names of buildx's builders and docker's contexts; others could be options."""

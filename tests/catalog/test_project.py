@@ -259,6 +259,15 @@ def test_names_in_policies_have_no_wildcards(empty: Tree, key: str, value: str, 
     assert (mistake.location and mistake.location.line, mistake.hint) == (2, hint)
 
 
+@pytest.mark.parametrize(
+    "registry", ["local", "ecr", "team", "r.example:5000/team/x", "[::1]:5000/team", "team/x"]
+)
+def test_a_registry_is_a_name_or_a_host_with_a_prefix(empty: Tree, registry: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse]\nregistry = "{registry}"\n')
+
+    assert project.find(empty.root, {}).registry == registry
+
+
 def test_a_mistake_in_the_name_of_a_table_is_at_its_header(empty: Tree) -> None:
     empty.write(
         "pyproject.toml",
