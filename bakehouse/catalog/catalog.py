@@ -24,7 +24,7 @@ from bakehouse.catalog.component import (
 )
 from bakehouse.catalog.matrix import variants
 from bakehouse.catalog.pins import Pins, pinned, read_pins
-from bakehouse.catalog.python_lock import Lock, platform_path
+from bakehouse.catalog.python_lock import platform_path
 from bakehouse.catalog.spec_reader import evidence, is_version, read_frozen, read_registries, read_spec
 from bakehouse.catalog.upstream import read_upstream
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
@@ -418,7 +418,7 @@ def _builds(name: str, spec: VariantSpec, location: Location) -> list[Variant]:
         lock = spec.lock
         if lock and platform != PLATFORM:
             path = platform_path(lock.path, platform) if is_one_of_two else lock.path
-            lock = Lock(path, lock.named_at, lock.requirements, platform)
+            lock = replace(lock, path=path, platform=platform)
         base = spec.base and replace(spec.base, platform=platform)
         own = spec if platform == PLATFORM else replace(spec, lock=lock, base=base)
         builds.append(Variant(f"{name}{suffix}".removeprefix("-"), own, location, platform))

@@ -142,6 +142,8 @@ class VariantSpec:
     artifacts: tuple[Artifact, ...] = ()
     conflicts: tuple[Incompatibility, ...] = ()
     lock: Lock | None = None
+    replaces: tuple[str, ...] = ()
+    """Packages of the lock that replace those in the locks of other components."""
     system_packages: SystemPackages = NO_PACKAGES
     """Packages of the distribution that the image needs to run."""
     build_packages: SystemPackages = NO_PACKAGES
@@ -173,6 +175,11 @@ class VariantSpec:
     def packages_by_name(self) -> Mapping[str, Package]:
         """The same by normal name."""
         return self.lock.by_name if self.lock else {}
+
+    @property
+    def replacing(self) -> Mapping[str, Package]:
+        """The packages that replace those in the locks of other components, by normal name."""
+        return self.lock.replacing if self.lock and self.replaces else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -21,6 +21,7 @@ _LOCK_LINE = re.compile(
     r"( from (?P<origin>\S+))?"
 )
 INSTALLED = "installed by a component"
+ANY_VERSION = "*"
 _INSTALLED_LINE = re.compile(rf"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)  # {INSTALLED}")
 _DIGEST = "# packages sha256:"
 
@@ -39,7 +40,7 @@ class Package:
     bytes: int
     location: Location
     replaces: str = ""
-    """The version in the lock of a component that the lock of a recipe replaces with this one."""
+    """The version in the lock of a component that this one replaces; ANY_VERSION if it is a component's."""
     origin: str = ""
     """URL or absolute path of a file that package indexes may not have."""
 
@@ -71,6 +72,8 @@ class Lock:
     requirements: tuple[str, ...] = ()
     """Requirements to lock again, if the component has them."""
     platform: str = PLATFORM
+    replaces: tuple[str, ...] = ()
+    """Names of packages that replace those in the locks of other components."""
 
     def heading(self, python: str) -> str:
         """Return its first line, which records the Python version, another platform, and the requirements."""
@@ -103,7 +106,16 @@ class Lock:
         problems = Problems()
         packages = load_lock(self.path, self.named_at, problems)
         problems.raise_as(RecipeError)
-        return packages
+        replacing = set(map(normal_name, self.replaces))
+        return tuple(
+            replace(package, replaces=ANY_VERSION) if normal_name(package.name) in replacing else package
+            for package in packages
+        )
+
+    @cached_property
+    def replacing(self) -> Mapping[str, Package]:
+        """The packages that replace those of other components, by normal name; raises like `packages`."""
+        return {name: package for name, package in self.by_name.items() if package.replaces}
 
 
 def platform_path(path: Path, platform: str) -> Path:

@@ -1,6 +1,7 @@
 """Reader of the specification of a component, release or variant; recipes share some of the checks."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -46,6 +47,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONFIDENCES = ("high", "medium", "low")
 _SEVERITIES = ("error", "warning")
 _ANY = "any"
+_PACKAGE = re.compile("[A-Za-z0-9]+([._-]+[A-Za-z0-9]+)*")
 _PACKAGES = re.compile("[a-z0-9*]+(-[a-z0-9*]+)*")
 _REGION = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
 _HOST = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?(/[a-z0-9]+([._-][a-z0-9]+)*)*")
@@ -53,6 +55,8 @@ _HOST = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*(:[0-9]{1,5})?(/[a-z0-9]+([._-][a-
 
 def read_spec(fields: Fields, directory: Path, above: VariantSpec) -> VariantSpec:
     """Read the specification of a component, release or variant, merged with the level above."""
+    lock = _lock(fields, directory) or above.lock
+    replaces = (*above.replaces, *fields.matching("replaces", _PACKAGE, "name of a Python package"))
     return VariantSpec(
         requires=(*above.requires, *_requirements(fields, "requires")),
         constraints=(*above.constraints, *_requirements(fields, "constraints")),
@@ -60,7 +64,8 @@ def read_spec(fields: Fields, directory: Path, above: VariantSpec) -> VariantSpe
         provides={**above.provides, **_provides(fields)},
         artifacts=tuple({each.name: each for each in (*above.artifacts, *_artifacts(fields))}.values()),
         conflicts=(*above.conflicts, *_conflicts(fields)),
-        lock=_lock(fields, directory) or above.lock,
+        lock=replace(lock, replaces=replaces) if lock and replaces else lock,
+        replaces=replaces,
         system_packages=above.system_packages + read_packages(fields, "packages"),
         build_packages=above.build_packages + read_packages(fields, "build_packages"),
         environment={**above.environment, **environment(fields)},

@@ -90,7 +90,9 @@ def locked_packages(catalog: Catalog, python: str) -> tuple[Package, ...]:
         lock = candidate.spec.lock
         if lock and python_of(candidate.spec) == python and lock.is_readable:
             for package in lock.packages:
-                packages.setdefault(package.name, []).append(package)
+                # A component that replaces a package works with no other version; others may
+                if not package.replaces:
+                    packages.setdefault(package.name, []).append(package)
     return tuple(map(_most_frequent, packages.values()))
 
 

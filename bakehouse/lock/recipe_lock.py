@@ -103,6 +103,17 @@ class _Surroundings:
         }
 
     @cached_property
+    def replaced(self) -> Mapping[str, str]:
+        """The versions in locks of components that another component replaces, by normal name."""
+        versions = {name: package.version for name, package in self.locked.items()}
+        return {
+            name: package.version
+            for choice in self.resolution.choices
+            for name, package in choice.spec.packages_by_name.items()
+            if _differs(package, versions)
+        }
+
+    @cached_property
     def needs(self) -> tuple[_Need, ...]:
         """The requirements of components; a lock without requirements is needed as it is."""
         needs: list[_Need] = []
@@ -111,6 +122,7 @@ class _Surroundings:
             lock = choice.spec.lock
             if lock and lock.requirements:
                 needs += (_Need(choice, text, lock.named_at) for text in lock.requirements)
+                fixed += choice.spec.replacing.values()
             elif lock:
                 fixed += lock.packages
             needs += (_Need(choice, _pin(package), package.location, package) for package in fixed)
@@ -179,7 +191,14 @@ def lock_recipe(
         files, expected = _resolved(archives.requirements, before, around, report)
     _check_hashes(requirements, files)
     files = tuple(map(archives.locked, files))
-    files = tuple(replace(file, origin=_relative(file.origin, lock.parent)) for file in files)
+    files = tuple(
+        replace(
+            file,
+            replaces=file.replaces or around.replaced.get(file.name, ""),
+            origin=_relative(file.origin, lock.parent),
+        )
+        for file in files
+    )
     named = {file.name: file.line for file in files}
     named |= {normal_name(package.name): f"{_pin(package)}  # {INSTALLED}" for package in expected}
     lines = [named[name] for name in sorted(named)]

@@ -16,7 +16,7 @@ from bakehouse.catalog.component import (
     Variant,
     VariantSpec,
 )
-from bakehouse.catalog.python_lock import Package, normal_name
+from bakehouse.catalog.python_lock import ANY_VERSION, Package, normal_name
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.util.hashing import Json, json_of
 
@@ -134,7 +134,7 @@ class Selection:
     own: Mapping[str, Package]
     """The Python packages of the recipe's own lock, by normalized name."""
     locked: Mapping[str, Package]
-    """The Python packages of all locks; of two with one name the first."""
+    """The Python packages of all locks; of two with one name the one that is installed."""
     targets: tuple[Candidate, ...]
     """The instance types and driver that the image targets; components have demands on them too."""
     excluded: frozenset[str]
@@ -164,12 +164,11 @@ class Selection:
     def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
         """Return the selection with one more candidate."""
         provided = self.provided.union(candidate.provided)
-        packages = candidate.packages
         return Selection(
             (*self.chosen, candidate),
             (*self.demands, *demands),
             self.own,
-            {**packages, **self.locked} if packages else self.locked,
+            self._locked_with(candidate),
             self.targets,
             self.excluded,
             provided,
@@ -178,6 +177,15 @@ class Selection:
             self.platform,
             (*self.incompatibilities, *_excluding_incompatibilities(candidate)),
         )
+
+    def _locked_with(self, candidate: Candidate) -> Mapping[str, Package]:
+        """Return the packages of all locks with those of one more candidate."""
+        packages, replacing = candidate.packages, candidate.spec.replacing
+        if not packages:
+            return self.locked
+        locked = {**packages, **self.locked}
+        # The lock of the recipe has the package that components install in the end
+        return {**locked, **replacing, **self.own} if replacing else locked
 
     def unmet(self, candidate: Candidate) -> Demand | None:
         """Return the first demand that a candidate does not meet."""
@@ -302,18 +310,35 @@ def _lock_conflict(candidate: Candidate, selection: Selection) -> Refusal | None
     own, locked = candidate.packages, selection.locked
     if not own:
         return None
-    replaceable = candidate.spec.packages_by_name
     differing = {
         name
         for name in own.keys() & locked.keys()
-        if locked[name].version != own[name].version
-        and not (name in replaceable and locked[name].replaces == own[name].version)
+        if locked[name].version != own[name].version and not _accepts(candidate, name, locked[name])
     }
     for name in (name for name in own if name in differing):
         packages = own[name], locked[name]
-        owners = (other for other in selection.chosen if other.packages.get(name) is packages[1])
+        others = [other for other in selection.chosen if name in other.packages]
+        if name not in selection.own and all(_accepts(other, name, packages[0]) for other in others):
+            continue
+        owners = (other for other in others if other.packages[name] is packages[1])
         return Refusal(candidate, packages[0].name, other=next(owners, None), packages=packages)
     return None
+
+
+def _accepts(candidate: Candidate, name: str, package: Package) -> bool:
+    """Return whether a candidate works with a package of another lock in place of its own.
+
+    It does not if it replaces packages itself, installs its own wheel, or has a lock without requirements,
+    which is needed as it is.
+    """
+    own, lock = candidate.packages[name], candidate.spec.lock
+    if own.version == package.version:
+        return True
+    if lock is None or name not in lock.by_name:
+        return False
+    if package.replaces == ANY_VERSION:
+        return bool(lock.requirements) and not own.replaces
+    return package.replaces == own.version
 
 
 def _package_of(artifact: Artifact) -> Package | None:

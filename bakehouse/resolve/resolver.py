@@ -434,11 +434,12 @@ def _share_packages(
     """Assign each Python package to the lowest component that needs it, and the rest to the recipe.
 
     Packages that the base keeps are assigned to neither, nor are a component's own wheels to the recipe.
-    The recipe's lock can replace a package of a component, which then installs that one.
+    A lock can replace a package of a component, which then installs that one.
     """
     taken: set[str] = set()
     users = {normal_name(package.name): package for package in user_packages if package.file}
-    replacing = {name: package for name, package in users.items() if package.replaces}
+    replacing = {name: package for choice in choices for name, package in choice.spec.replacing.items()}
+    replacing |= {name: package for name, package in users.items() if package.replaces}
 
     def take(packages: Mapping[str, Package]) -> tuple[Package, ...]:
         left = {name: package for name, package in packages.items() if name not in taken}

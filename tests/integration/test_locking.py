@@ -219,6 +219,54 @@ def test_a_lock_of_an_image_replaces_what_a_component_needs_in_any_version(
     assert [package.name for package in resolution.user_packages] == ["other"]
 
 
+OLDER = """\
+summary: A part that works with an old release of a package that `top` locks
+replaces: [needed]
+releases:
+  - version: "1.0"
+    requires: {python: "3.11"}
+    requirements: [other]
+    lock: lock.txt
+"""
+
+
+@pytest.fixture
+def replaced(pin: Pin, tmp_path: Path, image: Path) -> Path:
+    """The lock of an image in which a component replaces a package of another."""
+    wheel(tmp_path / "wheels", "needed", "0.9")
+    wheel(tmp_path / "wheels", "other", "1.0", requires=("needed<1",))
+    older = tmp_path / "mine/components/older"
+    older.mkdir()
+    (older / "component.yaml").write_text(OLDER)
+    pin("top", "older")
+    (image.parent / "own.yaml").write_text(WITH_TOP.replace('top: "2.0"', 'top: "2.0", older: "*"'))
+    return image
+
+
+def test_a_lock_of_an_image_has_what_a_component_installs_in_place_of_another_s_package(
+    pin: Pin, tmp_path: Path, replaced: Path
+) -> None:
+    (replaced.parent / "requirements.txt").write_text("needed\n")
+
+    pin("own")
+
+    assert _names(replaced) == ["needed==0.9"]
+    assert replaced.read_text().endswith(" replaces 1.0\n")
+    workspace = open_workspace(tmp_path)
+    resolution = resolve(workspace.recipes["own"], workspace.catalog)
+    owned = [package for packages in resolution.owners.values() for package in packages]
+    assert [package.version for package in owned if package.name == "needed"] == ["0.9"]
+
+
+def test_a_requirement_that_contradicts_a_replacing_component_is_reported(pin: Pin, replaced: Path) -> None:
+    (replaced.parent / "requirements.txt").write_text("needed>=1\n")
+
+    with pytest.raises(ConflictError) as caught:
+        pin("own")
+
+    assert "  and older 1.0 locks needed 0.9 " in error_text(caught.value)
+
+
 def test_a_requirement_that_contradicts_a_component_is_reported_at_its_line(
     pin: Pin, tmp_path: Path, image: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

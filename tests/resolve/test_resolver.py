@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from hypothesis import given, settings
@@ -209,6 +210,77 @@ def test_another_version_than_the_recipe_s_lock_expects_is_refused(tree: Tree, l
     tree.image(HEAD + 'components: {keras: "*"}\nrequirements: own.lock\n')
 
     assert "keras 1 locks numpy 2.0" in tree.conflict()
+
+
+def replacing(
+    tree: Tree, name: str, version: str, *, keys: str = "replaces: [Sharing]", order: int = 60
+) -> None:
+    """Add a component that locks `sharing` in a version."""
+    lock = f"sharing=={version} --hash=sha256:{SHA}  # sharing.whl 1\n"
+    tree.write(f"components/{name}/lock.txt", lock)
+    head = f"summary: Locks sharing\nstage_order: {order}\nlock: lock.txt\n{keys}\n"
+    tree.component(name, f'{head}releases: [{{version: "1"}}]\n')
+
+
+NEEDING = "requirements: [sharing]"
+
+
+@pytest.mark.parametrize("order", [50, 70])
+def test_a_component_replaces_a_package_in_the_lock_of_another(tree: Tree, order: int) -> None:
+    replacing(tree, "nemo", "1.0")
+    replacing(tree, "keras", "2.0", keys=NEEDING, order=order)
+    tree.image(HEAD + 'components: {keras: "*", nemo: "*"}\n')
+
+    owners = tree.resolve().owners
+
+    first, second = ("keras", "nemo") if order == 50 else ("nemo", "keras")
+    assert [package.version for package in owners[first]] == ["1.0"]
+    assert owners[second] == ()
+
+
+def test_a_lock_without_requirements_is_not_replaced(tree: Tree) -> None:
+    replacing(tree, "nemo", "1.0")
+    replacing(tree, "keras", "2.0", keys="")
+    tree.image(HEAD + 'components: {keras: "*", nemo: "*"}\n')
+
+    assert "keras 1 locks sharing 2.0" in tree.conflict()
+
+
+@pytest.mark.parametrize("names", list(permutations(["flax", "keras", "nemo"])))
+def test_a_lock_without_requirements_is_not_replaced_beside_one_with_requirements(
+    tree: Tree, names: tuple[str, ...]
+) -> None:
+    replacing(tree, names[0], "1.0")
+    replacing(tree, names[1], "2.0", keys=NEEDING)
+    replacing(tree, names[2], "2.0", keys="")
+    tree.image(HEAD + 'components: {flax: "*", keras: "*", nemo: "*"}\n')
+
+    assert "locks sharing" in tree.conflict()
+
+
+def test_two_components_cannot_replace_a_package_by_different_versions(tree: Tree) -> None:
+    replacing(tree, "nemo", "1.0")
+    replacing(tree, "keras", "2.0", keys=f"{NEEDING}\nreplaces: [sharing]")
+    tree.image(HEAD + 'components: {keras: "*", nemo: "*"}\n')
+
+    assert "keras 1 locks sharing 2.0" in tree.conflict()
+
+
+def test_only_named_packages_are_replaced(tree: Tree) -> None:
+    replacing(tree, "nemo", "1.0", keys="replaces: [other]")
+    replacing(tree, "keras", "2.0", keys=NEEDING)
+    tree.image(HEAD + 'components: {keras: "*", nemo: "*"}\n')
+
+    assert "keras 1 locks sharing 2.0" in tree.conflict()
+
+
+def test_the_recipe_s_lock_has_the_package_that_a_component_installs_in_place_of_another(tree: Tree) -> None:
+    replacing(tree, "nemo", "1.0")
+    replacing(tree, "keras", "2.0", keys=NEEDING, order=50)
+    tree.write("images/own.lock", f"sharing==1.0 --hash=sha256:{SHA}  # sharing.whl 1 replaces 2.0\n")
+    tree.image(HEAD + 'components: {keras: "*", nemo: "*"}\nrequirements: own.lock\n')
+
+    assert [package.version for package in tree.resolve().owners["keras"]] == ["1.0"]
 
 
 def test_a_package_that_the_recipe_s_lock_expects_of_a_component_has_to_be_there(tree: Tree) -> None:
