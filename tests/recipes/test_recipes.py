@@ -310,6 +310,10 @@ def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
             {"pytorch": "2.13.0", "megatron-core": "0.19.2", "nccl": "2.29.7", "aws-ofi-nccl": "1.21.1"},
         ),
         (
+            "pytorch-2.12-cu130-py311-nemo-pypi",
+            {"pytorch": "2.12.1", "nemo": "3.0.0", "cuda": "13.0", "nccl": "2.29.7"},
+        ),
+        (
             "pytorch-2.9-cu128-py312-apex",
             {"pytorch": "2.9.1", "apex": "25.09", "cuda": "12.8.1", "nvcc": "12.8.1"},
         ),
@@ -408,6 +412,8 @@ def test_vendor_images_have_the_known_problems_of_what_they_contain() -> None:
         ("pytorch-2.9-cu128-py312-huggingface", "xformers", "0.0.34"),
         # It compiles kernels for an architecture that nvcc 13 does not know
         ("pytorch-2.13-cu130-py312-transformer-engine", "apex", "25.09"),
+        # Its requirements for GPUs are those of one PyTorch
+        ("pytorch-2.12-cu130-py311-nemo-pypi", "pytorch", "2.15.0"),
         # For Python 3.12 and later
         ("pytorch-cpu", "megatron-core", "0.19.2"),
         # Another distribution's Python
@@ -449,6 +455,22 @@ def test_megatron_core_for_older_pythons_needs_an_older_transformer_engine() -> 
         for release in megatron.releases
     }
     assert bounds == {"0.19.2": [], "0.16.1": [">=2.9,<2.12"]}
+
+
+@pytest.mark.parametrize("name", ["pytorch-nemo-cpu", "pytorch-2.12-cu130-py311-nemo-pypi"])
+def test_nemo_replaces_packages_of_pytorch_that_lightning_does_not_accept(name: str) -> None:
+    resolution = resolves(recipes()[name])
+
+    assert resolution
+    versions = {
+        package.name: Version(package.version)
+        for packages in resolution.owners.values()
+        for package in packages
+    }
+    assert versions["lightning"] <= Version("2.4.0")
+    assert versions["fsspec"] < Version("2026")
+    assert versions["packaging"] < Version("25")
+    assert "fsspec" in {package.name for package in resolution.owners["pytorch"]}
 
 
 @pytest.mark.parametrize(("efa", "is_possible"), [("1.28.0", False), ("1.29.1", True)])
