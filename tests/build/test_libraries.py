@@ -288,6 +288,17 @@ def test_nvshmem_for_a_newer_libfabric(files: Files) -> None:
     assert files.check("symbol_versions_are_defined")
 
 
+def test_numba_without_tbb(files: Files) -> None:
+    tbb = files.library("/usr/lib/libtbb.so.12", "int f(void) { return 0; }")
+    pool = f"{PACKAGES}/numba/np/ufunc/tbbpool.cpython-311-x86_64-linux-gnu.so"
+    files.library(pool, "int f(void); int g(void) { return f(); }", (tbb,))
+    (files.root / tbb.lstrip("/")).unlink()
+
+    assert files.check("each_library_finds_its_libraries") == (
+        "files: 1; libraries that they need: 1; optional plugins without theirs: 1"
+    )
+
+
 def test_torchaudio_without_ffmpeg(files: Files) -> None:
     """torchaudio 2.1 to 2.8 has a library for each FFmpeg that an image may have."""
     codec = files.library("/usr/lib/libavcodec.so.58", "int f(void) { return 0; }")

@@ -158,6 +158,7 @@ releases:
           fact: @fact=x
         gpu: @gpu=true
         lock: @lock=own.lock
+        replaces: [@replaces=fsspec]
         artifacts:
           a:
             url: @url=https://example.org/x

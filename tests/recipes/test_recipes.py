@@ -412,8 +412,6 @@ def test_vendor_images_have_the_known_problems_of_what_they_contain() -> None:
         ("pytorch-2.9-cu128-py312-huggingface", "xformers", "0.0.34"),
         # It compiles kernels for an architecture that nvcc 13 does not know
         ("pytorch-2.13-cu130-py312-transformer-engine", "apex", "25.09"),
-        # Its requirements for GPUs are those of one PyTorch
-        ("pytorch-2.12-cu130-py311-nemo-pypi", "pytorch", "2.15.0"),
         # For Python 3.12 and later
         ("pytorch-cpu", "megatron-core", "0.19.2"),
         # Another distribution's Python
