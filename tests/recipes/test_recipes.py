@@ -310,7 +310,7 @@ def test_an_image_named_for_the_cpu_has_no_cuda(name: str) -> None:
             {"pytorch": "2.13.0", "megatron-core": "0.19.2", "nccl": "2.29.7", "aws-ofi-nccl": "1.21.1"},
         ),
         (
-            "pytorch-2.12-cu130-py311-nemo-pypi",
+            "pytorch-2.12-cu130-py313-nemo-pypi",
             {"pytorch": "2.12.1", "nemo": "3.0.0", "cuda": "13.0", "nccl": "2.29.7"},
         ),
         (
@@ -455,7 +455,7 @@ def test_megatron_core_for_older_pythons_needs_an_older_transformer_engine() -> 
     assert bounds == {"0.19.2": [], "0.16.1": [">=2.9,<2.12"]}
 
 
-@pytest.mark.parametrize("name", ["pytorch-nemo-cpu", "pytorch-2.12-cu130-py311-nemo-pypi"])
+@pytest.mark.parametrize("name", ["pytorch-nemo-cpu", "pytorch-2.12-cu130-py313-nemo-pypi"])
 def test_nemo_replaces_packages_of_pytorch_that_lightning_does_not_accept(name: str) -> None:
     resolution = resolves(recipes()[name])
 
