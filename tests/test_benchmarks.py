@@ -205,6 +205,8 @@ def test_the_page_is_measured_in_a_browser(tmp_path: Path) -> None:
         "the same, CPU",
         "the timeline, 3 images",
         "the same, CPU",
+        "the changes since a commit, 3 images",
+        "the same, CPU",
         "the list, filtered by name, 3 images",
         "the same, CPU",
         "size of the page, 3 images",

@@ -9,7 +9,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import RecipeError
-from tests.conftest import COMPONENTS, Tree, error_text
+from tests.conftest import Tree, error_text
 
 OWN = """\
 [project]
@@ -188,14 +188,14 @@ def test_prices_are_a_table(empty: Tree) -> None:
 def test_own_recipes_lie_over_the_catalogue_that_bakehouse_brings(own: Tree) -> None:
     own.write("recipes/images/mpi-cpu.yaml", 'summary: Ours\nbase: {debian: "12"}\ncomponents: {ours: "*"}\n')
     own.write("recipes/components/ours/component.yaml", 'summary: Ours\nreleases: [{version: "1"}]\n')
-    own.write("more/components/python/component.yaml", COMPONENTS["python"].replace("3.12", "3.99"))
+    own.write("more/components/metis/component.yaml", 'summary: Theirs\nreleases: [{version: "99"}]\n')
     settings = project.find(own.root / "src", {})
     catalog = load_catalog(settings.recipe_roots)
     recipes = load_recipes(settings.recipe_roots, catalog)
 
     assert recipes["mpi-cpu"].summary == "Ours"
     assert [component.name for component in recipes["mpi-cpu"].components] == ["ours"]
-    assert [release.version for release in catalog.components["python"].releases] == ["3.99", "3.11"]
+    assert [release.version for release in catalog.components["metis"].releases] == ["99"]
     assert {"ours", "pytorch", "sshd"} <= catalog.components.keys()
 
 
