@@ -36,12 +36,12 @@ from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse.build import base_image, prefetch
-from bakehouse.build import build as building
-from bakehouse.build.build import leaders
-from bakehouse.build.build_inputs import BuildInputs, Downloads, build_inputs
-from bakehouse.build.progress import Mode, Progress
-from bakehouse.build.timings import BuildTimes, Work
+from bakehouse.builder import base_image, prefetch
+from bakehouse.builder import build as building
+from bakehouse.builder.build import leaders
+from bakehouse.builder.build_inputs import BuildInputs, Downloads, build_inputs
+from bakehouse.builder.progress import Mode, Progress
+from bakehouse.builder.timings import BuildTimes, Work
 from bakehouse.cli import workflow
 from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import EXPORT, Event, Step

@@ -30,8 +30,8 @@ from urllib.request import Request, urlopen
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import Packer
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
 from bakehouse.engine import docker
 from bakehouse.plan.model import Image, ImageKey, RegistryBase
 from bakehouse.publish.push import PushOptions, publish

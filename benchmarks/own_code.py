@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bakehouse.build.build_inputs import build_inputs
+from bakehouse.builder.build_inputs import build_inputs
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 

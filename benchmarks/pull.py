@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 
-from bakehouse.build.pack import Packer
+from bakehouse.builder.pack import Packer
 from bakehouse.cli import workflow
 from bakehouse.engine import daemon_info
 from bakehouse.plan.workspace import open_workspace

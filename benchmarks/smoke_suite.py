@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.verify import Outcome
 from bakehouse.cli import workflow
 from bakehouse.cluster import smoke
 from bakehouse.cluster.smoke_report import SmokeReport

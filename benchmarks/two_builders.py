@@ -16,8 +16,8 @@ from pathlib import Path
 from unittest import mock
 from uuid import uuid4
 
-from bakehouse.build import build_log
-from bakehouse.build.remote import RemoteBuild
+from bakehouse.builder import build_log
+from bakehouse.builder.remote import RemoteBuild
 from bakehouse.engine import docker
 from bakehouse.engine.buildx import BakedImage
 from bakehouse.util.oci import Digest

@@ -17,12 +17,12 @@ CLIENTS = {
     "cryptography": {"trust"},
     "cyclonedx": {"publish"},
     "docker": {"engine", "registry"},
-    "elftools": {"build"},
+    "elftools": {"builder"},
     "invoke": {"cli"},
     "jinja2": {"pipelines", "plan", "report_page"},
     "moto": {"sagemaker"},
     "packageurl": {"publish", "security"},
-    "packaging": {"catalog", "resolve", "fetch", "lock", "build", "publish", "security", "cli"},
+    "packaging": {"catalog", "resolve", "fetch", "lock", "builder", "publish", "security", "cli"},
     "deflate": {"registry"},
     "requests": {"engine", "registry"},
     "ruamel": {"lock"},
@@ -39,7 +39,7 @@ SLOW = {
 }
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 
-PROGRAMS = {"util", "catalog", "fetch", "engine", "registry", "build", "lock", "analysis", "cli"}
+PROGRAMS = {"util", "catalog", "fetch", "engine", "registry", "builder", "lock", "analysis", "cli"}
 """Packages that may run other programs."""
 
 PACKAGE = HOME / "bakehouse"

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 from bakehouse.analysis.layers import LayerContents, readers_into
 from bakehouse.analysis.sizes import DirectorySize, ImageSize, directories_of, size_of, trims_of
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import PackedImage, Packer
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import PackedImage, Packer
 from bakehouse.catalog.size_budget import WHOLE, Budget
 from bakehouse.engine.image_archive import SavedImage, instructions
 from bakehouse.errors import BuildError, Diagnostic, EngineError, Table, UsageError

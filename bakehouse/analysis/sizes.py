@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from bakehouse.analysis.division import OwnedDirectory, divide
 from bakehouse.analysis.layers import LayerContents, LayerFile, parents
-from bakehouse.build.pack import PackedImage
+from bakehouse.builder.pack import PackedImage
 from bakehouse.catalog.trim import TrimChoice, path_pattern
 from bakehouse.registry.manifest import digest_of
 

@@ -3,8 +3,8 @@
 import contextlib
 import shutil
 
-from bakehouse.build import stage_cache
-from bakehouse.build.build_steps import StepKey, read_steps
+from bakehouse.builder import stage_cache
+from bakehouse.builder.build_steps import StepKey, read_steps
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect

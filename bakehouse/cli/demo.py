@@ -5,8 +5,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from bakehouse.build import timings
-from bakehouse.build.progress import Progress
+from bakehouse.builder import timings
+from bakehouse.builder.progress import Progress
 from bakehouse.cli import tables, workflow
 from bakehouse.cluster import smoke_report
 from bakehouse.engine import provision

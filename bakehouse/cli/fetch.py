@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self, TextIO
 
-from bakehouse.build import prefetch
-from bakehouse.build.progress import Mode, mode_for
+from bakehouse.builder import prefetch
+from bakehouse.builder.progress import Mode, mode_for
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.fetch.downloader import Fetcher, Transfer
 from bakehouse.fetch.required_files import required_files

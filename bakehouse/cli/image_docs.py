@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from difflib import unified_diff
 from pathlib import Path
 
-from bakehouse.build import run_log
-from bakehouse.build.run_log import Level
+from bakehouse.builder import run_log
+from bakehouse.builder.run_log import Level
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.cli.image_page import ImagePage, page
 from bakehouse.cli.image_table import BANNER, ImageRow, table

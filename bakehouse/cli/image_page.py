@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from bakehouse.build.run_log import Level, Run, SmokeRun
+from bakehouse.builder.run_log import Level, Run, SmokeRun
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.plan.model import Image
 from bakehouse.publish.releases import ReleaseRecord

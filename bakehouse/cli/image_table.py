@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bakehouse.build.run_log import Level, Run, SmokeRun
+from bakehouse.builder.run_log import Level, Run, SmokeRun
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.cli import json_report
 from bakehouse.cli.image_page import markdown_table

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from bakehouse.analysis.compare import Reproduction
-    from bakehouse.build.built_image import BuiltImage
-    from bakehouse.build.rehearse import Rehearsed
+    from bakehouse.builder.built_image import BuiltImage
+    from bakehouse.builder.rehearse import Rehearsed
     from bakehouse.catalog.catalog import Catalog
     from bakehouse.cli.doctor import Finding
     from bakehouse.cluster.smoke_report import SmokeReport

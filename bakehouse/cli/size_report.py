@@ -7,7 +7,7 @@ from bakehouse.analysis.fleet_sizes import ReleaseDifference, SizeDifference
 from bakehouse.analysis.size_check import SizeReader, stored_images
 from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import ImageSize, PartSize, parts_of
-from bakehouse.build.pack import Packer
+from bakehouse.builder.pack import Packer
 from bakehouse.cli import workflow
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.errors import Diagnostic, UsageError

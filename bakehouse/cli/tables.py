@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     # A task imports this module at its start: most of these would make it wait.
     from collections.abc import Iterable, Sequence
 
-    from bakehouse.build.built_image import BuiltImage
-    from bakehouse.build.rehearse import Rehearsed
+    from bakehouse.builder.built_image import BuiltImage
+    from bakehouse.builder.rehearse import Rehearsed
     from bakehouse.catalog.base_image_lock import AptLocks
     from bakehouse.catalog.recipe import Recipe
     from bakehouse.cluster.smoke_report import SmokeReport
@@ -155,7 +155,7 @@ def built_table(built: Sequence[BuiltImage]) -> str:
 
 def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
     """Format each rehearsed image with its stubs and the checks of declared versions."""
-    from bakehouse.build.stub_plan import REHEARSED
+    from bakehouse.builder.stub_plan import REHEARSED
 
     lines = []
     for result in sorted(rehearsed, key=lambda result: result.rehearsal.real.name):
@@ -178,7 +178,7 @@ def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:
 
 def smoke_table(reports: Sequence[SmokeReport]) -> str:
     """Format the counts of check results and each check that was not tested, with its reason."""
-    from bakehouse.build.verify import Outcome
+    from bakehouse.builder.verify import Outcome
 
     lines = []
     for report in reports:

@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from bakehouse.analysis import size_check
-from bakehouse.build import base_image, build, build_log, prefetch, rehearse, remote_builders, run_log
-from bakehouse.build.build_inputs import Downloads, build_inputs
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import Packer
-from bakehouse.build.progress import Progress
-from bakehouse.build.rehearse import Outcome, Rehearsed
+from bakehouse.builder import base_image, build, build_log, prefetch, rehearse, remote_builders, run_log
+from bakehouse.builder.build_inputs import Downloads, build_inputs
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
+from bakehouse.builder.progress import Progress
+from bakehouse.builder.rehearse import Outcome, Rehearsed
 from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.user_smoke import USER_CODE

@@ -3,7 +3,7 @@
 import re
 from xml.etree import ElementTree
 
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 
 # XML 1.0 cannot contain these characters, not even escaped.

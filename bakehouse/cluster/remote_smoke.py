@@ -17,8 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bakehouse.build import verify
-from bakehouse.build.verify import PROBES
+from bakehouse.builder import verify
+from bakehouse.builder.verify import PROBES
 from bakehouse.catalog.base_contents import KEY_DIRECTORIES, KEY_MARK
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.cluster import HostResult, JobResult, split_logs

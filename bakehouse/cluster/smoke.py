@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from bakehouse.build import verify
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.verify import Outcome
+from bakehouse.builder import verify
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.base_contents import KEY_DIRECTORIES, KEY_MARK
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.job import CODE_DIRECTORY

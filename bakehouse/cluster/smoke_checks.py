@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from bakehouse.build.verify import PROBES
+from bakehouse.builder.verify import PROBES
 from bakehouse.catalog.recipe import EFA_BANDWIDTH
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.errors import Diagnostic, SmokeError
 from bakehouse.util.files import display_path, write_whole

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.build.verify import Outcome, ProbeResults, VersionResult
+from bakehouse.builder.verify import Outcome, ProbeResults, VersionResult
 from bakehouse.cluster import job_report
 from bakehouse.cluster.cluster import JobResult
 from bakehouse.cluster.failure import last_lines

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse.build import registry_auth
-from bakehouse.build.build_inputs import BuildInputs, apt_inputs
+from bakehouse.builder import registry_auth
+from bakehouse.builder.build_inputs import BuildInputs, apt_inputs
 from bakehouse.engine import buildx, daemon_info, provision
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.plan.workspace import Workspace

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bakehouse.analysis.packages import Installed, list_installed
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import Project
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine.protocol import Engine

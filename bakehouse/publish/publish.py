@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import Packer
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report

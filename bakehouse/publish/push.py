@@ -8,8 +8,8 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import PackedImage, Packer
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import PackedImage, Packer
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.publish.diagnostics import PushDiagnostics

@@ -1,6 +1,6 @@
 """Release gate: a release must have passed its smoke test and be reproducible from its pins."""
 
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.pins import FILE
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, NotReleasableError, Problems, Reason

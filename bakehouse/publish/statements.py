@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from bakehouse.analysis.packages import Installed
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
 from bakehouse.plan.model import Image
 from bakehouse.publish import provenance, sbom

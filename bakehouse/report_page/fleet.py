@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from bakehouse.analysis.size_log import SizeRecord, load_size
-from bakehouse.build import run_log, up_to_date
-from bakehouse.build.build_log import Build, load_builds
+from bakehouse.builder import run_log, up_to_date
+from bakehouse.builder.build_log import Build, load_builds
 from bakehouse.catalog import git_history
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.catalog import Catalog

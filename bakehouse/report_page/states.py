@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
 
-from bakehouse.build import run_log
-from bakehouse.build.run_log import Level, Run
-from bakehouse.build.verify import Outcome
+from bakehouse.builder import run_log
+from bakehouse.builder.run_log import Level, Run
+from bakehouse.builder.verify import Outcome
 from bakehouse.plan.model import Image
 from bakehouse.publish.releases import ReleaseRecord
 

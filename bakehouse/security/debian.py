@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from bakehouse.build.prefetch import open_fetcher
+from bakehouse.builder.prefetch import open_fetcher
 from bakehouse.catalog.apt_lock import Deb, deb_of, lock_name
 from bakehouse.fetch.downloader import Fetcher, MissingError
 from bakehouse.fetch.required_files import debs

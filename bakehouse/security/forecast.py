@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.analysis.size_log import load_size
-from bakehouse.build.build_log import Build, load_builds
+from bakehouse.builder.build_log import Build, load_builds
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.plan.model import BootstrappedBase, Image, StageKey
 from bakehouse.util.format import format_bytes, format_seconds

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.analysis.size_check import SizeReader, layer_names, require_budgets, stored_images
-from bakehouse.build.built_image import BuiltImage, record_configuration
-from bakehouse.build.pack import Packer
+from bakehouse.builder.built_image import BuiltImage, record_configuration
+from bakehouse.builder.pack import Packer
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.plan import dockerfile

@@ -20,7 +20,7 @@ from bakehouse.analysis.sizes import (
     kind_of,
     trims_of,
 )
-from bakehouse.build.pack import PackedImage
+from bakehouse.builder.pack import PackedImage
 from bakehouse.catalog.component import Trim
 from bakehouse.catalog.trim import TrimChoice
 from bakehouse.registry.layer_cache import CompressedLayer

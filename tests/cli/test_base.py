@@ -27,7 +27,7 @@ def bases(monkeypatch: pytest.MonkeyPatch) -> list[BootstrappedBase]:
 
     monkeypatch.setattr(workflow, "engine", engine)
     monkeypatch.setattr("bakehouse.engine.provision.ensure_tools", lambda *_: None)
-    monkeypatch.setattr("bakehouse.build.base_image.ensure_base", ensure_base)
+    monkeypatch.setattr("bakehouse.builder.base_image.ensure_base", ensure_base)
     return bases
 
 

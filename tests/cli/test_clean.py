@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build import stage_cache
-from bakehouse.build.build_steps import StepKey, read_steps
+from bakehouse.builder import stage_cache
+from bakehouse.builder.build_steps import StepKey, read_steps
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli import clean, rendering
 from bakehouse.errors import UsageError

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from bakehouse.build import run_log
+from bakehouse.builder import run_log
 from bakehouse.catalog.project import Project
 from bakehouse.cli import image_docs
 from bakehouse.cli.image_page import ImagePage, page

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build import run_log
-from bakehouse.build.run_log import Level
+from bakehouse.builder import run_log
+from bakehouse.builder.run_log import Level
 from bakehouse.catalog.project import Project
 from bakehouse.cli import image_docs, image_table
 from bakehouse.errors import StaleError

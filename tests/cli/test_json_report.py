@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from bakehouse.analysis.compare import LayerDifference, Reproduction
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.rehearse import Rehearsed
-from bakehouse.build.stub_plan import Rehearsal
-from bakehouse.build.verify import Outcome, VersionResult
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.rehearse import Rehearsed
+from bakehouse.builder.stub_plan import Rehearsal
+from bakehouse.builder.verify import Outcome, VersionResult
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import json_report, main

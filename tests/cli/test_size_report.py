@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.analysis.sizes import PartSize
-from bakehouse.build.pack import Packer
+from bakehouse.builder.pack import Packer
 from bakehouse.cli.size_report import _new_layers
 from bakehouse.registry.manifest import digest_of
 from bakehouse.util.files import write_whole

@@ -15,7 +15,7 @@ import pytest
 from botocore.session import Session  # type: ignore[import-untyped]
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
-from bakehouse.build.verify import PROBES
+from bakehouse.builder.verify import PROBES
 from bakehouse.cli import main, smoke_runners
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.remote_smoke import RemoteSmoke

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.cluster import junit
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from tests.support.fake_engine import DIGEST

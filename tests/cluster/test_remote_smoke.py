@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bakehouse.build.verify import PROBES, Outcome
+from bakehouse.builder.verify import PROBES, Outcome
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import remote_smoke

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke import smoke

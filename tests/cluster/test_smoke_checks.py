@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bakehouse.build.verify import PROBES
+from bakehouse.builder.verify import PROBES
 from bakehouse.catalog.recipe import JOB_CHECKS
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster.smoke_checks import Check, Startup, job_checks

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report

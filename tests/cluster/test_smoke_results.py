@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.build.verify import CheckAnswer, Outcome, ProbeResults, VersionResult
+from bakehouse.builder.verify import CheckAnswer, Outcome, ProbeResults, VersionResult
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster import smoke_results
 from bakehouse.cluster.cluster import HostResult, JobResult

@@ -60,7 +60,7 @@ def test_the_recipe_with_all_packages_of_awss_guide_resolves(tmp_path: Path) -> 
 def test_each_published_breakage_is_rebuilt_by_a_test() -> None:
     page = (HOME / "docs/how-to/check-gpu-images.md").read_text()
     rows = table_rows(page.partition("## What they find of published breakages")[2])
-    tests = [HOME / "tests/build/test_libraries.py", HOME / "tests/recipes/test_recipes.py"]
+    tests = [HOME / "tests/builder/test_libraries.py", HOME / "tests/recipes/test_recipes.py"]
     sources = {url for path in tests for url in re.findall(r'"""(https://\S+?)\.[ "]', path.read_text())}
     checks = (HOME / "bakehouse/probes/libraries.py").read_text()
 

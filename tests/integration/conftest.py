@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from uv import find_uv_bin
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.progress import Mode, Progress
-from bakehouse.build.timings import StepTime
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.progress import Mode, Progress
+from bakehouse.builder.timings import StepTime
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.plan.model import Image

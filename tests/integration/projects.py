@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.build import base_image
+from bakehouse.builder import base_image
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import Event

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import Packer
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
 from bakehouse.engine import docker
 from bakehouse.registry.manifest import FORMS, Manifest
 from tests.integration.ports import kept_port

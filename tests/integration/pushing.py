@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import Packer
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
 from bakehouse.cli import diagnostics
 from bakehouse.engine import docker
 from bakehouse.errors import BakehouseError

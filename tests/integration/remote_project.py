@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from bakehouse.build.build import build
-from bakehouse.build.build_inputs import Downloads, build_inputs, remote_inputs
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.progress import Mode, Progress
-from bakehouse.build.remote_builders import RemoteBuilders
-from bakehouse.build.stage_cache import StageCache
-from bakehouse.build.timings import StepTime
+from bakehouse.builder.build import build
+from bakehouse.builder.build_inputs import Downloads, build_inputs, remote_inputs
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.progress import Mode, Progress
+from bakehouse.builder.remote_builders import RemoteBuilders
+from bakehouse.builder.stage_cache import StageCache
+from bakehouse.builder.timings import StepTime
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import builder_watch, docker
 from bakehouse.fetch.cache import FileCache

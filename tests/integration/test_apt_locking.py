@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build import base_image
+from bakehouse.builder import base_image
 from bakehouse.catalog.apt_lock import AptLock, apt_locks, written
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build.registry_auth import docker_logins
+from bakehouse.builder.registry_auth import docker_logins
 from bakehouse.engine import buildx
 from bakehouse.errors import BuildError
 from bakehouse.registry.ecr import EcrRegistry

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build import base_image
+from bakehouse.builder import base_image
 from bakehouse.engine import docker
 from bakehouse.plan.model import BootstrappedBase
 from tests.support import feeds
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.engine
 MAKE = """\
 import sys
 from pathlib import Path
-from bakehouse.build.base_image import ensure_base
+from bakehouse.builder.base_image import ensure_base
 from bakehouse.engine.docker import connect
 from bakehouse.plan.model import BootstrappedBase
 from tests.support import feeds

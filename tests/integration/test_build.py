@@ -15,11 +15,11 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build.build import build
-from bakehouse.build.build_inputs import BuildInputs
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.progress import Mode, Progress
-from bakehouse.build.timings import BuildTimes
+from bakehouse.builder.build import build
+from bakehouse.builder.build_inputs import BuildInputs
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.progress import Mode, Progress
+from bakehouse.builder.timings import BuildTimes
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import Log

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build.build_steps import StepKey
-from bakehouse.build.stage_cache import StageCache, open_cache, remove_unused
+from bakehouse.builder.build_steps import StepKey
+from bakehouse.builder.stage_cache import StageCache, open_cache, remove_unused
 from bakehouse.catalog.project import Project
 from bakehouse.engine.isolated_engine import isolated_engine
 from bakehouse.errors import BuildError

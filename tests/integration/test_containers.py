@@ -14,7 +14,7 @@ from pathlib import Path
 import docker
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.docker import OWNER_LABEL, DockerEngine, connect
 from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec

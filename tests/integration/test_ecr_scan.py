@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report

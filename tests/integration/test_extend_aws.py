@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.model import Image
 from tests.integration.apt_mirror import Mirror, serving_mirror

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build.build_inputs import Downloads, build_inputs
+from bakehouse.builder.build_inputs import Downloads, build_inputs
 from bakehouse.cli import workflow
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.progress import Mode, Progress
+from bakehouse.builder.progress import Mode, Progress
 from bakehouse.cli import workflow
 from bakehouse.lock import lock as locking
 from bakehouse.plan.workspace import open_workspace

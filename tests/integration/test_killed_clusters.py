@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.plan.model import Image
 from tests.integration import killed_clusters
 

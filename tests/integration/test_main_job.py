@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.build_inputs import build_inputs
+from bakehouse.builder.build_inputs import build_inputs
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.engine.docker import OWNER_LABEL

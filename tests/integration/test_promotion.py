@@ -12,9 +12,9 @@ from urllib.request import urlopen
 
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import Packer
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
+from bakehouse.builder.verify import Outcome
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import docker

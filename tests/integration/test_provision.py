@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build import base_image
+from bakehouse.builder import base_image
 from bakehouse.engine import daemon_info, docker
 from bakehouse.engine.daemon_info import Daemon
 from bakehouse.plan.model import BootstrappedBase

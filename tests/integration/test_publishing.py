@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.cli import tables, workflow
 from bakehouse.cluster import smoke_report

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import Packer
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.publish.push import PushOptions, publish
@@ -347,9 +347,9 @@ from pathlib import Path
 from bakehouse.engine import docker
 from bakehouse.publish import releases
 from bakehouse.publish.record import record_of
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.registry.local_registry import EmbeddedRegistry
-from bakehouse.build.pack import Packer
+from bakehouse.builder.pack import Packer
 from bakehouse.publish.push import PushOptions, publish
 from tests.integration.tiny_images import image, passed
 state, built = Path(sys.argv[1]), BuiltImage(image("mpi-cpu"), sys.argv[2], sys.argv[3], 1)

@@ -15,8 +15,8 @@ from urllib.request import urlopen
 
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import Packer
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
 from bakehouse.engine import docker
 from bakehouse.errors import (
     BakehouseError,

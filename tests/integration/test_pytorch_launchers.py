@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.progress import Mode, Progress
+from bakehouse.builder.progress import Mode, Progress
 from bakehouse.cli import workflow
 from bakehouse.cluster.job import Group
 from bakehouse.cluster.job_report import JobReport, Status

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from bakehouse.build import run_log
-from bakehouse.build.rehearse import Outcome, Rehearsed
-from bakehouse.build.run_log import Level
+from bakehouse.builder import run_log
+from bakehouse.builder.rehearse import Outcome, Rehearsed
+from bakehouse.builder.run_log import Level
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.cli.diagnostics import failure_text

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.analysis.layers import LayerContents, LayerFile, readers_into
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import size_report, workflow
 from bakehouse.engine import docker, usage_lock

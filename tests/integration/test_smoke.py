@@ -14,9 +14,9 @@ from pathlib import Path
 import docker
 import pytest
 
-from bakehouse.build import verify
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.verify import PROBES, Outcome
+from bakehouse.builder import verify
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.verify import PROBES, Outcome
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.job import TrainingJob

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.engine import docker
 from bakehouse.plan.workspace import Workspace

@@ -9,8 +9,8 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.build import prefetch
-from bakehouse.build.build_inputs import Downloads, build_inputs
+from bakehouse.builder import prefetch
+from bakehouse.builder.build_inputs import Downloads, build_inputs
 from bakehouse.catalog import project as projects
 from bakehouse.errors import BuildError
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles

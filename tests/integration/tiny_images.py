@@ -9,9 +9,9 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from bakehouse.build.built_image import BuiltImage, configuration_digest
-from bakehouse.build.pack import Packer
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.built_image import BuiltImage, configuration_digest
+from bakehouse.builder.pack import Packer
+from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import docker, usage_lock
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent

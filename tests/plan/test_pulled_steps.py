@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from bakehouse.build import stub_plan
-from bakehouse.build.stub_plan import Stubs
+from bakehouse.builder import stub_plan
+from bakehouse.builder.stub_plan import Stubs
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.errors import RecipeError
 from bakehouse.fetch.required_files import required_files

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.cluster.smoke_report import SmokeReport

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import Packer
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
+from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.component import Artifact
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, Location, PublishError, Reason

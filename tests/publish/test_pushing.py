@@ -9,8 +9,8 @@ from typing import cast
 
 import pytest
 
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.pack import PackedImage, Packer
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import PackedImage, Packer
 from bakehouse.errors import Diagnostic, PublishError, TagTakenError
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.push import PushOptions, publish

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.cli import tables
 from bakehouse.cli.diagnostics import failure_text

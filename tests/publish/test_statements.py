@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.publish import provenance, sbom, statements
 from bakehouse.trust import bundle

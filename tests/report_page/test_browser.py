@@ -12,10 +12,10 @@ import pytest
 from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import PartSize
-from bakehouse.build import run_log
-from bakehouse.build.build_log import Build, record_build
-from bakehouse.build.timings import StepTime
-from bakehouse.build.verify import Outcome
+from bakehouse.builder import run_log
+from bakehouse.builder.build_log import Build, record_build
+from bakehouse.builder.timings import StepTime
+from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.plan.diff import PackageChange, PackageChanges
 from bakehouse.publish.releases import ReleasedComponent
@@ -23,7 +23,7 @@ from bakehouse.report_page.commits import Comparison, Difference, ImageChange
 from bakehouse.report_page.page import render
 from bakehouse.report_page.states import Mark, State
 from tests.analysis import test_fleet_sizes
-from tests.build.test_build_log import BEGAN, TIME
+from tests.builder.test_build_log import BEGAN, TIME
 from tests.report_page.conftest import Site
 from tests.report_page.test_fleet import CONFIG, FAILED, build, lock
 from tests.report_page.test_page import hostile

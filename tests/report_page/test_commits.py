@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.analysis.size_log import record_size
-from bakehouse.build.verify import Outcome
+from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.errors import UsageError
 from bakehouse.plan.diff import PackageChange, PackageChanges

@@ -9,10 +9,10 @@ import pytest
 
 from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import record_size
-from bakehouse.build import run_log
-from bakehouse.build.built_image import BuiltImage
-from bakehouse.build.up_to_date import record_build
-from bakehouse.build.verify import Outcome
+from bakehouse.builder import run_log
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.up_to_date import record_build
+from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport

@@ -14,8 +14,8 @@ import pytest
 from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import SizeRecord
 from bakehouse.analysis.sizes import PartSize
-from bakehouse.build.build_log import Build
-from bakehouse.build.timings import StepTime
+from bakehouse.builder.build_log import Build
+from bakehouse.builder.timings import StepTime
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
 from bakehouse.plan.diff import PackageChange, PackageChanges

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bakehouse.build.run_log import Level, Run
+from bakehouse.builder.run_log import Level, Run
 from bakehouse.publish.releases import ReleasedArtifact
 from bakehouse.report_page import states
 from bakehouse.report_page.states import Mark, State, not_recorded

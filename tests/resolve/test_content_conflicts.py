@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse.build.run_log import Level
+from bakehouse.builder.run_log import Level
 from bakehouse.cli import image_page, tables
 from bakehouse.cli.image_page import ImagePage
 from tests.conftest import Tree

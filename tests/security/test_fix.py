@@ -7,8 +7,8 @@ import pytest
 
 from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import ImageSize, PartSize
-from bakehouse.build.build_log import Build, record_build
-from bakehouse.build.timings import StepTime
+from bakehouse.builder.build_log import Build, record_build
+from bakehouse.builder.timings import StepTime
 from bakehouse.catalog import project as settings
 from bakehouse.errors import VulnerableError
 from bakehouse.plan.model import Image, ImageKey

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse.build.built_image import BuiltImage
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.engine import image_archive
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 from bakehouse.engine.protocol import CleanupCounts, Container, ContainerExit, ContainerSpec, StoredImage

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bakehouse.build import prefetch
-from bakehouse.build.build_inputs import Downloads
+from bakehouse.builder import prefetch
+from bakehouse.builder.build_inputs import Downloads
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.project import HOME, find
 from bakehouse.fetch.cache import FileCache

@@ -14,8 +14,8 @@ import requests
 
 from bakehouse import image_uris
 from bakehouse.analysis import size_log
-from bakehouse.build import build_log, run_log
-from bakehouse.build.timings import BuildTimes, spent
+from bakehouse.builder import build_log, run_log
+from bakehouse.builder.timings import BuildTimes, spent
 from bakehouse.catalog import project, python_lock
 from bakehouse.catalog.apt_lock import AptLock, NotLocked
 from bakehouse.catalog.base_image_lock import read_locks

@@ -240,7 +240,7 @@ def lock(
     """
     from pathlib import Path
 
-    from bakehouse.build.progress import Progress
+    from bakehouse.builder.progress import Progress
     from bakehouse.catalog import project
     from bakehouse.cli import json_report
     from bakehouse.errors import BakehouseError

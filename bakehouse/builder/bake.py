@@ -1,0 +1,83 @@
+"""Bake of images while this machine serves their files to the build steps."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+from bakehouse.builder import prefetch
+from bakehouse.builder.build_inputs import BuildInputs, Downloads
+from bakehouse.builder.progress import Progress
+from bakehouse.builder.stage_cache import StageCache
+from bakehouse.engine import buildx
+from bakehouse.engine.builder import variables_of
+from bakehouse.engine.buildkit_errors import ImagesFailed
+from bakehouse.engine.buildkit_events import Event
+from bakehouse.errors import BuildError
+from bakehouse.plan.model import Image
+
+
+def target_of(image: Image) -> buildx.Target:
+    """Return the target of a rendered image, with the files that its stages were rendered from."""
+    sources = {stage.name: stage.source / "install.j2" for stage in image.stages}
+    return buildx.Target(image.name, image.target, Path("images", image.name, "docker-bake.json"), sources)
+
+
+def bake_with_inputs(
+    targets: Sequence[buildx.Target],
+    *,
+    cwd: Path,
+    state: Path,
+    downloads: Downloads,
+    inputs: BuildInputs,
+    progress: Progress,
+    environment: Mapping[str, str] | None = None,
+    first: Collection[str] = (),
+    builder: str = "",
+    cache: StageCache | None = None,
+    check: Callable[[], None] = lambda: None,
+) -> dict[str, buildx.BakedImage]:
+    """Build all targets as one graph, as `buildx.bake` does, and report the downloads meanwhile.
+
+    `builder` builds instead of the engine. Stages are read from `cache`, and written to it. `check` is called
+    again and again, and may raise an exception to stop the build. Raises ImagesFailed as soon as a download
+    fails; the images that do not need the file can still be built.
+    """
+    names = {target.name for target in targets}
+
+    def report_event(event: Event) -> None:
+        progress(event, builder)
+        check()
+        require_files(downloads, names, progress)
+
+    try:
+        with cache.extended(targets) if cache else nullcontext(targets) as extended:
+            return buildx.bake(
+                extended,
+                cwd=cwd,
+                state=state,
+                secrets=inputs.secrets,
+                arguments=inputs.arguments,
+                on_event=report_event,
+                environment={**(environment or {}), **(variables_of(builder) if builder else {})},
+                first=first,
+            )
+    except BuildError:
+        # A step that did not get its file fails too, with a less helpful message.
+        require_files(downloads, names, progress)
+        raise
+
+
+def require_files(downloads: Downloads, names: Collection[str], progress: Progress) -> None:
+    """Report the downloads. Raises ImagesFailed for the images of these names that need a failed one."""
+    for line in downloads.fetcher.lines():
+        progress.report(line)
+    users = downloads.required.images
+    # Files that only other images need do not matter here.
+    failed = [
+        transfer
+        for transfer in downloads.fetcher.take_failures()
+        if {*users.get(transfer.file, ())} & {*names}
+    ]
+    if failed:
+        images = {name for transfer in failed for name in users[transfer.file]} & {*names}
+        raise ImagesFailed(prefetch.missing_files_error(failed, downloads.required), images=frozenset(images))

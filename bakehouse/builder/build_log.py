@@ -1,0 +1,100 @@
+"""Log of the last builds of this machine: `builds.json`, with the time of each step."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from bakehouse.builder.timings import StepTime
+from bakehouse.util.file_lock import exclusive
+from bakehouse.util.files import write_whole
+from bakehouse.util.json_reader import parse_json
+from bakehouse.util.terminal import clip
+
+_MOST_BUILDS = 10
+_MOST_CHARACTERS = 120
+"""Length of a step's text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Build:
+    """One build of images."""
+
+    started: str
+    """Time in UTC."""
+    builder: str
+    """Names of remote builders; empty for the engine of this machine."""
+    steps: tuple[StepTime, ...]
+    """In order of their start, which counts from that of the build."""
+
+
+def record_build(build: Build, state: Path) -> None:
+    """Add a build to the log, unless no step ran. The oldest builds are removed."""
+    if not build.steps:
+        return
+    began = datetime.fromisoformat(build.started).timestamp()
+    steps = tuple(_relative(step, began) for step in build.steps)
+    with exclusive(state / "locks" / "builds.lock"):
+        builds = (*load_builds(state), replace(build, steps=steps))[-_MOST_BUILDS:]
+        write_whole(_path(state), json.dumps([asdict(each) for each in builds], indent=1) + "\n")
+
+
+def _relative(step: StepTime, began: float) -> StepTime:
+    # BuildKit reports a cached step with the times of an earlier build
+    start = max(0.0, step.started - began)
+    end = max(start, step.started - began + step.seconds)
+    return replace(
+        step,
+        text=clip(" ".join(step.text.split()), _MOST_CHARACTERS),
+        started=0.0 if step.cached else round(start, 3),
+        seconds=0.0 if step.cached else round(end - start, 3),
+        spent=(),
+    )
+
+
+def load_builds(state: Path) -> tuple[Build, ...]:
+    """Return the recorded builds, oldest first; none if the log is missing or unreadable."""
+    try:
+        return tuple(map(_build, parse_json(_path(state).read_bytes())))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        # The next build writes it again
+        return ()
+
+
+def stage_seconds(builds: Iterable[Build]) -> dict[tuple[str, str], float]:
+    """Return the seconds of stages by image and name, each from the last build that ran steps of it."""
+    seconds: dict[tuple[str, str], float] = {}
+    for build in builds:
+        ran = [(image, step) for step in build.steps if not step.cached for image in step.images]
+        latest = dict.fromkeys(((image, step.stage) for image, step in ran), 0.0)
+        for image, step in ran:
+            latest[image, step.stage] += step.seconds
+        seconds |= latest
+    return seconds
+
+
+def _build(content: Mapping[str, Any]) -> Build:
+    return Build(str(content["started"]), str(content["builder"]), _steps(content["steps"]))
+
+
+def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[StepTime, ...]:
+    return tuple(
+        StepTime(
+            stage=str(step["stage"]),
+            position=str(step["position"]),
+            text=str(step["text"]),
+            images=tuple(map(str, step["images"])),
+            seconds=float(step["seconds"]),
+            cached=bool(step["cached"]),
+            spent=(),
+            started=float(step["started"]),
+            builder=str(step["builder"]),
+        )
+        for step in steps
+    )
+
+
+def _path(state: Path) -> Path:
+    return state / "builds.json"

@@ -1,0 +1,296 @@
+"""Rehearsals: create the stubs, let BuildKit run all steps, and verify the resulting images.
+
+The results of an image with stubs are reported, but the image counts as unverified.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from bakehouse.builder import base_image, file_server, prefetch, stub_bases, stub_files, stub_plan, verify
+from bakehouse.builder.bake import bake_with_inputs, target_of
+from bakehouse.builder.build_inputs import BuildInputs, Downloads
+from bakehouse.builder.progress import Progress
+from bakehouse.builder.stub_plan import Rehearsal, Stubs
+from bakehouse.builder.verify import VersionResult
+from bakehouse.catalog.project import Project
+from bakehouse.engine import buildx
+from bakehouse.engine.buildkit_errors import ImagesFailed
+from bakehouse.engine.protocol import Engine
+from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.fetch.required_files import debs, required_files
+from bakehouse.plan import dockerfile
+from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.util.files import write_whole
+from bakehouse.util.heartbeat import heartbeat
+from bakehouse.util.oci import Digest
+from bakehouse.util.tempdir import private_directory
+from bakehouse.util.terminal import Reporter
+
+SUITE = "bookworm"
+"""Debian release of all base stubs, which depend on its Python."""
+IMAGES_AT_ONCE = 8
+"""Images in one graph: more would share few more stages, and BuildKit fails on graphs of a hundred images."""
+_LOCAL_HINT = "rehearse on the engine's machine; run `bake doctor` for details"
+_PROBE_SECONDS = 300.0
+_PARALLEL_PROBES = 3
+
+Bake = Callable[[Sequence[buildx.Target]], dict[str, buildx.BakedImage]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """Image whose steps BuildKit has run with stubs: rehearsed, not built."""
+
+    rehearsal: Rehearsal
+    digest: Digest
+    agree: tuple[str, ...] = ()
+    """Components with the declared version."""
+    differ: tuple[VersionResult, ...] = ()
+    """Other results; for a stub they say nothing about the real component."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Results of the rehearsal of many images; a failed image does not stop the others."""
+
+    rehearsed: list[Rehearsed] = field(default_factory=list)
+    failures: list[Diagnostic] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    def require_all(self) -> None:
+        """Raise BuildError with all failures."""
+        if self.failures:
+            raise BuildError(*self.failures)
+
+
+def prepare(
+    images: Sequence[Image],
+    templates: Mapping[str, str],
+    debian: BootstrappedBase,
+    state: Path,
+    *,
+    real: bool = False,
+) -> tuple[Rehearsal, ...]:
+    """Create the stubs of images, and write the input files of BuildKit below `state`/rehearsal."""
+    root = state / "rehearsal"
+    (root / "files").mkdir(parents=True, exist_ok=True)
+    rehearsals = []
+    apt: set[str] = {*stub_bases.PROGRAMS}
+    for image in images:
+        text = dockerfile.render_image(image, templates)[0].content.decode()
+        apt |= stub_plan.apt_names(text)
+        needs = stub_plan.required_files(image, stub_plan.stage_texts(text), real=real)
+        files = stub_files.make_all((need for group in needs.values() for need in group), root / "files")
+        bases = {
+            need: stub_bases.reference(need, debian.reference) for need in stub_plan.required_bases(image)
+        }
+        rehearsal = stub_plan.rehearse(image, needs, Stubs(files, bases))
+        _write(rehearsal, templates, root)
+        rehearsals.append(rehearsal)
+    stub_files.apt_repository(apt, root / "apt")
+    return tuple(rehearsals)
+
+
+@contextlib.contextmanager
+def start_downloads(
+    rehearsals: Sequence[Rehearsal], debian: BootstrappedBase, project: Project, report: Reporter
+) -> Iterator[Downloads]:
+    """Yield the downloads for rehearsals: the stubs, and the usual sources of builds."""
+    plan = required_files(rehearsal.image for rehearsal in rehearsals)
+    base_files = dict.fromkeys(debs(debian.debs), ("the base stubs",))
+    plan = replace(plan, images={**base_files, **plan.images})
+    with prefetch.open_fetcher(project, report, source=str(project.state / "rehearsal" / "files")) as fetcher:
+        yield Downloads(plan, fetcher, required_hint=_LOCAL_HINT)
+
+
+def run_rehearsals(
+    rehearsals: Sequence[Rehearsal],
+    *,
+    debian: BootstrappedBase,
+    state: Path,
+    engine: Engine,
+    downloads: Downloads,
+    inputs: BuildInputs,
+    progress: Progress,
+    restart: Callable[[], bool],
+    done: Callable[[Sequence[Rehearsed]], None] = lambda _: None,
+) -> Outcome:
+    """Let BuildKit run prepared rehearsals, and return their results.
+
+    `restart` restarts an engine that lost a layer, and returns whether it did.
+    """
+    root, outcome = state / "rehearsal", Outcome()
+    with (
+        file_server.serve_stubs(root / "apt", inputs.address) as url,
+        private_directory(state) as directory,
+        ThreadPoolExecutor(1) as cleaner,
+    ):
+        proxy = f'Acquire::http::Proxy::{file_server.STUB_HOST} "{url}/";\n'
+        stub_inputs = _with_apt(inputs, proxy, directory)
+        own = [
+            rehearsal.real.base
+            for rehearsal in rehearsals
+            if isinstance(rehearsal.real.base, BootstrappedBase)
+        ]
+        for base in dict.fromkeys([debian, *own]):
+            get = partial(prefetch.download_packages, downloads)
+            base_image.ensure_base(base, engine=engine, state=state, report=progress.report, get=get)
+        bake = partial(
+            bake_with_inputs,
+            cwd=root,
+            state=root,
+            downloads=downloads,
+            inputs=stub_inputs,
+            progress=progress,
+        )
+        groups = [*_groups(rehearsals)]
+        for number, group in enumerate(groups, 1):
+            before = len(outcome.rehearsed)
+            try:
+                missing = _bake_bases(group, debian, root, engine, bake, progress, outcome, restart)
+                possible = [
+                    rehearsal for rehearsal in group if not missing & {name for _, name in rehearsal.bases}
+                ]
+                outcome.failed += [rehearsal.real.name for rehearsal in group if rehearsal not in possible]
+                _bake_images(possible, root, engine, bake, progress, outcome, restart)
+            except BuildError as error:
+                # No image caused the failure, so the next group may succeed.
+                outcome.failures += error.diagnostics
+                outcome.failed += [rehearsal.real.name for rehearsal in group]
+            done(outcome.rehearsed[before:])
+            if len(rehearsals) > IMAGES_AT_ONCE:
+                # Many images and their bases would fill the disk, and users do not inspect each of them.
+                cleaner.submit(_remove, _unneeded(group, groups[number:]), engine)
+    return outcome
+
+
+def _unneeded(group: Iterable[Rehearsal], later: Iterable[Sequence[Rehearsal]]) -> list[str]:
+    """Return the images of a group, and its base stubs that no later group needs."""
+    needed = {name for others in later for rehearsal in others for _, name in rehearsal.bases}
+    bases = dict.fromkeys(name for rehearsal in group for _, name in rehearsal.bases if name not in needed)
+    return [*(rehearsal.reference for rehearsal in group), *bases]
+
+
+def _remove(references: Iterable[str], engine: Engine) -> None:
+    for reference in references:
+        engine.remove_images(reference, ())
+
+
+def _write(rehearsal: Rehearsal, templates: Mapping[str, str], root: Path) -> None:
+    """Write the rendered files of a rehearsal, its bake file with the rehearsal's tags, and its lock."""
+    for file in dockerfile.render_image(rehearsal.image, templates):
+        if file.path.endswith("/docker-bake.json"):
+            [(name, target)] = json.loads(file.content)["target"].items()
+            target |= {"tags": [rehearsal.reference], "output": [stub_plan.OUTPUT]}
+            file = replace(file, content=(json.dumps({"target": {name: target}}, indent=2) + "\n").encode())
+        file.write(root / "images")
+    write_whole(root / "images" / rehearsal.real.name / "stubs.lock", stub_plan.lock_text(rehearsal))
+
+
+def _bake_bases(
+    rehearsals: Sequence[Rehearsal],
+    debian: BootstrappedBase,
+    root: Path,
+    engine: Engine,
+    bake: Bake,
+    progress: Progress,
+    outcome: Outcome,
+    restart: Callable[[], bool],
+) -> set[str]:
+    """Bake the base stubs that the engine lacks, as one graph; return the names of failed ones."""
+    needed = dict(pair for rehearsal in rehearsals for pair in rehearsal.bases)
+    absent = {need: name for need, name in needed.items() if not engine.image(name)}
+    if absent:
+        progress.report(f"base stubs: {', '.join(need.text for need in absent)}")
+    targets = [
+        buildx.Target(need.text, stub_bases.target_name(name), stub_bases.write(need, debian.reference, root))
+        for need, name in absent.items()
+    ]
+    missing: set[str] = set()
+
+    def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> None:
+        outcome.failures += error.diagnostics
+        missing.update(name for need, name in absent.items() if need.text in error.images)
+
+    buildx.bake_with_retries(targets, bake, on_failure, restart, progress.report)
+    return missing
+
+
+def _groups(rehearsals: Sequence[Rehearsal]) -> Iterator[Sequence[Rehearsal]]:
+    """Yield groups of images that share many stages: by base, then by name."""
+    ordered = sorted(rehearsals, key=lambda rehearsal: (rehearsal.bases[0][1], rehearsal.real.name))
+    for start in range(0, len(ordered), IMAGES_AT_ONCE):
+        yield ordered[start : start + IMAGES_AT_ONCE]
+
+
+def _bake_images(
+    group: Sequence[Rehearsal],
+    root: Path,
+    engine: Engine,
+    bake: Bake,
+    progress: Progress,
+    outcome: Outcome,
+    restart: Callable[[], bool],
+) -> None:
+    """Bake the images of a group, and verify the successful ones."""
+
+    def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> None:
+        messages = "; ".join(diagnostic.message for diagnostic in error.diagnostics)
+        progress.report(f"{messages}; continuing with the others")
+        hint = _hint(root, error.images)
+        outcome.failures += [
+            replace(diagnostic, hint=diagnostic.hint or hint) for diagnostic in error.diagnostics
+        ]
+        outcome.failed += sorted(error.images)
+
+    targets = (target_of(rehearsal.image) for rehearsal in group)
+    images = buildx.bake_with_retries(targets, bake, on_failure, restart, progress.report)
+    baked = [rehearsal for rehearsal in group if rehearsal.real.name in images]
+    if not baked:
+        return
+    names = ", ".join(rehearsal.real.name for rehearsal in baked)
+    with ThreadPoolExecutor(_PARALLEL_PROBES) as threads, heartbeat(progress.report, f"verifying: {names}"):
+        digests = [images[rehearsal.real.name].stored for rehearsal in baked]
+        results = threads.map(partial(_verify, root=root, engine=engine), baked, digests)
+        for rehearsal, (rehearsed, mismatches) in zip(baked, results, strict=True):
+            outcome.failures += mismatches
+            outcome.failed += [rehearsal.real.name] if mismatches else []
+            outcome.rehearsed += [] if mismatches else [rehearsed]
+    progress.report(f"{stub_plan.REHEARSED}: {names}")
+
+
+def _hint(root: Path, failed: frozenset[str]) -> str:
+    return f"read the rehearsed Dockerfile in {root / 'images' / min(failed)}"
+
+
+def _verify(
+    rehearsal: Rehearsal, digest: Digest, root: Path, engine: Engine
+) -> tuple[Rehearsed, list[Diagnostic]]:
+    """Read back the installed versions; only a mismatch of a real component is an error."""
+    name = rehearsal.real.name
+    log = root / "verified" / name / "components.log"
+    versions = verify.run_probes(engine, rehearsal.image, digest, log=log, seconds=_PROBE_SECONDS).versions
+    differ = tuple(version for version in versions if not version.matches)
+    mismatches = [
+        verify.mismatch_error(rehearsal.real, digest, version, log)
+        for version in differ
+        if rehearsal.is_real(version.component)
+    ]
+    agree = tuple(
+        version.component for version in versions if version.matches and version.installed is not None
+    )
+    return Rehearsed(rehearsal, digest, agree, differ), mismatches
+
+
+def _with_apt(inputs: BuildInputs, text: str, directory: Path) -> BuildInputs:
+    """Add settings of apt to the inputs."""
+    before = inputs.secrets["apt"].read_text() if "apt" in inputs.secrets else ""
+    path = directory / "apt"
+    path.touch(mode=0o600)
+    path.write_text(f"{before}{text}")
+    return replace(inputs, secrets={**inputs.secrets, "apt": path})

@@ -1,0 +1,287 @@
+"""Builds on remote builders, which need no route to this machine or the internet, and no credentials.
+
+Everything that a build needs travels through the session of buildx: bases and the files of steps as OCI
+layouts, which BuildKit reads by digest and only if it lacks them. The images come back the same way, with
+uncompressed layers, and are loaded into the engine of this machine. They have the same digests as if it had
+built them.
+"""
+
+import contextlib
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from bakehouse.builder import build_log, prefetch, step_files
+from bakehouse.builder.bake import bake_with_inputs, require_files, target_of
+from bakehouse.builder.build_inputs import BuildInputs, Downloads
+from bakehouse.builder.build_steps import read_steps
+from bakehouse.builder.distribution import Bake, Distribution, distribute
+from bakehouse.builder.progress import Progress
+from bakehouse.builder.remote_builders import RemoteBuilders
+from bakehouse.builder.stage_cache import StageCache
+from bakehouse.builder.step_files import FileSet
+from bakehouse.engine import buildx
+from bakehouse.engine.buildkit_errors import TransferBroken
+from bakehouse.engine.oci_layout import OciLayout
+from bakehouse.engine.protocol import Engine
+from bakehouse.errors import BuildError, Diagnostic, EngineError
+from bakehouse.fetch.downloader import Fetcher
+from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
+from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.util.file_lock import exclusive
+from bakehouse.util.files import write_whole
+from bakehouse.util.heartbeat import heartbeat
+from bakehouse.util.oci import Digest
+
+_EXPORTER = "tar=false,oci-mediatypes=false,compression=uncompressed,force-compression=true"
+
+
+@dataclass
+class RemoteBuild:
+    """A build of images on remote builders; `prepare` makes it."""
+
+    images: Mapping[str, Image]
+    builders: RemoteBuilders
+    engine: Engine
+    downloads: Downloads
+    root: Path
+    state: Path
+    progress: Progress
+    cache: StageCache | None = None
+    _distribution: Distribution | None = None
+    """Images by builder; None before the first call of buildx."""
+    _loaded: dict[str, buildx.BakedImage] = field(default_factory=dict)
+    """Images that were built, and that the engine of this machine has."""
+    _layouts: dict[str, OciLayout] = field(default_factory=dict)
+    """The layout that receives each image, also if another builder than planned builds it."""
+    _manifests: dict[OciLayout, set[Digest]] = field(default_factory=dict)
+    """The manifests of these images by layout."""
+
+    @property
+    def directory(self) -> Path:
+        return self.state / "remote"
+
+    @property
+    def inputs(self) -> OciLayout:
+        """The bases and the files of steps, which builders receive."""
+        return OciLayout(self.directory / "inputs")
+
+    def output(self, builder: str) -> OciLayout:
+        """The images of a builder: two programs must not write to one layout at the same time."""
+        return OciLayout(self.directory / "images" / builder)
+
+    def bake(
+        self,
+        targets: Sequence[buildx.Target],
+        inputs: BuildInputs,
+        environment: Mapping[str, str] | None = None,
+    ) -> dict[str, buildx.BakedImage]:
+        """Build targets on builders and load the images into the engine of this machine."""
+
+        def bake_on(
+            builder: str, targets: Sequence[buildx.Target], check: Callable[[], None]
+        ) -> dict[str, buildx.BakedImage]:
+            try:
+                return bake_with_inputs(
+                    targets,
+                    cwd=self.root,
+                    state=self.state,
+                    downloads=self.downloads,
+                    inputs=inputs,
+                    progress=self.progress,
+                    environment=environment,
+                    builder=builder,
+                    cache=self.cache,
+                    check=check,
+                )
+            except EngineError:
+                self.progress.drop_running(builder)
+                raise
+
+        images = [self.images[target.name] for target in targets]
+        try:
+            self._bake(images, bake_on)
+        except TransferBroken:
+            self._change_digests()
+            self.progress.report(
+                "the builder keeps a part of an interrupted transfer; sending the files again"
+            )
+            self._bake(images, bake_on)
+        return {image.name: self._loaded[image.name] for image in images}
+
+    def _bake(self, images: Sequence[Image], bake: Bake) -> None:
+        """Build and load the images that are not loaded."""
+        if self._distribution is None:
+            directories = {name: self.root / "images" / name for name in self.images}
+            steps = {
+                name: read_steps((directory / "Dockerfile").read_text(encoding="utf-8"), directory)
+                for name, directory in directories.items()
+            }
+            measured = build_log.stage_seconds(build_log.load_builds(self.state))
+            report = self.progress.report
+            self._distribution = distribute(steps, self.builders, self.directory, measured, report)
+        if missing := [image for image in images if image.name not in self._loaded]:
+            self._distribution.run(self._targets(missing, self._distribution), bake, self._load_all)
+
+    def _load_all(self, baked: Mapping[str, buildx.BakedImage]) -> None:
+        for name, digests in baked.items():
+            layout = self._layouts[name]
+            self._loaded[name] = self._load(self.images[name], digests, layout)
+            self._manifests.setdefault(layout, set()).add(digests.stored)
+
+    def remove_old(self) -> None:
+        """Remove the images of older builds, and all images of builders that are no longer selected."""
+        for layout, manifests in self._manifests.items():
+            layout.keep(manifests)
+        selected = {self.output(name).directory for name in self.builders.names}
+        for directory in (self.directory / "images").glob("*"):
+            if directory not in selected:
+                shutil.rmtree(directory, ignore_errors=True)
+
+    def _load(self, image: Image, digests: buildx.BakedImage, output: OciLayout) -> buildx.BakedImage:
+        with heartbeat(self.progress.report, f"running: docker load of {image.reference}"):
+            output.load(digests.stored, image.names)
+        stored = self.engine.image(image.reference)
+        if stored is None:
+            message = f"image `{image.name}` was removed from the engine right after its build"
+            raise BuildError(Diagnostic(message, hint="run the same command again"))
+        return buildx.BakedImage(Digest(stored.digest), digests.config)
+
+    def _targets(self, images: Sequence[Image], distribution: Distribution) -> list[buildx.Target]:
+        """Download the files of all steps, and return targets with their contexts.
+
+        Raises UsageError for files without sha256, ImagesFailed for missing ones.
+        """
+        texts, sets = _dockerfiles(images, self.root, self.downloads.required)
+        bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
+        with heartbeat(self.progress.report, "preparing files for the builder"):
+            contexts = {reference: self._base(reference) for reference in bases}
+            contexts |= self._file_contexts(sets)
+        self.inputs.keep(contexts.values())
+        self._layouts |= {
+            name: self.output(builder)
+            for builder, names in distribution.schedule.shares.items()
+            for name in names
+        }
+        for reference in bases:
+            for layout in (distribution.results, *self._layouts.values()):
+                self.inputs.share_layers(contexts[reference], layout)
+        return [
+            replace(
+                target_of(image),
+                dockerfile=texts[image.name],
+                contexts={
+                    name: self.inputs.context(contexts[name])
+                    for name in (image.base.reference, *(files.context for files in sets[image.name]))
+                    if name in contexts
+                },
+                output=f'type=oci,"dest={self._layouts[image.name].directory.absolute()}",{_EXPORTER}',
+            )
+            for image in images
+        ]
+
+    def _base(self, reference: str) -> Digest:
+        """Return a base of the engine as an image in the layout."""
+        stored = self.engine.image(reference)
+        assert stored is not None, "bases are made before"
+        key = hashlib.sha256(f"{reference} {stored.digest}".encode()).hexdigest()
+        return self._remembered(
+            key, lambda: self.inputs.add_image(stored.digest, self.engine, self._changes())
+        )
+
+    def _file_contexts(self, sets: Mapping[str, Sequence[FileSet]]) -> dict[str, Digest]:
+        """Return each set of files as an image in the layout, by its context; download missing ones."""
+        unique = {step.context: step for of_image in sets.values() for step in of_image}
+        new = (step for context, step in unique.items() if self._recorded(context) is None)
+        files = tuple(dict.fromkeys(file for step in new for file in step.files))
+        needed = replace(self.downloads.required, files=files)
+
+        def show(fetcher: Fetcher) -> None:
+            require_files(self.downloads, sets.keys(), self.progress)
+
+        transfers = prefetch.download_all(needed, self.downloads.fetcher, show)
+        paths = {transfer.file: transfer.path for transfer in transfers if transfer.path}
+
+        def add(file_set: FileSet) -> Digest:
+            return self.inputs.add_files({**file_set.tree(paths), "changes": str(self._changes()).encode()})
+
+        return {context: self._remembered(context, partial(add, files)) for context, files in unique.items()}
+
+    def _remembered(self, key: str, add: Callable[[], Digest]) -> Digest:
+        """Return an image that is in the layout under a key, or add it."""
+        digest = self._recorded(key)
+        if digest is None:
+            digest = add()
+            write_whole(self._record(key), digest + "\n")
+        return digest
+
+    def _recorded(self, key: str) -> Digest | None:
+        """Return an image that is in the layout under a key; None if it is not."""
+        try:
+            digest = Digest(self._record(key).read_text().strip())
+        except OSError:
+            return None
+        return digest if self.inputs.has_image(digest) else None
+
+    def _record(self, key: str) -> Path:
+        return self.directory / "digests" / f"{key}-{self._changes()}"
+
+    def _changes(self) -> int:
+        """Return how often digests had to be changed, because a builder refused to resume a transfer."""
+        try:
+            return int((self.directory / "changes").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def _change_digests(self) -> None:
+        """Give the same content other digests, so that BuildKit does not resume an interrupted transfer."""
+        write_whole(self.directory / "changes", f"{self._changes() + 1}\n")
+
+
+@contextlib.contextmanager
+def prepare(
+    images: Sequence[Image],
+    builders: RemoteBuilders,
+    *,
+    root: Path,
+    state: Path,
+    engine: Engine,
+    downloads: Downloads,
+    progress: Progress,
+    cache: StageCache | None = None,
+) -> Iterator[RemoteBuild]:
+    """Yield a build on remote builders, alone in its project. Bases must be in the engine.
+
+    Raises UsageError for files without sha256.
+    """
+    prefetch.require_known(downloads.required)
+    by_name = {image.name: image for image in images}
+    build = RemoteBuild(by_name, builders, engine, downloads, root, state, progress, cache)
+
+    def wait() -> None:
+        progress.report("waiting for another build on a remote builder")
+
+    with exclusive(build.directory / "lock", wait):
+        # Parts of images of an interrupted build
+        for ingest in (*build.directory.glob("images/*/ingest"), build.directory / "shared/ingest"):
+            shutil.rmtree(ingest, ignore_errors=True)
+        yield build
+        build.remove_old()
+
+
+def _dockerfiles(
+    images: Sequence[Image], root: Path, required: RequiredFiles
+) -> tuple[dict[str, str], dict[str, tuple[FileSet, ...]]]:
+    """Return the Dockerfiles with mounts, and the sets of files, by image."""
+    by_sha256: dict[str, tuple[RequiredFile, ...]] = {}
+    for file in required.files:
+        by_sha256[str(file.sha256)] = (*by_sha256.get(str(file.sha256), ()), file)
+    texts, sets = {}, {}
+    for image in images:
+        directory = root / "images" / image.name
+        text = (directory / "Dockerfile").read_text(encoding="utf-8")
+        texts[image.name], sets[image.name] = step_files.add_mounts(text, directory / "inputs", by_sha256)
+    return texts, sets

@@ -1,0 +1,179 @@
+"""Log of how far each image was run: `runs.json`, written atomically.
+
+Runs are recorded in the project's `build/` directory on this machine. `bake render` copies them to `images/`,
+to be committed with the table of images. So a build alone makes no committed file stale.
+
+A run counts only while the build key of the image stays the same: a change of the recipe, a component or a
+template resets the image to `rendered`. The same holds for the results of its smoke test.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import date
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from bakehouse.builder.verify import Outcome
+from bakehouse.errors import Diagnostic, Location, RecipeError
+from bakehouse.plan.model import Image
+from bakehouse.util.file_lock import exclusive
+from bakehouse.util.files import write_whole
+from bakehouse.util.format import format_count
+from bakehouse.util.json_reader import parse_json
+
+
+class Level(StrEnum):
+    """Level of a run, the highest first."""
+
+    BUILT = "built"
+    REHEARSED = "rehearsed"
+    RENDERED = "rendered"
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeRun:
+    """Results of the last complete smoke test of a build, and of checks that ran again since."""
+
+    date: str
+    passed: int
+    not_tested: int
+    failed: tuple[str, ...] = ()
+    """Names of the checks that failed."""
+
+    @property
+    def checks(self) -> int:
+        return self.passed + self.not_tested + len(self.failed)
+
+    @property
+    def summary(self) -> str:
+        """The results as text: `31 checks passed, 4 not tested`."""
+        if self.failed:
+            return f"{len(self.failed)} of {format_count(self.passed + len(self.failed), 'check')} failed"
+        skipped = f", {self.not_tested} not tested" if self.not_tested else ""
+        return f"{format_count(self.passed, 'check')} passed{skipped}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Highest run of an image."""
+
+    level: Level
+    key: str
+    """Build key of the real image, also for a rehearsal."""
+    date: str
+    stubs: tuple[str, ...] = ()
+    """Components that were stubs."""
+    smoke: SmokeRun | None = None
+
+
+def load_runs(directory: Path) -> dict[str, Run]:
+    """Return the recorded runs by image; none without a record. Raises RecipeError if it is invalid."""
+    path = directory / "runs.json"
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return {}
+    try:
+        return {
+            name: Run(
+                Level(run["level"]),
+                str(run["key"]),
+                str(run["date"]),
+                tuple(map(str, run.get("stubs", ()))),
+                _smoke_run(run["smoke"]) if "smoke" in run else None,
+            )
+            for name, run in parse_json(content).items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message, hint = (
+            f"`{path.name}` is not a valid record of runs",
+            "restore the committed file, or remove it",
+        )
+        raise RecipeError(Diagnostic(message, Location(path, 1, 1), hint=hint)) from error
+
+
+def _smoke_run(record: Mapping[str, Any]) -> SmokeRun:
+    failed = tuple(map(str, record["failed"]))
+    return SmokeRun(str(record["date"]), int(record["passed"]), int(record["not_tested"]), failed)
+
+
+def level(image: Image, runs: Mapping[str, Run]) -> Level:
+    """Return the level of an image as it is planned now."""
+    run = runs.get(image.name)
+    return run.level if run and run.key == image.key else Level.RENDERED
+
+
+def smoke_run(image: Image, runs: Mapping[str, Run]) -> SmokeRun | None:
+    """Return the smoke-test results of an image as it is planned now."""
+    run = runs.get(image.name)
+    return run.smoke if run and run.key == image.key else None
+
+
+def outdated_run(image: Image, runs: Mapping[str, Run]) -> Run | None:
+    """Return the run of an image before its last change; None if the run is current."""
+    run = runs.get(image.name)
+    return run if run and run.key != image.key else None
+
+
+def record_runs(directory: Path, new: Mapping[str, Run], locks: Path) -> None:
+    """Add runs to the record in a directory."""
+    with exclusive(locks / "runs.lock"):
+        old = load_runs(directory)
+        merged = merge_runs(old, new)
+        if merged != old:
+            text = json.dumps({name: _as_object(merged[name]) for name in sorted(merged)}, indent=1) + "\n"
+            write_whole(directory / "runs.json", text)
+
+
+def _as_object(run: Run) -> dict[str, Any]:
+    record = asdict(run)
+    if run.smoke is None:
+        del record["smoke"]
+    return record
+
+
+def merge_runs(old: Mapping[str, Run], new: Mapping[str, Run]) -> dict[str, Run]:
+    """Merge runs. A rehearsal does not replace a build with the same key, nor an older run a newer one.
+
+    A build keeps its smoke-test results until newer ones of the same key replace them.
+    """
+    merged = dict(old)
+    for name, run in new.items():
+        last = old.get(name)
+        if last and last.key == run.key and last.level in (Level.BUILT, run.level):
+            if run.smoke and (last.smoke is None or last.smoke.date <= run.smoke.date):
+                merged[name] = replace(last, smoke=run.smoke)
+            continue
+        if last is None or last.date <= run.date:
+            merged[name] = run
+    return merged
+
+
+def built_run(image: Image, today: date) -> Run:
+    return Run(Level.BUILT, image.key, today.isoformat())
+
+
+def smoked_run(image: Image, outcomes: Sequence[tuple[str, Outcome]], today: date) -> Run:
+    """Return the run of a built image, with the name and outcome of each smoke check."""
+    counts = Counter(outcome for _, outcome in outcomes)
+    failed = tuple(name for name, outcome in outcomes if outcome is Outcome.FAILED)
+    smoke = SmokeRun(today.isoformat(), counts[Outcome.PASSED], counts[Outcome.NOT_TESTED], failed)
+    return replace(built_run(image, today), smoke=smoke)
+
+
+def is_rerun(new: Run, last: Run | None) -> bool:
+    """Return whether a run has the results of all checks of the last one, some of which were run again."""
+    return (
+        last is not None
+        and last.key == new.key
+        and last.smoke is not None
+        and new.smoke is not None
+        and new.smoke.checks >= last.smoke.checks
+    )
+
+
+def rehearsed_run(image: Image, stubs: tuple[str, ...], today: date) -> Run:
+    return Run(Level.REHEARSED, image.key, today.isoformat(), stubs)

@@ -1,0 +1,80 @@
+"""Recognition of images that were already built from the same files, without asking BuildKit."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.engine.buildx import BakedImage
+from bakehouse.engine.protocol import Engine
+from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.util.files import write_whole
+from bakehouse.util.json_reader import parse_json
+from bakehouse.util.oci import Digest
+
+_BUILT_FROM = ("Dockerfile", "docker-bake.json", "files", "inputs")
+"""The files and directories of an image that BuildKit reads."""
+
+
+def find_up_to_date(
+    images: Iterable[Image], root: Path, state: Path, engine: Engine
+) -> tuple[BuiltImage, ...]:
+    """Return the images that the engine has, under all their names, built from the same files.
+
+    Images with a base without digest are never up to date, because its tag may have moved.
+    """
+    current = []
+    for image in images:
+        if _has_base_without_digest(image):
+            continue
+        digests = _recorded(_record(state, image), _files(root, image))
+        if not digests:
+            continue
+        stored = [engine.image(name) for name in image.names]
+        if all(match and match.digest == digests.stored for match in stored) and (first := stored[0]):
+            current.append(BuiltImage(image, digests.config, digests.stored, first.bytes))
+    return tuple(current)
+
+
+def built_configuration(image: Image, root: Path, state: Path) -> Digest | None:
+    """Return the digest of the configuration that an image's rendered files were built to, if recorded."""
+    digests = _recorded(_record(state, image), _files(root, image))
+    return digests.config if digests else None
+
+
+def record_build(built: BuiltImage, root: Path, state: Path) -> None:
+    """Record the digests that an image's rendered files, under `root`, were built to."""
+    content = {"files": _files(root, built.image), "stored": built.stored, "config": built.digest}
+    write_whole(_record(state, built.image), json.dumps(content, indent=2) + "\n")
+
+
+def _has_base_without_digest(image: Image) -> bool:
+    has_tag = isinstance(image.base, RegistryBase) and image.base.digest is None
+    return has_tag or bool(image.build_base and "@" not in image.build_base)
+
+
+def _record(state: Path, image: Image) -> Path:
+    return state / "built" / f"{image.name}.json"
+
+
+def _files(root: Path, image: Image) -> str:
+    """Return the sha256 of all files of an image that BuildKit reads."""
+    directory = root / "images" / image.name
+    digest = hashlib.sha256()
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory)
+        if name.parts[0] in _BUILT_FROM and path.is_file():
+            content, is_executable = path.read_bytes(), bool(path.stat().st_mode & 0o100)
+            digest.update(f"{name}\0{is_executable}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _recorded(record: Path, files: str) -> BakedImage | None:
+    try:
+        content = parse_json(record.read_bytes())
+        is_current = content["files"] == files
+        return BakedImage(Digest(content["stored"]), Digest(content["config"])) if is_current else None
+    except (OSError, ValueError, KeyError, TypeError):
+        # Missing or unreadable: BuildKit recognizes the image too, in about a second.
+        return None

@@ -1,0 +1,224 @@
+"""Whole builds with a fake docker command: bases, the call of buildx, verification."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from bakehouse.builder.build import build, build_images, expected_bytes, leaders, verify_all
+from bakehouse.builder.build_inputs import BuildInputs
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.progress import Mode, Progress
+from bakehouse.catalog.project import HOME, Project
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.engine.protocol import StoredImage
+from bakehouse.errors import BuildError, Diagnostic, EngineError
+from bakehouse.plan.model import Image, InstalledComponent, RegistryBase, Stage, StageKey
+from bakehouse.plan.workspace import open_workspace, plan_images
+from tests.support import fake_engine, feeds
+from tests.support.fake_commands import put
+from tests.support.fake_engine import FakeEngine, Run
+
+DIGEST, CONFIG = "sha256:" + "aa" * 32, "sha256:" + "ac" * 32
+BAKE = f"""\
+case $1 in
+info) echo "$(dirname "$0")"; exit ;;
+esac
+for argument; do case $argument in --metadata-file=*) metadata=${{argument#*=}} ;; esac; done
+digests='"containerimage.digest": "{DIGEST}", "containerimage.config.digest": "{CONFIG}"'
+echo "{{\\"a\\": {{$digests}}}}" > "$metadata"
+"""
+
+
+# The last arguments are the targets: `b` fails whenever it is among them.
+BROKEN = f"""\
+case "$*" in
+*" b") echo '{{"vertexes": [{{"digest": "d", "name": "[b m 2/2] RUN make", "error": "exit code: 2"}}]}}' >&2
+    exit 1 ;;
+esac
+{BAKE}"""
+
+
+class Engine(FakeEngine):
+    """Engine with the images of a set."""
+
+    def __init__(self, *held: str) -> None:
+        super().__init__(lambda spec: Run())
+        self.held = set(held)
+
+    def image(self, reference: str) -> StoredImage | None:
+        return StoredImage(reference, 42) if reference in self.held else None
+
+
+IMAGE = replace(fake_engine.image("a"), base=RegistryBase("registry.example/base:1", None))
+
+
+class Bakehouse:
+    """Project with one image, built with a fake buildx."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.verified: list[BuiltImage] = []
+        self.engine = Engine(DIGEST)
+        self.expected = 0
+
+    def build(self, *images: Image) -> tuple[BuiltImage, ...]:
+        return build(
+            images or [IMAGE],
+            root=self.directory,
+            state=self.directory / "state",
+            engine=self.engine,
+            downloads=feeds.nothing(self.directory),
+            inputs=BuildInputs(),
+            progress=Progress(io.StringIO(), Mode.LINES),
+            verify=self.verified.append,
+            expected_bytes=self._expected,
+            restart=lambda: False,
+        )
+
+    def _expected(self, images: Sequence[Image]) -> int:
+        assert images[0].name == "a"
+        return self.expected
+
+
+@pytest.fixture
+def bakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bakehouse:
+    put(tmp_path, monkeypatch, docker=BAKE)
+    directory = tmp_path / "images/a"
+    directory.mkdir(parents=True)
+    (directory / "docker-bake.json").write_text('{"target": {"a": {"context": "images/a"}}}')
+    return Bakehouse(tmp_path)
+
+
+def test_a_built_image_has_its_digests_and_bytes(bakehouse: Bakehouse) -> None:
+    (built,) = bakehouse.build()
+    assert (built.image.name, built.digest, built.stored, built.bytes) == ("a", CONFIG, DIGEST, 42)
+
+
+def test_what_was_built_is_verified(bakehouse: Bakehouse) -> None:
+    built = bakehouse.build()
+    assert tuple(bakehouse.verified) == built
+
+
+def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
+    bakehouse.expected = 10**18
+    with pytest.raises(EngineError) as caught:
+        bakehouse.build()
+    lines = failure_text(caught.value.diagnostics[0]).splitlines()
+    assert lines[0] == "error: not enough disk space to build `a`"
+    assert lines[1] == "  needed  about 2000000000.00 GB"
+    assert lines[2].startswith("  free    ")
+    assert lines[2].endswith(f" GB in {bakehouse.directory}/commands")
+    assert lines[4] == ("hint: check `docker system df`; `docker builder prune` removes unused build cache")
+
+
+def test_a_full_disk_names_a_few_of_many_images(bakehouse: Bakehouse) -> None:
+    bakehouse.expected = 10**18
+    images = [replace(IMAGE, name="a"), *(replace(IMAGE, name=f"b{number}") for number in range(8))]
+    with pytest.raises(EngineError) as caught:
+        bakehouse.build(*images)
+    message = "not enough disk space to build `a`, `b0`, `b1`, `b2`, `b3` and 4 more"
+    assert caught.value.diagnostics[0].message == message
+
+
+def test_what_the_engine_has_needs_no_room(bakehouse: Bakehouse) -> None:
+    bakehouse.expected = 10**18
+    bakehouse.engine.held.add(IMAGE.reference)
+    bakehouse.build()
+
+
+def test_an_image_that_was_removed_meanwhile(bakehouse: Bakehouse) -> None:
+    bakehouse.engine.held.clear()
+    with pytest.raises(BuildError) as caught:
+        bakehouse.build()
+    assert failure_text(caught.value.diagnostics[0]) == (
+        """\
+error: image `a` was removed from the engine right after its build
+
+hint: run the same command again
+"""
+    )
+
+
+def test_an_image_that_fails_does_not_keep_others_from_being_built(
+    bakehouse: Bakehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(tmp_path, monkeypatch, docker=BROKEN)
+    directory = tmp_path / "images/b"
+    directory.mkdir()
+    (directory / "docker-bake.json").write_text('{"target": {"b": {"context": "images/b"}}}')
+
+    with pytest.raises(BuildError, match="image `b` failed to build"):
+        bakehouse.build(IMAGE, replace(IMAGE, name="b"))
+
+    assert [image.image.name for image in bakehouse.verified] == ["a"]
+
+
+def test_all_that_differs_from_what_is_declared_is_reported() -> None:
+    def verify(built: BuiltImage) -> None:
+        if built.image.name != "b":
+            raise BuildError(Diagnostic(f"`{built.image.name}` is wrong"))
+
+    built = [replace(fake_engine.built(IMAGE), image=replace(IMAGE, name=name)) for name in "abc"]
+    with pytest.raises(BuildError) as caught:
+        verify_all(built, verify, print)
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == ["`a` is wrong", "`c` is wrong"]
+
+
+def test_of_images_that_share_layers_the_one_with_the_fewest_parts_is_exported_first() -> None:
+    python = InstalledComponent("python", "3.11", "distribution")
+    stage = Stage("python", StageKey("b" * 64), python, Path("python"), "", {}, (), (), (), {}, {})
+    small, large = (
+        replace(IMAGE, name=name, stages=(stage,) * parts) for name, parts in (("small", 1), ("large", 2))
+    )
+    alone = replace(large, name="alone", apt=("gcc",))
+    assert leaders([large, small, alone]) == {"small"}
+
+
+def test_an_image_that_shares_no_layers_waits_for_none() -> None:
+    assert leaders([IMAGE]) == frozenset()
+
+
+def test_a_stage_that_images_share_is_weighed_once_and_one_that_is_here_not_at_all() -> None:
+    plan = plan_images(open_workspace(HOME), ["pytorch-cu130", "pytorch-cpu", "mpi-cpu"])
+    images = {image.name: image for image in plan.images}
+    mpi, torch, cuda = images["mpi-cpu"], images["pytorch-cpu"], images["pytorch-cu130"]
+    alone = expected_bytes([mpi])
+    assert 0 < alone < expected_bytes([torch]) < expected_bytes([cuda])
+    assert expected_bytes([mpi, torch]) < alone + expected_bytes([torch])
+    assert expected_bytes([torch], present=[mpi]) == expected_bytes([mpi, torch]) - alone
+
+
+def test_an_image_that_differs_keeps_no_other_from_being_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def differs(*arguments: object) -> None:
+        raise BuildError(Diagnostic("`known` is not as declared"))
+
+    built: list[str] = []
+
+    def build_new(
+        project: object, images: list[Image], *more: object, **options: object
+    ) -> tuple[BuiltImage, ...]:
+        built.extend(image.name for image in images)
+        return (BuiltImage(new, fake_engine.DIGEST, fake_engine.DIGEST, 42),)
+
+    old, new = fake_engine.image("known"), fake_engine.image("new")
+    recalled = (BuiltImage(old, fake_engine.DIGEST, fake_engine.DIGEST, 42),)
+    monkeypatch.setattr("bakehouse.builder.build.up_to_date.find_up_to_date", lambda *arguments: recalled)
+    monkeypatch.setattr("bakehouse.builder.build.verify_image", differs)
+    monkeypatch.setattr("bakehouse.builder.build._build", build_new)
+    with pytest.raises(BuildError, match="`known` is not as declared"):
+        build_images(
+            cast(Project, SimpleNamespace(root=tmp_path, state=tmp_path)),
+            [old, new],
+            FakeEngine(lambda spec: Run()),
+            Progress(io.StringIO(), Mode.LINES),
+            source="",
+            offline=False,
+        )
+    assert built == ["new"]
