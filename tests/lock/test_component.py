@@ -117,6 +117,20 @@ def test_the_most_frequent_versions_of_other_locks_are_kept_unless_upgraded(proj
     assert "shared==3.0" in locked(project, upgrade=True)
 
 
+def test_of_two_equally_frequent_versions_the_newer_one_is_kept(project: Tree) -> None:
+    # The order of the components is the order of their names
+    for name, version in {"first": "1.0", "second": "2.0"}.items():
+        release = f"{{version: '1', requires: {{python: '3.11'}}, lock: {name}.txt}}"
+        project.component(name, f"summary: Another\nreleases: [{release}]\n")
+        file = f"shared-{version}-py3-none-any.whl"
+        project.write(
+            f"components/{name}/{name}.txt", f"shared=={version} --hash=sha256:{'ab' * 32}  # {file} 10\n"
+        )
+    project.component("tuning", TUNING.replace(', torch: "*"', ""))
+
+    assert "shared==2.0" in locked(project)
+
+
 LOCKED = f"""\
 # Python 3.11: tuning
 other==1.0 --hash=sha256:{"ab" * 32}  # other-1.0-py3-none-any.whl 10

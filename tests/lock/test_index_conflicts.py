@@ -94,6 +94,15 @@ def test_an_exact_requirement_selects_the_index(index: Index) -> None:
     assert versions(index, "ours==1.0") == ["1.0"]
 
 
+def test_a_requirement_for_a_series_of_versions_does_not_select_the_index(
+    index: Index, public: FileServer
+) -> None:
+    put(public, wheel_file("ours", "1.5", "py3-none-any"))
+
+    with pytest.raises(BuildError, match="different projects called `ours`"):
+        resolve(["ours==1.*"], [], index)
+
+
 def test_the_same_file_name_with_other_bytes_is_refused_for_an_exact_requirement_too(
     index: Index, public: FileServer
 ) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.errors import Diagnostic, PublishError
-from bakehouse.publish.promote import move_tag, promote
+from bakehouse.errors import Diagnostic, PublishError, UsageError
+from bakehouse.plan.model import ImageKey
+from bakehouse.publish.promote import move_tag, promote, require_same_key
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
@@ -42,6 +43,14 @@ def test_another_push_does_not_outlast_the_deadline(tmp_path: Path) -> None:
         ),
     )
     assert lines == ["mpi-cpu: waiting for another push of it on this machine"]
+
+
+def test_a_key_with_the_same_beginning_is_another_recipe() -> None:
+    key = ImageKey(IMAGE.key[:-1] + ("0" if IMAGE.key[-1] != "0" else "1"))
+
+    require_same_key(replace(a_record(), key=IMAGE.key), IMAGE)
+    with pytest.raises(UsageError, match="the candidate of `mpi-cpu` was not built from this recipe"):
+        require_same_key(replace(a_record(), key=key), IMAGE)
 
 
 @pytest.fixture

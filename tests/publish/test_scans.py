@@ -168,6 +168,13 @@ def test_contents_that_were_not_scanned_are_not_clean(team: Team) -> None:
     )
 
 
+def test_contents_are_covered_if_the_scan_of_one_trusted_key_covers_them(team: Team) -> None:
+    team.sign("builder", scan(report_of(not_scanned=[FILES])))
+    team.sign("tester", scan(CLEAN))
+
+    team.check("scan")
+
+
 def test_a_policy_can_accept_contents_without_a_scan(team: Team) -> None:
     team.sign("builder", scan(report_of(not_scanned=[FILES, RUN])))
     allow(team, accepted=("files",))

@@ -1,0 +1,35 @@
+"""Versions of a recipe's requirements beside those of its components, with a stub of uv."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import cast
+
+from bakehouse.catalog.python_lock import Package
+from bakehouse.errors import Location
+from bakehouse.lock import recipe_lock
+
+HERE = Location(Path("component.txt"), 1, 1)
+LOCKED = {name: Package(name, "1.0", "ab" * 32, f"{name}.whl", 10, HERE) for name in ("first", "second")}
+
+
+class NewestVersions:
+    """Components and an index in which 2.0 of each package is the newest; uv keeps pinned versions alone."""
+
+    locked = LOCKED
+    contained: tuple[Package, ...] = ()
+    needs = ()
+
+    def versions(
+        self,
+        requirements: Iterable[object],
+        needs: Iterable[object],
+        pins: Iterable[Package] = (),
+        preferred: Iterable[Package] = (),
+    ) -> dict[str, str]:
+        return {**dict.fromkeys(self.locked, "2.0"), **{package.name: package.version for package in pins}}
+
+
+def test_all_locked_versions_that_fit_together_are_kept() -> None:
+    around = cast("recipe_lock._Surroundings", NewestVersions())
+
+    assert recipe_lock._joint((), (), around, lambda _: None) == {"first": "1.0", "second": "1.0"}
