@@ -74,6 +74,18 @@ def test_an_old_driver_gets_the_newest_cuda_whose_compatibility_libraries_suppor
     assert "driver 470 needs cuda-compat 12.8" in capsys.readouterr().out
 
 
+def test_the_recipe_s_version_of_the_compatibility_libraries_is_kept_for_an_old_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = (
+        'base: {nvidia-cuda: "*"}\n'
+        'components: {python: "3.12", cuda-compat: "<12.8", pytorch: ">=2.7"}\n'
+        'targets: {driver: "470"}\n'
+    )
+    assert resolve_own(tmp_path, monkeypatch, recipe) == 0
+    assert "driver 470 needs cuda-compat 12.6" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("component", ["torchvision", "deepspeed-cpu"])
 def test_a_framework_that_a_component_needs_is_the_one_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], component: str

@@ -172,7 +172,8 @@ def test_a_skipped_check_that_is_required_has_not_passed() -> None:
         "`gpu` is required but is in no report",
     )
     assert smoke_report.release_blockers(None, ()) == ("it was never smoke-tested",)
-    assert smoke_report.release_blockers(REPORT, ()) == ("its smoke test failed: `mpi_2x2`",)
+    for required in ((), ("train_success",)):
+        assert smoke_report.release_blockers(REPORT, required) == ("its smoke test failed: `mpi_2x2`",)
     assert smoke_report.release_blockers(replace(REPORT, checks=()), ()) == ("its smoke test ran no check",)
 
 

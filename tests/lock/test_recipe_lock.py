@@ -4,9 +4,13 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import cast
 
+import pytest
+
 from bakehouse.catalog.python_lock import Package
-from bakehouse.errors import Location
+from bakehouse.catalog.requirements_file import RequiredPackage, Requirements
+from bakehouse.errors import Location, RecipeError
 from bakehouse.lock import recipe_lock
+from bakehouse.lock.python import LockedFile
 
 HERE = Location(Path("component.txt"), 1, 1)
 LOCKED = {name: Package(name, "1.0", "ab" * 32, f"{name}.whl", 10, HERE) for name in ("first", "second")}
@@ -33,3 +37,17 @@ def test_all_locked_versions_that_fit_together_are_kept() -> None:
     around = cast("recipe_lock._Surroundings", NewestVersions())
 
     assert recipe_lock._joint((), (), around, lambda _: None) == {"first": "1.0", "second": "1.0"}
+
+
+REQUIRED = Requirements((RequiredPackage("first==1.0", HERE, frozenset({"ab" * 32})),), (), b"")
+
+
+def test_hashes_of_a_package_that_a_component_installs_are_not_compared() -> None:
+    recipe_lock._check_hashes(REQUIRED, ())
+
+
+def test_a_file_with_another_hash_than_the_requirement_s_is_refused() -> None:
+    chosen = LockedFile("first", "1.0", "first-1.0-py3-none-any.whl", "cd" * 32, 10)
+
+    with pytest.raises(RecipeError, match="none of the hashes of `first` is that of the file for this image"):
+        recipe_lock._check_hashes(REQUIRED, (chosen,))
