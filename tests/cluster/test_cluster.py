@@ -154,6 +154,16 @@ def test_a_job_that_does_not_end_is_stopped_at_its_deadline(tmp_path: Path) -> N
     assert hosts["algo-2"].stopped
 
 
+def test_a_failure_does_not_extend_the_deadline_of_the_job(tmp_path: Path) -> None:
+    hosts = {"algo-1": Run(exit_code=1), "algo-2": Run(exit_code=None)}
+    job = replace(JOB, deadline=0.2, grace=60.0)
+
+    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+
+    assert hosts["algo-2"].stopped
+    assert end.seconds < 5
+
+
 GROUPS = (Group("data", "ml.c5.18xlarge", 2), Group("dnn", "ml.p4d.24xlarge", 1))
 
 
