@@ -1,18 +1,40 @@
 """Settings of generated pipelines: the table `[tool.bakehouse.ci]`."""
 
-import shlex
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from bakehouse.catalog.registry_settings import ROLE
 from bakehouse.catalog.secrets import secret_in
-from bakehouse.errors import Diagnostic
+from bakehouse.errors import Diagnostic, Reason
+from bakehouse.util import git
 from bakehouse.util.toml_table import TomlTable, key_location
 
 _LINE = r"[^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]+"
 """One line, also for parsers of YAML 1.1; without control characters, which YAML does not contain."""
 _KEYS = (
     *("images", "requirement", "test", "shards", "runner", "branch", "repository", "role", "create"),
-    *("code_scanning", "gpu"),
+    *("code_scanning", "gpu", "secrets", "variables"),
+)
+JOBS = ("pull-request-check", "pull-request-build", "plan", "build", "gpu", "promote", "upgrade")
+"""The jobs that can get secrets and variables. Jobs that propose changes cannot."""
+REQUIREMENT_HINT = (
+    "use the URL of a wheel with `#sha256=…`, `git+https://HOST/REPOSITORY@COMMIT`, or `-r FILE` with hashes"
+)
+_FILE = re.compile(r"-r (?P<file>[\w./-]+)", re.ASCII)
+_SHA256 = re.compile("sha256=[0-9a-f]{64}")
+_VARIABLE = re.compile("[A-Z][A-Z0-9_]*")
+_RESERVED = re.compile(
+    r"(ACTIONS|AWS|CI|CODEBUILD|GH|GITHUB|GITLAB|RUNNER)(_.*)?|BAKEHOUSE_(PUSH_)?TOKEN|PATH|HOME"
+    r"|BASE|BRANCH|SHARD|TARGET|((CPU|GPU|GPU_TESTED)_)?IMAGES"
+    r"|Y|N|YES|NO|ON|OFF|TRUE|FALSE|NULL"
+)
+"""Variables of CI systems, of the machine and of the pipeline, and words that are not texts in YAML."""
+_VARIABLE_HINT = (
+    "use capital letters, digits and `_`; variables of the CI system and the pipeline are reserved"
 )
 _OUTPUT_HINT = "name an S3 location for scripts and results, such as `s3://our-bucket/smoke`"
 _SAGEMAKER_KEYS = ("instance_count", "role", "output", "spot", "max_run")
@@ -47,8 +69,8 @@ class CiSettings:
 
     images: tuple[str, ...] = ()
     """Names, families or globs of the images that pipelines build; empty for those of the project."""
-    requirement: tuple[str, ...] = ()
-    """Arguments of `pip install` that provide `bake`; empty for the running version of Bakehouse."""
+    requirement: str = ""
+    """The wheel, commit or requirements file, as pip's arguments, that provides `bake`; empty if unknown."""
     test: str = ""
     """A further command of the checks of a change."""
     shards: int = 4
@@ -67,12 +89,27 @@ class CiSettings:
     """Upload the findings of `lint` to GitHub's code scanning."""
     gpu: GpuSettings | None = None
     """None leaves images for GPUs as candidates."""
+    secrets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the CI system's secrets that jobs get, by job."""
+    variables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the CI system's variables that jobs get, by job."""
+
+    @property
+    def requirements_file(self) -> str:
+        """The file of `-r FILE`; empty for a wheel or a commit."""
+        match = _FILE.fullmatch(self.requirement)
+        return match["file"] if match else ""
 
 
 def read_ci(settings: TomlTable) -> CiSettings:
     """Read the table `ci`."""
     table = settings.child("ci")
     table.check_keys(_KEYS)
+    secrets, variables = _names(table, "secrets"), _names(table, "variables")
+    for job, names in secrets.items():
+        for name in (name for name in names if name in variables.get(job, ())):
+            message = f"`{name}` is both a secret and a variable of the job `{job}`"
+            table.problems.add(Diagnostic(message, key_location(table.path, job, f"{table.name}.variables")))
     return CiSettings(
         images=table.texts("images"),
         requirement=_requirement(table),
@@ -87,7 +124,20 @@ def read_ci(settings: TomlTable) -> CiSettings:
         create=table.flag("create"),
         code_scanning=table.flag("code_scanning"),
         gpu=_gpu(table.child("gpu")) if "gpu" in table.values else None,
+        secrets=secrets,
+        variables=variables,
     )
+
+
+def _names(ci: TomlTable, key: str) -> dict[str, tuple[str, ...]]:
+    """Read the names of secrets or variables, by job."""
+    table = ci.child(key, "a table of jobs, each with a list of names")
+    table.check_keys(JOBS)
+    return {job: table.texts(job, _is_variable, _VARIABLE_HINT) for job in JOBS if job in table.values}
+
+
+def _is_variable(name: str) -> bool:
+    return bool(_VARIABLE.fullmatch(name)) and not _RESERVED.fullmatch(name)
 
 
 def _gpu(table: TomlTable) -> GpuSettings:
@@ -121,23 +171,62 @@ def _gpu(table: TomlTable) -> GpuSettings:
     return settings
 
 
-def _requirement(table: TomlTable) -> tuple[str, ...]:
-    """Return the words of the requirement, as a shell without variables would split it."""
-    text = table.text("requirement", pattern=_LINE, hint="use one line, such as `bakehouse==1.0`")
+def _requirement(table: TomlTable) -> str:
+    """Return a requirement that identifies the files that pip installs."""
+    text = table.text("requirement", pattern=_LINE, hint=REQUIREMENT_HINT)
+    if not text:
+        return ""
+    location = key_location(table.path, "requirement", table.name)
+    key = f"`requirement` in [{table.name}]"
     if kind := secret_in(text):
-        message = f"`requirement` in [{table.name}] contains {kind}, which the pipeline would repeat"
-        hint = "remove it, and set PIP_EXTRA_INDEX_URL from a secret of the CI system"
-        location = replace(key_location(table.path, "requirement", table.name), text="")
-        table.problems.add(Diagnostic(message, location, hint=hint))
-        return ()
+        message = f"{key} contains {kind}, which the pipeline would repeat"
+        hint = "remove it, and pass PIP_EXTRA_INDEX_URL in [tool.bakehouse.ci.secrets]"
+        table.problems.add(Diagnostic(message, replace(location, text=""), hint=hint))
+        return ""
     if "${{" in text:
         # GitHub would evaluate it before the shell reads the quotes.
-        table.report(
-            "requirement", f"`requirement` in [{table.name}] contains an expression of GitHub: `{text}`"
-        )
-        return ()
+        table.report("requirement", f"{key} contains an expression of GitHub: `{text}`")
+        return ""
+    message, hint = f"{key} does not identify a file of Bakehouse: `{text}`", REQUIREMENT_HINT
+    reasons: tuple[Reason, ...] = ()
     try:
-        return tuple(shlex.split(text))
+        if not (problem := _requirement_problem(text)):
+            return text
+        reasons = (Reason(problem),)
+    except ValueError as error:
+        hint = str(error)
+    table.problems.add(Diagnostic(message, location, reasons=reasons, hint=hint))
+    return ""
+
+
+def _requirement_problem(text: str) -> str:
+    """Return the reason why pip could install another file at another time; empty if it cannot.
+
+    Raises ValueError with a hint for an invalid URL of git.
+    """
+    if _FILE.fullmatch(text):
+        return ""
+    try:
+        parts = urlsplit(text)
     except ValueError:
-        table.report("requirement", f"`requirement` in [{table.name}] has an unclosed quote: `{text}`")
-        return ()
+        return "the URL is invalid"
+    if text.startswith(git.PREFIX):
+        source = git.parse(text)
+        if not source.url.startswith("https://"):
+            return "jobs can read a repository by `git+https://` only"
+        return (
+            "" if source.is_commit else "a branch or a tag can move: only a commit has 40 hexadecimal digits"
+        )
+    if text.startswith("https://"):
+        try:
+            name = parse_wheel_filename(unquote(parts.path.rpartition("/")[2]))[0]
+        except InvalidWheelFilename:
+            return "the URL does not end with the name of a wheel"
+        if "@" in parts.netloc:
+            return "the URL contains a user, which the pipeline would repeat"
+        if name != "bakehouse":
+            return f"the wheel contains `{name}`"
+        return (
+            "" if _SHA256.fullmatch(parts.fragment) else "the URL does not end with `#sha256=` and a checksum"
+        )
+    return "no package index has Bakehouse, so a package of that name comes from a stranger"

@@ -1,21 +1,27 @@
 """A pipeline of a project: the values that the templates of all CI systems insert."""
 
+import os.path
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from pathlib import Path
 
-from bakehouse import __version__
-from bakehouse.catalog.ci_settings import CiSettings, GpuSettings
+from bakehouse.catalog import apt_lock, base_contents, pins
+from bakehouse.catalog.ci_settings import REQUIREMENT_HINT, CiSettings, GpuSettings
 from bakehouse.catalog.instance_types import find_instance, instances
 from bakehouse.catalog.project import HOME, IS_CHECKOUT, Project
-from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.catalog.requirements_file import read_requirements
+from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError, UsageError
 from bakehouse.lock import update
 from bakehouse.plan.model import Image, RegistryBase
-from bakehouse.plan.workspace import Workspace, is_own
+from bakehouse.plan.workspace import Workspace, is_own, own_recipes
 from bakehouse.registry.ecr_endpoints import partition_of, registry_host
 from bakehouse.trust.keys import KMS
+from bakehouse.util.files import is_file
 from bakehouse.util.oci import ECR_HOST
+from bakehouse.util.toml_table import key_location
 
 ROLE = "bakehouse-publish"
 """Name of the role that publishes, unless the settings name one."""
@@ -25,6 +31,10 @@ SMOKE_ROLE = "bakehouse-smoke"
 """Name of the role that tests candidates on GPUs."""
 JOB_ROLE = "bakehouse-smoke-job"
 """Name of the execution role of smoke tests on SageMaker, unless the settings name one."""
+_COMPONENT_FILES = ("component.yaml", "locks/**")
+"""Files of a component that `lock` and `update` write."""
+_IMAGE_FILES = ("Dockerfile", "docker-bake.json", "lock.json", "README.md", ".gitignore", "inputs/**")
+"""Files of an image that `render` writes. Others, such as `releases.json`, are records of what happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +123,21 @@ class Pipeline:
     """None leaves images for GPUs as candidates."""
     has_components: bool
     """The project has components of its own that `bake update` checks."""
+    proposed_files: tuple[str, ...]
+    """Patterns of git for the files that `lock`, `update` and `render` write."""
+
+    def secrets(self, *jobs: str) -> tuple[str, ...]:
+        """Return the names of the secrets that jobs get."""
+        return tuple(sorted({name for job in jobs for name in self.settings.secrets.get(job, ())}))
+
+    def environment(self, job: str) -> str:
+        """Return the environment of the CI system that has the secrets of a job; empty without secrets."""
+        return f"bakehouse-{job}" if self.secrets(job) else ""
+
+    def variables(self, *jobs: str) -> tuple[str, ...]:
+        """Return the names of the variables that jobs get, except those that are secrets of one of them."""
+        names = {name for job in jobs for name in self.settings.variables.get(job, ())}
+        return tuple(sorted(names - {*self.secrets(*jobs)}))
 
     @property
     def releasable(self) -> tuple[str, ...]:
@@ -149,13 +174,12 @@ def make_pipeline(workspace: Workspace, images: Sequence[Image]) -> Pipeline:
     components = workspace.catalog.components.values()
     gpu_images = tuple(image.name for image in images if image.gpu)
     is_checkout = IS_CHECKOUT and project.root == HOME
-    requirement = shlex.join(settings.requirement or (f"bakehouse=={__version__}",))
     return Pipeline(
         settings=settings,
         images=tuple(image.name for image in images),
         gpu_images=gpu_images,
         bake="./bake" if is_checkout else "bake",
-        requirement="" if is_checkout else requirement,
+        requirement="" if is_checkout else _requirement(project, settings),
         publishing=publishing,
         vendors=tuple(sorted({base for image in images for base in _vendors(image)}, key=str)),
         gpu_tests=_gpu_tests(workspace, settings.gpu, publishing, gpu_images),
@@ -163,7 +187,63 @@ def make_pipeline(workspace: Workspace, images: Sequence[Image]) -> Pipeline:
             update.is_checked(component) and is_own(workspace, component.location.path)
             for component in components
         ),
+        proposed_files=tuple(dict.fromkeys(_proposed_files(workspace))),
     )
+
+
+def _requirement(project: Project, settings: CiSettings) -> str:
+    """Return the arguments with which pip installs Bakehouse, quoted for a shell.
+
+    Raises UsageError without the setting, and RecipeError for a requirements file without hashes.
+    """
+    table = "tool.bakehouse.ci"
+    location = key_location(project.root / "pyproject.toml", "requirement", table)
+    if not settings.requirement:
+        message = f"[{table}] has no `requirement`, so jobs cannot install Bakehouse"
+        reason = "no package index has Bakehouse, so a package of that name comes from a stranger"
+        raise UsageError(Diagnostic(message, location, reasons=(Reason(reason),), hint=REQUIREMENT_HINT))
+    if not (file := settings.requirements_file):
+        return shlex.join([settings.requirement])
+    path = project.root / file
+    if not is_file(path) or not path.resolve().is_relative_to(project.root.resolve()):
+        message = f"`requirement` in [{table}] names `{file}`, which is not a file of the project"
+        raise RecipeError(Diagnostic(message, location))
+    packages = read_requirements(path).packages
+    problems = Problems()
+    for package in packages:
+        if not package.hashes:
+            hint = "add `--hash=sha256:…` to each package; `uv pip compile --generate-hashes` writes them"
+            problems.add(Diagnostic(f"`{package.name}` has no hash", package.location, hint=hint))
+    if not any(package.name == "bakehouse" for package in packages):
+        hint = "add a line such as `./wheels/bakehouse-1.0-py3-none-any.whl --hash=sha256:…`"
+        problems.add(Diagnostic(f"`{file}` does not contain Bakehouse", location, hint=hint))
+    problems.raise_as(RecipeError)
+    return shlex.join(["--require-hashes", "-r", file])
+
+
+def _proposed_files(workspace: Workspace) -> Iterator[str]:
+    """Yield patterns of the project's files that `lock`, `update` and `render` write."""
+    project = workspace.project
+    roots = [root for root in project.recipe_roots if is_own(workspace, root)]
+    for root in roots:
+        for file in _COMPONENT_FILES:
+            yield from _pattern(project, root / "components/*" / file)
+    for root in roots[-1:]:
+        for file in (pins.FILE, f"{apt_lock.DIRECTORY}/**", f"{base_contents.DIRECTORY}/**"):
+            yield from _pattern(project, root / file)
+    for recipe in own_recipes(workspace):
+        if recipe.requirements_lock:
+            yield from _pattern(project, recipe.requirements_lock)
+    yield from _pattern(project, project.images / "README.md")
+    for file in _IMAGE_FILES:
+        yield from _pattern(project, project.images / "*" / file)
+
+
+def _pattern(project: Project, path: Path) -> Iterator[str]:
+    """Yield a path as a pattern relative to the project, if it is there: `*` replaces unusual characters."""
+    relative = os.path.relpath(path, project.root)
+    if not relative.startswith(".."):
+        yield re.sub(r"[^A-Za-z0-9_./*-]+", "*", relative)
 
 
 def _gpu_tests(

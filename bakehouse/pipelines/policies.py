@@ -67,7 +67,7 @@ def job_trust() -> Policy:
 def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = False) -> Policy:
     """Return what publishing needs: base images, the project's repositories and its ledger.
 
-    `logs` adds the logs and test reports of CodeBuild.
+    `logs` adds the variables, logs and test reports of CodeBuild.
     """
     publish = [*_PUSH, *(_CREATE if publishing.create else ()), *(_SCAN if publishing.scan else ())]
     role = publishing.registry_role
@@ -82,6 +82,7 @@ def permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = Fals
     if logs:
         # A build in CodeBuild has one role, also for its tests on GPUs.
         statements += _jobs(publishing, pipeline.gpu_tests) if pipeline.gpu_tests else []
+        statements += _variables(pipeline, publishing, "plan", "build", "gpu", "promote")
         statements += _codebuild_output(publishing)
     return _policy(statements)
 
@@ -122,10 +123,13 @@ def job_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
 def pull_permissions(pipeline: Pipeline, publishing: Publishing, *, logs: bool = False) -> Policy:
     """Return what a pull request needs: base images in Amazon ECR.
 
-    `logs` adds the logs and test reports of CodeBuild.
+    `logs` adds the variables, logs and test reports of CodeBuild.
     """
     statements = [_login(), *_pulls(publishing, pipeline.vendors)] if pipeline.vendors else []
-    return _policy([*statements, *(_codebuild_output(publishing) if logs else ())])
+    if logs:
+        statements += _variables(pipeline, publishing, "pull-request-check", "pull-request-build")
+        statements += _codebuild_output(publishing)
+    return _policy(statements)
 
 
 def _jobs(publishing: Publishing, tests: GpuTests) -> list[Policy]:
@@ -174,6 +178,20 @@ def _ledger(publishing: Publishing, name: str, actions: Sequence[str]) -> list[P
     if publishing.ledger_prefix:
         listing["Condition"] = {"StringLike": {"s3:prefix": f"{publishing.ledger_prefix}*"}}
     return [_allow(name, actions, [f"{bucket}/{publishing.ledger_prefix}*"]), listing]
+
+
+def _variables(pipeline: Pipeline, publishing: Publishing, *jobs: str) -> list[Policy]:
+    """Return the permissions of jobs in CodeBuild to read their secrets and variables."""
+    arn, account = f"arn:{publishing.partition}", publishing.role_account
+    # Secrets Manager adds a hyphen and six characters to the name of a secret.
+    secrets = [
+        f"{arn}:secretsmanager:*:{account}:secret:bakehouse/{name}-??????" for name in pipeline.secrets(*jobs)
+    ]
+    variables = [f"{arn}:ssm:*:{account}:parameter/bakehouse/{name}" for name in pipeline.variables(*jobs)]
+    return [
+        *([_allow("ReadSecrets", ["secretsmanager:GetSecretValue"], secrets)] if secrets else []),
+        *([_allow("ReadVariables", ["ssm:GetParameters"], variables)] if variables else []),
+    ]
 
 
 def _codebuild_output(publishing: Publishing) -> list[Policy]:

@@ -74,11 +74,20 @@ def _github(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     repository = f"repo:{pipeline.settings.repository}"
     branch = f"{repository}:ref:refs/heads/{pipeline.settings.branch}"
     subjects = {
-        "publish": [branch, f"{repository}:environment:release"],
-        "pull": [f"{repository}:pull_request"],
-        "smoke": [branch],
+        "publish": [
+            *dict.fromkeys(_subject(pipeline, job, branch) for job in ("plan", "build")),
+            f"{repository}:environment:release",
+        ],
+        "pull": [_subject(pipeline, "pull-request-build", f"{repository}:pull_request")],
+        "smoke": [_subject(pipeline, "gpu", branch)],
     }
     yield from _roles(pipeline, ".github/bakehouse", policies.GITHUB, subjects)
+
+
+def _subject(pipeline: Pipeline, job: str, usual: str) -> str:
+    """Return the subject of the token of a job at GitHub, which names the environment if the job has one."""
+    environment = pipeline.environment(job)
+    return f"repo:{pipeline.settings.repository}:environment:{environment}" if environment else usual
 
 
 def _gitlab(pipeline: Pipeline) -> Iterator[tuple[str, str]]:

@@ -26,7 +26,6 @@ pytestmark = [
 ]
 
 HOST = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
-PACKAGE = "bakehouse==0.1.0"
 SETTINGS = f"""\
 [tool.bakehouse]
 recipes = ["training-images"]
@@ -41,7 +40,7 @@ prefix = "{{system}}"
 
 [tool.bakehouse.ci]
 repository = "example/tiny"
-requirement = "{PACKAGE}"
+requirement = "-r ci.txt"
 create = true
 """
 all_systems = pytest.mark.skipif(
@@ -60,6 +59,7 @@ class Customer:
         files = {
             "pyproject.toml": SETTINGS.format(system=system),
             ".gitignore": "/build/\n",
+            "ci.txt": pipelines.requirements_file(self.root),
             "training-images/images/tiny.yaml": RECIPE.replace("{text}", f"{system} one"),
         }
         commit(self.root, files)
@@ -111,7 +111,7 @@ def aws(session_ecr: EcrStub, tmp_path_factory: pytest.TempPathFactory) -> Itera
 def customer(
     request: pytest.FixtureRequest, aws: dict[str, str], session_ecr: EcrStub, tmp_path: Path
 ) -> Iterator[Customer]:
-    environment = {**pipelines.stub_programs(tmp_path, PACKAGE), **aws}
+    environment = {**pipelines.stub_programs(tmp_path), **aws}
     yield Customer(request.param, tmp_path, environment, session_ecr)
     lines = subprocess.run(
         ["docker", "images", "bakehouse/tiny", "--format", "{{.Repository}}:{{.Tag}}"],
@@ -176,8 +176,9 @@ def test_every_command_for_gitlab_runs(customer: Customer) -> None:
     [tags] = customer.released("gitlab").values()
     assert len(tags) == 2
     files = [customer.root / f".gitlab/bakehouse{name}.yml" for name in ("", "-images", "-publish")]
-    upgrade = yaml.safe_load(files[0].read_text())["bakehouse-upgrade"]["script"]
-    assert commands(*files) - {*upgrade} == {*customer.machines.commands}
+    jobs = yaml.safe_load(files[0].read_text())
+    nightly = {*jobs["bakehouse-upgrade"]["script"], *jobs["bakehouse-propose-upgrade"]["script"]}
+    assert commands(*files) - nightly == {*customer.machines.commands}
 
 
 @all_systems

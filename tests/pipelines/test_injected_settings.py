@@ -35,6 +35,7 @@ from tests.publish.test_releases import a_record
 from tests.recipes.test_injection import PAYLOADS
 from tests.support.signing_keys import make_key
 
+JOBS = ("check", "test", "plan", "build", "gpu", "promote", "upgrade")
 SETTINGS = """\
 [tool.bakehouse]
 recipes = [@recipes=recipes]
@@ -89,7 +90,7 @@ lifecycle = @lifecycle=lifecycle.json
 host = "registry.example.com"
 [tool.bakehouse.ci]
 images = ["*", @ci_images=small]
-requirement = @requirement=bakehouse==1.0
+requirement = @requirement=https://host.example/bakehouse-1.0-py3-none-any.whl#sha256=%s
 test = @test=make test
 shards = @shards=#2
 runner = @ci_runner=big
@@ -98,9 +99,25 @@ repository = @repository=owner/name
 role = @ci_role=arn:aws:iam::123456789012:role/Publisher
 create = @create=#true
 code_scanning = @code_scanning=#true
+[tool.bakehouse.ci.secrets]
+pull-request-check = ["TOKEN", @check_secret=A_TOKEN]
+pull-request-build = ["TOKEN", @test_secret=B_TOKEN]
+plan = ["TOKEN", @plan_secret=C_TOKEN]
+build = ["TOKEN", @build_secret=D_TOKEN]
+gpu = ["TOKEN", @gpu_secret=E_TOKEN]
+promote = ["TOKEN", @promote_secret=F_TOKEN]
+upgrade = ["TOKEN", @upgrade_secret=G_TOKEN]
+[tool.bakehouse.ci.variables]
+pull-request-check = ["NAME", @check_variable=A_NAME]
+pull-request-build = ["NAME", @test_variable=B_NAME]
+plan = ["NAME", @plan_variable=C_NAME]
+build = ["NAME", @build_variable=D_NAME]
+gpu = ["NAME", @gpu_variable=E_NAME]
+promote = ["NAME", @promote_variable=F_NAME]
+upgrade = ["NAME", @upgrade_variable=G_NAME]
 [tool.bakehouse.ci.gpu]
 images = ["*", @gpu_images=gpu]
-"""
+""" % ("0" * 64)
 ON_SAGEMAKER = """\
 instance_type = @instance_type=ml.g5.xlarge
 instance_count = @instance_count=#2
@@ -115,6 +132,8 @@ gpus = @gpus=#8
 """
 NAMES = {"registry", "ci_images", "gpu_images", "instance_type"}
 """Settings that name something. Payloads name nothing, which the command that looks them up reports."""
+VARIABLES = {f"{job}_{kind}" for job in JOBS for kind in ("secret", "variable")}
+"""Settings that are names of variables, which may be words such as `END`."""
 COMMANDS = {"test": " # of the user"}
 """Settings that are a command of the user, with an end by which it is recognized."""
 _PARENTS = {"registry_name": "account", "instance": "price"}
@@ -300,7 +319,8 @@ def test_a_payload_is_refused_with_its_place_or_adds_nothing(shop: Shop, gpu: st
     settings = SETTINGS + gpu
     usual = shop.products(accepted(shop, settings, "", frozenset())[0])
     for payload, after in [*product(PAYLOADS, [False]), *product(_SHORT, [True])]:
-        project, fields = accepted(shop, settings, payload, slots(settings) - NAMES, after=after)
+        names = NAMES | (VARIABLES if re.fullmatch("[A-Z][A-Z0-9_]*", payload) else set())
+        project, fields = accepted(shop, settings, payload, slots(settings) - names, after=after)
 
         assert shop.products(project) == usual, (payload, after, sorted(fields))
 
@@ -334,5 +354,5 @@ def test_each_setting_has_a_payload_here(shop: Shop, monkeypatch: pytest.MonkeyP
     for gpu in (ON_SAGEMAKER, ON_RUNNER):
         accepted(shop, SETTINGS + gpu, "", frozenset())
 
-    assert len(keys) == 7
+    assert len(keys) == 8
     assert given == keys

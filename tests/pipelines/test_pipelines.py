@@ -4,7 +4,6 @@
 """
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,14 +17,16 @@ import pytest
 import yaml
 
 from bakehouse.catalog.project import HOME
+from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.cli import main
 from tests.conftest import Tree
 from tests.support import pipelines
 from tests.support.git_repository import commit, git
-from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Machines
+from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Job, Machines
 
 BUILDSPEC = json.loads(Path(__file__).with_name("buildspec.schema.json").read_text())
-PACKAGE = "bakehouse==1.0"
+WHEEL = f"https://example.com/bakehouse-1.0-py3-none-any.whl#sha256={'0' * 64}"
+REQUIREMENT = f'[tool.bakehouse.ci]\nrequirement = "{WHEEL}"\n'
 PUBLISHING = """\
 registry = "team"
 ledger = "s3://our-ledger/releases"
@@ -38,7 +39,7 @@ prefix = "team"
 CI = f"""
 [tool.bakehouse.ci]
 repository = "example/tiny"
-requirement = "{PACKAGE}"
+requirement = "{WHEEL}"
 """
 EVERYTHING = f"""{CI}
 images = ["tiny", "mpi-cpu", "pytorch-2.10-cu128-py312-efa", "pytorch-1.13-cu117-py39-extended"]
@@ -66,13 +67,30 @@ runner = "gpu-box"
 gpus = 8
 """
 PROJECTS = {
-    "local": "",
+    "local": REQUIREMENT,
     "publishing": PUBLISHING + CI,
     "everything": PUBLISHING + EVERYTHING,
     "gpu": PUBLISHING + CI + 'images = ["pytorch-2.10-cu128-py312-efa"]\n',
     "sagemaker": SAGEMAKER,
     "runner": RUNNER,
 }
+SECRETS = f"""{SAGEMAKER}
+[tool.bakehouse.ci.secrets]
+pull-request-check = ["INDEX_TOKEN"]
+pull-request-build = ["INDEX_TOKEN"]
+plan = ["INDEX_TOKEN"]
+build = ["INDEX_TOKEN", "HF_TOKEN"]
+gpu = ["GPU_TOKEN"]
+promote = ["PROMOTE_TOKEN"]
+upgrade = ["INDEX_TOKEN"]
+
+[tool.bakehouse.ci.variables]
+pull-request-check = ["INDEX"]
+build = ["INDEX"]
+promote = ["CHANNEL"]
+upgrade = ["INDEX"]
+"""
+PROJECTS["secrets"] = SECRETS
 SYSTEMS = ("github", "gitlab", "codebuild")
 COMPONENT = """\
 summary: A tool of this project
@@ -106,9 +124,12 @@ case "$*" in
         case "$*" in *--on*|*--gpus*) [ "$2" != "$STUB_FAILING" ] ;; esac ;;
     "promote "*) [ "$2" != "$STUB_FAILING" ] ;;
     "uri "*) echo "registry/$2@sha256:1" ;;
-    "lock "*--upgrade) echo new > lock ;;
+    "lock "*--upgrade)
+        mkdir -p mine/apt
+        echo new > mine/apt/bookworm.packages
+        eval "$STUB_FOREIGN_CODE" ;;
     "update "*)
-        echo newer > component
+        echo newer > mine/components/tool/component.yaml
         echo "tool 2.0; made from 1.0"
         [ -z "$STUB_UPDATE_FAILS" ] ;;
     "diff "*) [ -z "$STUB_BROKEN_BASE" ] ;;
@@ -199,7 +220,7 @@ def test_bakehouse_has_its_own_pipeline(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_missing_or_stale_file_fails_the_check(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = generate(project, "", "github")
+    first, second = generate(project, REQUIREMENT, "github")
     first.unlink()
     text = second.read_text().replace("contents: write # to push the branch", "contents: write", 1)
     second.write_text(text)
@@ -216,7 +237,7 @@ def test_a_missing_or_stale_file_fails_the_check(project: Tree, capsys: pytest.C
         "  --> .github/workflows/bakehouse-upgrade.yml:1:1\n"
         "    | --- .github/workflows/bakehouse-upgrade.yml\n"
         "    | +++ .github/workflows/bakehouse-upgrade.yml\n"
-        "    | @@ -29,3 +29,3 @@\n"
+        "    | @@ -76,3 +76,3 @@\n"
         "    |      permissions:\n"
         "    | -      contents: write\n"
         "    | +      contents: write # to push the branch\n"
@@ -232,12 +253,12 @@ def test_files_that_published_are_removed_with_the_registry(
 ) -> None:
     own = project.write(f".{system}/bakehouse-own.yml", "# Not generated\n")
     publishing = {*generate(project, PROJECTS["publishing"], system)}
-    configure(project, "")
+    configure(project, REQUIREMENT)
     capsys.readouterr()
 
     assert main.run(("ci", system, "--check")) == 4
     assert "bakehouse/publish-trust.json` was removed from the pipeline\n" in capsys.readouterr().err
-    left = {*generate(project, "", system)}
+    left = {*generate(project, REQUIREMENT, system)}
     assert own in left < publishing
     assert [*(project.root / f".{system}/bakehouse").iterdir()] == []
     assert main.run(("ci", system, "--check")) == 0
@@ -250,13 +271,13 @@ def test_files_that_published_are_removed_with_the_registry(
         ("jenkins", "", "unknown CI system `jenkins`\n\nhint: use one of `codebuild`, `github`, `gitlab`\n"),
         (
             "github",
-            PUBLISHING.replace('ledger = "s3://our-ledger/releases"\n', ""),
+            PUBLISHING.replace('ledger = "s3://our-ledger/releases"\n', "") + REQUIREMENT,
             "a pipeline that publishes needs a ledger in S3, because its machines keep no files\n\n"
             'hint: set `ledger` in [tool.bakehouse], such as `ledger = "s3://our-bucket/releases"`\n',
         ),
         (
             "github",
-            PUBLISHING,
+            PUBLISHING + REQUIREMENT,
             "the repository that may publish images is unknown\n\n"
             'hint: set `repository = "owner/name"` in [tool.bakehouse.ci]\n',
         ),
@@ -269,18 +290,6 @@ def test_mistakes_are_reported(
 
     assert main.run(("ci", system)) == 64
     assert capsys.readouterr().err == f"error: {message}"
-
-
-def test_a_requirement_with_an_unclosed_quote_is_a_mistake(
-    project: Tree, capsys: pytest.CaptureFixture[str]
-) -> None:
-    configure(project, '[tool.bakehouse.ci]\nrequirement = "\'bakehouse"\n')
-
-    assert main.run(("ci", "github")) == 2
-    assert capsys.readouterr().err.startswith(
-        "error: `requirement` in [tool.bakehouse.ci] has an unclosed quote: `'bakehouse`\n"
-        "  --> pyproject.toml:4:1\n"
-    )
 
 
 def test_a_requirement_with_an_expression_is_a_mistake(
@@ -308,7 +317,7 @@ def test_a_requirement_with_a_password_is_refused_without_repeating_it(
         "which the pipeline would repeat\n"
         "  --> pyproject.toml:4:1\n"
         "\n"
-        "hint: remove it, and set PIP_EXTRA_INDEX_URL from a secret of the CI system\n"
+        "hint: remove it, and pass PIP_EXTRA_INDEX_URL in [tool.bakehouse.ci.secrets]\n"
     )
 
 
@@ -370,19 +379,27 @@ def test_arns_have_the_partition_of_the_region(project: Tree, region: str, parti
     assert f"arn:{partition}:iam::123456789012:role/bakehouse-publish" in workflow
 
 
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
 @pytest.mark.parametrize("system", SYSTEMS)
 @pytest.mark.parametrize(
     ("requirement", "arguments"),
     [
-        ("bakehouse>=1.0,<2", ["bakehouse>=1.0,<2"]),
-        ("-r ci/requirements.txt", ["-r", "ci/requirements.txt"]),
-        ("'bakehouse @ https://example.com/x;y'", ["bakehouse @ https://example.com/x;y"]),
+        (WHEEL, [WHEEL]),
+        (
+            f"git+https://git.example/it's;a&b.git@{COMMIT}",
+            [f"git+https://git.example/it's;a&b.git@{COMMIT}"],
+        ),
+        ("-r ci/requirements.txt", ["--require-hashes", "-r", "ci/requirements.txt"]),
     ],
+    ids=["wheel", "commit", "file"],
 )
 def test_pip_gets_the_requirement_as_it_is(
     project: Tree, tmp_path: Path, system: str, requirement: str, arguments: list[str]
 ) -> None:
-    files = generate(project, CI.replace(PACKAGE, requirement), system)
+    project.write("ci/requirements.txt", f"bakehouse @ {WHEEL} --hash=sha256:{'0' * 64}\n")
+    files = generate(project, CI.replace(WHEEL, requirement), system)
     [install] = {
         line.strip()
         for file in files
@@ -400,6 +417,141 @@ def test_pip_gets_the_requirement_as_it_is(
     result = subprocess.run(["sh", "-c", install], env=places, capture_output=True, text=True, check=True)
 
     assert result.stdout.splitlines()[4:] == arguments
+
+
+@pytest.mark.parametrize("mode", [(), ("--check",)])
+@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize(("settings", "line"), [("", "1:7"), ("[tool.bakehouse.ci]\nshards = 2\n", "3:17")])
+def test_without_a_requirement_there_is_no_pipeline(
+    project: Tree,
+    capsys: pytest.CaptureFixture[str],
+    system: str,
+    mode: tuple[str, ...],
+    settings: str,
+    line: str,
+) -> None:
+    configure(project, settings)
+
+    assert main.run(("ci", system, *mode)) == 64
+    error = capsys.readouterr().err
+    assert [text for text in error.splitlines() if text and " |" not in text] == [
+        "error: [tool.bakehouse.ci] has no `requirement`, so jobs cannot install Bakehouse",
+        f"  --> pyproject.toml:{line}",
+        "  because no package index has Bakehouse, so a package of that name comes from a stranger",
+        "hint: use the URL of a wheel with `#sha256=…`, `git+https://HOST/REPOSITORY@COMMIT`, "
+        "or `-r FILE` with hashes",
+    ]
+    assert not (project.root / f".{system}").exists()
+
+
+@pytest.mark.parametrize(
+    ("requirement", "reason"),
+    [
+        *(
+            (name, "no package index has Bakehouse, so a package of that name comes from a stranger")
+            for name in (
+                "bakehouse",
+                "bakehouse==1.0",
+                "bakehouse>=1.0,<2",
+                "--no-deps bakehouse==1.0",
+                "bakehouse==1.0 --hash=sha256:abc",
+                "http://example.com/bakehouse-1.0-py3-none-any.whl#sha256=" + "0" * 64,
+                "./wheels/bakehouse-1.0-py3-none-any.whl",
+                "-r a.txt -r b.txt",
+            )
+        ),
+        *(
+            (f"git+https://git.example/bakehouse.git{end}",
+             "a branch or a tag can move: only a commit has 40 hexadecimal digits")
+            for end in ("", "@main", "@v1.0", "@0123456", f"@{COMMIT[:-1]}")
+        ),
+        (f"git+ssh://git@git.example/x.git@{COMMIT}", "jobs can read a repository by `git+https://` only"),
+        (
+            f"git+http://git.example/bakehouse.git@{COMMIT}",
+            "jobs can read a repository by `git+https://` only",
+        ),
+        ("https://example.com/bakehouse-1.0.tar.gz", "the URL does not end with the name of a wheel"),
+        ("https://[example.com/x", "the URL is invalid"),
+        (
+            f"https://example.com/bakehouse_x-1.0-py3-none-any.whl#sha256={'0' * 64}",
+            "the wheel contains `bakehouse-x`",
+        ),
+        (
+            f"https://me@example.com/bakehouse-1.0-py3-none-any.whl#sha256={'0' * 64}",
+            "the URL contains a user, which the pipeline would repeat",
+        ),
+        *(
+            (f"https://example.com/bakehouse-1.0-py3-none-any.whl{end}",
+             "the URL does not end with `#sha256=` and a checksum")
+            for end in ("", "#sha256=0", f"#md5={'0' * 32}", f"#sha256={'0' * 64}&x=y")
+        ),
+    ],
+)  # fmt: skip
+def test_a_requirement_that_identifies_no_file_is_a_mistake(
+    project: Tree, capsys: pytest.CaptureFixture[str], requirement: str, reason: str
+) -> None:
+    configure(project, f'[tool.bakehouse.ci]\nrequirement = "{requirement}"\n')
+    shown = re.sub("(?<=//)me(?=@)", "**", requirement)
+
+    assert main.run(("ci", "github")) == 2
+    assert capsys.readouterr().err == (
+        f"error: `requirement` in [tool.bakehouse.ci] does not identify a file of Bakehouse: `{shown}`\n"
+        "  --> pyproject.toml:4:1\n"
+        "   |\n"
+        f' 4 | requirement = "{shown}"\n'
+        "   | ^^^^^^^^^^^\n"
+        f"  because {reason}\n"
+        "\nhint: use the URL of a wheel with `#sha256=…`, `git+https://HOST/REPOSITORY@COMMIT`, "
+        "or `-r FILE` with hashes\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "messages"),
+    [
+        (
+            None,
+            [
+                "error: `requirement` in [tool.bakehouse.ci] names `ci.txt`, "
+                "which is not a file of the project",
+                "  --> pyproject.toml:4:1",
+            ],
+        ),
+        (
+            f"bakehouse @ {WHEEL}\npyyaml==6.0\n",
+            [
+                "error: `bakehouse` has no hash",
+                "  --> ci.txt:1:1",
+                "hint: add `--hash=sha256:…` to each package; `uv pip compile --generate-hashes` writes them",
+                "error: `pyyaml` has no hash",
+                "  --> ci.txt:2:1",
+                "hint: add `--hash=sha256:…` to each package; `uv pip compile --generate-hashes` writes them",
+                "2 errors",
+            ],
+        ),
+        (
+            f"pyyaml==6.0 --hash=sha256:{'0' * 64}\n",
+            [
+                "error: `ci.txt` does not contain Bakehouse",
+                "  --> pyproject.toml:4:1",
+                "hint: add a line such as `./wheels/bakehouse-1.0-py3-none-any.whl --hash=sha256:…`",
+            ],
+        ),
+    ],
+    ids=["missing", "without-hashes", "without-bakehouse"],
+)
+def test_mistakes_in_the_requirements_file_are_reported(
+    project: Tree, capsys: pytest.CaptureFixture[str], content: str | None, messages: list[str]
+) -> None:
+    configure(project, '[tool.bakehouse.ci]\nrequirement = "-r ci.txt"\n')
+    if content is not None:
+        project.write("ci.txt", content)
+
+    assert main.run(("ci", "github")) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [
+        line for line in lines if line.startswith(("error", "  -->", "hint")) or " errors" in line
+    ] == messages
 
 
 def test_the_role_may_scan_and_assume_the_role_of_the_registry(project: Tree) -> None:
@@ -451,7 +603,7 @@ class Ci:
         self.head = commit(project.root, {"mine/images/tiny.yaml": "summary: Changed\n"})
         self.origin = directory / "origin.git"
         pipelines.bare_origin(project.root, self.origin)
-        environment = pipelines.stub_programs(directory, PACKAGE, BAKE)
+        environment = pipelines.stub_programs(directory, WHEEL, BAKE)
         self.log = directory / "bake.log"
         self.log.touch()
         self.environment = {**environment, "STUB_LOG": str(self.log)}
@@ -588,7 +740,7 @@ def test_only_the_branch_publishes(github: Ci) -> None:
     assert github.machines.jobs == []
 
 
-UPGRADE = ("lock tiny --upgrade", "render", "diff tiny --from HEAD~1", "outdated tiny")
+UPGRADE = ("lock tiny --upgrade", "render", "diff tiny --from HEAD", "outdated tiny")
 UPDATE = ("update --write", "render")
 
 
@@ -596,13 +748,16 @@ def test_upgrades_and_updates_are_proposed_as_pull_requests(github: Ci, tmp_path
     GitHub(github.machines, "schedule", github.head).run(github.files["upgrade"])
 
     assert github.called == [*UPGRADE, *UPDATE]
-    assert git(github.origin, "show", "bakehouse/upgrade:lock") == "new"
-    assert git(github.origin, "show", "bakehouse/update:component") == "newer"
+    assert git(github.origin, "show", "bakehouse/upgrade:mine/apt/bookworm.packages") == "new"
+    assert git(github.origin, "show", "bakehouse/update:mine/components/tool/component.yaml") == "newer"
     for branch in ("upgrade", "update"):
         assert git(github.origin, "rev-parse", f"bakehouse/{branch}~1") == github.head
     called = [line.split()[:2] for line in (tmp_path / "gh.log").read_text().splitlines()]
     assert called == [["auth", "setup-git"], ["pr", "list"], ["pr", "create"]] * 2
-    assert "tool 2.0; made from 1.0\n" in next(tmp_path.glob("runner-2/body.md")).read_text()
+    [body] = [path.read_text() for path in tmp_path.glob("runner-4/body.md")]
+    assert body == (
+        "New releases of components, with the evidence for each value:\n\n    tool 2.0; made from 1.0\n"
+    )
 
 
 def test_an_open_pull_request_gets_the_evidence_of_its_new_commit(github: Ci, tmp_path: Path) -> None:
@@ -612,7 +767,7 @@ def test_an_open_pull_request_gets_the_evidence_of_its_new_commit(github: Ci, tm
     changed = (tmp_path / "gh.log").read_text().splitlines()[-1]
     assert changed == (
         "api --silent --method PATCH repos/example/tiny/pulls/7 "
-        f"--field body=@{tmp_path / 'runner-2' / 'body.md'}"
+        f"--field body=@{tmp_path / 'runner-4' / 'body.md'}"
     )
 
 
@@ -622,14 +777,16 @@ def test_a_component_that_fails_does_not_hold_back_other_updates(github: Ci) -> 
     with pytest.raises(CommandError, match=r"^Update components ended with 1"):
         GitHub(github.machines, "schedule", github.head).run(github.files["upgrade"])
 
-    assert git(github.origin, "show", "bakehouse/update:component") == "newer"
+    assert git(github.origin, "show", "bakehouse/update:mine/components/tool/component.yaml") == "newer"
 
 
 def test_a_project_without_components_has_none_to_update(project: Tree) -> None:
     (project.root / "mine/components/tool/component.yaml").unlink()
     (project.root / "mine/components/tool").rmdir()
 
-    texts = [file.read_text() for system in ("github", "gitlab") for file in generate(project, "", system)]
+    texts = [
+        file.read_text() for system in ("github", "gitlab") for file in generate(project, REQUIREMENT, system)
+    ]
 
     assert any("lock $IMAGES --upgrade" in text for text in texts)
     assert not any("bake update" in text for text in texts)
@@ -668,48 +825,315 @@ def test_gitlab_runs_the_same_commands(project: Tree, tmp_path: Path, assumed: l
         **common,
         "CI_PIPELINE_SOURCE": "schedule",
         "CI_COMMIT_BRANCH": "main",
-        "BAKEHOUSE_PUSH_TOKEN": "secret",
+        "CI_COMMIT_SHA": ci.head,
+        "CI_PIPELINE_URL": "https://gitlab.example.com/pipeline",
     }
-    GitLab(ci.machines, ci.head, main, token).run(".gitlab/bakehouse.yml")
+    scoped = {"bakehouse-propose": {"BAKEHOUSE_PUSH_TOKEN": "secret"}}
+    run = GitLab(ci.machines, ci.head, main, token, scoped=scoped)
+    run.run(".gitlab/bakehouse.yml")
 
+    with_token = [job for job, variables in run.environments.items() if "BAKEHOUSE_PUSH_TOKEN" in variables]
+    assert with_token == ["bakehouse-propose-upgrade", "bakehouse-propose-update"]
     tokens = [*tmp_path.glob("clone-*.tmp/token")]
     assert [token.stat().st_mode & 0o777 for token in tokens] == [0o600] * 2
     report = ("report tiny --to build/ci",)
     nightly = (UPGRADE[:2], UPDATE)
     assert ci.called == expected(ci, "gitlab", PUBLISH, PROMOTE, report, ("releases --verify",), *nightly)
     assert assumed == ["project_path:example/tiny:ref_type:branch:ref:main"] * 2
-    assert git(ci.origin, "show", "bakehouse/upgrade:lock") == "new"
-    assert git(ci.origin, "log", "--format=%B", "-1", "bakehouse/update").splitlines() == [
-        "Update components", "", "tool 2.0; made from 1.0"
-    ]  # fmt: skip
+    assert git(ci.origin, "show", "bakehouse/upgrade:mine/apt/bookworm.packages") == "new"
+    assert git(ci.origin, "log", "--format=%B", "-1", "bakehouse/update") == "Update components"
+    assert (
+        run.artifacts / "bakehouse-update/build/ci/update/changes.txt"
+    ).read_text() == "tool 2.0; made from 1.0\n"
     files = [yaml.safe_load(file.read_text()) for file in ci.files.values()]
     assert {*pipelines.every_command(files)} == {*ci.machines.commands}
 
 
-def test_git_gets_the_token_of_gitlab_from_a_helper(project: Tree, tmp_path: Path) -> None:
-    generate(project, "", "gitlab")
-    jobs = yaml.safe_load((project.root / ".gitlab/bakehouse.yml").read_text())
-    [push] = [line for line in jobs["bakehouse-upgrade"]["script"] if " push " in line]
-    log = tmp_path / "arguments"
-    variables = {
-        "BAKEHOUSE_PUSH_TOKEN": "secret",
-        "CI_PROJECT_URL": "https://gitlab.example.com:8443/example/tiny",
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+def test_gitlab_warns_if_the_environment_has_no_token(project: Tree, tmp_path: Path) -> None:
+    ci = Ci(project, tmp_path, REQUIREMENT, "gitlab")
+    schedule = {"CI_PIPELINE_SOURCE": "schedule", "CI_COMMIT_BRANCH": "main", "CI_COMMIT_SHA": ci.head}
+
+    run = GitLab(ci.machines, ci.head, schedule)
+    run.run(".gitlab/bakehouse.yml")
+
+    assert {*run.warnings} == {"bakehouse-propose-upgrade", "bakehouse-propose-update"}
+    assert ci.machines.job("bakehouse-propose-upgrade").output == (
+        "error: the environment bakehouse-propose has no variable BAKEHOUSE_PUSH_TOKEN\n"
+    )
+    assert git(ci.origin, "branch", "--list", "bakehouse/*") == ""
+
+
+def test_a_component_that_fails_does_not_hold_back_other_updates_of_gitlab(
+    project: Tree, tmp_path: Path
+) -> None:
+    ci = Ci(project, tmp_path, REQUIREMENT, "gitlab")
+    ci.switch("STUB_UPDATE_FAILS")
+
+    proposal = gitlab_proposals(ci)
+    with pytest.raises(CommandError, match=r"^bakehouse-update ended with 1"):
+        proposal.run(".gitlab/bakehouse.yml")
+
+    assert [*proposal.failures] == ["bakehouse-update"]
+    assert git(ci.origin, "show", "bakehouse/update:mine/components/tool/component.yaml") == "newer"
+
+
+def gitlab_proposals(ci: Ci) -> GitLab:
+    """Return the nightly run of GitLab, whose token can push to the repository of the test."""
+    git(ci.origin, "config", "receive.advertisePushOptions", "true")
+    schedule = {
+        "CI_PIPELINE_SOURCE": "schedule",
+        "CI_COMMIT_BRANCH": "main",
+        "CI_COMMIT_SHA": ci.head,
+        "CI_PROJECT_URL": f"file://{ci.origin}".removesuffix(".git"),
+        "CI_SERVER_HOST": "gitlab.example.com",
+        "CI_PIPELINE_URL": "https://gitlab.example.com/pipeline",
     }
-    # git asks its helpers in the same way before it pushes.
+    scoped = {"bakehouse-propose": {"BAKEHOUSE_PUSH_TOKEN": "secret"}}
+    return GitLab(ci.machines, ci.head, schedule, scoped=scoped)
+
+
+def test_git_gets_the_token_of_gitlab_from_a_helper(project: Tree, tmp_path: Path) -> None:
+    ci = Ci(project, tmp_path, REQUIREMENT, "gitlab")
+    log = tmp_path / "arguments"
+    # git asks its helpers in the same way before it fetches and pushes.
     stub = f"""#!/bin/sh
-printf '%s\\n' "$@" > {log}
-printf 'protocol=https\\nhost=example.com\\n\\n' | {shutil.which("git")} "$1" "$2" "$3" "$4" credential fill
+printf '%s\\n' "$@" >> {log}
+if [ "$1" = push ]; then
+  printf 'protocol=https\\nhost=gitlab.example.com\\n\\n' | {shutil.which("git")} credential fill
+fi
+exec {shutil.which("git")} "$@"
 """
-    (tmp_path / "git").write_text(stub)
-    (tmp_path / "git").chmod(0o755)
+    (tmp_path / "programs/git").write_text(stub)
+    (tmp_path / "programs/git").chmod(0o755)
 
-    result = subprocess.run(["sh", "-c", push], env=variables, capture_output=True, text=True, check=True)
+    gitlab_proposals(ci).run(".gitlab/bakehouse.yml")
 
-    assert "username=bakehouse\npassword=secret\n" in result.stdout
-    arguments = log.read_text().splitlines()
-    assert arguments[-2:] == ["https://gitlab.example.com:8443/example/tiny.git", "HEAD:"]
-    assert not any("secret" in argument for argument in arguments)
+    output = ci.machines.job("bakehouse-propose-upgrade").output
+    assert "username=bakehouse\npassword=secret\n" in output
+    arguments = log.read_text()
+    assert "merge_request.create\n" in arguments
+    assert "secret" not in arguments
+
+
+@pytest.mark.parametrize("settings", ["publishing", "secrets"])
+def test_only_jobs_without_code_of_others_can_write(project: Tree, settings: str) -> None:
+    for file in [*generate(project, PROJECTS[settings], "github"), *HOME.glob(".github/workflows/*.yml")]:
+        for name, job in yaml.safe_load(file.read_text())["jobs"].items():
+            permissions = job["permissions"]
+            writes = {key for key, value in permissions.items() if value == "write"} - {"id-token"}
+            [checkout] = [step for step in job["steps"] if "actions/checkout@" in step.get("uses", "")]
+            assert checkout["with"]["persist-credentials"] is False
+            if not name.startswith("propose-"):
+                assert writes == set(), (file.name, name)
+                assert permissions["contents"] == "read"
+                assert "GH_TOKEN" not in str(job)
+                continue
+            assert permissions == {"contents": "write", "pull-requests": "write"}
+            assert [step["name"] for step in job["steps"]] == [
+                "Check out", "Fetch the changes", "Open a pull request"
+            ]  # fmt: skip
+            assert not {*job} & {"env", "environment"}
+            assert_runs_no_code(job["steps"][-1]["run"])
+    jobs = yaml.safe_load((generate(project, PROJECTS[settings], "gitlab")[-1]).read_text())
+    proposals = [
+        name for name, job in jobs.items() if job.get("environment", {}).get("name") == "bakehouse-propose"
+    ]
+    assert proposals == ["bakehouse-propose-upgrade", "bakehouse-propose-update"]
+    for name in proposals:
+        assert jobs[name]["before_script"] == []
+        assert "extends" not in jobs[name]
+        [script] = jobs[name]["script"]
+        assert_runs_no_code(script)
+
+
+def assert_runs_no_code(script: str) -> None:
+    """Assert that a script starts only git, GitHub's command and tools of the machine."""
+    lines = script.replace("\\\n", " ").splitlines()
+    first = {line.split()[0] for line in lines if line.strip() and not line.strip().startswith("#")}
+    commands = {word for word in first if re.fullmatch("[a-z][a-z_-]*", word)}
+    assert commands <= {
+        *("git", "gh", "tr", "echo", "head", "cd", "trap", "exit", "if", "else", "fi"),
+    } | {"sed", "LC_ALL=C"}, commands
+
+
+BLOB = "0000000000000000000000000000000000000000"
+NEW = "diff --git a/{0} b/{0}\nnew file mode {1}\n--- /dev/null\n+++ b/{0}\n@@ -0,0 +1 @@\n+{2}\n"
+ALLOWED = {
+    "mine/apt/bookworm.packages": 0o644,
+    "mine/bases/x.txt": 0o644,
+    "mine/pins.yaml": 0o644,
+    "mine/components/tool/component.yaml": 0o644,
+    "mine/components/tool/locks/2.0-py312.txt": 0o644,
+    "requirements.txt.lock": 0o644,
+    "images/README.md": 0o644,
+    "images/tiny/Dockerfile": 0o644,
+    "images/tiny/.gitignore": 0o644,
+    "images/tiny/inputs/bin/finish-layer": 0o755,
+}
+REFUSED = {
+    "workflow": NEW.format(".github/workflows/new.yml", "100644", "on: push"),
+    "pipeline of GitLab": NEW.format(".gitlab/bakehouse.yml", "100644", "x"),
+    "settings": NEW.format("pyproject.toml.new", "100644", "x"),
+    "recipe": NEW.format("mine/images/other.yaml", "100644", "x"),
+    "script of a component": NEW.format("mine/components/tool/smoke.py", "100644", "x"),
+    "template of a component": NEW.format("mine/components/tool/install.j2", "100644", "x"),
+    "another lock": NEW.format("uv.lock", "100644", "x"),
+    "ledger": NEW.format("images/tiny/releases.json", "100644", "[]"),
+    "runs": NEW.format("images/runs.json", "100644", "[]"),
+    "attributes": NEW.format("images/.gitattributes", "100644", "* -diff"),
+    "file next to rendered files": NEW.format("images/tiny/run", "100755", "x"),
+    "link": NEW.format("images/tiny/inputs/link", "120000", "/etc/passwd") + "\\ No newline at end of file\n",
+    "submodule": NEW.format("images/tiny/inputs/module", "160000", f"Subproject commit {BLOB[:-1]}1"),
+    "hook": NEW.format(".git/hooks/pre-push", "100755", "#!/bin/sh"),
+    "hook below images": NEW.format("images/tiny/inputs/.git/hooks/pre-push", "100755", "#!/bin/sh"),
+    "file outside": NEW.format("../outside", "100644", "x"),
+    "absolute path": NEW.format("/tmp/outside", "100644", "x"),
+    "renamed file": (
+        "diff --git a/mine/components/tool/component.yaml b/.github/workflows/new.yml\n"
+        "similarity index 100%\n"
+        "rename from mine/components/tool/component.yaml\nrename to .github/workflows/new.yml\n"
+    ),
+    "renamed recipe": (
+        "diff --git a/mine/images/tiny.yaml b/mine/apt/tiny.packages\nsimilarity index 100%\n"
+        "rename from mine/images/tiny.yaml\nrename to mine/apt/tiny.packages\n"
+    ),
+    "deleted recipe": (
+        "diff --git a/mine/images/tiny.yaml b/mine/images/tiny.yaml\ndeleted file mode 100644\n"
+        "--- a/mine/images/tiny.yaml\n+++ /dev/null\n@@ -1 +0,0 @@\n-summary: Changed\n"
+    ),
+    "file that becomes a link": (
+        "diff --git a/mine/components/tool/component.yaml b/mine/components/tool/component.yaml\n"
+        "deleted file mode 100644\n--- a/mine/components/tool/component.yaml\n+++ /dev/null\n"
+        "@@ -1,5 +0,0 @@\n"
+        + "".join(f"-{line}\n" for line in COMPONENT.splitlines())
+        + NEW.format("mine/components/tool/component.yaml", "120000", "x")
+    ),
+    "nothing": "",
+}
+
+
+class Proposal:
+    """The job that proposes an upgrade, with files of the job before it."""
+
+    def __init__(self, ci: Ci, system: str, directory: Path) -> None:
+        self.ci, self.directory = ci, directory
+        name = "upgrade" if system == "github" else "bakehouse"
+        document = yaml.safe_load(ci.files[name].read_text())
+        if system == "github":
+            self.script = document["jobs"]["propose-upgrade"]["steps"][-1]["run"]
+            self.changes = directory / "runner/changes"
+            self.workspace = ci.machines.clone(ci.head, 1)
+        else:
+            [self.script] = document["bakehouse-propose-upgrade"]["script"]
+            self.workspace = directory / "empty"
+            self.changes = self.workspace / "build/ci/upgrade"
+        self.environment = {
+            "RUNNER_TEMP": str(directory / "runner"),
+            "GITHUB_REPOSITORY": "example/tiny",
+            "TARGET": "main",
+            "CI_PROJECT_DIR": str(self.workspace),
+            "CI_PROJECT_URL": f"file://{ci.origin}".removesuffix(".git"),
+            "CI_PIPELINE_URL": "https://gitlab.example.com/pipeline",
+            "CI_SERVER_HOST": "gitlab.example.com",
+            "CI_COMMIT_BRANCH": "main",
+            "CI_COMMIT_SHA": ci.head,
+            "BAKEHOUSE_PUSH_TOKEN": "secret",
+            "BRANCH": "bakehouse/upgrade",
+        }
+        git(ci.origin, "config", "receive.advertisePushOptions", "true")
+        self.changes.mkdir(parents=True)
+
+    def run(self, patch: str, text: str = "") -> Job:
+        (self.changes / "changes.patch").write_text(patch)
+        (self.changes / "changes.txt").write_text(text, newline="")
+        job = Job("propose")
+        self.ci.machines.bash(job, self.script, self.workspace, self.environment)
+        return job
+
+    @property
+    def branches(self) -> str:
+        return git(self.ci.origin, "branch", "--list", "bakehouse/*")
+
+
+@pytest.fixture(params=["github", "gitlab"])
+def proposal(request: pytest.FixtureRequest, project: Tree, tmp_path: Path) -> Proposal:
+    project.write("requirements.txt", "iniconfig\n")
+    project.write("requirements.txt.lock", lock_heading("requirements.txt", b"iniconfig\n") + "\n")
+    recipe = 'base: {debian: "12"}\ncomponents: {python: "*"}\nrequirements: ../../requirements.txt\n'
+    project.write("mine/images/tiny.yaml", f"summary: Tiny\n{recipe}")
+    return Proposal(Ci(project, tmp_path, REQUIREMENT, request.param), request.param, tmp_path)
+
+
+def test_locks_components_and_rendered_files_are_proposed(proposal: Proposal) -> None:
+    clone = proposal.ci.machines.clone(proposal.ci.head, 1)
+    for name, mode in ALLOWED.items():
+        path = clone / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("text\n")
+        path.chmod(mode)
+    git(clone, "add", "--all")
+    patch = subprocess.run(
+        ["git", "-C", str(clone), "diff", "--cached", "--binary"], capture_output=True, text=True, check=True
+    ).stdout
+
+    proposal.run(patch)
+
+    changes = git(proposal.ci.origin, "diff", "--raw", "main", "bakehouse/upgrade").splitlines()
+    modes = {line.split("\t")[1]: int(line.split()[1][3:], 8) for line in changes}
+    assert modes == ALLOWED
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_patch_of_other_files_is_refused(proposal: Proposal, name: str) -> None:
+    allowed = NEW.format("mine/apt/bookworm.packages", "100644", "text") if REFUSED[name] else ""
+
+    if name == "nothing" and "bakehouse-upgrade left" in proposal.script:
+        assert proposal.run("").output == "bakehouse-upgrade left no changes\n"
+    else:
+        with pytest.raises(CommandError, match=r"error: |fatal: "):
+            proposal.run(allowed + REFUSED[name])
+
+    assert proposal.branches == ""
+    assert not [
+        path for path in proposal.directory.rglob("*") if path.name in ("pre-push", "outside", "link")
+    ]
+
+
+def test_hooks_of_the_repository_do_not_run(proposal: Proposal) -> None:
+    ran = proposal.directory / "ran"
+    for name in ("pre-commit", "commit-msg", "post-commit", "pre-push", "reference-transaction"):
+        hook = proposal.workspace / ".git/hooks" / name
+        hook.parent.mkdir(parents=True, exist_ok=True)
+        hook.write_text(f"#!/bin/sh\necho {name} >> {ran}\n")
+        hook.chmod(0o755)
+
+    proposal.run(NEW.format("mine/apt/bookworm.packages", "100644", "text"))
+
+    assert proposal.branches.strip() == "bakehouse/upgrade"
+    assert not ran.exists()
+
+
+COMMANDS = (
+    "\r/merge\n```\r\n@team Fixes #1, closes GH-2 [skip ci] <b> https://github.com/o/r/issues/3\n"
+    "~~~\n/label x\n"
+)
+
+
+def test_a_text_of_code_of_others_commands_nothing(proposal: Proposal) -> None:
+    proposal.run(NEW.format("mine/apt/bookworm.packages", "100644", "text"), COMMANDS * 3)
+
+    message = git(proposal.ci.origin, "log", "--format=%B", "-1", "bakehouse/upgrade")
+    assert message == "Upgrade locked packages"
+    body = proposal.directory / "runner/body.md"
+    if not body.exists():
+        # GitLab's merge request has a link instead.
+        return
+    first, empty, *lines = body.read_bytes().decode().split("\n")[:-1]
+    assert (first[-1], empty) == (":", "")
+    assert len(lines) == 5 * 3
+    for line in lines:
+        assert line.startswith("    ")
+        assert not re.search(r"\r|@\w|#\d|\[skip|GH-\d|/issues/\d", line)
 
 
 def test_codebuild_runs_the_same_commands(project: Tree, tmp_path: Path) -> None:
@@ -735,6 +1159,204 @@ def test_codebuild_publishes_nothing_if_the_ledger_cannot_be_read(project: Tree,
         CodeBuild(ci.machines, ci.head).run(ci.files["publish"])
 
     assert not any(line.startswith("build") for line in ci.called)
+
+
+def test_secrets_of_github_reach_their_jobs_only(project: Tree, tmp_path: Path) -> None:
+    ci = Ci(project, tmp_path, SECRETS, "github")
+    secrets = {
+        name: f"a-{name}" for name in ("INDEX_TOKEN", "HF_TOKEN", "GPU_TOKEN", "PROMOTE_TOKEN", "OTHER")
+    }
+    variables = {"INDEX": "an-index", "CHANNEL": "stable", "UNUSED": "x"}
+    given = {*secrets, *variables}
+
+    def passed(run: GitHub) -> dict[str, dict[str, str]]:
+        return {
+            job: {name: value for name, value in environment.items() if name in given}
+            for job, environment in run.environments.items()
+        }
+
+    def run(event: str, file: str, fork: str = "") -> dict[str, dict[str, str]]:
+        github = GitHub(
+            ci.machines, event, ci.head, base=ci.base, fork=fork, aws=lambda *_: {},
+            secrets=secrets, variables=variables,
+        )  # fmt: skip
+        github.run(ci.files[file])
+        return passed(github)
+
+    index = {"INDEX_TOKEN": "a-INDEX_TOKEN"}
+    assert run("pull_request", "pull-request") == {"check": {**index, "INDEX": "an-index"}, "build": index}
+    # Also if the repository sends its secrets to forks.
+    assert run("pull_request", "pull-request", "a/fork") == {
+        "check": {"INDEX_TOKEN": "", "INDEX": ""}, "build": {"INDEX_TOKEN": ""}
+    }  # fmt: skip
+    promote = {"PROMOTE_TOKEN": "a-PROMOTE_TOKEN", "CHANNEL": "stable"}
+    assert run("schedule", "publish") == {
+        "plan": index,
+        "build": {**index, "HF_TOKEN": "a-HF_TOKEN", "INDEX": "an-index"},
+        "promote": promote,
+        "gpu": {"GPU_TOKEN": "a-GPU_TOKEN"},
+        "promote-gpu": promote,
+    }
+    upgrade = {**index, "INDEX": "an-index"}
+    assert run("schedule", "upgrade") == {
+        "upgrade": upgrade, "update": upgrade, "propose-upgrade": {}, "propose-update": {}
+    }  # fmt: skip
+
+
+def test_jobs_with_secrets_assume_roles_from_their_environment(project: Tree, tmp_path: Path) -> None:
+    images = 'images = ["tiny", "pytorch-1.13-cu117-py39-extended"]\nshards = 1\n'
+    jobs = ("pull-request-build", "plan", "build", "gpu", "promote", "upgrade")
+    secrets = "[tool.bakehouse.ci.secrets]\n" + "".join(f'{job} = ["X_TOKEN"]\n' for job in jobs)
+    gpu = SAGEMAKER.partition(GPU)[2]
+    settings = f"{PUBLISHING}{CI}{images}[tool.bakehouse.ci.gpu]\n{gpu}{secrets}"
+    ci = Ci(project, tmp_path, settings, "github")
+    assumed: set[tuple[str, str]] = set()
+
+    def assume(role: str, subject: str, region: str) -> dict[str, str]:
+        assumed.add((role.rpartition("/")[2].removeprefix("bakehouse-"), subject))
+        return {}
+
+    for event, file in (("pull_request", "pull-request"), ("schedule", "publish"), ("schedule", "upgrade")):
+        GitHub(ci.machines, event, ci.head, base=ci.base, aws=assume).run(ci.files[file])
+
+    environment = "repo:example/tiny:environment:"
+    assert assumed == {
+        ("pull", f"{environment}bakehouse-pull-request-build"),
+        ("publish", f"{environment}bakehouse-plan"),
+        ("publish", f"{environment}bakehouse-build"),
+        ("publish", f"{environment}release"),
+        ("smoke", f"{environment}bakehouse-gpu"),
+    }
+    for role in ("pull", "publish", "smoke"):
+        policy = json.loads((project.root / f".github/bakehouse/{role}-trust.json").read_text())
+        conditions = policy["Statement"][0]["Condition"]["StringEquals"]
+        subjects = conditions["token.actions.githubusercontent.com:sub"]
+        assert sorted(subjects) == sorted(subject for name, subject in assumed if name == role)
+
+
+def test_secrets_of_gitlab_belong_to_the_environment_of_a_job(project: Tree) -> None:
+    files = [yaml.safe_load(file.read_text()) for file in generate(project, SECRETS, "gitlab")]
+
+    environments = {
+        (number, name): job["environment"]
+        for number, file in enumerate(files)
+        for name, job in file.items()
+        if isinstance(job, dict) and "environment" in job
+    }
+    propose = {"name": "bakehouse-propose", "action": "access"}
+    assert environments == {
+        (0, "build"): {"name": "bakehouse-pull-request-build", "action": "access"},
+        (1, "build"): {"name": "bakehouse-build", "action": "access"},
+        (1, "promote"): "release",
+        (1, "gpu"): {"name": "bakehouse-gpu", "action": "access"},
+        (1, "promote-gpu"): "release",
+        (2, "bakehouse-check"): {"name": "bakehouse-pull-request-check", "action": "access"},
+        (2, "bakehouse-upgrade"): {"name": "bakehouse-upgrade", "action": "access"},
+        (2, "bakehouse-update"): {"name": "bakehouse-upgrade", "action": "access"},
+        (2, "bakehouse-propose-upgrade"): propose,
+        (2, "bakehouse-propose-update"): propose,
+    }
+
+
+def test_secrets_of_codebuild_come_from_aws_and_its_roles_may_read_them(project: Tree) -> None:
+    files = {file.stem: yaml.safe_load(file.read_text()) for file in generate(project, SECRETS, "codebuild")}
+
+    stores = ("secrets-manager", "parameter-store")
+    assert {name: [[*spec["env"].get(store, {})] for store in stores] for name, spec in files.items()} == {
+        "bakehouse-pull-request": [["INDEX_TOKEN"], ["INDEX"]],
+        "bakehouse-build": [["INDEX_TOKEN"], []],
+        "bakehouse-publish": [["INDEX_TOKEN"], []],
+        "bakehouse-release": [["HF_TOKEN", "INDEX_TOKEN", "PROMOTE_TOKEN"], ["CHANNEL", "INDEX"]],
+        "bakehouse-gpu": [["GPU_TOKEN", "PROMOTE_TOKEN"], ["CHANNEL"]],
+    }
+    assert files["bakehouse-build"]["env"]["secrets-manager"] == {"INDEX_TOKEN": "bakehouse/INDEX_TOKEN"}
+    assert files["bakehouse-gpu"]["env"]["parameter-store"] == {"CHANNEL": "/bakehouse/CHANNEL"}
+    readable = {
+        role: {
+            each["Sid"]: {arn.rpartition("bakehouse/")[2].removesuffix("-??????") for arn in each["Resource"]}
+            for each in json.loads(
+                (project.root / f".codebuild/bakehouse/{role}-permissions.json").read_text()
+            )["Statement"]
+            if each["Sid"] in ("ReadSecrets", "ReadVariables")
+        }
+        for role in ("pull", "publish")
+    }
+    assert readable == {
+        "pull": {"ReadSecrets": {"INDEX_TOKEN"}, "ReadVariables": {"INDEX"}},
+        "publish": {
+            "ReadSecrets": {"INDEX_TOKEN", "HF_TOKEN", "GPU_TOKEN", "PROMOTE_TOKEN"},
+            "ReadVariables": {"INDEX", "CHANNEL"},
+        },
+    }
+
+
+def test_builds_of_pull_requests_in_codebuild_have_no_login_of_git(project: Tree) -> None:
+    files = generate(project, SECRETS, "codebuild")
+
+    assert [file.name for file in files if "git-credential-helper" in file.read_text()] == []
+    commands = [
+        each for file in files for each in pipelines.every_command([yaml.safe_load(file.read_text())])
+    ]
+    assert [each for each in commands if re.search(r"git (fetch|pull|clone|push)", each)] == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            '[tool.bakehouse.ci.secrets]\nlock = ["X"]\n',
+            "unknown key `lock` in [tool.bakehouse.ci.secrets]\n  --> pyproject.toml:6:1\n"
+            "hint: use one of `build`, `gpu`, `plan`, `promote`, `pull-request-build`, `pull-request-check`, "
+            "`upgrade`",
+        ),
+        (
+            '[tool.bakehouse.ci.variables]\nupgrad = ["X"]\n',
+            "unknown key `upgrad` in [tool.bakehouse.ci.variables]\n  --> pyproject.toml:6:1\n"
+            "hint: did you mean `upgrade`?",
+        ),
+        *(
+            (
+                f'[tool.bakehouse.ci.secrets]\nbuild = ["{name}"]\n',
+                f"`build` in [tool.bakehouse.ci.secrets] has an invalid item: `{name}`\n"
+                "  --> pyproject.toml:6:1\n"
+                "hint: use capital letters, digits and `_`; variables of the CI system and the pipeline are "
+                "reserved",
+            )
+            for name in (
+                "x", "1X", "A-B", "A B", "A: b", "${{ x }}", "", "GITHUB_TOKEN", "GH_TOKEN", "CI_JOB_TOKEN",
+                "CI", "AWS_ACCESS_KEY_ID", "BAKEHOUSE_PUSH_TOKEN", "BAKEHOUSE_TOKEN", "PATH", "IMAGES",
+                "CPU_IMAGES", "SHARD", "NO", "NULL", "BASE", "ACTIONS_RUNTIME_TOKEN", "CODEBUILD_SRC_DIR",
+            )
+        ),
+        (
+            '[tool.bakehouse.ci]\nsecrets = {build = "X"}\n',
+            "`build` in [tool.bakehouse.ci.secrets] must be a list of strings\n  --> pyproject.toml:6:1",
+        ),
+        (
+            '[tool.bakehouse.ci]\nsecrets = ["X"]\n',
+            "`secrets` in [tool.bakehouse.ci] must be a table of jobs, each with a list of names\n"
+            "  --> pyproject.toml:6:1",
+        ),
+        (
+            '[tool.bakehouse.ci.secrets]\nbuild = ["X"]\n[tool.bakehouse.ci.variables]\nbuild = ["X"]\n',
+            "`X` is both a secret and a variable of the job `build`\n  --> pyproject.toml:8:1",
+        ),
+    ],
+)  # fmt: skip
+def test_mistakes_in_secrets_and_variables_are_reported(
+    project: Tree, capsys: pytest.CaptureFixture[str], settings: str, message: str
+) -> None:
+    header = "" if settings.startswith("[tool.bakehouse.ci]") else REQUIREMENT
+    if not header:
+        settings = settings.replace("[tool.bakehouse.ci]\n", REQUIREMENT)
+    configure(project, f"{header}{settings}")
+
+    assert main.run(("ci", "github")) == 2
+    error = capsys.readouterr().err
+    lines = [line for line in error.splitlines() if line.startswith(("error: ", "  -->", "hint: "))]
+    assert "\n".join(lines).removeprefix("error: ") == message.replace(
+        ":6:1", ":5:1" if not header else ":6:1"
+    )
 
 
 def test_names_that_look_like_numbers_stay_texts(project: Tree) -> None:
@@ -773,7 +1395,7 @@ def test_a_job_that_runs_again_replaces_its_artifacts(project: Tree) -> None:
         for step in job["steps"]
         if step.get("uses", "").startswith("actions/upload-artifact@")
     ]
-    assert len(uploads) == 5
+    assert len(uploads) == 7
     assert all(upload["overwrite"] for upload in uploads)
 
 

@@ -106,7 +106,8 @@ def _write_project(world: World) -> None:
     project = world.project
     files = {
         "pyproject.toml": '[tool.bakehouse]\nrecipes = ["own"]\nregion = "eu-west-1"\n'
-        '[tool.bakehouse.ci]\nrequirement = "bakehouse==1.0"\nrepository = "owner/name"\n',
+        '[tool.bakehouse.ci]\nrepository = "owner/name"\n'
+        'requirement = "git+https://git.example/x.git@0123456789abcdef0123456789abcdef01234567"\n',
         "own/images/tool.yaml": 'summary: A tool\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
         "requirements: ../requirements.txt\n",
         "own/requirements.txt": "ours\ntheirs\n",

@@ -259,7 +259,8 @@ def _make_user_project(directory: Path) -> None:
     for name in ("images", "build"):
         shutil.rmtree(directory / name, ignore_errors=True)
     pyproject = directory / "pyproject.toml"
-    settings = '[tool.bakehouse.ci]\nrequirement = "bakehouse==1.0"\nrepository = "owner/name"\n'
+    requirement = "git+https://git.example/bakehouse.git@0123456789abcdef0123456789abcdef01234567"
+    settings = f'[tool.bakehouse.ci]\nrequirement = "{requirement}"\nrepository = "owner/name"\n'
     pyproject.write_text(f"{pyproject.read_text()}\n{settings}")
 
 

@@ -83,7 +83,7 @@ rebuilds = 1
 
 [tool.bakehouse.ci]
 images = ["mpi-*"]
-requirement = "bakehouse==1.0 --no-deps"
+requirement = "git+https://git.example/bakehouse.git@0123456789abcdef0123456789abcdef01234567"
 test = "make test"
 shards = 3
 runner = "large"
@@ -92,6 +92,10 @@ repository = "owner/name"
 role = "arn:aws:iam::123456789012:role/Publisher"
 create = true
 code_scanning = true
+secrets = {build = ["HF_TOKEN"]}
+
+[tool.bakehouse.ci.variables]
+upgrade = ["PIP_INDEX_URL"]
 """,
 )
 

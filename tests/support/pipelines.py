@@ -20,7 +20,7 @@ from typing import Any
 import yaml
 
 from bakehouse.catalog.project import HOME
-from tests.support.wheels import wheel
+from tests.support.wheels import sha256, wheel
 
 ACTIONS = json.loads((HOME / "templates/pipelines/actions.json").read_text())["actions"]
 _RECORDED = 'echo "${0##*/} $@" >> "$STUB_LOG"\n'
@@ -29,6 +29,10 @@ _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "NO_COLOR")
 
 class CommandError(AssertionError):
     """A command of a pipeline failed."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
 
 
 @dataclass
@@ -88,21 +92,29 @@ class Machines:
         if result.returncode:
             job.failed = True
             message = f"{job.name} ended with {result.returncode}:\n{script}\n{result.stdout[-3000:]}"
-            raise CommandError(message)
+            raise CommandError(message, result.returncode)
 
 
-def stub_programs(directory: Path, package: str, bake: str = "") -> dict[str, str]:
+def requirements_file(project: Path) -> str:
+    """Add a wheel to a project, and return a requirements file that pins it.
+
+    The wheel is a stub of Bakehouse, whose `bake` runs this checkout.
+    """
+    entry_points = "[console_scripts]\nbake = bakehouse.cli.main:main\n"
+    files = {"bakehouse-1.0.dist-info/entry_points.txt": entry_points}
+    path = wheel(project / "wheels", "bakehouse", "1.0", files=files)
+    return f"./wheels/{path.name} --hash=sha256:{sha256(path)}\n"
+
+
+def stub_programs(directory: Path, requirement: str = "", bake: str = "") -> dict[str, str]:
     """Return an environment in which Bakehouse can be installed without an index.
 
-    pip installs a stub of it whose `bake` runs this checkout. With the text of a script as `bake`, a stub of
-    Python installs that, within milliseconds. `gh`, `aws` and `docker` of such a stub record how they are
-    called. `$STUB_PULL_REQUEST` is the number of an open pull request.
+    With the text of a script as `bake`, a stub of Python installs that for a requirement, within
+    milliseconds. `gh`, `aws` and `docker` of such a stub record how they are called. `$STUB_PULL_REQUEST` is
+    the number of an open pull request.
     """
-    programs, wheels = directory / "programs", directory / "wheels"
+    programs = directory / "programs"
     programs.mkdir(parents=True)
-    name, _, version = package.partition("==")
-    entry_points = "[console_scripts]\nbake = bakehouse.cli.main:main\n"
-    wheel(wheels, name, version, files={f"{name}-{version}.dist-info/entry_points.txt": entry_points})
     packages = next(path for path in sys.path if path.endswith("site-packages"))
     site = f"lib/python{sys.version_info[0]}.{sys.version_info[1]}/site-packages"
     make = f"""\
@@ -114,7 +126,7 @@ echo {shlex.quote(packages)} > "$3/{site}/tests.pth"
         make = f"""\
 [ "$1 $2" = "-m venv" ] || exit
 mkdir -p "$3/bin"
-printf '#!/bin/sh\\n[ "$1 $2 $3 $4 $5" = "-m pip install --quiet {package}" ] || exit\\n' > "$3/bin/python"
+printf '#!/bin/sh\\n[ "$*" = "-m pip install --quiet {requirement}" ] || exit\\n' > "$3/bin/python"
 printf 'cp {programs}/stub-bake "${{0%%/*}}/bake"\\n' >> "$3/bin/python"
 chmod +x "$3/bin/python"
 """
@@ -135,7 +147,6 @@ if [ "$1 $2" = "pr list" ]; then echo "$STUB_PULL_REQUEST"; fi
         "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(HOME),
         "PIP_NO_INDEX": "1",
-        "PIP_FIND_LINKS": str(wheels),
         "PIP_IGNORE_INSTALLED": "1",
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "BAKEHOUSE_KEEP_REGISTRY": "0",
@@ -169,8 +180,14 @@ class GitHub:
     """Function that gives credentials for a role and a token's subject."""
     summary: str = ""
     artifacts: Path = Path()
+    secrets: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
     results: dict[str, dict[str, str]] = field(default_factory=dict)
     """Outputs of the jobs that succeeded."""
+    outputs: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Outputs of all jobs that ran."""
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Variables of the commands of each job."""
     failures: dict[str, CommandError] = field(default_factory=dict)
 
     def run(self, file: Path) -> None:
@@ -219,10 +236,12 @@ class GitHub:
         }
         states = {**dict.fromkeys(self.failures, "failure"), **dict.fromkeys(self.results, "success")}
         needs = {
-            name: {"outputs": self.results.get(name, {}), "result": states.get(name, "skipped")}
+            name: {"outputs": self.outputs.get(name, {}), "result": states.get(name, "skipped")}
             for name in needed
         }
-        return {"github": github, "needs": needs, "steps": {}}
+        # The secrets of a repository that sends them to forks.
+        secrets, variables = dict(self.secrets), dict(self.variables)
+        return {"github": github, "needs": needs, "steps": {}, "secrets": secrets, "vars": variables}
 
     def _run_job(
         self, name: str, job: Mapping[str, Any], workflow: Mapping[str, Any], context: dict[str, Any]
@@ -233,6 +252,7 @@ class GitHub:
         number = len(self.machines.jobs)
         temporary = self.machines.directory / f"runner-{number}"
         temporary.mkdir()
+        context["runner"] = {"temp": str(temporary)}
         files = {key: temporary / key.lower() for key in ("GITHUB_ENV", "GITHUB_PATH", "GITHUB_OUTPUT")}
         files["GITHUB_STEP_SUMMARY"] = temporary / "summary"
         for file in files.values():
@@ -245,6 +265,7 @@ class GitHub:
         }
         for level in (workflow, job):
             environment |= {key: self._insert(value, context) for key, value in level.get("env", {}).items()}
+        self.environments[name] = environment
         workspace: Path | None = None
         failure: CommandError | None = None
         for step in job["steps"]:
@@ -269,11 +290,12 @@ class GitHub:
                 lines = files["GITHUB_OUTPUT"].read_text().splitlines()
                 context["steps"][step["id"]] = {"outputs": dict(line.split("=", 1) for line in lines)}
         self.summary += files["GITHUB_STEP_SUMMARY"].read_text()
-        if failure:
-            raise failure
-        self.results[name] = {
+        self.outputs[name] = {
             key: self._insert(value, context) for key, value in job.get("outputs", {}).items()
         }
+        if failure:
+            raise failure
+        self.results[name] = self.outputs[name]
 
     @staticmethod
     def _verbatim(script: str) -> str:
@@ -305,6 +327,9 @@ class GitHub:
             assert json.loads((workspace / given["sarif_file"]).read_text())["version"] == "2.1.0"
         elif name == "actions/upload-artifact":
             pattern = given["path"]
+            if Path(pattern).is_absolute():
+                shutil.copytree(pattern, self.artifacts / given["name"], dirs_exist_ok=True)
+                return workspace
             for path in _matching(workspace, pattern):
                 target = self.artifacts / given["name"] / ("" if pattern.endswith("/") else Path(path).name)
                 source = workspace / path
@@ -315,6 +340,9 @@ class GitHub:
                     shutil.copy(source, target)
         else:
             assert name == "actions/download-artifact"
+            if "name" in given:
+                shutil.copytree(self.artifacts / given["name"], workspace / given["path"])
+                return workspace
             assert given["merge-multiple"] == "True"
             for directory in self.artifacts.iterdir():
                 if fnmatch.fnmatch(directory.name, given["pattern"]):
@@ -341,9 +369,10 @@ class GitHub:
 
 def _value(expression: str, context: Mapping[str, Any]) -> Any:
     """Evaluate one of the few forms of expressions that workflows contain."""
-    for operator, combine in (("&&", all), ("||", any)):
+    for operator, ends in (("||", bool), ("&&", lambda value: not value)):
         if operator in expression:
-            return combine(_value(part.strip(), context) for part in expression.split(operator))
+            values = [_value(part.strip(), context) for part in expression.split(operator)]
+            return next(filter(ends, values), values[-1])
     if match := re.fullmatch(r"(.+) (==|!=) (.+)", expression):
         return (_value(match[1], context) == _value(match[3], context)) == (match[2] == "==")
     known = {"success()": True, "true": True, "!cancelled()": True}
@@ -353,7 +382,8 @@ def _value(expression: str, context: Mapping[str, Any]) -> Any:
         return expression.strip("'")
     value: Any = context
     for name in expression.split("."):
-        value = value[name]
+        # Of what is missing, GitHub makes an empty text.
+        value = value.get(name, "") if value else ""
     return value
 
 
@@ -369,8 +399,14 @@ class GitLab:
     variables: Mapping[str, str]
     aws: Any = None
     project: str = "example/tiny"
+    scoped: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Variables of the project that only the jobs of an environment get."""
     artifacts: Path = Path()
     failures: dict[str, CommandError] = field(default_factory=dict)
+    warnings: dict[str, CommandError] = field(default_factory=dict)
+    """Failures that the pipeline allows."""
+    environments: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Variables of the commands of each job."""
 
     def run(self, file: str, inherited: Mapping[str, str] | None = None) -> None:
         """Run a file of the repository, and the child pipelines that it triggers."""
@@ -394,8 +430,10 @@ class GitLab:
         for name, job in sorted(jobs.items(), key=lambda item: stages.index(item[1].get("stage", "test"))):
             variables = {**self.variables, **(inherited or {})}
             rules = job.get("rules", [])
-            if rules and not any(self._matches(rule["if"], variables) for rule in rules):
+            matching = [rule for rule in rules if self._matches(rule["if"], variables)]
+            if rules and not matching:
                 continue
+            when = (matching[0] if rules else job).get("when")
             own = {key: _expand(value, variables) for key, value in job.get("variables", {}).items()}
             if trigger := job.get("trigger"):
                 assert trigger["strategy"] == "depend"
@@ -407,23 +445,34 @@ class GitLab:
             before = [each for each in jobs if stages.index(jobs[each].get("stage", "test")) < stage]
             needs = job.get("needs", before)
             assert set(needs) <= jobs.keys()
-            if job.get("when") != "always" and any(each in self.failures for each in needs):
+            if when != "always" and any(each in self.failures for each in needs):
                 continue
             matrix = job.get("parallel", {}).get("matrix", [{}])
             for row in matrix:
                 for value in next(iter(row.values()), [""]):
                     try:
-                        self._run_job(name, job, {**variables, **own, **dict.fromkeys(row, value)})
+                        self._run_job(name, job, needs, {**variables, **own, **dict.fromkeys(row, value)})
                     except CommandError as error:
-                        self.failures.setdefault(name, error)
+                        allowed = error.code in job.get("allow_failure", {}).get("exit_codes", ())
+                        (self.warnings if allowed else self.failures).setdefault(name, error)
 
-    def _run_job(self, name: str, job: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+    def _run_job(
+        self, name: str, job: Mapping[str, Any], needs: Sequence[str], variables: Mapping[str, str]
+    ) -> None:
         ran = Job(name)
         self.machines.jobs.append(ran)
-        workspace = self.machines.clone(self.commit, int(variables.get("GIT_DEPTH", "20")))
-        if self.artifacts.exists():
-            shutil.copytree(self.artifacts, workspace, dirs_exist_ok=True)
-        environment = {**variables, "CI_PROJECT_DIR": str(workspace)}
+        if variables.get("GIT_STRATEGY") == "none":
+            workspace = self.machines.directory / f"empty-{len(self.machines.jobs)}"
+            workspace.mkdir()
+        else:
+            workspace = self.machines.clone(self.commit, int(variables.get("GIT_DEPTH", "20")))
+        for needed in needs:
+            if (self.artifacts / needed).exists():
+                shutil.copytree(self.artifacts / needed, workspace, dirs_exist_ok=True)
+        target = job.get("environment", "")
+        scope = target if isinstance(target, str) else target["name"]
+        environment = {**variables, **self.scoped.get(scope, {}), "CI_PROJECT_DIR": str(workspace)}
+        self.environments[name] = environment
         for token, settings in job.get("id_tokens", {}).items():
             assert settings == {"aud": "sts.amazonaws.com"}
             subject = f"project_path:{self.project}:ref_type:branch:ref:{variables['CI_COMMIT_BRANCH']}"
@@ -435,7 +484,7 @@ class GitLab:
         finally:
             for pattern in job.get("artifacts", {}).get("paths", ()):
                 for path in _matching(workspace, pattern):
-                    shutil.copytree(workspace / path, self.artifacts / path, dirs_exist_ok=True)
+                    shutil.copytree(workspace / path, self.artifacts / name / path, dirs_exist_ok=True)
 
     @staticmethod
     def _matches(condition: str, variables: Mapping[str, str]) -> bool:
