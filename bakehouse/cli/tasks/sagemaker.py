@@ -23,7 +23,7 @@ _JOB_HELP = {
     "distribution": "`distribution` of the estimator or ModelTrainer: a launcher, JSON or a JSON file",
     "entry-point": "the script to upload",
     "source-dir": "directory to upload that contains the script, or an archive in S3",
-    "processes-per-host": "ranks on each host, for `mpirun`",
+    "processes-per-host": "ranks on each host, for `mpirun`, or for `torchrun` of SDK v3",
     "hyperparameter": "`name=value`; repeatable",
     "environment": "`NAME=value`; repeatable",
     "keep-alive": "seconds to keep the instances for the next job",
