@@ -40,7 +40,8 @@ from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
 _FRAMEWORKS = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
-_SDKS = ("v2", "v3")
+_SDKS = ("", "v2")
+"""The default, and the older one."""
 _Value = TypeVar("_Value")
 _Row = TypeVar("_Row")
 
@@ -403,10 +404,11 @@ class _Reader:
             return code
         for sdk in _SDKS:
             try:
-                code[SDKS[sdk]] = snippet(release, JobSpec(sdk=sdk), self._workspace.catalog).code
+                job = snippet(release, JobSpec(sdk=sdk), self._workspace.catalog)
             except UsageError:
                 # The SDK cannot start such a job
                 continue
+            code[SDKS[job.sdk]] = job.code
         return code
 
 

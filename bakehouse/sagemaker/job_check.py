@@ -9,7 +9,7 @@ from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.job_file import JobFile
 from bakehouse.sagemaker.job_images import find_image
-from bakehouse.sagemaker.job_spec import JobSpec, job_findings
+from bakehouse.sagemaker.job_spec import JobSpec, job_findings, select_sdk
 from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.training_request import LaunchImage
 
@@ -49,6 +49,7 @@ def check(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> Job
         raise UsageError(Diagnostic("`--sdk boto3` has no settings of its own to check", hint=hint))
     found = find_image(workspace, image, job.instance_type)
     code_root = Path() if job.source_dir else None
+    job, _ = select_sdk(found, job, workspace.catalog, code_root=code_root)
     _, findings = job_findings(found, job, workspace.catalog, code_root=code_root)
     return _check(found, findings)
 

@@ -10,9 +10,11 @@ from bakehouse.catalog.instance_types import instances
 from bakehouse.cluster.job import Group
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.sagemaker import rules
 from bakehouse.sagemaker.distribution import launch_settings
 from bakehouse.sagemaker.image_checks import COMPILER_TENSORFLOW
 from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group, numbers
+from bakehouse.sagemaker.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
 from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.smp_parameters import ModelParallelJob
 from bakehouse.sagemaker.training_request import LaunchImage, Sender, TrainingRequest, launch_image
@@ -24,6 +26,8 @@ SDKS = {
     "v3": "version 3 of the SageMaker SDK",
     "boto3": "boto3",
 }
+_LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
+"""Warnings about jobs that SDK v3 starts otherwise than SDK v2 does."""
 S3 = "s3://"
 _INSTANCE_COUNT = 2
 _GPUS = 8
@@ -48,8 +52,8 @@ _OLDEST_XLA = (1, 11)
 class JobSpec:
     """Settings of a SageMaker job."""
 
-    sdk: str = "v2"
-    """One of `SDKS`."""
+    sdk: str = ""
+    """One of `SDKS`; empty means v3, or v2 for a job that v3 cannot start."""
     entry_point: str = "train.py"
     """Script to send; ignored for an image that contains its own."""
     source_dir: str = ""
@@ -79,6 +83,10 @@ class JobSpec:
 class CheckedJob:
     """A job without errors."""
 
+    sdk: str
+    """One of `SDKS`."""
+    reason: str
+    """Reason that v3 cannot start the job, if v2 was selected because of that."""
     image: LaunchImage
     request: TrainingRequest
     """Contains the hyperparameters of the distribution if nothing else adds them, and no entry point if the
@@ -94,6 +102,7 @@ def check_job(
     Raises UsageError with all errors in the job.
     """
     image = launch_image(record, catalog)
+    job, reason = select_sdk(image, job, catalog, code_root=code_root)
     request, findings = job_findings(image, job, catalog, code_root=code_root)
     if errors := [finding for finding in findings if finding.is_error]:
         raise UsageError(*(error.diagnostic for error in errors))
@@ -103,18 +112,39 @@ def check_job(
         settings = launch_settings(request.distribution, training_of(request, image))
         hyperparameters = {**hyperparameters, **settings.hyperparameters}
     script = "" if image.entry_point else request.entry_point
-    return CheckedJob(image, replace(request, hyperparameters=hyperparameters, entry_point=script), findings)
+    request = replace(request, hyperparameters=hyperparameters, entry_point=script)
+    return CheckedJob(job.sdk, reason, image, request, findings)
+
+
+def select_sdk(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
+) -> tuple[JobSpec, str]:
+    """Return the job with an SDK, and the reason if that is v2 because v3 cannot start the job."""
+    if job.sdk:
+        return job, ""
+    job = replace(job, sdk="v3")
+    if is_for_model_trainer(job.distribution):
+        return job, ""
+    try:
+        _, findings = job_findings(image, job, catalog, code_root=code_root)
+        limits = [finding for finding in findings if finding.is_error or finding.rule in _LIMITS_OF_V3]
+        reason = limits[0].message if limits else ""
+    except UsageError as error:
+        reason = error.diagnostics[0].message
+    return replace(job, sdk="v2") if reason else job, reason
 
 
 def job_findings(
     image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
 ) -> tuple[TrainingRequest, tuple[Finding, ...]]:
-    """Return the request of a job with an image, and all findings about it.
+    """Return the request of a job that names its SDK, and all findings about it.
 
     Raises UsageError if its settings are incomplete or contradict each other.
     """
     _check_options(image, job)
     request = _request(image, job, catalog, code_root)
+    if job.sdk == "v3" and request.is_local and image.entry_point:
+        _refuse("SDK v3 has no instance type `local`", "use `bake run` to run the job on this machine")
     if job.sdk == "boto3" and request.is_local:
         _refuse("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
     return request, validate(request, replace(image, entry_point=""))
@@ -165,9 +195,12 @@ def _request(
     if job.sdk == "v3" and not image.entry_point:
         sender = "ModelTrainer"
     source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point
-    script = PurePosixPath(entry_point)
+    script, requirements = PurePosixPath(entry_point), ""
     if sender == "ModelTrainer" and not source_dir:
         source_dir, entry_point = str(script.parent), script.name
+    elif sender == "ModelTrainer" and Path(source_dir, REQUIREMENTS).is_file():
+        # The toolkit installs this file by itself, but the SDK's drivers do not.
+        requirements = REQUIREMENTS
     framework_version = image.versions["tensorflow"] if sender == "TensorFlow" else ""
     is_off = job.hyperparameters.get(COMPILER) is False
     compiler = {} if is_off else _compiler_parameters(image, sender)
@@ -175,13 +208,15 @@ def _request(
     # The SDK does not accept an image_uri with the compiler_config of the other classes.
     has_config = sender == "TensorFlow" and job.sdk == "v2" and not image.entry_point
     has_config = has_config and oldest <= numbers(framework_version) <= newest
+    distribution = drivers(job.distribution) if sender == "ModelTrainer" else job.distribution
     is_compiled = bool(compiler) and has_config and COMPILER not in job.hyperparameters
     return TrainingRequest(
         sender=sender,
         groups=groups,
-        distribution=job.distribution or _distribution(image, job, sender, groups),
+        distribution=distribution or _distribution(image, job, sender, groups),
         entry_point=entry_point,
         source_dir=source_dir,
+        requirements=requirements,
         hyperparameters=job.hyperparameters if is_compiled else {**compiler, **job.hyperparameters},
         environment=job.environment,
         framework_version=framework_version,
@@ -198,9 +233,9 @@ def _distribution(
     """Return the distribution that makes the toolkit or the SDK's drivers use the launcher."""
     if not job.launcher and image.has_compiler:
         return {}
-    if not job.launcher and image.components & _LIBRARIES and (sender != "ModelTrainer" or image.smp):
+    if not job.launcher and image.components & _LIBRARIES:
         return _library(image, job, sender, groups)
-    launcher = _launcher(image, job, sender)
+    launcher = _launcher(image, job, sender, hosts=sum(group.count for group in groups))
     if not launcher:
         return {}
     is_driver = sender == "ModelTrainer"
@@ -227,6 +262,9 @@ def _library(
 ) -> Mapping[str, object]:
     """Return the distribution that starts SMP or SMDDP, the library that the image was made for."""
     on = {"enabled": True}
+    if not image.smp and sender == "ModelTrainer":
+        message = "SDK v3 has no launcher for SMDDP"
+        _refuse(message, "use `--sdk v2`, `--sdk boto3` or `--launcher torchrun`")
     if not image.smp:
         if job.processes_per_host:
             _refuse("SMDDP starts one process for each GPU", "use `--processes-per-host` with `mpirun` only")
@@ -263,8 +301,16 @@ def _compiler_parameters(image: LaunchImage, sender: Sender) -> Mapping[str, obj
     return {COMPILER: True, _COMPILER_DEBUG: False, **launcher}
 
 
-def _launcher(image: LaunchImage, job: JobSpec, sender: Sender) -> str:
+def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, hosts: int) -> str:
     """Return the requested launcher, or else the framework's own before MPI."""
+    is_mirrored = job.launcher == "tensorflow" or (
+        not job.launcher and "tensorflow" in image.training_module and not job.processes_per_host
+    )
+    if is_mirrored and sender == "ModelTrainer":
+        if hosts == 1:
+            return ""
+        message = "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
+        _refuse(message, "use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`")
     if not image.is_known:
         if job.launcher not in ("", *_LAUNCHERS):
             _refuse(f"unknown launcher `{job.launcher}`", f"use {format_names(_LAUNCHERS)}")

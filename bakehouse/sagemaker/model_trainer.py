@@ -27,6 +27,7 @@ from bakehouse.sagemaker.instance_groups import check_groups, check_processes, c
 from bakehouse.sagemaker.rules import Findings
 from bakehouse.util.suggest import suggestion
 
+REQUIREMENTS = "requirements.txt"
 CODE_CHANNEL, DRIVERS_CHANNEL = "code", "sm_drivers"
 _SCRIPT = f"/opt/ml/input/data/{DRIVERS_CHANNEL}/sm_train.sh"
 ENTRYPOINT = ("/bin/bash",)
@@ -60,6 +61,11 @@ class DriverSettings:
 def is_for_model_trainer(distribution: Mapping[str, object]) -> bool:
     """Return whether a mapping names a driver of SDK v3 instead of a strategy of SDK v2."""
     return bool(_DRIVERS.keys() & distribution)
+
+
+def drivers(distribution: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the driver that starts what a strategy of SDK v2 starts, or else the strategy."""
+    return {"Torchrun": {}} if distribution == {"torch_distributed": {"enabled": True}} else distribution
 
 
 def driver_settings(

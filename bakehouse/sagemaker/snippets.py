@@ -15,11 +15,22 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.publish.releases import ReleaseRecord
-from bakehouse.sagemaker.create_training_job import api_request, script_path, toolkit_parameters
-from bakehouse.sagemaker.job_spec import COMPILER, SDKS, JobSpec, check_job
+from bakehouse.sagemaker.create_training_job import DAY, api_request, script_path, toolkit_parameters
+from bakehouse.sagemaker.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, check_job
+from bakehouse.sagemaker.model_trainer import REQUIREMENTS
 from bakehouse.sagemaker.rules import Finding
 from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest
 from bakehouse.util.oci import is_loopback, region_of
+
+_INSTALL = {
+    "v2": "pip install 'sagemaker<3'",
+    "v3": "pip install 'sagemaker>=3'",
+    "boto3": "pip install boto3",
+}
+_NO_ROLE = {
+    "v2": "Outside SageMaker, get_execution_role() fails: set role to the ARN of an execution role.",
+    "v3": "Outside SageMaker, set role to the ARN of an execution role: the default is the caller's role.",
+}
 
 
 class Code(str):
@@ -33,6 +44,8 @@ class Snippet:
     """Code that starts a job, and warnings about the job."""
 
     code: str
+    sdk: str
+    """One of `SDKS`."""
     warnings: tuple[Finding, ...] = ()
 
 
@@ -45,36 +58,45 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
     # Without a source directory, the directory that the code will run in is unknown.
     checked = check_job(record, job, catalog, code_root=Path() if job.source_dir else None)
     image, request = checked.image, checked.request
-    lines = _comments(record, image, request, job)
+    lines = _comments(record, checked, job)
     # Job names cannot contain dots. The SDK would derive them from the image URI, which contains `@`.
     base_name = re.sub("[._]", "-", image.name)
-    if job.sdk == "boto3":
+    if checked.sdk == "boto3":
         lines += _boto3_code(request, image, job.role, base_name, record.registry)
-    elif job.sdk == "v3":
+    elif checked.sdk == "v3":
         lines += _trainer_code(request, image, job.role, base_name)
     else:
         lines += _estimator_code(request, image, job.role, base_name)
-    return Snippet("\n".join(lines) + "\n", checked.warnings)
+    return Snippet("\n".join(lines) + "\n", checked.sdk, checked.warnings)
 
 
-def _comments(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: JobSpec) -> list[str]:
+def _comments(record: ReleaseRecord, checked: CheckedJob, job: JobSpec) -> list[str]:
+    sdk, image, request = checked.sdk, checked.image, checked.request
     transport = f" ({record.transport})" if record.transport != "none" else ""
     tested = f"smoke-tested{transport}" if record.tested else "NOT smoke-tested"
-    comments = [f"# {record.image}, published {record.date}, {tested}; for {SDKS[job.sdk]}"]
+    comments = [f"{record.image}, published {record.date}, {tested}; for {SDKS[sdk]}", _INSTALL[sdk]]
+    if checked.reason:
+        comments.append(f"Not for version 3: {checked.reason}.")
     if is_loopback(record.registry):
-        comments.append(
-            f"# {record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR."
-        )
+        comments.append(f"{record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR.")
+    if not job.role:
+        comments.append(_NO_ROLE[sdk])
     name = request.sender
-    if job.sdk == "v2" and not image.entry_point and name.lower() not in image.versions:
-        comments.append(f"# The class {name} passes `distribution` on; the image needs no {name}.")
-    if job.sdk == "v2" and COMPILER in request.hyperparameters and not image.entry_point:
+    if name == "ModelTrainer" and not job.source_dir:
+        message = f'The SDK uploads the whole directory "{request.source_dir}".'
+        comments.append(f"{message} Set source_dir to a directory with code only.")
+    if name == "ModelTrainer" and job.source_dir.startswith(S3):
+        argument = f'requirements="{REQUIREMENTS}"'
+        comments.append(f"If the archive contains {REQUIREMENTS}, add {argument} to SourceCode.")
+    if sdk == "v2" and not image.entry_point and name.lower() not in image.versions:
+        comments.append(f"The class {name} passes `distribution` on; the image needs no {name}.")
+    if sdk == "v2" and COMPILER in request.hyperparameters and not image.entry_point:
         reason = "the SDK has no `compiler_config` for this image"
-        comments.append(f"# Hyperparameters enable the compiler: {reason}.")
+        comments.append(f"Hyperparameters enable the compiler: {reason}.")
     if image.smp and not job.distribution and not job.launcher:
-        comments.append("# The degrees of parallelism are examples: set those of your model.")
+        comments.append("The degrees of parallelism are examples: set those of your model.")
     # Line breaks in a ledger's values must not end the comment.
-    return [" ".join(comment.split()) for comment in comments]
+    return [f"# {' '.join(comment.split())}" for comment in comments]
 
 
 def _estimator_code(request: TrainingRequest, image: LaunchImage, role: str, base_name: str) -> list[str]:
@@ -166,7 +188,10 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, role: str, base_
     else:
         configs.append("SourceCode")
         arguments["source_code"] = _call(
-            "SourceCode", source_dir=request.source_dir, entry_script=request.entry_point
+            "SourceCode",
+            source_dir=request.source_dir,
+            entry_script=request.entry_point,
+            **_unless_empty("requirements", request.requirements),
         )
         for driver, settings in request.distribution.items():
             assert isinstance(settings, Mapping)
@@ -175,8 +200,11 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, role: str, base_
                 kinds, values["smp"] = ["SMP", driver], _call("SMP", **values["smp"])
             imports.append(f"from sagemaker.train.distributed import {', '.join(kinds)}")
             arguments["distributed"] = _call(driver, **values)
-    imports.insert(1, f"from sagemaker.train.configs import {', '.join(configs)}")
+    configs.append("StoppingCondition")
+    imports.insert(0, f"from sagemaker.core.training.configs import {', '.join(configs)}")
     arguments["compute"] = _call("Compute", **compute)
+    # The default of the SDK is one hour.
+    arguments["stopping_condition"] = _call("StoppingCondition", max_runtime_in_seconds=DAY)
     arguments |= _unless_empty("hyperparameters", parameters) | _unless_empty(
         "environment", request.environment
     )

@@ -4,12 +4,14 @@ import os
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.docs.prose import HOME
 from tests.docs.test_commands import blocks
+from tests.sagemaker.test_snippets import PYTORCH, snippet
 from tests.support.programs import BAKE
 
 GUIDES = HOME / "docs/how-to"
@@ -28,6 +30,14 @@ def test_the_comparison_of_instances_is_what_the_command_prints() -> None:
         check=True,
     )
     assert completed.stdout == output
+
+
+def test_the_code_in_the_readme_is_what_the_demo_prints() -> None:
+    [sample] = [code for _, code in blocks(HOME / "README.md") if code.startswith("image_uri:")]
+    heading, uri, _, code = sample.split("\n", 3)
+    [date] = re.findall(r"published ([0-9-]+),", code)
+    release = replace(PYTORCH, image_uri=uri, registry=uri.partition("/")[0], date=date)
+    assert (heading, code) == ("image_uri:", snippet(release))
 
 
 @pytest.mark.parametrize(

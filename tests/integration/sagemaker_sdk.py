@@ -45,8 +45,9 @@ def installed(lock: Path) -> Path:
 class Aws:
     """moto as a proxy in front of all of AWS: the SDK names AWS's own addresses here and there."""
 
-    def __init__(self, port: int, certificates: str) -> None:
+    def __init__(self, port: int, certificates: str, home: Path) -> None:
         self.proxy = f"http://127.0.0.1:{port}"
+        self.home = home
         self.certificates = certificates
 
     def client(self, service: str) -> Any:
@@ -56,13 +57,19 @@ class Aws:
 
     def environment_of_a_notebook(self) -> dict[str, str]:
         session = self.client("sts").assume_role(RoleArn=ROLE, RoleSessionName="notebook")["Credentials"]
+        return self.environment_of_a_user() | {
+            "AWS_ACCESS_KEY_ID": session["AccessKeyId"],
+            "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
+            "AWS_SESSION_TOKEN": session["SessionToken"],
+        }
+
+    def environment_of_a_user(self) -> dict[str, str]:
         return {
             "HTTPS_PROXY": self.proxy,
             "AWS_CA_BUNDLE": self.certificates,
             "REQUESTS_CA_BUNDLE": self.certificates,
-            "AWS_ACCESS_KEY_ID": session["AccessKeyId"],
-            "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
-            "AWS_SESSION_TOKEN": session["SessionToken"],
+            "AWS_ACCESS_KEY_ID": "x",
+            "AWS_SECRET_ACCESS_KEY": "x",
             "AWS_DEFAULT_REGION": REGION,
             # moto can't simulate a role's policies, which version 3 asks for first.
             "SAGEMAKER_VALIDATE_ROLE": "false",
@@ -70,12 +77,23 @@ class Aws:
 
     def run(self, sdk: Path, arguments: list[str], directory: Path) -> str:
         """Return the output of Python, run in a directory with the SDK as a notebook of SageMaker."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        environment |= self.environment_of_a_notebook() | {"HOME": str(directory)}
-        command = [str(sdk / "bin" / "python"), *arguments]
-        result = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
-        assert result.returncode == 0, result.stderr[-3000:]
+        result = self._run(sdk, arguments, directory, self.environment_of_a_notebook())
+        assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-3000:]
         return result.stdout
+
+    def failure(self, sdk: Path, arguments: list[str], directory: Path) -> str:
+        """Return the output of Python that fails, run in a directory with the SDK by an IAM user."""
+        result = self._run(sdk, arguments, directory, self.environment_of_a_user())
+        assert result.returncode != 0
+        return result.stdout + result.stderr
+
+    def _run(
+        self, sdk: Path, arguments: list[str], directory: Path, variables: dict[str, str]
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        environment |= variables | {"HOME": str(self.home)}
+        command = [str(sdk / "bin" / "python"), *arguments]
+        return subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
 
     def jobs(self) -> dict[str, dict[str, Any]]:
         """Return the jobs that SageMaker got, by their names without the time."""
@@ -107,6 +125,6 @@ def moto_for_aws(directory: Path) -> Iterator[Aws]:
                 break
             assert proxy.poll() is None, log.read_text()
             time.sleep(0.1)
-        aws = Aws(port, CertificateCreator.cacert)
+        aws = Aws(port, CertificateCreator.cacert, directory)
         aws.client("iam").create_role(RoleName="SageMakerRole", AssumeRolePolicyDocument="{}")
         yield aws

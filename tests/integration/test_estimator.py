@@ -1,23 +1,28 @@
 """The snippets, run by the real SageMaker SDK against moto: what it asks AWS for is what counts."""
 
+import contextlib
 import io
 import json
 import tarfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job import Group
 from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
 from bakehouse.sagemaker import snippets
 from bakehouse.sagemaker.job_spec import JobSpec
+from bakehouse.sagemaker.snippets import Snippet
+from tests.docs.test_commands import blocks
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 from tests.support.ecr import ACCOUNT, REGION
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]
 
 LOCK = Path(__file__).with_name("sagemaker-sdk.lock")
 DIGEST = "sha256:" + "4f" * 32
@@ -68,70 +73,112 @@ def parts(**versions: str) -> dict[str, Any]:
 
 
 GROUPS = (Group("data", "ml.c5.18xlarge", 2), Group("train", "ml.c5.2xlarge"))
-DEFAULTS = JobSpec()
 IN_A_GROUP = {"mpi": {"enabled": True, "processes_per_host": 2}, "instance_groups": ["train"]}
+DRIVERS = {"parts": tuple(ReleasedComponent(name, "1", "") for name in ("sshd", "mpi4py"))}
+MORE: dict[str, Any] = {
+    "hyperparameters": {"epochs": 3, "optimizer": "adam"},
+    "environment": {"A": "b"},
+    "keep_alive": 600,
+}
+SMP2 = parts(pytorch="2.5.1", smp="2.8.0")
 
-
-def snippet(record: ReleaseRecord, job: JobSpec = DEFAULTS) -> str:
-    return snippets.snippet(record, job).code
-
-
-ESTIMATORS = {
-    "mpi": snippet(record("mpi"), JobSpec(instance_count=3, processes_per_host=4)),
-    "torchrun": snippet(record("torchrun", **PYTORCH, gpu=True), JobSpec(role=ROLE)),
-    "mirrored": snippet(record("mirrored", **TENSORFLOW)),
-    "baked": snippet(record("baked", entry_point="train.py"), JobSpec(processes_per_host=4)),
-    "groups": snippet(record("groups"), JobSpec(groups=GROUPS, distribution=IN_A_GROUP)),
-    "more": snippet(
-        record("more"), JobSpec(hyperparameters={"epochs": 3}, environment={"A": "b"}, keep_alive=600)
+Case = tuple[ReleaseRecord, JobSpec]
+OF_VERSION_3: dict[str, Case] = {
+    "plain": (record("plain", **PYTORCH | {"launchers": ()}), JobSpec(instance_count=1)),
+    "torchrun": (record("torchrun", **PYTORCH, gpu=True), JobSpec(role=ROLE)),
+    "hosts": (record("hosts", **PYTORCH), JobSpec(launcher="torchrun", instance_count=4)),
+    "processes": (
+        record("processes", **PYTORCH),
+        JobSpec(distribution={"Torchrun": {"process_count_per_node": 2}}),
     ),
-    "smp": snippet(record("smp", **parts(pytorch="1.10.2", smp="1.7.0"))),
-    "smp2": snippet(record("smp2", **parts(pytorch="2.5.1", smp="2.8.0"))),
-    "smddp": snippet(record("smddp", **parts(pytorch="2.5.1", smddp="2.6.0"))),
-    "xla": snippet(record("xla", **parts(aws_training_compiler_pytorch="1.13.1", pytorch="1.13.1"))),
-    "transformers": snippet(
+    "mpi-on-one-host": (
+        record("mpi-on-one-host", **DRIVERS),
+        JobSpec(instance_count=1, processes_per_host=4),
+    ),
+    "plain-groups": (record("plain-groups", **PYTORCH | {"launchers": ()}), JobSpec(groups=GROUPS)),
+    "more": (record("more", **PYTORCH), JobSpec(**MORE)),
+    "source": (record("source", **PYTORCH), JobSpec(source_dir="code", entry_point="go.py")),
+    "efa": (
+        record("efa", **PYTORCH, gpu=True),
+        JobSpec(instance_type="ml.p4d.24xlarge", environment={"NCCL_DEBUG": "INFO"}),
+    ),
+    "smp2": (record("smp2", **SMP2), JobSpec()),
+    "huggingface": (
+        record("huggingface", **parts(pytorch="2.13.0", transformers="5.23.0", python="3.11")),
+        JobSpec(),
+    ),
+    "baked": (record("baked", entry_point="train.py"), JobSpec(processes_per_host=4)),
+    "baked-groups": (
+        record("baked-groups", entry_point="train.py"),
+        JobSpec(groups=GROUPS, distribution=IN_A_GROUP, hyperparameters={"epochs": 3}),
+    ),
+}
+"""Jobs whose code is for version 3."""
+OF_VERSION_2: dict[str, Case] = {
+    "mpi": (record("mpi"), JobSpec(instance_count=3, processes_per_host=4)),
+    "mirrored": (record("mirrored", **TENSORFLOW), JobSpec()),
+    "groups": (record("groups"), JobSpec(groups=GROUPS, distribution=IN_A_GROUP)),
+    "smp": (record("smp", **parts(pytorch="1.10.2", smp="1.7.0")), JobSpec()),
+    "smddp": (record("smddp", **parts(pytorch="2.5.1", smddp="2.6.0")), JobSpec()),
+    "xla": (
+        record("xla", **parts(aws_training_compiler_pytorch="1.13.1", pytorch="1.13.1")),
+        JobSpec(),
+    ),
+    "transformers": (
         record(
             "transformers",
             **parts(
                 aws_training_compiler_pytorch="1.10.2", pytorch="1.10.2", transformers="4.17.0", python="3.8"
             ),
-        )
+        ),
+        JobSpec(),
     ),
-    "huggingface": snippet(
-        record("huggingface", **parts(pytorch="2.13.0", transformers="5.23.0", python="3.11"))
-    ),
-    "compiled": snippet(
+    "compiled": (
         record(
             "compiled",
             **parts(aws_training_compiler_tensorflow="2.11.0", tensorflow="2.11.0")
             | {"training_module": TENSORFLOW["training_module"]},
-        )
+        ),
+        JobSpec(),
     ),
-    # Not one of ours: it shows why ours name a framework's class.
-    "generic": snippet(record("generic"))
-    .replace("sagemaker.pytorch", "sagemaker.estimator")
-    .replace("PyTorch", "Estimator"),
 }
-TRAINERS = {
-    "v3-torchrun": snippet(record("v3-torchrun", **PYTORCH), JobSpec(sdk="v3", processes_per_host=2)),
-    "v3-smp2": snippet(record("v3-smp2", **parts(pytorch="2.5.1", smp="2.8.0")), JobSpec(sdk="v3")),
-    "v3-mpi": snippet(record("v3-mpi"), JobSpec(sdk="v3", groups=GROUPS, hyperparameters={"epochs": 3})),
-    "v3-baked": snippet(record("v3-baked", entry_point="train.py"), JobSpec(sdk="v3", role=ROLE)),
+"""Jobs whose code is for version 2, because version 3 cannot start them."""
+ASKED = {
+    f"{name}-v2": (replace(release, image=f"{name}-v2"), replace(job, sdk="v2"))
+    for name, (release, job) in OF_VERSION_3.items()
+    if name != "processes"
 }
-REQUESTS = {
-    "request": snippet(
+"""The jobs of version 3 that version 2 has too, with `--sdk v2`."""
+REQUESTS: dict[str, Case] = {
+    "request": (
         record("request"),
         JobSpec(sdk="boto3", role=ROLE, processes_per_host=4, hyperparameters={"epochs": 3}),
     ),
-    "request-groups": snippet(
-        record("request-groups"), JobSpec(sdk="boto3", role=ROLE, groups=GROUPS, distribution=IN_A_GROUP)
+    "request-groups": (
+        record("request-groups"),
+        JobSpec(sdk="boto3", role=ROLE, groups=GROUPS, distribution=IN_A_GROUP),
     ),
-    "request-torchrun": snippet(record("request-torchrun", **PYTORCH), JobSpec(sdk="boto3", role=ROLE)),
-    "request-baked": snippet(
-        record("request-baked", entry_point="train.py"), JobSpec(sdk="boto3", role=ROLE)
-    ),
+    "request-torchrun": (record("request-torchrun", **PYTORCH), JobSpec(sdk="boto3", role=ROLE)),
+    "request-baked": (record("request-baked", entry_point="train.py"), JobSpec(sdk="boto3", role=ROLE)),
 }
-SNIPPETS = {**ESTIMATORS, **TRAINERS, **REQUESTS}
+CASES = {**OF_VERSION_3, **OF_VERSION_2, **ASKED, **REQUESTS}
+GUIDE = HOME / "docs/how-to/launch-jobs.md"
+RUN = """
+import json, runpy, sys
+import boto3
+
+requests = []
+boto3.setup_default_session()
+# moto does not return all settings of a job.
+event = "provide-client-params.sagemaker.CreateTrainingJob"
+boto3.DEFAULT_SESSION.events.register(event, lambda params, **context: requests.append(params))
+for path in sys.argv[2:]:
+    runpy.run_path(path)
+with open(sys.argv[1], "w") as file:
+    json.dump(requests, file)
+"""
+GENERIC, GUIDED = "generic", "guided"
+"""An estimator that is not one of ours, and a job with the settings of the guide."""
 
 
 @pytest.fixture(scope="module")
@@ -146,29 +193,99 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
 
 
 @pytest.fixture(scope="module")
-def jobs(sdk: Path, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Jobs that each snippet requested from SageMaker, run unchanged next to a training script."""
-    directory = tmp_path_factory.mktemp("pasted")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with training scripts, in which the code runs."""
+    directory = tmp_path_factory.mktemp("pasted") / "project"
+    directory.mkdir()
     (directory / "train.py").write_text("print('training')\n")
-    for name, code in SNIPPETS.items():
+    (directory / "code").mkdir()
+    (directory / "code/go.py").write_text("print('training')\n")
+    (directory / "code/requirements.txt").write_text("emoji\n")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def printed(directory: Path) -> dict[str, Snippet]:
+    """The code of each case, printed next to the training scripts."""
+    with contextlib.chdir(directory):
+        return {name: snippets.snippet(release, job) for name, (release, job) in CASES.items()}
+
+
+@pytest.fixture(scope="module")
+def jobs(sdk: Path, aws: Aws, directory: Path, printed: dict[str, Snippet]) -> dict[str, Any]:
+    """The requests for jobs that the code sent, all of which moto accepted."""
+    code = {name: (snippet.sdk, snippet.code) for name, snippet in printed.items()}
+    estimator = snippets.snippet(record(GENERIC), JobSpec(sdk="v2")).code
+    generic = estimator.replace("sagemaker.pytorch", "sagemaker.estimator").replace("PyTorch", "Estimator")
+    code[GENERIC] = ("v2", generic)
+    [settings] = [text for _, text in blocks(GUIDE) if "trainer.train(" in text]
+    trainer = snippets.snippet(record(GUIDED, **PYTORCH), JobSpec()).code
+    code[GUIDED] = ("v3", trainer.replace("trainer.train()\n", settings))
+    for name, (_, text) in code.items():
         # The difference is expected: moto does not run the job, so the test does not wait for it.
-        (directory / f"{name}.py").write_text(code.replace("trainer.train()", "trainer.train(wait=False)"))
-    code = "import runpy, sys\nfor path in sys.argv[1:]: runpy.run_path(path)"
-    for python, names in ((sdk, [*ESTIMATORS, *REQUESTS]), (installed(V3), [*TRAINERS])):
-        aws.run(python, ["-c", code, *(f"{name}.py" for name in names)], directory)
-    return aws.jobs()
+        text = text.replace("trainer.train(", "trainer.train(wait=False, ")
+        (directory.parent / f"{name}.py").write_text(text)
+    names: dict[Path, list[str]] = {sdk: [], installed(V3): []}
+    for name, (library, _) in code.items():
+        names[installed(V3) if library == "v3" else sdk].append(f"../{name}.py")
+    # Both versions of the SDK would create it at the same time.
+    location = {"LocationConstraint": REGION}
+    bucket = f"sagemaker-{REGION}-{ACCOUNT}"
+    aws.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration=location)
+    with ThreadPoolExecutor() as pool:
+        runs = [
+            pool.submit(aws.run, python, ["-c", RUN, f"../{number}.json", *paths], directory)
+            for number, (python, paths) in enumerate(names.items())
+        ]
+        for run in runs:
+            run.result()
+    texts = [(directory.parent / f"{number}.json").read_text() for number in range(len(names))]
+    requests = [request for text in texts for request in json.loads(text)]
+    assert len(requests) == len(code) == len(aws.jobs())
+    return {request["TrainingJobName"].partition("-20")[0]: request for request in requests}
 
 
 def hyperparameters(job: dict[str, Any]) -> dict[str, Any]:
-    """As the toolkit in the image reads them."""
-    return {name: json.loads(value) for name, value in job.get("HyperParameters", {}).items()}
+    """Hyperparameters as the toolkit in the image, or a driver of version 3, reads them."""
+    return {name: value_of(text) for name, text in job.get("HyperParameters", {}).items()}
 
 
-@pytest.mark.parametrize("name", SNIPPETS)
+def value_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_the_job_uses_the_released_image(jobs: dict[str, Any], name: str) -> None:
     job = jobs[name]
-    assert job["AlgorithmSpecification"]["TrainingImage"] == f"{HOST}/bakehouse/{name}@{DIGEST}"
+    assert job["AlgorithmSpecification"]["TrainingImage"] == CASES[name][0].image_uri
     assert job["RoleArn"] == ROLE
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_code_is_for_the_sdk_that_can_start_the_job(printed: dict[str, Snippet], name: str) -> None:
+    asked = CASES[name][1].sdk
+    assert printed[name].sdk == (asked or ("v3" if name in OF_VERSION_3 else "v2"))
+
+
+def settings(job: dict[str, Any]) -> dict[str, Any]:
+    """Settings of a job that do not depend on the SDK that sends it."""
+    return {
+        "resources": job["ResourceConfig"],
+        "limits": job["StoppingCondition"],
+        "environment": job.get("Environment") or {},
+        "mode": job["AlgorithmSpecification"]["TrainingInputMode"],
+        "hyperparameters": {
+            key: value for key, value in hyperparameters(job).items() if not key.startswith("sagemaker_")
+        },
+    }
+
+
+@pytest.mark.parametrize("name", [name.removesuffix("-v2") for name in ASKED])
+def test_version_3_asks_for_the_job_of_version_2(jobs: dict[str, Any], name: str) -> None:
+    assert settings(jobs[name]) == settings(jobs[f"{name}-v2"])
 
 
 def test_an_mpi_job(jobs: dict[str, Any]) -> None:
@@ -182,9 +299,9 @@ def test_an_mpi_job(jobs: dict[str, Any]) -> None:
 
 
 def test_a_job_under_torchrun(jobs: dict[str, Any]) -> None:
-    resources = jobs["torchrun"]["ResourceConfig"]
+    resources = jobs["torchrun-v2"]["ResourceConfig"]
     assert (resources["InstanceType"], resources["InstanceCount"]) == ("ml.g5.12xlarge", 2)
-    parameters = hyperparameters(jobs["torchrun"])
+    parameters = hyperparameters(jobs["torchrun-v2"])
     assert parameters["sagemaker_torch_distributed_enabled"] is True
     assert "sagemaker_mpi_enabled" not in parameters
 
@@ -211,11 +328,11 @@ LIBRARIES: dict[str, dict[str, Any]] = {
         "sagemaker_mpi_num_of_processes_per_host": 8,
         "sagemaker_instance_type": "ml.p4d.24xlarge",
     },
-    "smp2": {"mp_parameters": {"hybrid_shard_degree": 16}, "sagemaker_torch_distributed_enabled": True},
+    "smp2-v2": {"mp_parameters": {"hybrid_shard_degree": 16}, "sagemaker_torch_distributed_enabled": True},
     "smddp": DDP_TOLD,
     "xla": {**COMPILER_TOLD, "sagemaker_pytorch_xla_multi_worker_enabled": True},
     "transformers": COMPILER_TOLD,
-    "huggingface": {"sagemaker_torch_distributed_enabled": True},
+    "huggingface-v2": {"sagemaker_torch_distributed_enabled": True},
     "compiled": COMPILER_TOLD,
 }
 
@@ -227,7 +344,7 @@ def test_a_job_uses_the_library_that_its_image_is_for(jobs: dict[str, Any], name
 
 
 def test_a_trainer_sends_the_parameters_of_smp_2(jobs: dict[str, Any]) -> None:
-    assert hyperparameters(jobs["v3-smp2"])["mp_parameters"] == {"hybrid_shard_degree": 16}
+    assert hyperparameters(jobs["smp2"]) == {"mp_parameters": {"hybrid_shard_degree": 16}}
 
 
 MPI_TOLD = {
@@ -238,7 +355,7 @@ MPI_TOLD = {
 
 
 def test_an_image_with_its_own_training_code_gets_none(jobs: dict[str, Any]) -> None:
-    assert hyperparameters(jobs["baked"]) == MPI_TOLD
+    assert hyperparameters(jobs["baked"]) == hyperparameters(jobs["baked-v2"]) == MPI_TOLD
 
 
 GROUPS_ASKED = [
@@ -247,7 +364,7 @@ GROUPS_ASKED = [
 ]
 
 
-@pytest.mark.parametrize("name", ["groups", "request-groups"])
+@pytest.mark.parametrize("name", ["groups", "baked-groups", "baked-groups-v2", "request-groups"])
 def test_a_job_with_groups(jobs: dict[str, Any], name: str) -> None:
     assert jobs[name]["ResourceConfig"]["InstanceGroups"] == GROUPS_ASKED
     parameters = hyperparameters(jobs[name])
@@ -255,31 +372,80 @@ def test_a_job_with_groups(jobs: dict[str, Any], name: str) -> None:
     assert parameters["sagemaker_mpi_num_of_processes_per_host"] == 2
 
 
-def test_what_else_a_job_is_given(jobs: dict[str, Any]) -> None:
-    job = jobs["more"]
+@pytest.mark.parametrize("name", ["more", "more-v2"])
+def test_other_settings_of_a_job(jobs: dict[str, Any], name: str) -> None:
+    job = jobs[name]
     assert hyperparameters(job)["epochs"] == 3
     assert job["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
+    assert job["Environment"] == {"A": "b"}
 
 
-def test_a_trainer_under_torchrun(jobs: dict[str, Any]) -> None:
+DRIVEN = {
+    "plain": ("", {}),
+    "torchrun": ("torchrun", {"process_count_per_node": None, "smp": None}),
+    "processes": ("torchrun", {"process_count_per_node": 2, "smp": None}),
+    "mpi-on-one-host": ("mpi", {"process_count_per_node": 4, "mpi_additional_options": None}),
+    "source": ("torchrun", {"process_count_per_node": None, "smp": None}),
+}
+
+
+@pytest.mark.parametrize("name", DRIVEN)
+def test_a_trainer_starts_a_driver(jobs: dict[str, Any], aws: Aws, name: str) -> None:
     """Version 3 sends no hyperparameters for a launcher: its drivers are in a channel."""
-    job = jobs["v3-torchrun"]
+    job, (driver, distributed) = jobs[name], DRIVEN[name]
     assert job.get("HyperParameters", {}) == {}
     assert [channel["ChannelName"] for channel in job["InputDataConfig"]] == ["code", "sm_drivers"]
     assert job["AlgorithmSpecification"]["ContainerEntrypoint"] == ["/bin/bash"]
-    assert job["ResourceConfig"]["InstanceCount"] == 2
+    script = content(aws, job, "sm_drivers", "sm_train.sh")
+    assert f"/distributed_drivers/{driver or 'basic_script'}_driver.py\n" in script
+    assert json.loads(content(aws, job, "sm_drivers", "distributed.json")) == distributed
+    assert content(aws, job, "code", "go.py" if name == "source" else "train.py") == "print('training')\n"
+    assert ("install_requirements.py requirements.txt" in script) == (name == "source")
 
 
-def test_a_trainer_in_groups(jobs: dict[str, Any]) -> None:
-    job = jobs["v3-mpi"]
-    assert job["HyperParameters"] == {"epochs": "3"}
-    assert job["ResourceConfig"]["InstanceGroups"] == GROUPS_ASKED
+def content(aws: Aws, job: dict[str, Any], channel: str, name: str) -> str:
+    """Return a file of a channel."""
+    [source] = [one["DataSource"] for one in job["InputDataConfig"] if one["ChannelName"] == channel]
+    bucket, _, prefix = source["S3DataSource"]["S3Uri"].removeprefix("s3://").partition("/")
+    key = f"{prefix.rstrip('/')}/{name}"
+    return str(aws.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read().decode())
 
 
-def test_a_trainer_lets_an_image_start_its_own_code(jobs: dict[str, Any]) -> None:
-    job = jobs["v3-baked"]
-    assert "ContainerEntrypoint" not in job["AlgorithmSpecification"]
-    assert hyperparameters(job) == {"sagemaker_mpi_enabled": True, "sagemaker_mpi_custom_mpi_options": ""}
+@pytest.mark.parametrize("name", ["plain-groups", "plain-groups-v2"])
+def test_a_job_without_a_launcher_in_groups(jobs: dict[str, Any], name: str) -> None:
+    assert jobs[name]["ResourceConfig"]["InstanceGroups"] == GROUPS_ASKED
+
+
+@pytest.mark.parametrize("name", ["baked", "baked-groups"])
+def test_a_trainer_lets_an_image_start_its_own_code(jobs: dict[str, Any], name: str) -> None:
+    assert "ContainerEntrypoint" not in jobs[name]["AlgorithmSpecification"]
+    assert "InputDataConfig" not in jobs[name]
+
+
+def test_the_settings_in_the_guide(jobs: dict[str, Any]) -> None:
+    job = jobs[GUIDED]
+    assert job["EnableManagedSpotTraining"] is True
+    assert job["StoppingCondition"] == {"MaxRuntimeInSeconds": 86400, "MaxWaitTimeInSeconds": 172800}
+    assert job["CheckpointConfig"]["S3Uri"] == "s3://our-data/checkpoints"
+    assert job["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
+    channels = {channel["ChannelName"]: channel["DataSource"] for channel in job["InputDataConfig"]}
+    assert channels.keys() == {"training", "code", "sm_drivers"}
+    assert channels["training"]["S3DataSource"]["S3Uri"] == "s3://our-data/flowers"
+
+
+FAILURES = {"torchrun": "No IAM role", "torchrun-v2": "The current AWS identity is not a role"}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_outside_sagemaker_a_role_is_needed(aws: Aws, sdk: Path, directory: Path, name: str) -> None:
+    """As the comment in the code says."""
+    release, job = CASES[name]
+    with contextlib.chdir(directory):
+        snippet = snippets.snippet(release, replace(job, role=""))
+    assert "\n# Outside SageMaker, " in snippet.code
+    (directory.parent / "outside.py").write_text(snippet.code)
+    python = installed(V3) if snippet.sdk == "v3" else sdk
+    assert FAILURES[name] in aws.failure(python, ["../outside.py"], directory)
 
 
 BESIDE = {"sagemaker_job_name", "sagemaker_submit_directory"}
@@ -324,5 +490,4 @@ def test_a_request_sends_the_script(jobs: dict[str, Any], aws: Aws) -> None:
 
 def test_the_generic_estimator_still_drops_the_distribution(jobs: dict[str, Any]) -> None:
     """Should this fail one day, the snippets can name `Estimator` for every image."""
-    assert "distribution=" in SNIPPETS["generic"]
-    assert "sagemaker_mpi_enabled" not in hyperparameters(jobs["generic"])
+    assert "sagemaker_mpi_enabled" not in hyperparameters(jobs[GENERIC])

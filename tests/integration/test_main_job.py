@@ -122,7 +122,7 @@ def test_demo_ends_with_an_address_and_a_snippet(workspace: Workspace, fleet: Fl
     assert result.returncode == 0, result.stderr
     uri = bake(workspace, "uri", "pytorch-cpu").stdout.strip()
     assert uri == f"127.0.0.1:{workspace.project.registry_port}/bakehouse/pytorch-cpu@" + uri.split("@")[1]
-    assert f'image_uri="{uri}"' in result.stdout
+    assert f'    training_image="{uri}",\n' in result.stdout
     [record] = releases.load(workspace.project.images / "pytorch-cpu" / "releases.json")
     assert record.tested
     assert record.config == fleet.images["pytorch-cpu"].digest

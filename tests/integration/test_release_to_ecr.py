@@ -73,18 +73,20 @@ def test_the_digest_is_at_the_address_of_ecr(released: Released, fleet: Fleet, s
     assert session_ecr.images(f"team/{IMAGE}") == {digest: [*released.record.tags]}
 
 
-@pytest.mark.parametrize(("sdk", "lock"), [("v2", V2), ("v3", V3)])
+@pytest.mark.parametrize(
+    ("options", "name", "lock"), [((), "ModelTrainer(", V3), (("--sdk", "v2"), "PyTorch(", V2)]
+)
 def test_the_code_for_each_sdk_starts_a_job_with_that_digest(
-    released: Released, workspace: Workspace, tmp_path: Path, sdk: str, lock: Path
+    released: Released, workspace: Workspace, tmp_path: Path, options: tuple[str, ...], name: str, lock: Path
 ) -> None:
     result = subprocess.run(
-        [str(HOME / "bake"), "estimator", IMAGE, "--sdk", sdk, "--region", REGION, "--role", ROLE],
+        [str(HOME / "bake"), "estimator", IMAGE, *options, "--region", REGION, "--role", ROLE],
         cwd=workspace.project.root,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert ("ModelTrainer(" if sdk == "v3" else "PyTorch(") in result.stdout
+    assert name in result.stdout
     (tmp_path / "train.py").write_text("print('training')\n")
     # moto does not run the job, so the test does not wait for it.
     (tmp_path / "job.py").write_text(result.stdout.replace("trainer.train()", "trainer.train(wait=False)"))

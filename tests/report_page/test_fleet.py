@@ -192,7 +192,8 @@ def test_without_a_report_the_ledger_has_the_outcomes(site: Site) -> None:
 
 
 def test_a_release_has_code_that_starts_a_job(site: Site) -> None:
-    site.publish({"parts": (ReleasedComponent("pytorch", "2.9.0", "cpu"),)}, {"candidate": True})
+    torchrun = {"parts": (ReleasedComponent("pytorch", "2.9.0", "cpu"),), "launchers": ("torchrun",)}
+    site.publish(torchrun, {"candidate": True})
     image = site.image()
 
     assert [(release.state, release.is_current) for release in image.releases] == [
@@ -200,8 +201,14 @@ def test_a_release_has_code_that_starts_a_job(site: Site) -> None:
         ("release", True),
     ]
     assert image.states["released"].text == "2026-11-20"
-    assert [*image.code] == ["version 2 of the SageMaker SDK", "version 3 of the SageMaker SDK"]
-    assert image.releases[1].image_uri in image.code["version 2 of the SageMaker SDK"]
+    assert [*image.code] == ["version 3 of the SageMaker SDK", "version 2 of the SageMaker SDK"]
+    assert all(image.releases[1].image_uri in code for code in image.code.values())
+
+
+def test_a_release_has_only_code_that_starts_its_job(site: Site) -> None:
+    site.publish({"launchers": ("mpirun",)})
+
+    assert [*site.image().code] == ["version 2 of the SageMaker SDK"]
 
 
 def test_releases_have_their_changes_since_the_release_before(site: Site) -> None:

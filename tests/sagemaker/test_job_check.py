@@ -132,6 +132,14 @@ def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
             "hint: save the request as JSON, and run `bake validate --file request.json`",
         ),
         (
+            "some.example/image:1",
+            JobSpec(sdk="v3", launcher="tensorflow"),
+            "",
+            "error: SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
+            "\n\n"
+            "hint: use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`",
+        ),
+        (
             "pytorch-cp",
             JobSpec(),
             "",

@@ -1,6 +1,8 @@
 """The text of the snippets; that they run is shown in tests/integration/test_estimator.py."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -42,10 +44,39 @@ def snippet(record: ReleaseRecord, job: JobSpec = DEFAULTS) -> str:
     return snippets.snippet(record, job).code
 
 
+V2 = JobSpec(sdk="v2")
+
+
 def test_an_image_with_torchrun() -> None:
     assert snippet(PYTORCH) == (
         """\
+# pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for version 3 of the SageMaker SDK
+# pip install 'sagemaker>=3'
+# Outside SageMaker, set role to the ARN of an execution role: the default is the caller's role.
+# The SDK uploads the whole directory ".". Set source_dir to a directory with code only.
+from sagemaker.core.training.configs import Compute, SourceCode, StoppingCondition
+from sagemaker.train import ModelTrainer
+from sagemaker.train.distributed import Torchrun
+
+trainer = ModelTrainer(
+    training_image="123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c",
+    source_code=SourceCode(source_dir=".", entry_script="train.py"),
+    distributed=Torchrun(),
+    compute=Compute(instance_type="ml.c5.2xlarge", instance_count=2),
+    stopping_condition=StoppingCondition(max_runtime_in_seconds=86400),
+    base_job_name="pytorch-cpu",
+)
+trainer.train()
+"""
+    )
+
+
+def test_an_image_with_torchrun_in_version_2() -> None:
+    assert snippet(PYTORCH, V2) == (
+        """\
 # pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for version 2 of the SageMaker SDK
+# pip install 'sagemaker<3'
+# Outside SageMaker, get_execution_role() fails: set role to the ARN of an execution role.
 import sagemaker
 from sagemaker.pytorch import PyTorch
 
@@ -72,6 +103,8 @@ def test_an_image_with_mpi_alone() -> None:
     assert snippet(MPI, JobSpec(role="arn:aws:iam::1:role/x", processes_per_host=8)) == (
         """\
 # mpi-cpu, published 2026-11-20, smoke-tested (mpi); for version 2 of the SageMaker SDK
+# pip install 'sagemaker<3'
+# Not for version 3: the SDK's MPI driver starts 8 processes in total, not on each of 2 hosts.
 # The class PyTorch passes `distribution` on; the image needs no PyTorch.
 from sagemaker.pytorch import PyTorch
 
@@ -136,16 +169,20 @@ def test_an_image_with_smp_2_uses_it() -> None:
     assert (
         '    distribution={"smdistributed": {"modelparallel": {"enabled": True, "parameters": '
         '{"hybrid_shard_degree": 16}}}, "torch_distributed": {"enabled": True}},\n'
-    ) in snippet(SMP2)
-    trainer = snippet(SMP2, JobSpec(sdk="v3"))
+    ) in snippet(SMP2, V2)
+    trainer = snippet(SMP2)
     assert EXAMPLE in trainer
     assert "    distributed=Torchrun(smp=SMP(hybrid_shard_degree=16)),\n" in trainer
 
 
 def test_an_image_with_smddp_uses_it() -> None:
     assert '    distribution={"smdistributed": {"dataparallel": {"enabled": True}}},\n' in snippet(SMDDP)
-    assert "    distributed=Torchrun(),\n" in snippet(SMDDP, JobSpec(sdk="v3"))
-    assert '"torch_distributed"' in snippet(SMDDP, JobSpec(launcher="torchrun"))
+    assert "    distributed=Torchrun(),\n" in snippet(SMDDP, JobSpec(launcher="torchrun"))
+    assert refused(SMDDP, JobSpec(sdk="v3")) == [
+        Diagnostic(
+            "SDK v3 has no launcher for SMDDP", hint="use `--sdk v2`, `--sdk boto3` or `--launcher torchrun`"
+        )
+    ]
     with pytest.raises(UsageError) as caught:
         snippet(SMDDP, JobSpec(processes_per_host=4))
     assert caught.value.diagnostics[0].message == "SMDDP starts one process for each GPU"
@@ -177,7 +214,7 @@ def test_an_image_with_training_compiler_enables_it() -> None:
     "job", [JobSpec(sdk="boto3", role="arn:aws:iam::1:role/x"), JobSpec(hyperparameters={"a": 1})]
 )
 def test_training_compiler_in_other_jobs(job: JobSpec) -> None:
-    assert ("compiler_config=" in snippet(COMPILED, job)) == (job.sdk == "v2")
+    assert ("compiler_config=" in snippet(COMPILED, job)) == (job.sdk != "boto3")
     assert ('"sagemaker_training_compiler_enabled": True' in snippet(COMPILED, job)) == (job.sdk == "boto3")
 
 
@@ -188,13 +225,13 @@ def test_training_compiler_can_be_off() -> None:
 
 
 def test_an_image_with_transformers() -> None:
-    code = snippet(with_parts(PYTORCH, pytorch="2.13.0", transformers="5.23.0", python="3.11"))
+    code = snippet(with_parts(PYTORCH, pytorch="2.13.0", transformers="5.23.0", python="3.11"), V2)
     assert "from sagemaker.huggingface import HuggingFace\n" in code
     assert '    distribution={"torch_distributed": {"enabled": True}},\n    py_version="py311",\n' in code
 
 
 def test_an_image_with_its_own_training_code() -> None:
-    code = snippet(replace(PYTORCH, entry_point="train.py"))
+    code = snippet(replace(PYTORCH, entry_point="train.py"), V2)
     assert "estimator = Estimator(\n" in code
     parameters = (
         '{"sagemaker_torch_distributed_enabled": "true", "sagemaker_instance_type": "\\"ml.c5.2xlarge\\""}'
@@ -205,7 +242,7 @@ def test_an_image_with_its_own_training_code() -> None:
 
 
 def test_processes_of_an_image_with_its_own_training_code() -> None:
-    code = snippet(replace(MPI, entry_point="train.py"), JobSpec(processes_per_host=4))
+    code = snippet(replace(MPI, entry_point="train.py"), JobSpec(sdk="v2", processes_per_host=4))
     parameters = (
         '{"sagemaker_mpi_enabled": "true", "sagemaker_mpi_num_of_processes_per_host": "4", '
         '"sagemaker_mpi_custom_mpi_options": "\\"\\""}'
@@ -214,7 +251,8 @@ def test_processes_of_an_image_with_its_own_training_code() -> None:
 
 
 def test_a_gpu_image_gets_gpus() -> None:
-    assert '    instance_type="ml.g5.12xlarge",\n' in snippet(replace(PYTORCH, gpu=True))
+    assert 'Compute(instance_type="ml.g5.12xlarge", ' in snippet(replace(PYTORCH, gpu=True))
+    assert '    instance_type="ml.g5.12xlarge",\n' in snippet(replace(PYTORCH, gpu=True), V2)
 
 
 def test_what_a_person_asks_for_comes_first() -> None:
@@ -238,7 +276,8 @@ def test_without_a_launcher_nothing_is_distributed() -> None:
 
 
 def test_the_plain_toolkit_starts_no_torchrun() -> None:
-    assert '{"mpi": {"enabled": True}}' in snippet(replace(PYTORCH, training_module=""))
+    assert '{"mpi": {"enabled": True}}' in snippet(replace(PYTORCH, training_module=""), V2)
+    assert "Torchrun()" in snippet(replace(PYTORCH, training_module=""))
 
 
 def test_an_untested_release_is_marked() -> None:
@@ -257,31 +296,130 @@ def test_a_snippet_is_python(record: ReleaseRecord) -> None:
     compile(snippet(record), "snippet.py", "exec")
 
 
-def test_version_3() -> None:
-    assert snippet(PYTORCH, JobSpec(sdk="v3", entry_point="src/train.py", instance_count=4)) == (
-        """\
-# pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for version 3 of the SageMaker SDK
-from sagemaker.train import ModelTrainer
-from sagemaker.train.configs import Compute, SourceCode
-from sagemaker.train.distributed import Torchrun
+def test_code_in_a_directory() -> None:
+    code = snippet(PYTORCH, JobSpec(entry_point="src/train.py", instance_count=4))
+    assert '# The SDK uploads the whole directory "src". ' in code
+    assert '    source_code=SourceCode(source_dir="src", entry_script="train.py"),\n' in code
 
-trainer = ModelTrainer(
-    training_image="123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c",
-    source_code=SourceCode(source_dir="src", entry_script="train.py"),
-    distributed=Torchrun(),
-    compute=Compute(instance_type="ml.c5.2xlarge", instance_count=4),
-    base_job_name="pytorch-cpu",
+
+def test_requirements_are_installed_as_version_2_does(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    job = JobSpec(source_dir=str(tmp_path))
+    source = f'SourceCode(source_dir="{tmp_path}", entry_script="train.py"'
+    assert f"{source})" in snippet(PYTORCH, job)
+    (tmp_path / "requirements.txt").touch()
+    code = snippet(PYTORCH, job)
+    assert f'{source}, requirements="requirements.txt")' in code
+    assert "The SDK uploads" not in code
+    archive = snippet(PYTORCH, JobSpec(source_dir="s3://code/sourcedir.tar.gz"))
+    assert (
+        '# If the archive contains requirements.txt, add requirements="requirements.txt" to SourceCode.\n'
+    ) in archive
+
+
+DRIVERS = tuple(ReleasedComponent(name, "1", "") for name in ("sshd", "mpi4py"))
+GROUPS = (Group("data", "ml.c5.18xlarge", 2), Group("train", "ml.p4d.24xlarge"))
+
+
+@pytest.mark.parametrize(
+    ("record", "job", "driver"),
+    [
+        (PYTORCH, DEFAULTS, "Torchrun()"),
+        (PYTORCH, JobSpec(launcher="torchrun", processes_per_host=4), "Torchrun(process_count_per_node=4)"),
+        (PYTORCH, JobSpec(distribution={"torch_distributed": {"enabled": True}}), "Torchrun()"),
+        (
+            replace(MPI, parts=DRIVERS),
+            JobSpec(instance_count=1, processes_per_host=4),
+            "MPI(process_count_per_node=4)",
+        ),
+        (MPI, JobSpec(distribution={"MPI": {"process_count_per_node": 4}}), "MPI(process_count_per_node=4)"),
+        (SMP2, DEFAULTS, "Torchrun(smp=SMP(hybrid_shard_degree=16))"),
+        (TENSORFLOW, JobSpec(instance_count=1), ""),
+        (replace(PYTORCH, launchers=()), JobSpec(groups=GROUPS), ""),
+        (replace(MPI, entry_point="a.py"), DEFAULTS, ""),
+        (replace(MPI, entry_point="a.py"), JobSpec(instance_count=8, processes_per_host=8), ""),
+    ],
 )
-trainer.train()
-"""
-    )
+def test_version_3_is_the_default(record: ReleaseRecord, job: JobSpec, driver: str) -> None:
+    code = snippet(record, job)
+    assert code == snippet(record, replace(job, sdk="v3"))
+    assert "trainer = ModelTrainer(\n" in code
+    assert re.findall("    distributed=(.*),\n", code) == [driver] * bool(driver)
+
+
+@pytest.mark.parametrize(
+    ("record", "job", "reason"),
+    [
+        (
+            MPI,
+            DEFAULTS,
+            "the SDK's MPI driver starts one process for each GPU of one host in total, "
+            "not on each of 2 hosts",
+        ),
+        (
+            MPI,
+            JobSpec(instance_count=1),
+            "the SDK's MPI driver needs `sshd` and `mpi4py`, but no component of `mpi-cpu` provides that",
+        ),
+        (
+            PYTORCH,
+            JobSpec(groups=GROUPS, distribution={"mpi": {"enabled": True}, "instance_groups": ["train"]}),
+            "`distributed.mpi` is not a driver of SDK v3",
+        ),
+        (
+            TENSORFLOW,
+            DEFAULTS,
+            "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts",
+        ),
+        (
+            TENSORFLOW,
+            JobSpec(distribution={"parameter_server": {"enabled": True}}),
+            "`distributed.parameter_server` is not a driver of SDK v3",
+        ),
+        (SMP, DEFAULTS, "SDK v3 does not support SMP 1"),
+        (SMDDP, DEFAULTS, "SDK v3 has no launcher for SMDDP"),
+        (XLA, DEFAULTS, "SDK v3 does not support SageMaker Training Compiler"),
+        (
+            PYTORCH,
+            JobSpec(instance_type="local", instance_count=1),
+            "ModelTrainer of SDK v3 does not support the instance type `local`",
+        ),
+        (
+            replace(PYTORCH, entry_point="a.py"),
+            JobSpec(instance_type="local", instance_count=1),
+            "SDK v3 has no instance type `local`",
+        ),
+    ],
+)
+def test_version_2_starts_what_version_3_cannot(record: ReleaseRecord, job: JobSpec, reason: str) -> None:
+    code, of_version_2 = snippet(record, job), snippet(record, replace(job, sdk="v2"))
+    line = f"# Not for version 3: {reason}.\n"
+    assert code.replace(line, "") == of_version_2 != code
+    assert "# pip install 'sagemaker<3'\n" in code
+
+
+def test_settings_of_version_2_are_checked_by_its_rules() -> None:
+    job = JobSpec(distribution={"mpi": {"enabled": True, "processes": 4}})
+    assert refused(PYTORCH, job) == refused(PYTORCH, replace(job, sdk="v2"))
+    assert [diagnostic.message for diagnostic in refused(PYTORCH, job)] == [
+        "`distribution.mpi.processes` is unknown"
+    ]
 
 
 def test_version_3_starts_no_mirrored_workers() -> None:
     assert refused(TENSORFLOW, JobSpec(sdk="v3", launcher="tensorflow")) == [
         Diagnostic(
-            "`tensorflow-cpu` can't start a job with `tensorflow`",
-            hint="use `mpirun`",
+            "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts",
+            hint="use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`",
+        )
+    ]
+
+
+def test_version_3_has_no_local_jobs_for_code_in_the_image() -> None:
+    job = JobSpec(sdk="v3", instance_type="local", instance_count=1)
+    assert refused(replace(PYTORCH, entry_point="train.py"), job) == [
+        Diagnostic(
+            "SDK v3 has no instance type `local`", hint="use `bake run` to run the job on this machine"
         )
     ]
 
@@ -304,6 +442,7 @@ def test_a_request_of_boto3() -> None:
     assert snippet(PYTORCH, JobSpec(sdk="boto3", role=role, environment={"A": "b"}, keep_alive=600)) == (
         """\
 # pytorch-cpu, published 2026-11-20, smoke-tested (gloo); for boto3
+# pip install boto3
 import io
 import json
 import tarfile
@@ -404,7 +543,8 @@ def test_groups_without_a_launch_group() -> None:
 
 
 def test_what_is_only_warned_of_comes_with_the_code() -> None:
-    snippet = snippets.snippet(PYTORCH, JobSpec(hyperparameters={"sagemaker_program": "a.py"}))
+    job = JobSpec(sdk="v2", hyperparameters={"sagemaker_program": "a.py"})
+    snippet = snippets.snippet(PYTORCH, job)
     assert [warning.rule.name for warning in snippet.warnings] == ["hyperparameter-overwritten"]
 
 
@@ -421,7 +561,7 @@ def test_a_launcher_that_the_image_lacks() -> None:
 
 
 def test_a_number_of_processes_is_for_mpi() -> None:
-    assert refused(PYTORCH, JobSpec(launcher="torchrun", processes_per_host=4)) == [
+    assert refused(PYTORCH, JobSpec(sdk="v2", launcher="torchrun", processes_per_host=4)) == [
         Diagnostic(
             "`torchrun` starts one process for each GPU, or one on hosts without GPUs",
             hint="use `--processes-per-host` with `mpirun` only",

@@ -23,7 +23,7 @@ _JOB_HELP = {
     "distribution": "`distribution` of the estimator or ModelTrainer: a launcher, JSON or a JSON file",
     "entry-point": "the script to upload",
     "source-dir": "directory to upload that contains the script, or an archive in S3",
-    "processes-per-host": "ranks on each host, for `mpirun`",
+    "processes-per-host": "ranks on each host, for `mpirun`, or for `torchrun` of SDK v3",
     "hyperparameter": "`name=value`; repeatable",
     "environment": "`NAME=value`; repeatable",
     "keep-alive": "seconds to keep the instances for the next job",
@@ -51,7 +51,7 @@ def _finish(result: "LaunchReport") -> None:
     iterable=_JOB_LISTS,
     help={
         **_JOB_HELP,
-        "sdk": "v2, v3 or boto3: the library that the code uses",
+        "sdk": "v3, v2 or boto3: the library of the code; default: v3, or v2 for jobs that v3 cannot start",
         "role": "ARN of the execution role, where the code does not run within SageMaker",
         "region": "only a release in this AWS region, with its URI there",
     },
@@ -62,7 +62,7 @@ def estimator(
     group: list[str],
     hyperparameter: list[str],
     environment: list[str],
-    sdk: str = "v2",
+    sdk: str = "",
     instance_type: str = "",
     instance_count: int = 0,
     launcher: str = "",
@@ -78,7 +78,7 @@ def estimator(
     Validate a job's settings and print Python code that starts it.
 
     bake estimator pytorch-cpu
-    bake estimator pytorch-cu130 --instance-type ml.p4d.24xlarge --instance-count 4 --sdk v3
+    bake estimator pytorch-cu130 --instance-type ml.p4d.24xlarge --instance-count 4 --sdk v2
     bake estimator mpi-cpu --group data=ml.c5.18xlarge:2 --group train=ml.c5.2xlarge:1 \\
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
@@ -119,7 +119,7 @@ def estimator(
     help={
         **_JOB_HELP,
         "image": "one image, as its recipe resolves now; or the URI of a release or of an image of AWS",
-        "sdk": "v2 (default) or v3: the version of the SageMaker SDK that sends the job",
+        "sdk": "v3 or v2: the version of the SageMaker SDK that sends the job; default: as for `estimator`",
         "input": _INPUT,
         "input_group": _INPUT_GROUP,
         "file": "JSON: the arguments of an estimator or ModelTrainer, or a CreateTrainingJob request",
@@ -135,7 +135,7 @@ def validate(
     input_group: list[str],
     image: str = "",
     file: str = "",
-    sdk: str = "v2",
+    sdk: str = "",
     instance_type: str = "",
     instance_count: int = 0,
     launcher: str = "",
