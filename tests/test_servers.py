@@ -29,7 +29,7 @@ PROGRAMS = {
     "bakehouse/probes/remote_smoke.py": "commands of smoke checks",
     "bakehouse/util/process.py": "programs that end with their caller",
 }
-"""Modules that start a program in the background that is no server."""
+"""Modules that start other programs in the background."""
 
 
 @cache
