@@ -1,6 +1,7 @@
 """Own code in a local job: no server runs, and the script finds its files as on SageMaker."""
 
 import socket
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,13 @@ from tests.integration.jobs import Case
 pytestmark = pytest.mark.engine
 
 SCRIPT = """\
-import os, time
+import importlib.metadata, os, time
 from pathlib import Path
 
 assert Path.cwd() == Path("/opt/ml/code")
-assert sorted(str(path) for path in Path().rglob("*") if path.is_file()) == ["deep/run.sh", "train.py"]
+files = {str(path) for path in Path().rglob("*") if path.is_file()}
+assert files == {"deep/run.sh", "train.py", "requirements.txt", "tiny-1.0-py3-none-any.whl"}
+assert importlib.metadata.version("tiny") == "1.0"
 assert os.access("deep/run.sh", os.X_OK) and not os.access("train.py", os.X_OK)
 Path("written").write_text("the directory is writable")
 assert os.environ["SM_MODULE_DIR"] == "/opt/ml/sourcedir.tar.gz"
@@ -43,6 +46,11 @@ def test_code_reaches_all_hosts_without_a_server(
     (tmp_path / "deep/run.sh").write_text("#!/bin/sh\n")
     (tmp_path / "deep/run.sh").chmod(0o755)
     (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "requirements.txt").write_text("./tiny-1.0-py3-none-any.whl\n")
+    with zipfile.ZipFile(tmp_path / "tiny-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
 
     def listen(*_: object) -> None:
         pytest.fail("a server was opened")
