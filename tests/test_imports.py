@@ -2,12 +2,15 @@
 
 import ast
 import sys
+import tomllib
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from importlinter import cli
+from packaging.requirements import Requirement
 
 from bakehouse.catalog.project import HOME
 
@@ -20,7 +23,6 @@ CLIENTS = {
     "elftools": {"builder"},
     "invoke": {"cli"},
     "jinja2": {"pipelines", "plan", "report_page"},
-    "moto": {"sagemaker"},
     "packageurl": {"publish", "security"},
     "packaging": {"catalog", "resolve", "fetch", "lock", "builder", "publish", "security", "cli"},
     "deflate": {"registry"},
@@ -82,6 +84,25 @@ def test_each_outside_package_is_imported_only_by_its_clients() -> None:
     }
 
     assert outside == {(name, client) for name, clients in CLIENTS.items() for client in clients}
+
+
+def test_simulators_of_aws_are_for_tests_only() -> None:
+    simulators = {"moto", "flask", "flask_cors", "werkzeug"}
+    paths = [*PACKAGE.rglob("*.py"), HOME / "tasks.py", *HOME.glob("recipes/components/*/smoke.py")]
+    project = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]
+    names = {Requirement(line).name for line in project["dependencies"]}
+
+    assert [path for path in paths if simulators & {*imports(tree(path))}] == []
+    assert names & simulators == set()
+    assert "moto" in {Requirement(line).name for line in project["optional-dependencies"]["test"]}
+
+
+def test_each_runtime_dependency_is_imported() -> None:
+    project = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]
+    distributions = packages_distributions()
+    used = {name.lower() for package in CLIENTS for name in distributions[package]}
+
+    assert [line for line in project["dependencies"] if Requirement(line).name.lower() not in used] == []
 
 
 def test_slow_packages_are_imported_where_they_are_used() -> None:

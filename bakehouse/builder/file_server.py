@@ -2,9 +2,11 @@
 
 `serve` offers the files of a plan below a secret prefix: `sha256/<hash>/<file>` is a file,
 `simple/<project>/` is a page of a package index. `serve_stubs` offers a directory of stub packages as an apt
-repository. Nothing else on this machine can be read.
+repository; apt sends a secret because it reaches the server as a proxy. Both answer GET and HEAD only, and
+nothing else on this machine can be read.
 """
 
+import base64
 import contextlib
 import html
 import re
@@ -58,20 +60,23 @@ def serve(files: RequiredFiles, fetcher: Fetcher, address: str) -> Iterator[str]
 
 @contextlib.contextmanager
 def serve_stubs(repository: Path, address: str) -> Iterator[str]:
-    """Serve a directory of stub packages as `/apt/` on a free port of `address`, and yield the URL.
+    """Serve a directory of stub packages as `/apt/` on a free port of `address`.
 
-    Raises OSError if this machine does not have the address.
+    Yields the URL of a proxy for `STUB_HOST`, with a secret password. Raises OSError if this machine does not
+    have the address.
     """
+    user, token = "apt", secrets.token_urlsafe(24)
 
     def find(path: str) -> Path | None:
         match [part for part in unquote(path).split("/") if part not in ("", ".")]:
             case ["apt", name] if _PACKAGE_FILE.fullmatch(name):
                 file = repository / name
-                return file if file.is_file() else None
+                return file if file.is_file() and not file.is_symlink() else None
         return None
 
-    with _serve(find, address) as url:
-        yield url
+    authorization = f"Basic {base64.b64encode(f'{user}:{token}'.encode()).decode()}"
+    with _serve(find, address, authorization) as url:
+        yield url.replace("://", f"://{user}:{token}@")
 
 
 class FileIndex:
@@ -121,8 +126,9 @@ class FileIndex:
 
 
 @contextlib.contextmanager
-def _serve(find: Find, address: str) -> Iterator[str]:
-    with _Server((address, 0), type("Handler", (_Handler,), {"find": staticmethod(find)})) as server:
+def _serve(find: Find, address: str, authorization: str = "") -> Iterator[str]:
+    members = {"find": staticmethod(find), "authorization": authorization}
+    with _Server((address, 0), type("Handler", (_Handler,), members)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
@@ -138,6 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
     # Else the body waits 40 ms until the client acknowledges the headers
     disable_nagle_algorithm = True
     find: Find
+    authorization: str
+    """Required header of proxy requests; empty if paths contain the secret."""
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -149,6 +157,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: the path of a request can contain the secret prefix."""
 
     def _answer(self, *, with_body: bool) -> None:
+        sent = self.headers.get("Proxy-Authorization", "").encode()
+        if self.authorization and not secrets.compare_digest(sent, self.authorization.encode()):
+            self.send_error(HTTPStatus.PROXY_AUTHENTICATION_REQUIRED)
+            return
         content = self.find(urlsplit(self.path).path)
         if content is None:
             self.send_error(HTTPStatus.NOT_FOUND)

@@ -635,7 +635,7 @@ def run_job(
         [built] = _built_images(workspace, resolutions, [image], report)
         reference = built.stored
     platforms = [recipe.platform] if recipe else [PLATFORM]
-    with engine(report, Feature.LOCAL, Feature.PLATFORM, Feature.BRIDGE, platforms=platforms) as connected:
+    with engine(report, Feature.LOCAL, Feature.PLATFORM, platforms=platforms) as connected:
         if not resolutions:
             stored = connected.image(image)
             if stored is None:
@@ -644,7 +644,6 @@ def run_job(
                 raise UsageError(Diagnostic(message, hint=hint))
             reference = Digest(stored.digest)
         job = replace(prepared.job, image=reference)
-        address = daemon_info.inspect().bridge or ""
         with listen(job) as handler:
             directory = project.state / "runs" / job.name
-            return local_job.run(connected, replace(prepared, job=job), directory, address, handler)
+            return local_job.run(connected, replace(prepared, job=job), directory, handler)

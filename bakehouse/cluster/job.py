@@ -14,6 +14,8 @@ MOUNTS = (f"{ML}/input", f"{ML}/output", f"{ML}/model", f"{ML}/checkpoints")
 LIMITED = (f"{ML}/model", f"{ML}/output", f"{ML}/checkpoints")
 """Directories that the job writes to; `volume_bytes` limits them."""
 CODE_CHANNEL = "code"
+CODE_ARCHIVE = f"{ML}/sourcedir.tar.gz"
+"""No channel contains it, as on SageMaker, where the toolkit downloads it from S3."""
 INSTANCE_TYPE = "ml.c5.xlarge"
 HOMOGENEOUS = "homogeneousCluster"
 """SageMaker's name of the single group in a job without instance groups."""
@@ -76,8 +78,8 @@ class TrainingJob:
     """Training code added to the image's own /opt/ml/code."""
     has_toolkit: bool = True
     """Hyperparameters are JSON and configure the SageMaker Training Toolkit. Otherwise they are text."""
-    submit_directory: str = ""
-    """S3 URI of a code archive, which the toolkit downloads instead."""
+    code_archive: bytes = field(default=b"", repr=False)
+    """Training code as a gzipped tar archive, which the toolkit extracts to /opt/ml/code if that is empty."""
     entry_point: str = ""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     """The user's hyperparameters and those of `distribution`."""
@@ -204,6 +206,8 @@ def input_files(job: TrainingJob, host: str) -> dict[str, bytes]:
         for name, content in config.items()
     }
     files |= {f"{CODE_DIRECTORY}/{path}": data for path, data in job.baked_code.items()}
+    if job.code_archive:
+        files[CODE_ARCHIVE] = job.code_archive
     for channel, content in channels.items():
         files |= {f"{ML}/input/data/{channel}/{path}": data for path, data in content.items()}
     return files
@@ -228,7 +232,7 @@ def _hyperparameters(job: TrainingJob) -> dict[str, str]:
     parameters: dict[str, object] = {"sagemaker_program": job.entry_point, "sagemaker_job_name": job.name}
     if job.source:
         parameters["sagemaker_submit_directory"] = f"{ML}/input/data/{CODE_CHANNEL}"
-    elif job.submit_directory:
-        parameters["sagemaker_submit_directory"] = job.submit_directory
+    elif job.code_archive:
+        parameters["sagemaker_submit_directory"] = CODE_ARCHIVE
     parameters |= job.hyperparameters
     return {name: json.dumps(value) for name, value in parameters.items()}

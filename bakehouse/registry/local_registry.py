@@ -30,7 +30,8 @@ _POLL_SECONDS = 0.05
 class EmbeddedRegistry(NamedRegistry):
     """Registry of this project without a login, shared by all processes that are inside its context.
 
-    It runs Debian's `docker-registry` if that is installed, otherwise a container of `image`.
+    It runs Debian's `docker-registry` if that is installed, otherwise a container of `image`. The container
+    has a network of its own, because other containers and build steps could push to it on the default one.
     """
 
     def __init__(
@@ -124,6 +125,11 @@ class EmbeddedRegistry(NamedRegistry):
     def _log(self) -> Path:
         return self._state / "registry.log"
 
+    @property
+    def _network(self) -> str:
+        """Network of the container; empty without one."""
+        return "" if self._program else f"bakehouse-registry-{self._port}"
+
     def _owner(self) -> str | None:
         """State directory of the registry on the port; empty for another server, None for a free port."""
         import requests
@@ -151,9 +157,10 @@ class EmbeddedRegistry(NamedRegistry):
         # It is left from a registry that was killed, as at the shutdown of the machine.
         self._keep.unlink(missing_ok=True)
         self._remove_interrupted_uploads()
+        arguments = (*self._locks, self._network, *self._command())
         with self._log.open("wb") as log:
             keeper = subprocess.Popen(
-                [sys.executable, "-I", registry_keeper.__file__, *self._locks, *self._command()],
+                [sys.executable, "-I", registry_keeper.__file__, *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -192,8 +199,11 @@ class EmbeddedRegistry(NamedRegistry):
             hint = "install Debian's package docker-registry, or set `registry` in [tool.bakehouse]"
             raise PublishError(Diagnostic(message, reasons=(reason,), hint=hint))
         write_whole(configuration, self._configuration("/var/lib/registry", f":{_PORT_INSIDE}"))
+        # It exists already if the last registry was killed.
+        network = ["docker", "network", "create", "--label", "bakehouse=registry", self._network]
+        subprocess.run(network, capture_output=True, check=False)
         return [
-            *("docker", "run", "--rm", "--label", "bakehouse=registry"),
+            *("docker", "run", "--rm", "--label", "bakehouse=registry", "--network", self._network),
             *("--user", f"{os.getuid()}:{os.getgid()}"),
             *("--publish", f"{self.host}:{_PORT_INSIDE}"),
             *("--mount", f"type=bind,source={data},target=/var/lib/registry"),

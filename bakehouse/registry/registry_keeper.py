@@ -1,9 +1,11 @@
-"""Runs a registry while it is used or kept: `python registry_keeper.py LOCK KEEP COMMAND…`.
+"""Runs a registry while it is used or kept: `python registry_keeper.py LOCK KEEP NETWORK COMMAND…`.
 
 Every user of the embedded registry holds the lock shared. This process waits for the exclusive lock, which
 the kernel grants once the last user has ended, even if it was killed. Then it stops the registry, unless the
 file KEEP exists: that registry runs until `bake registry stop` removes the file, or until its directory is
 removed. It runs as a script, so it does not import Bakehouse.
+
+NETWORK is the engine's network of a registry that is a container, or empty. It is removed with the registry.
 """
 
 import ctypes
@@ -50,5 +52,13 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def main(lock_path: str, keep_path: str, network: str, *command: str) -> int:
+    try:
+        return keep(lock_path, keep_path, list(command))
+    finally:
+        if network:
+            subprocess.run(["docker", "network", "rm", network], stdout=subprocess.DEVNULL, check=False)
+
+
 if __name__ == "__main__":
-    sys.exit(keep(sys.argv[1], sys.argv[2], sys.argv[3:]))
+    sys.exit(main(*sys.argv[1:]))

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import secrets
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -47,10 +48,11 @@ def write(page: bytes, to: str, region: str | None) -> str:
 
 @contextlib.contextmanager
 def open_server(page: bytes) -> Iterator[tuple[str, ThreadingHTTPServer]]:
-    """Yield the URL of a server on the loopback interface that has only the page, and the server."""
-    handler = type("Handler", (_Handler,), {"page": page})
+    """Yield the secret URL of a server on the loopback interface that has only the page, and the server."""
+    path = f"/{secrets.token_urlsafe(24)}/"
+    handler = type("Handler", (_Handler,), {"page": page, "secret_path": path})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        yield f"http://127.0.0.1:{server.server_port}/", server
+        yield f"http://127.0.0.1:{server.server_port}{path}", server
 
 
 def serve(server: ThreadingHTTPServer) -> None:
@@ -61,19 +63,22 @@ def serve(server: ThreadingHTTPServer) -> None:
 
 class _Handler(BaseHTTPRequestHandler):
     page: bytes
+    secret_path: str
+    """Other users of this machine can connect, too."""
 
     def do_GET(self) -> None:
         # A page of another site must not read it through a name that resolves to this machine
         host = urlsplit(f"//{self.headers.get('Host', '')}").hostname
         if host not in _HOSTS:
             self.send_error(HTTPStatus.FORBIDDEN)
-        elif self.path != "/":
+        elif not secrets.compare_digest(self.path.encode(), self.secret_path.encode()):
             self.send_error(HTTPStatus.NOT_FOUND)
         else:
             self.send_response(HTTPStatus.OK)
             self.send_header("Content-Type", _TYPE)
             self.send_header("Content-Length", str(len(self.page)))
             self.send_header("Content-Security-Policy", "frame-ancestors 'none'")
+            self.send_header("Referrer-Policy", "no-referrer")
             self.send_header("X-Content-Type-Options", "nosniff")
             self.send_header("Cache-Control", "no-store")
             self.end_headers()

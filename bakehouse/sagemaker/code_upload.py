@@ -1,83 +1,17 @@
-"""Training code for the hosts of local jobs: an archive in S3, which the toolkit in the image downloads.
-
-moto's server simulates S3 on an address of this machine while the job runs. Everyone who can reach the
-address can read the code. The credentials are placeholders, not secrets.
-"""
+"""Training code of jobs: an archive as the SDK uploads it to S3, or its files."""
 
 import contextlib
 import io
-import logging
 import os
-import secrets
-import socket
 import tarfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
-from bakehouse.errors import Diagnostic, EngineError, UsageError
+from bakehouse.errors import Diagnostic, UsageError
 
 MAX_BYTES = 500_000_000
-REGION = "us-east-1"
-_BUCKET = "training-code"
-_FILE = "sourcedir.tar.gz"
 _HINT = "use a directory with training code only, and a channel for data"
 _IGNORED = ("__pycache__", ".git", ".venv")
-
-
-@dataclass(frozen=True, slots=True)
-class ServedCode:
-    """URI of the code, and the environment that a host needs to download it."""
-
-    uri: str
-    environment: Mapping[str, str]
-
-
-@contextlib.contextmanager
-def serve_from_s3(source: Path, address: str) -> Iterator[ServedCode]:
-    """Serve a directory of code on a free port of `address` until the block ends."""
-    import boto3  # type: ignore[import-untyped]
-    from moto.server import ThreadedMotoServer
-
-    _require_local(address)
-    # Otherwise its lines for each request appear among those of the job.
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address=address, port=0, verbose=False)
-    server.start()
-    try:
-        host, port = server.get_host_and_port()
-        environment = {
-            "S3_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "local",
-            "AWS_SECRET_ACCESS_KEY": "local",
-            "AWS_REGION": REGION,
-            "AWS_DEFAULT_REGION": REGION,
-        }
-        client = boto3.client(
-            "s3",
-            endpoint_url=environment["S3_ENDPOINT_URL"],
-            region_name=REGION,
-            aws_access_key_id="local",
-            aws_secret_access_key="local",
-        )
-        client.create_bucket(Bucket=_BUCKET)
-        # Servers in one process share their content, so each job needs its own key.
-        key = f"{secrets.token_hex(8)}/{_FILE}"
-        client.put_object(Bucket=_BUCKET, Key=key, Body=pack(source))
-        yield ServedCode(f"s3://{_BUCKET}/{key}", environment)
-    finally:
-        server.stop()
-
-
-def _require_local(address: str) -> None:
-    """Raise EngineError for an address of another machine, because moto's server would hang."""
-    try:
-        socket.create_server((address, 0)).close()
-    except OSError as error:
-        message = f"the code can't be served on `{address}`, the address that hosts use for this machine"
-        facts = (("because", str(error.strerror)),)
-        hint = "run jobs on the machine of the container engine; `bake doctor` shows its features"
-        raise EngineError(Diagnostic(message, facts=facts, hint=hint)) from error
 
 
 def pack(source: Path) -> bytes:

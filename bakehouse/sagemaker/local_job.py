@@ -1,6 +1,5 @@
 """Run a user's training job on this machine: `bake run` and its Python interface."""
 
-import contextlib
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -26,6 +25,8 @@ _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 """torchrun uses it too, despite the name."""
 _ONE_PROCESS = ("", "parameter_server", "multi_worker_mirrored_strategy")
 """Launchers (or none) that run the script once on each host."""
+_REGION = {"AWS_REGION": "us-east-1", "AWS_DEFAULT_REGION": "us-east-1"}
+"""Region of local jobs, unless the user sets another: the toolkit passes it to the script."""
 COLLECTED = {f"{ML}/model": "model", f"{ML}/output": "output", f"{ML}/checkpoints": "checkpoints"}
 """Directories of the hosts to copy, with their names in the run's directory."""
 
@@ -57,8 +58,6 @@ class PreparedJob:
     """A valid job, complete except for the image's digest."""
 
     job: TrainingJob
-    source_dir: Path | None
-    """Code that the toolkit downloads from S3."""
     efa_types: frozenset[str]
     warnings: tuple[str, ...] = ()
     """Silent actions of the SDK."""
@@ -67,7 +66,7 @@ class PreparedJob:
 def prepare(
     request: RunRequest, image: str, catalog: Catalog, framework: Framework = "", version: str = ""
 ) -> PreparedJob:
-    """Check a request and build the job of its hosts; raise UsageError if it is invalid.
+    """Check a request and build the job of its hosts; raise UsageError if it is invalid or its code too big.
 
     `framework` and `version` are those of the image. Hyperparameters of the distribution override the user's,
     as in the SDK.
@@ -77,6 +76,7 @@ def prepare(
         request.job,
         name=request.job.name or job_name(image),
         image_name=image,
+        environment={**_REGION, **request.job.environment},
         groups=tuple(_with_gpus(group, instance_types) for group in request.job.groups),
         seed=(request.job.seed or _random_seed()) if request.job.is_heterogeneous else None,
     )
@@ -92,9 +92,8 @@ def prepare(
     check_channels(channels, groups, findings)
     findings.raise_errors()
     job, warnings = _with_launcher(job, request, Training(groups, framework, version, job.entry_point))
-    source_dir = request.source_dir if job.has_toolkit else None
     efa_types = frozenset(name for name, instance in instance_types.items() if instance.efa_interfaces)
-    return PreparedJob(job, source_dir, efa_types, warnings)
+    return PreparedJob(job, efa_types, warnings)
 
 
 def ignored_code(request: RunRequest, own: str) -> str:
@@ -110,22 +109,12 @@ def run(
     engine: Engine,
     prepared: PreparedJob,
     directory: Path,
-    address: str,
     on_output: OutputHandler = lambda host, data: None,
 ) -> JobReport:
-    """Run a job to its end. Its logs, model, output and report are written to `directory`.
-
-    `address` is one of this machine that the hosts can reach. Raises UsageError if the code is too big.
-    """
-    job = prepared.job
-    with contextlib.ExitStack() as stack:
-        if prepared.source_dir:
-            code = stack.enter_context(code_upload.serve_from_s3(prepared.source_dir, address))
-            environment = {**code.environment, **job.environment}
-            job = replace(job, submit_directory=code.uri, environment=environment)
-        collect = {path: directory / name for path, name in COLLECTED.items()}
-        result = cluster.run(engine, job, directory / "logs", on_output=on_output, collect=collect)
-    report = job_report.report(job, result, directory, prepared.efa_types)
+    """Run a job to its end. Its logs, model, output and report are written to `directory`."""
+    collect = {path: directory / name for path, name in COLLECTED.items()}
+    result = cluster.run(engine, prepared.job, directory / "logs", on_output=on_output, collect=collect)
+    report = job_report.report(prepared.job, result, directory, prepared.efa_types)
     write_whole(directory / "report.json", job_report.as_json(report))
     return report
 
@@ -174,7 +163,8 @@ def _with_launcher(
         parameters[_PROCESSES] = request.processes_per_host
     job = replace(job, hyperparameters=parameters, launcher_groups=settings.groups)
     processes = _processes(job, request, parameters.get(_PROCESSES)) if starts_ranks else 1
-    return replace(job, processes_per_host=processes), settings.warnings
+    archive = code_upload.pack(request.source_dir) if request.source_dir else b""
+    return replace(job, processes_per_host=processes, code_archive=archive), settings.warnings
 
 
 def _with_drivers(

@@ -1,6 +1,7 @@
 """File server of build steps: it serves only the files of the plan."""
 
 import http.client
+import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -123,3 +124,41 @@ def test_an_unavailable_file_is_not_found_and_reported(steps: Steps) -> None:
 def test_what_the_plan_does_not_name_is_refused(steps: Steps, path: str) -> None:
     assert steps.status(path) == 404
     assert steps.mirror.requests == []
+
+
+@pytest.mark.parametrize("method", ["PUT", "POST", "DELETE", "PATCH", "OPTIONS"])
+def test_files_can_only_be_read(steps: Steps, method: str) -> None:
+    url = urlsplit(steps.url)
+    path = f"{url.path}/sha256/{ONE.sha256}/{ONE.file.replace('+', '%2B')}"
+    assert request(url.netloc, method, path) == 501
+    assert (request(url.netloc, "GET", path), request(url.netloc, "HEAD", path)) == (200, 200)
+
+
+def test_the_prefix_is_secret(steps: Steps) -> None:
+    url = urlsplit(steps.url)
+    for prefix in ("", "/", f"{url.path[:-1]}", f"{url.path}x", f"/{'A' * 32}"):
+        assert request(url.netloc, "GET", f"{prefix}/simple/tiny-part/") == 404
+    assert len(url.path) > 32
+    assert steps.mirror.requests == []
+
+
+def test_only_the_given_address_is_served(steps: Steps) -> None:
+    port = urlsplit(steps.url).port
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", port), timeout=5)
+
+
+def test_the_server_ends_with_its_block(tmp_path: Path) -> None:
+    with file_server.serve_stubs(tmp_path, "127.0.0.1") as url:
+        port = urlsplit(url).port
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def request(netloc: str, method: str, path: str) -> int:
+    """Send a request as it is, without a client that corrects it; return the status."""
+    host, _, port = netloc.partition(":")
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        return int(connection.makefile("rb").readline().split()[1])

@@ -148,7 +148,8 @@ def test_apt_is_reported_where_its_stubs_are(machine: Rehearsals) -> None:
 
     own, proxy = machine.given("apt").splitlines()
     assert own == "# the machine's apt"
-    assert re.fullmatch(r'Acquire::http::Proxy::stubs\.bakehouse\.invalid "http://127\.0\.0\.1:\d+/";', proxy)
+    url = r"http://apt:[\w-]{32}@127\.0\.0\.1:\d+/"
+    assert re.fullmatch(rf'Acquire::http::Proxy::stubs\.bakehouse\.invalid "{url}";', proxy)
 
 
 def test_what_a_real_part_answers_wrongly_is_a_failure(machine: Rehearsals) -> None:

@@ -7,7 +7,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 from typing import Literal
-from urllib.request import Request, urlopen
+from urllib.error import HTTPError
+from urllib.request import ProxyHandler, Request, build_opener
 
 import pytest
 from packaging.utils import parse_wheel_filename
@@ -144,17 +145,39 @@ def served(tmp_path: Path) -> Path:
 
 def test_apt_finds_its_repository_through_the_server_as_a_proxy(served: Path) -> None:
     with file_server.serve_stubs(served, "127.0.0.1") as url:
-        request = Request(f"http://{file_server.STUB_HOST}/apt/./Packages")
-        request.set_proxy(url.removeprefix("http://"), "http")
-        text = urlopen(request).read().decode()
+        text = proxied(url, "apt/./Packages").decode()
         name = next(line.removeprefix("Filename: ./") for line in text.splitlines() if "one_" in line)
-        assert urlopen(f"{url}/apt/{name}").read().startswith(b"!<arch>\n")
+        assert proxied(url, f"apt/{name}").startswith(b"!<arch>\n")
 
 
-@pytest.mark.parametrize("path", ["secret", "../secret", "apt/../secret", "apt/%2e%2e%2fsecret", "apt/.."])
+@pytest.mark.parametrize(
+    "path",
+    ["secret", "../secret", "apt/../secret", "apt/%2e%2e%2fsecret", "apt/..", "apt/", "apt", "apt/link"],
+)
 def test_nothing_else_is_served(served: Path, path: str) -> None:
-    with file_server.serve_stubs(served, "127.0.0.1") as url, pytest.raises(OSError, match="404"):
-        urlopen(f"{url}/{path}")
+    (served / "link").symlink_to(served.parent / "secret")
+    with file_server.serve_stubs(served, "127.0.0.1") as url, pytest.raises(HTTPError, match="404"):
+        proxied(url, path)
+
+
+@pytest.mark.parametrize("login", ["", "apt:", "apt:wrong", "wrong"])
+def test_stubs_need_the_secret(served: Path, login: str) -> None:
+    with file_server.serve_stubs(served, "127.0.0.1") as url, pytest.raises(HTTPError, match="407"):
+        proxied(url.replace(url.removeprefix("http://").partition("@")[0], login), "apt/./Packages")
+
+
+def test_stubs_can_not_be_replaced(served: Path) -> None:
+    before = (served / "Packages").read_bytes()
+    with file_server.serve_stubs(served, "127.0.0.1") as url, pytest.raises(HTTPError, match="501"):
+        proxied(url, "apt/Packages", method="PUT")
+    assert (served / "Packages").read_bytes() == before
+
+
+def proxied(url: str, path: str, method: str = "GET") -> bytes:
+    """Send a request as apt does, through the server as a proxy."""
+    opener = build_opener(ProxyHandler({"http": url}))
+    request = Request(f"http://{file_server.STUB_HOST}/{path}", method=method)
+    return bytes(opener.open(request, timeout=30).read())
 
 
 def test_a_package_of_the_distribution_has_what_its_component_says() -> None:

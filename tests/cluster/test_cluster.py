@@ -197,10 +197,15 @@ def test_ranks_are_those_of_the_groups_that_the_launcher_starts_in() -> None:
     ]
 
 
-def test_code_in_s3_is_named_by_its_address() -> None:
-    job = replace(JOB, source={}, submit_directory="s3://code/source.tar.gz")
+def test_a_code_archive_is_a_file_of_each_host_and_not_a_channel() -> None:
+    job = replace(JOB, source={}, code_archive=b"archive")
+    parameters = json.loads(input_files(job, "algo-2")["/opt/ml/input/config/hyperparameters.json"])
 
-    assert '\\"s3://code/source.tar.gz\\"' in json.dumps(config("hyperparameters", job))
+    assert parameters["sagemaker_submit_directory"] == '"/opt/ml/sourcedir.tar.gz"'
+    assert input_files(job, "algo-2")["/opt/ml/sourcedir.tar.gz"] == b"archive"
+    assert list(json.loads(input_files(job, "algo-2")["/opt/ml/input/config/inputdataconfig.json"])) == [
+        "training"
+    ]
 
 
 def test_a_directory_is_mounted_as_a_channel(tmp_path: Path) -> None:

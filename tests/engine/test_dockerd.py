@@ -1,5 +1,7 @@
 """Configuration of a new engine, and leftovers of a dead one."""
 
+import itertools
+import json
 import os
 import socket
 import time
@@ -10,6 +12,7 @@ import pytest
 
 from bakehouse.engine import dockerd
 from bakehouse.engine.dockerd import GIGABYTE, DaemonPaths
+from bakehouse.errors import EngineError
 from tests.support.bridges import bridge
 from tests.support.fake_commands import put
 from tests.support.programs import started
@@ -86,6 +89,21 @@ def test_options_of_the_command_line_are_not_repeated() -> None:
     }
 
     assert dockerd.configuration(owner, 40).keys() == {"builder", "features"}
+
+
+def test_an_engine_listens_on_a_unix_socket_only(tmp_path: Path) -> None:
+    program = tmp_path / "dockerd"
+    program.write_text('#!/bin/sh\necho "$@"\n')
+    program.chmod(0o755)
+    paths = DaemonPaths.below(tmp_path, (str(program),))
+    paths.configured.write_text('{"hosts": ["tcp://0.0.0.0:2375"]}')
+    with pytest.raises(EngineError, match="dockerd exited during its start"):
+        dockerd.start(paths, print)
+
+    arguments = paths.log.read_text().split()
+    hosts = [value for name, value in itertools.pairwise(arguments) if name == "--host"]
+    assert hosts == [f"unix://{tmp_path}/docker.sock"]
+    assert "hosts" not in json.loads(paths.configuration.read_text())
 
 
 def test_nothing_to_clear(paths: DaemonPaths) -> None:

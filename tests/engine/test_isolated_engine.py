@@ -47,7 +47,8 @@ def test_it_shares_nothing_with_another_and_asks_for_no_rules(
 ) -> None:
     """The owner's network settings are copied, but not the storage settings."""
     owner = tmp_path / "owner.json"
-    owner.write_text(json.dumps({"dns": ["192.0.2.1"], "data-root": "/data", "bip": "172.17.0.1/16"}))
+    storage = {"data-root": "/data", "bip": "172.17.0.1/16"}
+    owner.write_text(json.dumps({"dns": ["192.0.2.1"], "hosts": ["tcp://0.0.0.0:2375"], **storage}))
     started: list[DaemonPaths] = []
     monkeypatch.setattr("bakehouse.engine.isolated_engine.os.geteuid", lambda: 0)
     monkeypatch.setattr("bakehouse.engine.isolated_engine._make_bridge", lambda name: None)
@@ -55,7 +56,10 @@ def test_it_shares_nothing_with_another_and_asks_for_no_rules(
 
     with isolated_engine.isolated_engine("overlay2", print, under=tmp_path / "engines", owner=owner) as paths:
         settings = json.loads(paths.configured.read_text())
+        is_private = not paths.socket.parent.stat().st_mode & 0o077
 
+    assert is_private
+    assert "hosts" not in settings
     assert started == [paths]
     assert settings["dns"] == ["192.0.2.1"]
     assert "data-root" not in settings

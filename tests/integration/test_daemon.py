@@ -96,6 +96,19 @@ def test_an_engine_that_we_start_has_all_that_tasks_need(paths: DaemonPaths) -> 
     assert daemon.data_root == str(paths.data_root)
 
 
+def test_an_engine_that_we_start_listens_on_no_port(paths: DaemonPaths) -> None:
+    paths.configured.write_text('{"hosts": ["tcp://127.0.0.1:2375"]}')
+    dockerd.start(paths, quiet)
+
+    # All sockets of its network namespace, which has no other programs.
+    listening = [
+        line
+        for table in ("tcp", "tcp6", "udp", "udp6")
+        for line in Path(f"/proc/{running(paths)}/net/{table}").read_text().splitlines()[1:]
+    ]
+    assert listening == []
+
+
 def test_the_build_caches_limit_is_not_less_with_every_start(
     paths: DaemonPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,7 +15,9 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.plan.model import Image
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.manifest import digest_of
@@ -23,6 +26,16 @@ from tests.support.programs import started
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
+CONNECT = """
+import socket, sys
+for target in sys.argv[1:]:
+    host, port = target.split(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=3)
+        print("reached", target)
+    except OSError:
+        print("unreachable")
+"""
 USER = """
 import sys, pathlib
 from bakehouse.registry.local_registry import EmbeddedRegistry
@@ -46,6 +59,12 @@ def another_process(state: Path, port: int) -> Iterator["subprocess.Popen[str]"]
         assert process.stdout
         assert process.stdout.readline() == "inside\n"
         yield process
+
+
+def docker(*arguments: str) -> str:
+    """Run the docker client and return its output."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def answers(port: int) -> bool:
@@ -184,6 +203,28 @@ def test_a_container_serves_if_the_program_is_missing(
         assert registry.host == f"127.0.0.1:{port}"
         assert answers(port)
     assert falls_silent(port)
+    assert docker("network", "ls", "--quiet", "--filter", f"name=bakehouse-registry-{port}") == ""
+
+
+@pytest.mark.parametrize("program", [None, "docker-registry"])
+def test_no_other_container_reaches_it(
+    registry_reference: str, mpi_cpu: tuple[Image, BuiltImage], tmp_path: Path, port: int, program: str | None
+) -> None:
+    _, built = mpi_cpu
+    gateway = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}")
+    neighbour = ["run", "--rm", "--entrypoint", "python3", built.stored, "-c", CONNECT]
+    with EmbeddedRegistry(tmp_path, port, program=program, image=registry_reference):
+        targets = [f"{gateway}:{port}", f"host.docker.internal:{port}"]
+        if not program:
+            [name] = docker("ps", "--quiet", "--filter", f"publish={port}").split()
+            form = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
+            [address] = docker("inspect", name, "--format", form).split()
+            socket.create_connection((address, 5000), timeout=5).close()
+            targets.append(f"{address}:5000")
+        assert docker(*neighbour, *targets) == "\n".join("unreachable" for _ in targets)
+        for address in ("127.0.0.2", gateway):
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection((address, port), timeout=5)
 
 
 def _processes() -> Iterator[tuple[int, str]]:

@@ -3,7 +3,9 @@
 import json
 import os
 import shutil
+import socket
 import subprocess
+import types
 from pathlib import Path
 
 import pytest
@@ -186,3 +188,37 @@ def test_output_directories_that_cannot_be_made_are_reported(container: Containe
     assert result.stdout == "started\n"
     message = f"start-job: {container.directory}/ml/output cannot be made, so a failed job may exit with 0: "
     assert message in result.stderr
+
+
+KEY = f"ssh-ed25519 {'A' * 68}"
+
+
+@pytest.mark.parametrize(
+    ("sent", "address", "reason"),
+    [
+        (["hello", "algo-9", KEY, KEY], "127.0.0.1", "127.0.0.1 calls itself algo-9"),
+        (["hello", "localhost", KEY, KEY], "192.0.2.7", "192.0.2.7 calls itself localhost"),
+        (["hello", "localhost", "x", "y"], "127.0.0.1", "not the expected message `hello`"),
+        (["pinned", "localhost", KEY, KEY], "127.0.0.1", "not the expected message `hello`"),
+        ({"hello": "localhost"}, "127.0.0.1", "not a message of this exchange"),
+    ],
+)
+def test_the_key_exchange_lets_in_hosts_of_the_job_only(
+    container: Container, sent: object, address: str, reason: str
+) -> None:
+    module = types.ModuleType("start_job")
+    exec(container.program.read_text().removesuffix("main()\n"), module.__dict__)
+    accepted: list[str] = []
+    keys = types.SimpleNamespace(
+        name="algo-1",
+        host_key=KEY,
+        user_key=KEY,
+        pin=lambda host, key: accepted.append(host),
+        authorize=lambda host, key: accepted.append(host),
+    )
+    server, client = socket.socketpair()
+    with server, client:
+        client.sendall(f"{json.dumps(sent)}\n".encode())
+        with pytest.raises(ValueError, match=reason):
+            module.Talk(server, keys).answer(address, {"localhost"})
+    assert accepted == []

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.cli.diagnostics import failure_text
-from bakehouse.errors import Diagnostic, EngineError, UsageError
+from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.sagemaker import code_upload
 
 
@@ -93,15 +92,3 @@ def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.Monk
         code_upload.pack(tmp_path)
 
     assert caught.value.diagnostics[0].message == f"can't read `{tmp_path}/key.pem`: Permission denied"
-
-
-def test_an_address_of_another_machine_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(EngineError) as caught, code_upload.serve_from_s3(tmp_path, "192.0.2.1"):
-        pass
-
-    assert failure_text(caught.value.diagnostics[0]) == (
-        "error: the code can't be served on `192.0.2.1`, the address that hosts use for this machine\n"
-        "  because  Cannot assign requested address (while attempting to bind on address ('192.0.2.1', "
-        "0))\n"
-        "\nhint: run jobs on the machine of the container engine; `bake doctor` shows its features\n"
-    )

@@ -1,6 +1,8 @@
 """Preparation of local jobs: launcher, instance types, names, errors."""
 
+import io
 import json
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ import pytest
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, job_name
 from bakehouse.errors import UsageError
+from bakehouse.sagemaker import code_upload
 from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.local_job import PreparedJob, RunRequest, ignored_code, prepare
 from tests.conftest import Tree
@@ -198,11 +201,46 @@ def test_a_command_takes_the_place_of_the_toolkit(instance_tree: Tree, tmp_path:
 
     assert prepared_job.job.command == ("torchrun", "/opt/ml/code/train.py")
     assert prepared_job.job.baked_code == {"train.py": b"print()"}
-    assert (prepared_job.job.has_toolkit, prepared_job.job.processes_per_host, prepared_job.source_dir) == (
-        False,
-        2,
-        None,
-    )
+    assert (prepared_job.job.has_toolkit, prepared_job.job.processes_per_host) == (False, 2)
+    assert prepared_job.job.code_archive == b""
+
+
+@pytest.mark.parametrize(
+    ("framework", "version", "distribution"),
+    [
+        ("", "", {}),
+        ("", "", MPI),
+        ("pytorch", "2.9.0", TORCH),
+        ("tensorflow", "2.20.0", {"parameter_server": {"enabled": True}}),
+    ],
+)
+def test_code_for_the_toolkit_is_an_archive_in_the_job(
+    instance_tree: Tree, tmp_path: Path, framework: Framework, version: str, distribution: dict[str, object]
+) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    source = tmp_path / "train.py"
+    options: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "distribution": distribution}
+    job = prepared(instance_tree, framework, version, **options).job
+
+    with tarfile.open(fileobj=io.BytesIO(job.code_archive), mode="r:gz") as archive:
+        assert archive.getnames() == ["train.py"]
+
+
+def test_code_that_is_too_big_is_refused_before_anything_is_built(
+    instance_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code_upload, "MAX_BYTES", 2)
+    (tmp_path / "train.py").write_text("print()")
+
+    with pytest.raises(UsageError, match="contains more than 0 MB"):
+        prepared(instance_tree, source_dir=tmp_path / "train.py", entry_point="train.py")
+
+
+def test_a_job_has_a_region_and_no_address_or_login_of_a_server(instance_tree: Tree, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("print()")
+    job = prepared(instance_tree, source_dir=tmp_path / "train.py", environment={"AWS_REGION": "eu-west-1"})
+
+    assert job.job.environment == {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
 def test_a_command_and_a_distribution_exclude_each_other(instance_tree: Tree) -> None:
