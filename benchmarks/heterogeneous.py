@@ -24,6 +24,7 @@ from bakehouse.cluster.job import Group, TrainingJob
 from bakehouse.cluster.job_report import Status, text
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.sagemaker.local_job import RunRequest
+from benchmarks import harness
 
 SOURCE = HOME / "examples" / "heterogeneous"
 IMAGES = {"tensorflow": "tensorflow-cpu", "pytorch": "pytorch-data-service-cpu"}
@@ -41,14 +42,23 @@ class Measured:
     milliseconds: float
     cores: float
     """Average use; 0 if the script does not report it."""
+    loss: float
+    """Loss of the last step; 0 if the script does not report it."""
 
 
-def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds: int, steps: int) -> Measured:
+def run(
+    workspace: Workspace,
+    framework: str,
+    groups: tuple[Group, ...],
+    rounds: int,
+    steps: int,
+    warmup: int = WARMUP,
+) -> Measured:
     """Run one job; exit if it does not complete."""
     job = TrainingJob(
         groups=groups,
         entry_point=f"train_{framework}.py",
-        hyperparameters={"steps": steps, "warmup": WARMUP, "rounds": rounds},
+        hyperparameters={"steps": steps, "warmup": warmup, "rounds": rounds},
         deadline=900.0,
     )
     report = workflow.run_job(workspace, IMAGES[framework], RunRequest(job, source_dir=SOURCE))
@@ -56,7 +66,7 @@ def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds:
         sys.exit(text(report))
     [host] = [host.host for host in report.hosts if host.group == "training"]
     document = json.loads((report.folder / "model" / host / "result.json").read_text())
-    return Measured(document["milliseconds"], document.get("cores", 0.0))
+    return Measured(document["milliseconds"], document.get("cores", 0.0), document.get("loss", 0.0))
 
 
 def measured(workspace: Workspace, framework: str, options: argparse.Namespace) -> float:
@@ -82,6 +92,14 @@ def measured(workspace: Workspace, framework: str, options: argparse.Namespace) 
     return part
 
 
+def compare(workspace: Workspace, framework: str) -> None:
+    """Run a few steps with and without a data group, and compare their losses."""
+    training, data = Group("training", "ml.p4d.24xlarge"), Group("data", "ml.c5.18xlarge")
+    alone = run(workspace, framework, (training,), rounds=1, steps=2, warmup=1)
+    split = run(workspace, framework, (training, data), rounds=1, steps=2, warmup=1)
+    print(harness.require_same(f"loss after 3 steps of {framework}", str(split.loss), str(alone.loss)))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--framework", action="append", choices=list(IMAGES))
@@ -90,8 +108,12 @@ def main() -> None:
     parser.add_argument("--data-hosts", type=int, default=1)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--times", type=int, default=3)
+    harness.add_short(parser)
     options = parser.parse_args()
     workspace = open_workspace(HOME)
+    if options.short:
+        compare(workspace, "tensorflow")
+        return
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the first job")
     print("| framework | cores: training | data | step alone | with data group | gain | allowed | part |")
     print("|---|---|---|---|---|---|---|---|", flush=True)
