@@ -21,10 +21,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.cluster.job import Group, TrainingJob
-from bakehouse.cluster.job_report import Status, text
+from bakehouse.cluster.job_report import JobReport, Status, text
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.sagemaker.local_job import RunRequest
-from benchmarks import harness
 
 SOURCE = HOME / "examples" / "heterogeneous"
 IMAGES = {"tensorflow": "tensorflow-cpu", "pytorch": "pytorch-data-service-cpu"}
@@ -58,14 +57,19 @@ def run(
     job = TrainingJob(
         groups=groups,
         entry_point=f"train_{framework}.py",
-        hyperparameters={"steps": steps, "warmup": warmup, "rounds": rounds},
+        hyperparameters={"steps": steps, "warmup": WARMUP, "rounds": rounds},
         deadline=900.0,
     )
     report = workflow.run_job(workspace, IMAGES[framework], RunRequest(job, source_dir=SOURCE))
     if report.status is not Status.COMPLETED:
         sys.exit(text(report))
-    [host] = [host.host for host in report.hosts if host.group == "training"]
-    document = json.loads((report.folder / "model" / host / "result.json").read_text())
+    return result_of(report)
+
+
+def result_of(report: JobReport) -> Measured:
+    """Return what the training host of a job reports."""
+    [path] = (report.folder / "model").glob("*/result.json")
+    document = json.loads(path.read_text())
     return Measured(document["milliseconds"], document.get("cores", 0.0), document.get("loss", 0.0))
 
 
@@ -92,14 +96,6 @@ def measured(workspace: Workspace, framework: str, options: argparse.Namespace) 
     return part
 
 
-def compare(workspace: Workspace, framework: str) -> None:
-    """Run a few steps with and without a data group, and compare their losses."""
-    training, data = Group("training", "ml.p4d.24xlarge"), Group("data", "ml.c5.18xlarge")
-    alone = run(workspace, framework, (training,), rounds=1, steps=2, warmup=1)
-    split = run(workspace, framework, (training, data), rounds=1, steps=2, warmup=1)
-    print(harness.require_same(f"loss after 3 steps of {framework}", str(split.loss), str(alone.loss)))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--framework", action="append", choices=list(IMAGES))
@@ -108,12 +104,8 @@ def main() -> None:
     parser.add_argument("--data-hosts", type=int, default=1)
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--times", type=int, default=3)
-    harness.add_short(parser)
     options = parser.parse_args()
     workspace = open_workspace(HOME)
-    if options.short:
-        compare(workspace, "tensorflow")
-        return
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} before the first job")
     print("| framework | cores: training | data | step alone | with data group | gain | allowed | part |")
     print("|---|---|---|---|---|---|---|---|", flush=True)

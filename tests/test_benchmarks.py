@@ -166,7 +166,7 @@ def test_a_campaign_and_its_tests_run_the_same_code(name: str) -> None:
         # Fixtures and paths are not the code of a campaign.
         assert (script & tests - {"tests.integration.ports"}) or f"benchmarks.{name}" in tests, path
 
-    assert "--rounds" in (text := run(name, "--help")) or "--cases" in text
+    assert "usage: " in run(name, "--help")
 
 
 @pytest.mark.parametrize("name", SHORT_PURE)
@@ -262,3 +262,10 @@ def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
     commands = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
     [name] = [command[command.index("--tag") + 1] for command in commands if command[0] == "build"]
     assert ["image", "rm", "--force", name] in commands
+
+
+def test_the_page_lists_the_tests_of_campaigns() -> None:
+    page = (HOME / "docs/explanation/benchmarks.md").read_text()
+
+    for name, tests in CAMPAIGNS.items():
+        assert f"| `{name}.py` | {', '.join(f'`{path}`' for path in tests)} |" in page

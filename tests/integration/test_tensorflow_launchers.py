@@ -8,6 +8,7 @@ import pytest
 from bakehouse.cluster.job import homogeneous
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.plan.workspace import Workspace
+from benchmarks import heterogeneous
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
 from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, log_text, run_all
@@ -29,6 +30,9 @@ LAUNCHES = {
         "train_tensorflow.py",
         DATA_AND_DNN,
         hyperparameters={"steps": 5},
+    ),
+    "tensorflow-alone": Case(
+        "tensorflow-cpu", EXAMPLES / "heterogeneous", "train_tensorflow.py", hyperparameters={"steps": 5}
     ),
     "tensorflow-parameter-server": Case(
         "tensorflow-cpu",
@@ -129,6 +133,15 @@ def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, Jo
 
     assert "1 data hosts" in log_text(report, hosts["dnn"])
     assert f"{hosts['data']}: training is over" in log_text(report, hosts["data"])
+
+
+def test_the_training_is_the_same_without_that_group(reports: dict[str, JobReport]) -> None:
+    """`benchmarks/heterogeneous.py` compares their times."""
+    alone, split = (
+        heterogeneous.result_of(reports[name]) for name in ("tensorflow-alone", "tensorflow-groups")
+    )
+
+    assert alone.loss == split.loss > 0
 
 
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
