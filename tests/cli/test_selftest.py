@@ -157,7 +157,7 @@ def test_the_numbers_are_those_of_pytest(tmp_path: Path, processes: int) -> None
     (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('absent')\n")
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = projects\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.counts", f"-n{processes}"]
-    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTEST_ADDOPTS": ""}
 
     subprocess.run([*command, "--counts=numbers"], cwd=tmp_path, env=environment, capture_output=True)
 
@@ -176,7 +176,7 @@ def test_the_numbers_are_those_of_pytest(tmp_path: Path, processes: int) -> None
 def test_a_run_that_crashes_writes_no_numbers(tmp_path: Path) -> None:
     (tmp_path / "test_crash.py").write_text("import os\ndef test_a(): os._exit(0)\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.counts", "--counts=numbers"]
-    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTEST_ADDOPTS": ""}
 
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,7 @@ from bakehouse.plan.workspace import Workspace
 from benchmarks import heterogeneous
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
-from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, log_text, run_all
+from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, log_text, run, run_all
 
 pytestmark = pytest.mark.engine
 
@@ -30,9 +31,6 @@ LAUNCHES = {
         "train_tensorflow.py",
         DATA_AND_DNN,
         hyperparameters={"steps": 5},
-    ),
-    "tensorflow-alone": Case(
-        "tensorflow-cpu", EXAMPLES / "heterogeneous", "train_tensorflow.py", hyperparameters={"steps": 5}
     ),
     "tensorflow-parameter-server": Case(
         "tensorflow-cpu",
@@ -135,13 +133,16 @@ def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, Jo
     assert f"{hosts['data']}: training is over" in log_text(report, hosts["data"])
 
 
-def test_the_training_is_the_same_without_that_group(reports: dict[str, JobReport]) -> None:
+def test_the_training_is_the_same_without_that_group(
+    workspace: Workspace, reports: dict[str, JobReport]
+) -> None:
     """`benchmarks/heterogeneous.py` compares their times."""
-    alone, split = (
-        heterogeneous.result_of(reports[name]) for name in ("tensorflow-alone", "tensorflow-groups")
-    )
+    case = replace(LAUNCHES["tensorflow-groups"], groups=homogeneous())
 
-    assert alone.loss == split.loss > 0
+    alone = run(workspace, "tensorflow-alone", case)
+
+    split = reports["tensorflow-groups"]
+    assert heterogeneous.result_of(alone).loss == heterogeneous.result_of(split).loss > 0
 
 
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:
