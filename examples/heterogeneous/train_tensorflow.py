@@ -90,7 +90,7 @@ def train():
         "milliseconds": milliseconds,
         "data_hosts": len(data_hosts),
         "cores": cores,
-        "loss": round(float(loss), 4),
+        "loss": float(loss),
     }
     Path(os.environ["SM_MODEL_DIR"], "result.json").write_text(json.dumps(result))
 
