@@ -28,6 +28,7 @@ from uuid import uuid4
 from bakehouse.engine import builder_preflight, builder_watch, docker
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.errors import BakehouseError
+from benchmarks import harness
 from tests.integration import projects
 from tests.integration.remote_builder import RemoteBuilder, remote_builder
 from tests.integration.remote_project import IMAGE, RemoteProject
@@ -39,6 +40,7 @@ DAY = timedelta(days=1)
 HERE = "127.0.0.1"
 TRANSFERRED = 20_000_000
 """Bytes after which a transfer is interrupted."""
+SHORT = "unknown_builder"
 _CHANGES = 1000
 """More than the changes of digests that Bakehouse makes."""
 STEPS = """\
@@ -555,8 +557,9 @@ def main() -> None:
     )
     parser.add_argument("--limit", type=float, default=100.0, help="seconds for each bare build")
     parser.add_argument("--json", type=Path, help="file for the results")
+    harness.add_short(parser)
     options = parser.parse_args()
-    names = options.only or [*CONNECTION, *RUNNING]
+    names = [SHORT] if options.short else options.only or [*CONNECTION, *RUNNING]
     results: list[Result] = []
 
     def add(result: Result) -> None:
@@ -578,6 +581,9 @@ def main() -> None:
             for result in running_results(running, options.limit, Path(directory)):
                 add(result)
     print(table(results))
+    if options.short:
+        named = {result.program: result.named for result in results}
+        print(harness.require_same("named fault", named, {"bakehouse": True, "buildx": True}))
 
 
 if __name__ == "__main__":

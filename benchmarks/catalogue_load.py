@@ -40,6 +40,7 @@ def measured(options: argparse.Namespace) -> Result:
             "cached": lambda: cached_catalog(ROOTS, Problems()),
             "recipes": lambda: load_recipes(ROOTS, catalog),
         }
+        names = harness.require_same("components", [*catalog.components], [*load_catalog(ROOTS).components])
         rounds = harness.interleaved(
             {name: functools.partial(harness.spent, job) for name, job in jobs.items()}, options.rounds
         )
@@ -57,6 +58,7 @@ def measured(options: argparse.Namespace) -> Result:
         ),
         rounds,
         (f"{parts}, {images} images, {count:,} YAML values.",),
+        (names,),
     )
 
 

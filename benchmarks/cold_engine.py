@@ -49,6 +49,10 @@ class ColdEngine:
             sys.exit(f"`docker {' '.join(arguments)}` failed:\n{result.stderr}")
         return result.stdout
 
+    def prune(self) -> None:
+        """Empty the build cache."""
+        self.docker("builder", "prune", "--all", "--force")
+
     def copy_in(self, references: Sequence[str]) -> None:
         """Load images of the default engine."""
         with subprocess.Popen(["docker", "save", *references], stdout=subprocess.PIPE) as saved:

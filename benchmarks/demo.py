@@ -7,6 +7,8 @@ images; downloads are not cached. `./bake demo` then runs on the engine of this 
 and the push: containers of the separate engine cannot reach each other. By hand means `docker build` of
 `benchmarks/monoliths/pytorch-cpu` with the same packages, on the same base image, and `docker push`, without
 a test. The engine itself is installed before. Needs root.
+
+`--short` compares the versions of the image with those of its Dockerfile by hand, and builds nothing.
 """
 
 import argparse
@@ -23,10 +25,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bakehouse.plan.workspace import open_workspace, plan_images, render_images
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from benchmarks import harness
 from benchmarks.cold_engine import ColdEngine, cold_engine
-from benchmarks.fleet_build import Fleet, supplied
+from benchmarks.fleet_build import Fleet, require_same_packages, supplied
 from benchmarks.harness import ROOT, Measure, Result
 from benchmarks.push_sharing import free_port
 
@@ -91,7 +94,26 @@ def by_hand(engine: ColdEngine, directory: Path, registry: str) -> dict[str, flo
     return seconds
 
 
+def compare() -> Result:
+    """Plan and render the image, and compare its versions with the Dockerfile by hand; build nothing."""
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        (directory / "pyproject.toml").write_text("[tool.bakehouse]\n")
+        workspace = open_workspace(directory)
+        render_images(workspace, plan_images(workspace, [IMAGE]), lambda _: None)
+        rendered = directory / "images" / IMAGE
+        base = BASE.search((rendered / "Dockerfile").read_text())
+        assert base
+        return Result(
+            (),
+            notes=(f"Base image: {base[1]}.",),
+            same=(require_same_packages(IMAGE, rendered, MONOLITHS / IMAGE),),
+        )
+
+
 def measured(options: argparse.Namespace) -> Result:
+    if options.short:
+        return compare()
     directory = Path(tempfile.mkdtemp(dir="/var/tmp"))
     try:
         with cold_engine(directory) as engine:

@@ -22,6 +22,9 @@ A benchmark is a file in this directory, run as `.venv/bin/python benchmarks/x.p
 `harness.run` adds `--json` (default `build/benchmarks/<name>.json`), which contains `Result.rounds`. Machines
 are never idle, so each round runs all jobs once, and CPU seconds are reported with the elapsed time. The CPU
 time of a build is the engine's, which only `Spent.machine` counts.
+
+`--short` runs one round with little work, in seconds. Tests run it to see that the benchmark works, and that
+Bakehouse and the reference do the same work: `require_same` ends the benchmark if they do not.
 """
 
 import argparse
@@ -34,7 +37,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -43,6 +46,13 @@ from bakehouse.util.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
 BAKE = (str(ROOT / "bake"),)
+
+SMALL = "benchmark-small"
+SMALL_RECIPE = """\
+summary: Image of short benchmarks
+base: {debian: "12"}
+components: {python: "3.11"}
+"""
 
 Unit = Literal["s", "ms", "bytes", ""]
 
@@ -97,6 +107,8 @@ class Result:
     """Numbers of each round by measurement: dataclasses or JSON values."""
     notes: Sequence[str] = ()
     """Sentences printed below the table."""
+    same: Sequence[str] = ()
+    """Sentences about the work of both sides, from `require_same`."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +148,32 @@ def command(arguments: Sequence[str], *, cwd: Path = ROOT, env: Mapping[str, str
     return spent(call)
 
 
-def output(arguments: Sequence[str]) -> str:
-    """Return the output of a program that runs in the checkout."""
-    return subprocess.run(arguments, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+def output(arguments: Sequence[str], *, cwd: Path = ROOT) -> str:
+    """Return the output of a program."""
+    return subprocess.run(arguments, cwd=cwd, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def require_same(what: str, ours: object, reference: object) -> str:
+    """Return a sentence about the same work of both sides; different work ends the benchmark."""
+    if ours != reference:
+        sys.exit(f"the two sides differ in {what}: {ours!r} and {reference!r}")
+    assert ours, f"{what}: nothing was compared"
+    return f"Both sides have the same {what}: {ours if isinstance(ours, int | str) else len(ours)}."  # type: ignore[arg-type]
+
+
+def write_small_project(directory: Path, *, name: str = SMALL, settings: str = "", more: str = "") -> None:
+    """Create a project with an image that a short run builds in seconds."""
+    images = directory / "own" / "images"
+    images.mkdir(parents=True, exist_ok=True)
+    (directory / "pyproject.toml").write_text(f'[tool.bakehouse]\nrecipes = ["own"]\n{settings}')
+    (images / f"{name}.yaml").write_text(SMALL_RECIPE + more)
+
+
+def remove_images(name: str) -> None:
+    """Remove all tags of a benchmark's image from the engine."""
+    names = output(["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", f"bakehouse/{name}"]).split()
+    if names:
+        output(["docker", "image", "rm", "--force", *names])
 
 
 def interleaved(
@@ -213,7 +248,15 @@ def parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=rounds, help=f"how often each is measured ({rounds})")
+    add_short(parser)
     return parser
+
+
+def add_short(parser: argparse.ArgumentParser) -> None:
+    """Add the option for a run in seconds."""
+    parser.add_argument(
+        "--short", action="store_true", help="one round with little work, to test this benchmark"
+    )
 
 
 def run(
@@ -223,11 +266,20 @@ def run(
     arguments: Sequence[str] | None = None,
 ) -> None:
     """Run a benchmark: parse the command line, measure, print the table, write the JSON file."""
-    default = ROOT / "build" / "benchmarks" / f"{name}.json"
-    parser.add_argument("--json", type=Path, default=default, help="where the numbers go")
+    parser.add_argument("--json", type=Path, help=f"where the numbers go (build/benchmarks/{name}.json)")
     options = parser.parse_args(arguments)
+    if options.short:
+        options.rounds = 1
+        name += "-short"
+    options.json = options.json or ROOT / "build" / "benchmarks" / f"{name}.json"
     this_machine, began, load = machine(), datetime.now(UTC), os.getloadavg()
     result = measured(options)
+    if options.short:
+        if not result.same:
+            sys.exit("the work of both sides was not compared")
+        # Times of little work say nothing about the goals.
+        measures = [replace(measure, most=None, most_ratio=None) for measure in result.measures]
+        result = replace(result, measures=measures)
     seconds = (datetime.now(UTC) - began).total_seconds()
     document = {
         "name": name,
@@ -241,10 +293,11 @@ def run(
         ],
         "rounds": result.rounds,
         "notes": list(result.notes),
+        "same": list(result.same),
     }
     write_whole(options.json, json.dumps(document, indent=1, default=asdict) + "\n")
     print(table(result.measures))
-    for note in result.notes:
+    for note in (*result.notes, *result.same):
         print(note)
     dirty = ", changed since" if this_machine.is_dirty else ""
     print(f"{began:%Y-%m-%d %H:%M} UTC, {seconds:.0f} s, commit {this_machine.commit[:12]}{dirty}")

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.cluster.job import Group, TrainingJob
-from bakehouse.cluster.job_report import Status, text
+from bakehouse.cluster.job_report import JobReport, Status, text
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.sagemaker.local_job import RunRequest
 
@@ -41,9 +41,18 @@ class Measured:
     milliseconds: float
     cores: float
     """Average use; 0 if the script does not report it."""
+    loss: float
+    """Loss of the last step; 0 if the script does not report it."""
 
 
-def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds: int, steps: int) -> Measured:
+def run(
+    workspace: Workspace,
+    framework: str,
+    groups: tuple[Group, ...],
+    rounds: int,
+    steps: int,
+    warmup: int = WARMUP,
+) -> Measured:
     """Run one job; exit if it does not complete."""
     job = TrainingJob(
         groups=groups,
@@ -54,9 +63,14 @@ def run(workspace: Workspace, framework: str, groups: tuple[Group, ...], rounds:
     report = workflow.run_job(workspace, IMAGES[framework], RunRequest(job, source_dir=SOURCE))
     if report.status is not Status.COMPLETED:
         sys.exit(text(report))
-    [host] = [host.host for host in report.hosts if host.group == "training"]
-    document = json.loads((report.folder / "model" / host / "result.json").read_text())
-    return Measured(document["milliseconds"], document.get("cores", 0.0))
+    return result_of(report)
+
+
+def result_of(report: JobReport) -> Measured:
+    """Return what the training host of a job reports."""
+    [path] = (report.folder / "model").glob("*/result.json")
+    document = json.loads(path.read_text())
+    return Measured(document["milliseconds"], document.get("cores", 0.0), document.get("loss", 0.0))
 
 
 def measured(workspace: Workspace, framework: str, options: argparse.Namespace) -> float:

@@ -11,13 +11,15 @@ and measured without storing it. The image must be built on this machine; its si
 import argparse
 import io
 import json
+import os
+import re
 import subprocess
 import sys
 import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bakehouse.registry.compression import BLOCK_BYTES, compressor
 from benchmarks import harness
 from benchmarks.harness import Measure, Result
+from tests.support.wheels import wheel
 
 WHEELS = ("cuda-toolkit[all]==13.0.3.0", "nvidia-cudnn-cu13==9.20.0.48", "nvidia-nccl-cu13==2.29.7")
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
@@ -96,10 +99,49 @@ def pins(requirements: Iterable[str]) -> list[str]:
 
 
 def measured(options: argparse.Namespace) -> Result:
-    command = [str(harness.ROOT / "bake"), "sizes", options.image, "--json"]
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    if not options.short:
+        result = measured_in(harness.ROOT, options.image, WHEELS)
+        return replace(result, same=(require_same_versions(options.image),))
+    with tempfile.TemporaryDirectory() as directory:
+        project = Path(directory)
+        harness.write_small_project(project)
+        path = wheel(
+            project / "wheels", "some_library", "1.0", files={"some_library.so": "0123456789" * 10_000}
+        )
+        with zipfile.ZipFile(path) as files:
+            members = sum(member.file_size for member in files.infolist())
+        os.environ.update(PIP_NO_INDEX="1", PIP_FIND_LINKS=str(project / "wheels"))
+        try:
+            harness.command([*harness.BAKE, "build", harness.SMALL], cwd=project)
+            result = measured_in(project, harness.SMALL, ("some-library",))
+        finally:
+            harness.remove_images(harness.SMALL)
+    unpacked = result.rounds["base"].unpacked
+    same = harness.require_same("bytes of wheels, unpacked", unpacked, members)
+    return replace(result, same=(same, require_same_versions("pytorch-cu130")))
+
+
+def require_same_versions(image: str) -> str:
+    """Compare the wheels of the base with those of the image."""
+    versions = {
+        requirement.partition("==")[0].partition("[")[0]: requirement.partition("==")[2]
+        for requirement in WHEELS
+    }
+    return harness.require_same("versions of CUDA, cuDNN and NCCL", locked_versions(image), versions)
+
+
+def locked_versions(image: str) -> dict[str, str]:
+    """Return the versions of the base's packages that the image also contains."""
+    lock = (harness.ROOT / "images" / image / "lock.json").read_text()
+    names = [requirement.partition("==")[0].partition("[")[0] for requirement in WHEELS]
+    matches = {name: re.search(rf'"name": "{name}", "version": "([^"]+)"', lock) for name in names}
+    return {name: match[1] for name, match in matches.items() if match}
+
+
+def measured_in(root: Path, name: str, wheels: Iterable[str]) -> Result:
+    output = harness.output([*harness.BAKE, "sizes", name, "--json"], cwd=root)
     (image,) = json.loads(output)["images"]
-    base = layer(pins(WHEELS))
+    base = layer(pins(wheels))
     stored, unpacked = image["stored"] + base.stored, image["unpacked"] + base.unpacked
     measures = (
         Measure("P6", "as pushed", image["stored"], stored, "bytes", MOST_BYTES, MOST_RATIO),
@@ -112,5 +154,5 @@ def measured(options: argparse.Namespace) -> Result:
 
 if __name__ == "__main__":
     given = harness.parser(__doc__, rounds=1)
-    given.add_argument("image")
+    given.add_argument("image", nargs="?", default="pytorch-cu130", help="a built image (pytorch-cu130)")
     harness.run("image_size", given, measured)

@@ -5,6 +5,7 @@ With `--sdk`, a directory with the installed SageMaker SDK, the SDK's own lookup
 python benchmarks/image_uri.py [--sdk DIRECTORY]
 """
 
+import argparse
 import statistics
 import subprocess
 import sys
@@ -15,8 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bakehouse.publish.releases import ReleasedComponent, ReleasedName, ReleasedRegion, ReleaseRecord, text_of
+from benchmarks import harness
+from benchmarks.harness import ROOT, Measure, Result
 
-ROOT = Path(__file__).resolve().parent.parent
 TIMES = 21
 IMAGES, RELEASES = 50, 20
 """Number of ledgers, and of releases in each."""
@@ -25,15 +27,15 @@ ASK = """
 import time
 began, busy = time.perf_counter(), time.process_time()
 {ask}
-print(1000 * (time.perf_counter() - began), 1000 * (time.process_time() - busy))
+print(1000 * (time.perf_counter() - began), 1000 * (time.process_time() - busy), uri)
 """
 LOOKUP_CODE = """
 from bakehouse import image_uris
-image_uris.retrieve({name!r}, region="eu-west-1", version="2.9", instance_type="ml.p4d.24xlarge")
+uri = image_uris.retrieve({name!r}, region="eu-west-1", version="2.9", instance_type="ml.p4d.24xlarge")
 """
 THEIRS = """
 from sagemaker import image_uris
-image_uris.retrieve(
+uri = image_uris.retrieve(
     "pytorch", region="eu-west-1", version="2.5", py_version="py311", instance_type="ml.p4d.24xlarge",
     image_scope="training",
 )
@@ -78,20 +80,21 @@ def record(name: str, number: int, release: int) -> ReleaseRecord:
     return replace(record, gpu_architecture=">=7.5" if record.gpu else "")
 
 
-def milliseconds(ask: str, directory: Path, path: Path) -> tuple[float, float]:
-    """Return the median elapsed and CPU time of one lookup in new processes."""
+def milliseconds(ask: str, directory: Path, path: Path, times: int) -> tuple[float, float, str]:
+    """Return the median elapsed and CPU time of one lookup in new processes, and its result."""
     command = [sys.executable, "-c", ASK.format(ask=ask)]
-    times = [
+    lines = [
         subprocess.run(
             command, cwd=directory, env={"PYTHONPATH": str(path)}, check=True, capture_output=True, text=True
         ).stdout.split()
-        for _ in range(TIMES)
+        for _ in range(times)
     ]
-    wall, busy = zip(*((float(wall), float(busy)) for wall, busy in times), strict=True)
-    return statistics.median(wall), statistics.median(busy)
+    wall, busy = (statistics.median(float(line[column]) for line in lines) for column in (0, 1))
+    [uri] = {line[2] for line in lines}
+    return wall, busy, uri
 
 
-def main() -> None:
+def measured(options: argparse.Namespace) -> Result:
     with tempfile.TemporaryDirectory() as directory:
         root = Path(directory)
         ledgers(root)
@@ -99,11 +102,31 @@ def main() -> None:
             "an image's name": (LOOKUP_CODE.format(name="image-0"), ROOT),
             f"a framework, {IMAGES} ledgers of {RELEASES}": (LOOKUP_CODE.format(name="pytorch"), ROOT),
         }
-        if sys.argv[1:2] == ["--sdk"]:
-            rows["the SageMaker SDK"] = (THEIRS, Path(sys.argv[2]))
-        for what, (ask, path) in rows.items():
-            wall, busy = milliseconds(ask, root, path)
-            print(f"{what:36} {wall:8.1f} ms  {busy:8.1f} ms of CPU")
+        if options.sdk:
+            rows["the SageMaker SDK"] = (THEIRS, options.sdk)
+        results = {what: milliseconds(ask, root, path, options.rounds) for what, (ask, path) in rows.items()}
+    same = [
+        harness.require_same(
+            "image_uri of `image-0`",
+            results["an image's name"][2],
+            record("image-0", 0, RELEASES - 1).image_uri,
+        )
+    ]
+    for what, (_, _, uri) in results.items():
+        same.append(harness.require_same(f"region, for {what}", uri.split(".")[3], "eu-west-1"))
+    measures = [
+        measure
+        for what, (wall, busy, _) in results.items()
+        for measure in (Measure("", what, wall, unit="ms"), Measure("", "its CPU", busy, unit="ms"))
+    ]
+    return Result(measures, results, same=same)
 
 
-main()
+def main(arguments: list[str] | None = None) -> None:
+    parser = harness.parser(__doc__, rounds=TIMES)
+    parser.add_argument("--sdk", type=Path, help="directory with the installed SageMaker SDK")
+    harness.run("image_uri", parser, measured, arguments)
+
+
+if __name__ == "__main__":
+    main()

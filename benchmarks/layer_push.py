@@ -10,6 +10,8 @@ the registry. Use a separate engine, with `DOCKER_HOST` and `--engine`, if other
 
 import argparse
 import contextlib
+import gzip
+import io
 import json
 import os
 import re
@@ -18,6 +20,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -27,6 +30,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 from urllib.request import Request, urlopen
+
+import zstandard
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -42,7 +47,7 @@ from bakehouse.util.oci import Digest
 from benchmarks import harness
 from benchmarks.harness import Measure, Result, Spent
 
-BYTES = 400_000_000
+BYTES, SHORT_BYTES = 400_000_000, 4_000_000
 PLAIN = "plain docker build and push"
 DEFAULT = "gzip, our default"
 ZSTD = "zstd, `format: oci-zstd`"
@@ -70,6 +75,7 @@ class Way:
     push: Spent
     bytes: int
     """Size of the pushed layer."""
+    reference: str
 
     @property
     def wall(self) -> float:
@@ -136,7 +142,7 @@ class Bench:
 
     def _way(self, pushed: str, export: Spent, push: Spent) -> Way:
         self.clear()
-        return Way(export, push, layer_bytes(pushed))
+        return Way(export, push, layer_bytes(pushed), pushed)
 
     def clear(self) -> None:
         """Remove the built image from the engine: each layer has 400 MB."""
@@ -150,7 +156,31 @@ class Bench:
 
 
 def layer_bytes(reference: str) -> int:
-    """Return the size of an image's layers in a registry, or of the first image of an index."""
+    """Return the size of an image's layers in a registry."""
+    return sum(int(layer["size"]) for layer in layers(reference))
+
+
+def layer_files(reference: str) -> dict[str, int]:
+    """Return the sizes of the files in an image's layers in a registry."""
+    host, _, rest = reference.partition("/")
+    files: dict[str, int] = {}
+    for layer in layers(reference):
+        url = f"http://{host}/v2/{rest.rpartition(':')[0]}/blobs/{layer['digest']}"
+        with urlopen(url) as response:
+            content = response.read()
+        is_zstd = content.startswith(zstandard.FRAME_HEADER)
+        tar = (
+            zstandard.ZstdDecompressor().stream_reader(content, read_across_frames=True).read()
+            if is_zstd
+            else gzip.decompress(content)
+        )
+        with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
+            files |= {member.name: member.size for member in archive if member.isfile()}
+    return files
+
+
+def layers(reference: str) -> list[dict[str, Any]]:
+    """Return the layers of an image in a registry, or of the first image of an index."""
     host, _, rest = reference.partition("/")
     repository, _, tag = rest.rpartition(":")
     kinds = ("oci.image.index.v1", "docker.distribution.manifest.list.v2", "oci.image.manifest.v1",
@@ -160,7 +190,8 @@ def layer_bytes(reference: str) -> int:
     document = _document(url, accepted)
     if "manifests" in document:
         document = _document(f"{url.rpartition('/')[0]}/{document['manifests'][0]['digest']}", accepted)
-    return sum(int(layer["size"]) for layer in document["layers"])
+    result: list[dict[str, Any]] = document["layers"]
+    return result
 
 
 def _document(url: str, accepted: str) -> Any:
@@ -193,14 +224,14 @@ def run(*command: str) -> str:
 
 
 @contextlib.contextmanager
-def bench(library: Path, engine: int) -> Iterator[Bench]:
-    """Yield the layer and a registry."""
+def bench(library: Path, engine: int, size: int = BYTES) -> Iterator[Bench]:
+    """Yield the layer, with so many bytes of the library, and a registry."""
     with tempfile.TemporaryDirectory() as temporary, socket.create_server(("127.0.0.1", 0)) as free:
         directory, port = Path(temporary), free.getsockname()[1]
         free.close()
         (directory / "build/layer").mkdir(parents=True)
         shutil.copyfile(library, directory / "build/layer/library")
-        os.truncate(directory / "build/layer/library", BYTES)
+        os.truncate(directory / "build/layer/library", size)
         step = f"COPY layer /{secrets.token_hex(4)}/"
         (directory / "build/Dockerfile").write_text(f"FROM scratch\n{step}\n")
         with EmbeddedRegistry(directory / "registry", port) as registry:
@@ -213,7 +244,11 @@ def bench(library: Path, engine: int) -> Iterator[Bench]:
 
 def measured(options: argparse.Namespace) -> Result:
     measurements: dict[str, list[Way]] = {name: [] for name in (PLAIN, *FORMS)}
-    with bench(options.library, options.engine or usual_engine()) as way:
+    library = Path(sys.executable) if options.short else options.library
+    if library is None:
+        sys.exit("name a library, such as libtorch_cpu.so")
+    size = SHORT_BYTES if options.short else BYTES
+    with bench(library, options.engine or usual_engine(), size) as way:
         jobs: dict[str, Callable[[], Way]] = {PLAIN: way.plain}
         jobs |= {name: partial(way.ours, form) for name, form in FORMS.items()}
 
@@ -226,6 +261,19 @@ def measured(options: argparse.Namespace) -> Result:
 
         calls = {name: partial(job, name) for name in jobs}
         harness.interleaved(calls, options.rounds)
+        plain_files = layer_files(measurements[PLAIN][0].reference)
+        same = (
+            [
+                harness.require_same(
+                    f"files in the layer with {name}",
+                    sorted(layer_files(measurements[name][0].reference).items()),
+                    sorted(plain_files.items()),
+                )
+                for name in FORMS
+            ]
+            if options.short
+            else []
+        )
     wall = {name: median(sample.wall for sample in ways) for name, ways in measurements.items()}
     cpu = {name: median(sample.cpu for sample in ways) for name, ways in measurements.items()}
     plain = measurements[PLAIN][0].bytes
@@ -241,12 +289,12 @@ def measured(options: argparse.Namespace) -> Result:
             Measure("", f"{name}: CPU", cpu[name], cpu[PLAIN]),
             Measure("", f"{name}: bytes", ways[0].bytes, plain, "bytes"),
         ]
-    return Result(tuple(measures), measurements)
+    return Result(tuple(measures), measurements, same=same)
 
 
 if __name__ == "__main__":
     given = harness.parser(__doc__, rounds=3)
-    given.add_argument("library", type=Path)
+    given.add_argument("library", type=Path, nargs="?")
     given.add_argument(
         "--engine", type=int, default=0, help="dockerd's process, where it isn't the usual one"
     )

@@ -10,6 +10,8 @@ not built yet, or not in the build cache, are built before the measurement, whic
 
 import argparse
 import sys
+import tempfile
+from pathlib import Path
 
 from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.plan.workspace import open_workspace, plan_images, render_images
@@ -17,11 +19,11 @@ from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 
 
-def built_images(names: list[str]) -> list[Image]:
+def built_images(root: Path, names: list[str]) -> list[Image]:
     """Return these images, rendered; by default those that the engine has."""
     import docker
 
-    workspace = open_workspace(ROOT)
+    workspace = open_workspace(root)
     if names:
         plan = plan_images(workspace, names)
         render_images(workspace, plan, lambda line: None)
@@ -33,33 +35,53 @@ def built_images(names: list[str]) -> list[Image]:
     return [image for image in images if isinstance(image.base, BootstrappedBase)]
 
 
-def asking(command: list[str], images: list[Image]) -> Spent:
+def asking(command: list[str], images: list[Image], root: Path) -> Spent:
     """Return the times of the command without records of earlier builds, so that BuildKit is asked."""
     for image in images:
-        (ROOT / "build/built" / f"{image.name}.json").unlink(missing_ok=True)
-    return harness.command(command)
+        (root / "build/built" / f"{image.name}.json").unlink(missing_ok=True)
+    return harness.command(command, cwd=root)
+
+
+def stored(images: list[Image]) -> list[str]:
+    """Return the identifiers of the images in the engine."""
+    command = ["docker", "image", "inspect", "--format", "{{.Id}}"]
+    return harness.output([*command, *(image.reference for image in images)]).split()
 
 
 def measured(options: argparse.Namespace) -> Result:
-    images = built_images(options.images)
+    if not options.short:
+        return measured_in(ROOT, options.images, options.rounds)
+    with tempfile.TemporaryDirectory() as directory:
+        harness.write_small_project(Path(directory))
+        try:
+            return measured_in(Path(directory), [harness.SMALL], 1)
+        finally:
+            harness.remove_images(harness.SMALL)
+
+
+def measured_in(root: Path, patterns: list[str], number: int) -> Result:
+    images = built_images(root, patterns)
     if not images:
         sys.exit("the engine has no image of this checkout: name some, to have them built")
     names = [image.name for image in images]
     command = [*harness.BAKE, "build", *names]
     files = [word for name in names for word in ("--file", f"images/{name}/docker-bake.json")]
     bare = ["docker", "buildx", "bake", "--provenance=false", *files, *(image.target for image in images)]
-    harness.command(command)
+    harness.command(command, cwd=root)
+    ours = stored(images)
+    harness.command(bare, cwd=root)
+    same = harness.require_same("images in the engine", ours, stored(images))
     jobs = {
-        "ours": lambda: harness.command(command),
-        "asked": lambda: asking(command, images),
-        "bare": lambda: harness.command(bare),
+        "ours": lambda: harness.command(command, cwd=root),
+        "asked": lambda: asking(command, images, root),
+        "bare": lambda: harness.command(bare, cwd=root),
     }
     if len(names) > 1:
         one_image = [*harness.BAKE, "build", names[0]]
-        jobs["one"] = lambda: harness.command(one_image)
+        jobs["one"] = lambda: harness.command(one_image, cwd=root)
         alone = [*bare[:4], *files[:2], images[0].target]
-        jobs["bare one"] = lambda: harness.command(alone)
-    rounds = harness.interleaved(jobs, options.rounds)
+        jobs["bare one"] = lambda: harness.command(alone, cwd=root)
+    rounds = harness.interleaved(jobs, number)
     mine, plain, asked_mine = rounds["ours"], rounds["bare"], rounds["asked"]
     rows = [
         Measure(
@@ -77,7 +99,7 @@ def measured(options: argparse.Namespace) -> Result:
     if "one" in rounds:
         mine, plain = rounds["one"], rounds["bare one"]
         rows.append(Measure("", f"{names[0]} alone", harness.wall(mine), harness.wall(plain)))
-    return Result(rows, {**rounds, "images": names}, [f"Images: {', '.join(names)}."])
+    return Result(rows, {**rounds, "images": names}, [f"Images: {', '.join(names)}."], [same])
 
 
 def main(arguments: list[str] | None = None) -> None:

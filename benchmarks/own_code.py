@@ -9,22 +9,25 @@ pytorch-cpu and installs the same locked requirements with pip.
 """
 
 import argparse
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bakehouse.builder.build_inputs import build_inputs
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
+from benchmarks.local_index import GATEWAY, over_http
 
 NAME = "benchmark-own-code"
 REQUIREMENTS = ("transformers", "datasets", "accelerate", "scikit-learn")
 SMALL = "humanize"
 SMOKE = [*harness.BAKE, "smoke", NAME, "--check", "user_code"]
+PACKAGES = ["python3", "-m", "pip", "--python", "/opt/venv/bin/python", "list", "--format", "freeze"]
 DOCKERFILE = """\
-FROM bakehouse/pytorch-cpu
+FROM bakehouse/{image}
 COPY requirements.txt /tmp/
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf --mount=type=secret,id=ca \\
     python3 -m pip --python /opt/venv/bin/python install --no-cache-dir -r /tmp/requirements.txt
@@ -32,24 +35,28 @@ COPY src/ /opt/ml/code/
 """
 
 
-def write_project(project: Path) -> None:
+def write_project(project: Path, image: str, requirements: Sequence[str]) -> None:
+    """Create the project; a short run has few requirements and no PyTorch."""
     (project / "own" / "images").mkdir(parents=True)
-    (project / "src").mkdir()
     (project / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["own"]\n')
-    (project / "src" / "train.py").write_text("import torch\n\nprint(torch.ones(3).sum())\n")
-    (project / "Dockerfile").write_text(DOCKERFILE)
-    recipe = (ROOT / "recipes" / "images" / "pytorch-cpu.yaml").read_text()
+    (project / "src").mkdir()
+    library = "torch" if image == "pytorch-cpu" else "numpy"
+    code = f"import {library}\n\nprint({library}.ones(3).sum())\n"
+    (project / "src" / "train.py").write_text(code)
+    (project / "Dockerfile").write_text(DOCKERFILE.replace("{image}", image))
+    recipe = (ROOT / "recipes" / "images" / f"{image}.yaml").read_text()
+    # A recipe for several platforms is several images.
+    recipe = re.sub(r"^platforms: .*\n", "", recipe, flags=re.M)
     own = (
         "requirements: ../../requirements.txt\n"
         "code: {directory: ../../src, entry_point: train.py}\n"
         "smoke: {hosts: 1}\n"
     )
     (project / "own" / "images" / f"{NAME}.yaml").write_text(recipe + own)
-    require(project, small=False)
+    require(project, requirements)
 
 
-def require(project: Path, *, small: bool) -> None:
-    names = (*REQUIREMENTS, *([SMALL] if small else []))
+def require(project: Path, names: Sequence[str]) -> None:
     (project / "requirements.txt").write_text("".join(f"{name}\n" for name in names))
 
 
@@ -58,16 +65,38 @@ def edit(project: Path) -> None:
         stream.write("print()\n")
 
 
+def packages(reference: str) -> list[str]:
+    """Return the Python packages of an image with their versions."""
+    command = [
+        "docker",
+        "run",
+        "--rm",
+        "--network=none",
+        "--entrypoint",
+        PACKAGES[0],
+        reference,
+        *PACKAGES[1:],
+    ]
+    return sorted(harness.output(command).split())
+
+
 def measured(options: argparse.Namespace) -> Result:
     project = Path(tempfile.mkdtemp())
     bake = [*harness.BAKE]
-    write_project(project)
+    image, few = ("mpi-cpu", ("tqdm",)) if options.short else ("pytorch-cpu", REQUIREMENTS)
+    write_project(project, image, few)
 
     def run(*commands: list[str]) -> Spent:
         return harness.spent(lambda: [harness.command(command, cwd=project) for command in commands])
 
-    run([*bake, "build", "pytorch-cpu"], [*bake, "lock", NAME], [*bake, "build", NAME], SMOKE)
+    same: list[str] = []
+    run([*bake, "build", image])
+    if not options.short:
+        run([*bake, "lock", NAME], [*bake, "build", NAME], SMOKE)
     is_small = False
+
+    def requirements() -> Sequence[str]:
+        return (*few, SMALL) if is_small else few
 
     def edited() -> Spent:
         edit(project)
@@ -76,11 +105,18 @@ def measured(options: argparse.Namespace) -> Result:
     def required() -> Spent:
         nonlocal is_small
         is_small = not is_small
-        require(project, small=is_small)
+        require(project, requirements())
         return run([*bake, "lock", NAME], [*bake, "build", NAME])
 
-    with build_inputs(state=project / "state", mirrors=(), ca=None, report=say) as inputs:
+    gateway = harness.output(["docker", "network", "inspect", "bridge", "--format", GATEWAY]).strip()
+    with (
+        over_http(gateway) as environment,
+        build_inputs(
+            state=project / "state", mirrors=(), ca=None, report=say, environment=environment
+        ) as inputs,
+    ):
         secrets = [f"--secret=id={name},src={path}" for name, path in inputs.secrets.items()]
+        secrets += [f"--build-arg={name}={value}" for name, value in inputs.arguments.items()]
         by_hand = ["docker", "build", "--quiet", "--tag", f"bakehouse/{NAME}:by-hand", *secrets, "."]
 
         def handwritten() -> Spent:
@@ -88,22 +124,21 @@ def measured(options: argparse.Namespace) -> Result:
             (project / "requirements.txt").write_text(f"# {is_small}\n{lines}")
             edit(project)
             spent = run(by_hand)
-            require(project, small=is_small)
+            ours, theirs = (packages(f"bakehouse/{NAME}:{tag}") for tag in ("latest", "by-hand"))
+            same[:] = [harness.require_same("Python packages", ours, theirs)]
+            require(project, requirements())
             return spent
 
         jobs: dict[str, Callable[[], Spent]] = {
-            "edited line": edited,
-            "smoke test alone": lambda: run(SMOKE),
             "requirement": required,
             "by hand": handwritten,
+            "edited line": edited,
+            "smoke test alone": lambda: run(SMOKE),
         }
         try:
             rounds = harness.interleaved(jobs, options.rounds)
         finally:
-            tags = harness.output(
-                ["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", f"bakehouse/{NAME}"]
-            )
-            harness.output(["docker", "image", "rm", "--force", *tags.split()])
+            harness.remove_images(NAME)
             shutil.rmtree(project)
     wall = {name: harness.wall(spent) for name, spent in rounds.items()}
     return Result(
@@ -124,6 +159,7 @@ def measured(options: argparse.Namespace) -> Result:
             ),
         ),
         rounds,
+        same=same,
     )
 
 

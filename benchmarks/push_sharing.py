@@ -9,6 +9,7 @@ push --candidate` is a process that starts the embedded registry.
 """
 
 import argparse
+import re
 import socket
 import sys
 import tempfile
@@ -22,10 +23,11 @@ from bakehouse.cli import workflow
 from bakehouse.engine import daemon_info
 from bakehouse.plan.workspace import open_workspace
 from bakehouse.publish.push import PushOptions, publish
+from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.registry import NamedRegistry
-from benchmarks import harness
+from benchmarks import harness, layer_push
 from benchmarks.harness import ROOT, Measure, Result
 from tests.support.proxy import Proxy
 
@@ -44,31 +46,34 @@ def free_port() -> int:
 
 def write_project(directory: Path, image: str, port: int) -> None:
     """Create a project with one image: the components of another, and its own code."""
-    (directory / "pyproject.toml").write_text(
-        f'[tool.bakehouse]\nrecipes = ["own"]\nregistry_port = {port}\nrepository_prefix = "benchmark"\n'
+    harness.write_small_project(
+        directory, settings=f'registry_port = {port}\nrepository_prefix = "benchmark"\n'
     )
     own = directory / "own" / "images"
     (own / "code").mkdir(parents=True)
     (own / "code" / "train.py").write_text(f'print("{datetime.now(UTC)}")\n')
-    text = (ROOT / "recipes" / "images" / f"{image}.yaml").read_text()
+    recipes = own if image == harness.SMALL else ROOT / "recipes" / "images"
+    text = (recipes / f"{image}.yaml").read_text()
+    # A recipe for several platforms is several images.
+    text = re.sub(r"^platforms: .*\n", "", text, flags=re.M)
     (own / f"{SECOND}.yaml").write_text(f"{text}code:\n  directory: code\n  entry_point: train.py\n")
 
 
-def forget() -> None:
-    """Remove the second image from the engine."""
-    names = harness.output(
-        ["docker", "images", "--format", "{{.Repository}}:{{.Tag}}", f"bakehouse/{SECOND}"]
-    )
-    harness.output(["docker", "image", "rm", *names.split()])
+def layers(published: PublishedImage, host: str) -> list[str]:
+    """Return the digests of the layers that the registry has of an image."""
+    reference = f"{host}/{published.repository}:{published.tags[0]}"
+    return [layer["digest"] for layer in layer_push.layers(reference)]
 
 
 def measured(options: argparse.Namespace) -> Result:
     with ExitStack() as stack:
         directory, state = (Path(stack.enter_context(tempfile.TemporaryDirectory())) for _ in range(2))
         port = free_port()
-        write_project(directory, options.image, port)
-        images = workflow.built_images(open_workspace(directory), [options.image, SECOND], say)
-        stack.callback(forget)
+        name = harness.SMALL if options.short else options.image
+        write_project(directory, name, port)
+        stack.callback(harness.remove_images, harness.SMALL)
+        stack.callback(harness.remove_images, SECOND)
+        images = workflow.built_images(open_workspace(directory), [name, SECOND], say)
         first, second = sorted(images, key=lambda build: build.image.name == SECOND)
         publication = PushOptions(
             day=datetime.now(UTC).date(), locks=state / "locks", prefix="b", candidate=True
@@ -79,15 +84,24 @@ def measured(options: argparse.Namespace) -> Result:
         local = stack.enter_context(EmbeddedRegistry(state / "registry", free_port()))
         proxy = stack.enter_context(Proxy(int(local.host.rpartition(":")[2])).running())
 
+        # One command that pushes several images knows where the registry has a layer.
+        queue = PushQueue()
+
         def pushed(image: BuiltImage, host: str) -> PublishedImage:
             registry = NamedRegistry(host, lambda _: None)
-            return publish(image, None, registry, packer, publication, say)
+            return publish(image, None, registry, packer, publication, say, queue)
 
-        sent, whole = [], []
+        sent, whole, stored = [], [], []
         for build in (first, second, second):
             before = sum(len(request.body) for request in proxy.requests)
-            whole.append(pushed(build, proxy.host).bytes)
+            published = pushed(build, proxy.host)
+            whole.append(published.bytes)
             sent.append(sum(len(request.body) for request in proxy.requests) - before)
+            stored.append(layers(published, local.host))
+        same = [
+            harness.require_same("layers of the first image", stored[1][: len(stored[0])], stored[0]),
+            harness.require_same("layers, pushed twice", stored[2], stored[1]),
+        ]
         command = ["push", "--candidate", SECOND]
         jobs = {
             "publish": lambda: harness.spent(lambda: pushed(second, local.host)),
@@ -98,14 +112,14 @@ def measured(options: argparse.Namespace) -> Result:
         rounds = harness.interleaved(jobs, options.rounds)
     rows = (
         Measure("P7", "bytes of a second image that were sent", sent[1], whole[1], "bytes", most_ratio=0.01),
-        Measure("", f"bytes of the first, {options.image}, that were sent", sent[0], whole[0], "bytes"),
+        Measure("", f"bytes of the first, {name}, that were sent", sent[0], whole[0], "bytes"),
         Measure("", "bytes that an unchanged push sends", sent[2], whole[2], "bytes"),
         Measure("P7", "an unchanged push, in process", harness.wall(rounds["publish"]), most=0.3),
         Measure("", "its CPU", harness.cpu(rounds["publish"])),
         Measure("", "`bake push --candidate`, unchanged, the whole process", harness.wall(rounds["process"])),
         Measure("", "its CPU", harness.cpu(rounds["process"])),
     )
-    return Result(rows, {**rounds, "sent": sent, "whole": whole})
+    return Result(rows, {**rounds, "sent": sent, "whole": whole}, same=same)
 
 
 def main(arguments: list[str] | None = None) -> None:

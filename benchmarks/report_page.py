@@ -108,6 +108,9 @@ class Shown:
     """CPU time of the browser's process of the page."""
 
 
+ROWS = "document.querySelectorAll('#fleet tbody tr').length"
+
+
 def times(browser: Browser, page: Path, rounds: int) -> dict[str, list[Shown]]:
     """Return the times of each round until the page and its views are shown."""
     browser.call("Performance.enable")
@@ -135,19 +138,24 @@ def measured(options: argparse.Namespace) -> Result:
     program = find_program()
     if program is None:
         sys.exit("no Chromium on this machine: `apt-get install chromium`")
-    content = render(generated(read_fleet(open_workspace(ROOT), ["*"]), options.images))
+    count = 3 if options.short else options.images
+    content = render(generated(read_fleet(open_workspace(ROOT), ["*"]), count))
     with tempfile.TemporaryDirectory() as temporary:
         page = Path(temporary) / "index.html"
         page.write_bytes(content)
         with open_browser(program, Path(temporary) / "profile") as browser:
+            browser.open(page)
+            same = harness.require_same("number of images", browser.evaluate(ROWS), count)
             rounds = times(browser, page, options.rounds)
-    images = f"{options.images:,} images"
+    images = f"{count:,} images"
     rows: list[Measure] = []
     for name, spent in rounds.items():
         wall, cpu = (statistics.median(values) for values in zip(*map(astuple, spent), strict=True))
         rows.append(Measure("P14", f"{name}, {images}", wall, unit="ms", most=1000))
         rows.append(Measure("", "the same, CPU", cpu, unit="ms"))
-    return Result([*rows, Measure("", f"size of the page, {images}", len(content), unit="bytes")], rounds)
+    return Result(
+        [*rows, Measure("", f"size of the page, {images}", len(content), unit="bytes")], rounds, same=(same,)
+    )
 
 
 def main(arguments: list[str] | None = None) -> None:

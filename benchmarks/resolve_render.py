@@ -11,16 +11,18 @@ compared.
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-import venv
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from uv import find_uv_bin
 
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.plan import dockerfile
@@ -31,7 +33,27 @@ from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 
 PEER = ROOT / "build" / "hpccm"
+IN_HPCCM = {
+    "nvidia-cuda": r"FROM nvidia/cuda:([\d.]+)-base",
+    "cuda-compat": r"cuda-compat-(\d+-\d+)",
+    "efa": r"aws-efa-installer-([\d.]+)\.tar",
+    **{
+        name: rf"[ '\"]{name}==([\d.]+)"
+        for name in (
+            "torch",
+            "torchvision",
+            "torchaudio",
+            "mpi4py",
+            "sagemaker-training",
+            "sagemaker-pytorch-training",
+        )
+    },
+}
+"""Patterns of the versions in HPCCM's Dockerfile. Python and OpenSSH are those of the distribution."""
+UNVERSIONED = {"python", "sshd", "jit", "sagemaker-drivers"}
+"""Components without a version in HPCCM's Dockerfile: packages of the distribution, or no files."""
 LIKE_THE_PEERS = "pytorch-2.10-cu128-py312-efa"
+SHORT = ("mpi-cpu", "mpi5-cpu")
 TIMES = 9
 """Runs of one image in a round; the median counts."""
 
@@ -101,42 +123,61 @@ def peer() -> str:
     """Return the Python interpreter with HPCCM."""
     python = str(PEER / "bin" / "python")
     if not Path(python).exists():
-        venv.create(PEER, with_pip=True)
-        install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "hpccm", "setuptools"]
+        subprocess.run([find_uv_bin(), "venv", "--quiet", "--python", sys.executable, PEER], check=True)
+        install = [find_uv_bin(), "pip", "install", "--quiet", "--python", python, "hpccm", "setuptools"]
         subprocess.run(install, check=True)
     return python
 
 
-def hpccm(python: str, count: int) -> tuple[dict[str, Any], Spent]:
+def versions(workspace: Workspace) -> dict[str, str]:
+    """Return the versions of Bakehouse's image with the names of packages."""
+    resolution = resolve(workspace.recipes[LIKE_THE_PEERS], workspace.catalog)
+    choices = {
+        choice.name: choice.candidate.release.version for choice in (resolution.base, *resolution.choices)
+    }
+    return {
+        {"pytorch": "torch"}.get(name, name): str(version)
+        for name, version in choices.items()
+        if name not in UNVERSIONED
+    }
+
+
+def versions_of(text: str) -> dict[str, str]:
+    """Return the versions in HPCCM's Dockerfile."""
+    matches = {name: re.search(pattern, text) for name, pattern in IN_HPCCM.items()}
+    return {name: match[1].replace("-", ".") for name, match in matches.items() if match}
+
+
+def hpccm(python: str, count: int, given: dict[str, str]) -> tuple[dict[str, Any], Spent]:
     """Return the reported time of HPCCM for COUNT renderings in one process, and the time of the process."""
     messages: list[str] = []
-    command = [python, str(ROOT / "benchmarks" / "hpccm_recipe.py"), str(count)]
+    command = [python, str(ROOT / "benchmarks" / "hpccm_recipe.py"), str(count), json.dumps(given)]
     spent = harness.spent(lambda: messages.append(harness.output(command)))
     return json.loads(messages[0]), spent
 
 
 def measured(options: argparse.Namespace) -> Result:
     workspace, python = open_workspace(ROOT), peer()
-    recipes = [
-        recipe for recipe in workspace.recipes.values() if not options.images or recipe.name in options.images
-    ]
+    names = SHORT if options.short else options.images
+    recipes = [recipe for recipe in workspace.recipes.values() if not names or recipe.name in names]
+    given = versions(workspace)
     for recipe in recipes:
         timed(recipe, workspace)
-    names = {LIKE_THE_PEERS, *(recipe.name for recipe in recipes)}
     rounds: dict[str, Any] = {name: [] for name in ("row", "peers", "alone", "hpccm", "check", "hpccm_all")}
     with tempfile.TemporaryDirectory() as directory:
         project = Path(directory)
         (project / "pyproject.toml").write_text("[tool.bakehouse]\n")
-        command = [*harness.BAKE, "render", *(options.images or ["*"])]
+        command = [*harness.BAKE, "render", *(names or ["*"])]
         harness.command(command, cwd=project)
+        rendered = len([*project.glob("images/*/Dockerfile")])
         for number in range(options.rounds):
             rounds["row"].append(in_a_row(recipes, workspace))
             rounds["peers"].append(timed_alone(workspace.recipes[LIKE_THE_PEERS], workspace, TIMES))
-            hpccm_report, _ = hpccm(python, TIMES)
+            hpccm_report, _ = hpccm(python, TIMES, given)
             rounds["hpccm"].append(statistics.median(hpccm_report["milliseconds"]))
             rounds["alone"].append([timed_alone(recipe, workspace, 1).whole for recipe in recipes])
             rounds["check"].append(harness.command([*command, "--check"], cwd=project))
-            rounds["hpccm_all"].append(hpccm(python, len(recipes))[1])
+            rounds["hpccm_all"].append(hpccm(python, len(recipes), given)[1])
             print(f"round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
 
     row, peers = middle(rounds["row"]), middle(rounds["peers"])
@@ -157,15 +198,25 @@ def measured(options: argparse.Namespace) -> Result:
         ),
         Measure("", "its CPU", harness.cpu(rounds["check"]), harness.cpu(rounds["hpccm_all"])),
     )
+    lines = len(hpccm_report["dockerfile"].splitlines())
+    same = (
+        harness.require_same("versions of components", given, versions_of(hpccm_report["dockerfile"])),
+        harness.require_same("number of Dockerfiles", rendered, count),
+    )
     notes = (
         f"In a row: {_told(row)}; {LIKE_THE_PEERS} alone: {_told(peers)} (ms).",
-        f"Against HPCCM {hpccm_report['version']}, with every version given: {hpccm_report['lines']} lines.",
+        f"Against HPCCM {hpccm_report['version']}, with every version given: {lines} lines.",
         f"HPCCM as a process writes one Dockerfile {count} times, and compares nothing.",
     )
     return Result(
         measures,
-        {**rounds, "images": sorted(names), "steps": {"row": asdict(row), "alone": asdict(peers)}},
+        {
+            **rounds,
+            "images": sorted({LIKE_THE_PEERS, *(recipe.name for recipe in recipes)}),
+            "steps": {"row": asdict(row), "alone": asdict(peers)},
+        },
         notes,
+        same,
     )
 
 

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from unittest import mock
@@ -37,8 +38,55 @@ COPY --link --from=own /out/ /
 """
 
 
+def compare(
+    project: RemoteProject, names: Sequence[str], seconds: Mapping[str, int], shared: int, rounds: int
+) -> Result:
+    """Build the images of a project on all builders, and on the first one."""
+    with contextlib.closing(docker.connect()) as engine:
+        base = engine.image(project.base)
+    assert base
+    steps: dict[str, int] = {}
+
+    def build(job: str, *builders: str, lock: str = LOCK) -> None:
+        run = uuid4().hex
+        project.write(
+            {
+                name: STAGES.format(lock=lock, shared=shared, seconds=length, run=run, name=name)
+                for name, length in seconds.items()
+            }
+        )
+        began = datetime.now(UTC).replace(microsecond=0).isoformat()
+        project.build(*builders)
+        times = build_log.Build(began, ", ".join(builders), project.progress.steps())
+        build_log.record_build(times, project.root / "state")
+        keys = [(step.stage, step.position, step.text) for step in project.steps()]
+        assert len(keys) == len(set(keys)), "a step ran twice"
+        steps[job] = sum(step.stage == "own" for step in project.steps())
+
+    instead = mock.patch.object(
+        RemoteBuild, "_load", lambda *given: BakedImage(Digest(base.digest), given[2].config)
+    )
+    with instead:
+        for name in names:
+            # Sends the base, and measures each stage while nothing waits
+            build(f"first on {name}", name, lock="")
+        costs = harness.interleaved(
+            {
+                "two builders": lambda: harness.spent(lambda: build("two", *names)),
+                "one builder": lambda: harness.spent(lambda: build("one", names[0])),
+            },
+            rounds,
+        )
+    same = harness.require_same("number of images' own steps", steps["two"], steps["one"])
+    two, one = (harness.wall(costs[name]) for name in costs)
+    what = f"{len(seconds)} images on two builders; reference: on one"
+    return Result((Measure("", what, two, one, most_ratio=1 / 1.7),), costs, same=(same,))
+
+
 def measured(asked: argparse.Namespace) -> Result:
-    lengths = {f"image{number}": seconds for number, seconds in enumerate(asked.seconds)}
+    if asked.short:
+        asked.shared, asked.seconds = 1, [1, 1]
+    seconds = {f"image{number}": length for number, length in enumerate(asked.seconds)}
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench")))
         os.environ["BUILDX_CONFIG"] = str(directory / "buildx")
@@ -47,44 +95,8 @@ def measured(asked: argparse.Namespace) -> Result:
             for name in ("far", "near")
         ]
         (directory / "project").mkdir()
-        project = stack.enter_context(contextlib.closing(RemoteProject(directory / "project", [*lengths])))
-
-        with contextlib.closing(docker.connect()) as engine:
-            base = engine.image(project.base)
-        assert base
-        instead = mock.patch.object(
-            RemoteBuild, "_load", lambda *given: BakedImage(Digest(base.digest), given[2].config)
-        )
-        stack.enter_context(instead)
-
-        def build(*builders: str, lock: str = LOCK) -> None:
-            run = uuid4().hex
-            project.write(
-                {
-                    name: STAGES.format(lock=lock, shared=asked.shared, seconds=seconds, run=run, name=name)
-                    for name, seconds in lengths.items()
-                }
-            )
-            began = datetime.now(UTC).replace(microsecond=0).isoformat()
-            project.build(*builders)
-            times = build_log.Build(began, ", ".join(builders), project.progress.steps())
-            build_log.record_build(times, project.root / "state")
-            keys = [(step.stage, step.position, step.text) for step in project.steps()]
-            assert len(keys) == len(set(keys)), "a step ran twice"
-
-        for name in names:
-            # Sends the base, and measures each stage while nothing waits
-            build(name, lock="")
-        rounds = harness.interleaved(
-            {
-                "two builders": lambda: harness.spent(lambda: build(*names)),
-                "one builder": lambda: harness.spent(lambda: build(names[0])),
-            },
-            asked.rounds,
-        )
-    two, one = (harness.wall(rounds[name]) for name in rounds)
-    what = f"{len(lengths)} images on two builders; reference: on one"
-    return Result((Measure("", what, two, one, most_ratio=1 / 1.7),), rounds)
+        project = stack.enter_context(contextlib.closing(RemoteProject(directory / "project", [*seconds])))
+        return compare(project, names, seconds, asked.shared, asked.rounds)
 
 
 if __name__ == "__main__":

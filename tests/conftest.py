@@ -20,7 +20,7 @@ from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 
-pytest_plugins = ["tests.support.plugin"]
+pytest_plugins = ["tests.support.plugin", "tests.support.counts"]
 
 # The local registry ends with the last process that uses it. Tests of `push` would leave theirs running.
 os.environ["BAKEHOUSE_KEEP_REGISTRY"] = "0"
@@ -206,4 +206,3 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-snapshots", action="store_true", help="write the expected answers anew")
-    parser.addoption("--projects", action="store_true", help="take all projects of customers to a release")

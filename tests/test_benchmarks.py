@@ -5,9 +5,7 @@ import contextlib
 import functools
 import json
 import os
-import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,14 +13,25 @@ from typing import Any
 
 import pytest
 
+from bakehouse.catalog.project import HOME
 from bakehouse.plan.model import Plan
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import open_workspace, plan_images
-from benchmarks import catalogue_load, harness, layer_push, plan_time, report_page, resolve_render
+from benchmarks import harness, layer_push, plan_time, resolve_render
 from benchmarks.harness import Measure, Result, Spent
+from tests.support.benchmarks import (
+    BENCHMARKS,
+    CAMPAIGNS,
+    PARTS,
+    SHORT_PURE,
+    SHORT_WITH_ENGINE,
+    imported,
+    report_of,
+    run,
+    scripts,
+)
 from tests.support.browser import find_program
 from tests.support.fake_commands import put
-from tests.support.programs import BAKE
 
 
 def spent(wall: float, cpu: float = 0.0) -> Spent:
@@ -140,25 +149,69 @@ def test_a_processor_that_is_not_named_is_unknown() -> None:
     assert harness.cpu_model("processor\t: 0\n") == "unknown"
 
 
-@pytest.fixture
-def without_wrapper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let `./bake` be this Python: the wrapper would make an environment where there is none."""
-    monkeypatch.setattr(harness, "BAKE", BAKE)
-    monkeypatch.setenv("PYTHONPATH", str(harness.ROOT))
+def test_each_benchmark_is_run_by_a_test() -> None:
+    tested = [*SHORT_PURE, *SHORT_WITH_ENGINE, *CAMPAIGNS, *PARTS]
+
+    assert sorted(tested) == sorted(scripts())
+    assert {PARTS[name] for name in PARTS} <= {*SHORT_PURE, *SHORT_WITH_ENGINE}
+    for part, script in PARTS.items():
+        assert f'"{part}.py"' in (BENCHMARKS / f"{script}.py").read_text()
 
 
-@pytest.mark.usefixtures("without_wrapper")
-def test_resolving_and_rendering_is_measured_beside_hpccm(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    reference = {"version": "26.5.0", "lines": 78, "milliseconds": [0.4]}
-    monkeypatch.setattr(resolve_render, "peer", lambda: "")
-    monkeypatch.setattr(resolve_render, "hpccm", lambda python, count: (reference, spent(0.2, 0.2)))
-    report = report_of(resolve_render.main, tmp_path, "mpi-cpu", "mpi5-cpu")
-    assert [measure["id"] for measure in report["measures"] if measure["id"]] == ["P4", "P4", "P5"]
-    assert report["measures"][0]["what"] == "an image, 2 in a row, CPU"
-    assert report["measures"][0]["against"] == 0.4
-    assert [len(times) for times in report["rounds"]["alone"]] == [2]
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_a_campaign_and_its_tests_run_the_same_code(name: str) -> None:
+    script = imported(BENCHMARKS / f"{name}.py")
+    for path in CAMPAIGNS[name]:
+        tests = imported(HOME / "tests" / path)
+        # Fixtures and paths are not the code of a campaign.
+        assert (script & tests - {"tests.integration.ports"}) or f"benchmarks.{name}" in tests, path
+
+    assert "usage: " in run(name, "--help")
+
+
+@pytest.mark.parametrize("name", SHORT_PURE)
+def test_a_short_run_compares_the_work_of_both_sides(name: str, tmp_path: Path) -> None:
+    if name == "report_page" and find_program() is None:
+        pytest.skip("no Chromium on this machine")
+    report = report_of(name, tmp_path)
+
+    assert report["same"]
+    assert {measure["is_reached"] for measure in report["measures"]} <= {None}
+    # The CPU time of a short step can be less than a tick of the clock
+    assert all(measure["ours"] > 0 for measure in report["measures"] if measure["id"])
+
+
+def test_different_work_ends_the_benchmark() -> None:
+    assert harness.require_same("packages", ["a", "b"], ["a", "b"]) == "Both sides have the same packages: 2."
+    assert harness.require_same("images", 3, 3) == "Both sides have the same images: 3."
+    with pytest.raises(SystemExit) as ended:
+        harness.require_same("packages", ["a", "b"], ["a"])
+    assert str(ended.value) == "the two sides differ in packages: ['a', 'b'] and ['a']"
+    with pytest.raises(AssertionError, match="nothing was compared"):
+        harness.require_same("packages", [], [])
+
+
+def test_a_short_run_without_a_comparison_fails(tmp_path: Path) -> None:
+    parser = harness.parser("", rounds=5)
+
+    with pytest.raises(SystemExit, match="the work of both sides was not compared"):
+        harness.run("x", parser, lambda _: Result(()), ["--short", f"--json={tmp_path / 'x'}"])
+
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_short_run_has_one_round_and_reaches_no_goal(tmp_path: Path) -> None:
+    def measured(options: argparse.Namespace) -> Result:
+        assert options.rounds == 1
+        return Result((Measure("P3", "nothing changed", 1.0, 2.0, most_ratio=1.5),), same=("Same.",))
+
+    path = tmp_path / "x"
+    harness.run("x", harness.parser("", rounds=5), measured, ["--short", f"--json={path}"])
+
+    document = json.loads(path.read_text())
+    assert document["same"] == ["Same."]
+    assert document["measures"][0]["ratio"] == 0.5
+    assert document["measures"][0]["is_reached"] is None
 
 
 def test_what_is_planned_is_what_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,47 +227,6 @@ def test_what_is_planned_is_what_is_built(monkeypatch: pytest.MonkeyPatch) -> No
     assert plans[0].images == plan_images(workspace, ["mpi-cpu"]).images
 
 
-def test_the_catalogue_is_measured_anew_and_from_the_cache(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", "")
-    report = report_of(catalogue_load.main, tmp_path)
-    assert [measure["most"] for measure in report["measures"]] == [300.0, 80.0, None]
-
-
-@pytest.mark.usefixtures("without_wrapper")
-def test_plans_of_every_count_are_measured_in_processes_of_their_own(tmp_path: Path) -> None:
-    report = report_of(plan_time.main, tmp_path, "--counts", "1", "2")
-    assert [measure["what"] for measure in report["measures"]] == [
-        "plan, each of 1 images, CPU",
-        "plan, each of 2 images, CPU",
-        "each of 2 against each of 1",
-        "`./bake plan` of 2 YAML files, as a process",
-    ]
-    assert all(measure["ours"] > 0 for measure in report["measures"])
-
-
-@pytest.mark.skipif(find_program() is None, reason="no Chromium on this machine")
-def test_the_page_is_measured_in_a_browser(tmp_path: Path) -> None:
-    report = report_of(report_page.main, tmp_path, "--images", "3")
-
-    assert [measure["what"] for measure in report["measures"]] == [
-        "the page, 3 images",
-        "the same, CPU",
-        "the view of an image, 3 images",
-        "the same, CPU",
-        "the timeline, 3 images",
-        "the same, CPU",
-        "the changes since a commit, 3 images",
-        "the same, CPU",
-        "the list, filtered by name, 3 images",
-        "the same, CPU",
-        "size of the page, 3 images",
-    ]
-    # The CPU time of a short step can be less than a tick of the clock
-    assert all(measure["ours"] > 0 for measure in report["measures"] if measure["id"])
-
-
 def test_generated_images_are_taken_evenly_and_differ() -> None:
     recipes = list(open_workspace(harness.ROOT).recipes.values())
     generated = plan_time.generated(recipes, 2)
@@ -222,22 +234,6 @@ def test_generated_images_are_taken_evenly_and_differ() -> None:
     assert generated[1].components == recipes[len(recipes) // 2].components
     assert generated[1].content.environment[-1] == ("GENERATED", "1")
     assert len(plan_time.generated(recipes[:3], 7)) == 7
-
-
-@pytest.mark.parametrize("name", ["noop_build", "push_sharing", "smoke_suite"])
-def test_what_needs_an_engine_has_a_command_line_that_tells_what_it_does(name: str) -> None:
-    command = [sys.executable, str(harness.ROOT / "benchmarks" / f"{name}.py"), "--help"]
-    env = {**os.environ, "PYTHONPATH": str(harness.ROOT)}
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout
-    assert "--rounds" in output
-    assert "--json" in output
-
-
-def report_of(main: Callable[[list[str]], None], directory: Path, *arguments: str) -> dict[str, Any]:
-    """Return the JSON report of a benchmark with one round."""
-    main(["--rounds=1", f"--json={directory / 'found.json'}", *arguments])
-    report: dict[str, Any] = json.loads((directory / "found.json").read_text())
-    return report
 
 
 def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
@@ -266,3 +262,10 @@ def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
     commands = [line.split() for line in (tmp_path / "asked").read_text().splitlines()]
     [name] = [command[command.index("--tag") + 1] for command in commands if command[0] == "build"]
     assert ["image", "rm", "--force", name] in commands
+
+
+def test_the_page_lists_the_tests_of_campaigns() -> None:
+    page = (HOME / "docs/explanation/benchmarks.md").read_text()
+
+    for name, tests in CAMPAIGNS.items():
+        assert f"| `{name}.py` | {', '.join(f'`{path}`' for path in tests)} |" in page

@@ -1,13 +1,15 @@
 """The `test` task: linters, types, and tests with and without an engine."""
 
 import contextlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
@@ -44,17 +46,75 @@ _LINTERS = {
     "ruff format": (*_PYTHON, "ruff", "format", "--check", "."),
     "mypy --strict": (*_PYTHON, "mypy"),
 }
-_PURE = "tests without an engine"
-_PURE_TESTS = (*_PYTHON, "pytest", "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration")
-_ENGINE = "tests with an engine"
-_ENGINE_TESTS = (*_PYTHON, "pytest", "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration")
-_PROJECT_TESTS = (
-    *(*_PYTHON, "pytest", "-v", "--projects", "--durations=15"),
-    *("tests/integration/test_projects.py", "tests/integration/test_extend_aws.py"),
-)
+_PYTEST = (*_PYTHON, "pytest")
+PURE = "tests without an engine"
+ENGINE = "tests with an engine"
+PROJECTS = "projects of customers"
+TIERS: dict[str, Sequence[str]] = {
+    PURE: (*_PYTEST, "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration"),
+    ENGINE: (*_PYTEST, "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration"),
+    PROJECTS: (
+        *(*_PYTEST, "-v", "--projects", "--durations=15"),
+        *("tests/integration/test_projects.py", "tests/integration/test_extend_aws.py"),
+    ),
+}
+"""Commands that together run all tests; `tests/test_collection.py` compares them with the test files."""
+_COLLECTION = (*_PYTEST, "-q", "--collect-only", "--projects")
+"""Command that collects the tests of all tiers."""
 
 
-def run(report: Reporter, *, pure: bool, projects: bool) -> None:
+@dataclass(frozen=True)
+class Counts:
+    """Numbers of tests in the report of one pytest run."""
+
+    selected: int
+    """Tests that the run began with."""
+    passed: int = 0
+    failed: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Number of skipped tests by reason."""
+
+    @property
+    def unfinished(self) -> int:
+        return self.selected - self.passed - self.failed - sum(self.skipped.values())
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Results of all checks of one run."""
+
+    failed: Sequence[str]
+    """Names of checks that failed."""
+    counts: Mapping[str, Counts | None]
+    """Numbers of each tier; None if its run ended without a report."""
+    tests: int | None = None
+    """Number of tests in all tiers; None if it is not known."""
+
+    def text(self) -> str:
+        """Return the numbers of each tier, and a last line with those of all, for readers of CI logs."""
+        lines: list[str] = []
+        for name, counts in self.counts.items():
+            if counts is None:
+                lines.append(f"{name}: not known, because pytest ended without a report")
+                continue
+            left = "not known" if self.tests is None else self.tests - counts.selected
+            lines.append(f"{name}: {_totals([counts])}; in other tiers: {left}")
+            lines += [f"  {number} skipped: {reason}" for reason, number in sorted(counts.skipped.items())]
+            if counts.unfinished:
+                lines.append(f"  {counts.unfinished} not known, because the run ended before they did")
+        known = [counts for counts in self.counts.values() if counts and not counts.unfinished]
+        # A sum without the missing numbers would look like a complete run.
+        total = _totals(known) if len(known) == len(self.counts) else "number of passed tests: not known"
+        return "".join(f"{line}\n" for line in (*lines, total))
+
+
+def _totals(runs: Sequence[Counts]) -> str:
+    skipped = sum(sum(counts.skipped.values()) for counts in runs)
+    passed, failed = (sum(numbers) for numbers in zip(*((c.passed, c.failed) for c in runs), strict=True))
+    return f"{passed} passed, {failed} failed, {skipped} skipped"
+
+
+def run(report: Reporter, *, pure: bool, projects: bool) -> Summary:
     """Run all checks, the fast ones first. A failed check does not stop the others. Raises UsageError."""
     if not IS_CHECKOUT:
         message = "the tests of Bakehouse are not part of the installed package"
@@ -62,23 +122,23 @@ def run(report: Reporter, *, pure: bool, projects: bool) -> None:
     if pure and projects:
         message = "`--pure` cannot be combined with `--projects`"
         raise UsageError(Diagnostic(message, hint="the projects of customers need an engine"))
-    checks = _Checks(report)
     _check_space(report, Path(tempfile.gettempdir()), _TEMPORARY_BYTES)
-    if projects:
-        _provide_engine(report)
-        checks.run("projects of customers", _PROJECT_TESTS)
-    else:
-        for name, command in _LINTERS.items():
-            checks.run(name, command)
-        if pure:
-            checks.run(_PURE, _PURE_TESTS)
-        else:
+    with tempfile.TemporaryDirectory() as directory:
+        checks = _Checks(report, Path(directory))
+        if projects:
             _provide_engine(report)
-            # Engine tests leave much of the processors idle.
-            with checks.running_beside(_PURE, (*_AT_LOW_PRIORITY, *_PURE_TESTS)):
-                checks.run(_ENGINE, _ENGINE_TESTS)
-    if checks.failed:
-        raise SelfTestError(Diagnostic("failed: " + ", ".join(checks.failed)))
+            checks.run_tier(PROJECTS)
+        else:
+            for name, command in _LINTERS.items():
+                checks.run(name, command)
+            if pure:
+                checks.run_tier(PURE)
+            else:
+                _provide_engine(report)
+                # Engine tests leave much of the processors idle.
+                with checks.running_beside(PURE):
+                    checks.run_tier(ENGINE)
+        return Summary(tuple(checks.failed), checks.counts, checks.all_tests())
 
 
 def _provide_engine(report: Reporter) -> None:
@@ -100,11 +160,14 @@ def _check_space(report: Reporter, directory: Path, needed: int) -> None:
 
 
 class _Checks:
-    """Runs checks and remembers the failed ones."""
+    """Runs checks and remembers the failed ones and the numbers of tests."""
 
-    def __init__(self, report: Reporter) -> None:
+    def __init__(self, report: Reporter, directory: Path) -> None:
         self._report = report
+        self._directory = directory
+        """For the reports of pytest."""
         self.failed: list[str] = []
+        self.counts: dict[str, Counts | None] = {}
 
     def run(self, name: str, command: Sequence[str]) -> None:
         self._report(f"--- {name}")
@@ -112,12 +175,20 @@ class _Checks:
         code = subprocess.run(command, cwd=HOME, env=os.environ | _ENVIRONMENT, check=False).returncode
         self._finish(name, code, began)
 
+    def run_tier(self, name: str) -> None:
+        self._report(f"--- {name}")
+        began = time.monotonic()
+        command = self._counted(name, TIERS[name])
+        code = subprocess.run(command, cwd=HOME, env=os.environ | _ENVIRONMENT, check=False).returncode
+        self._finish_tier(name, code, began)
+
     @contextlib.contextmanager
-    def running_beside(self, name: str, command: Sequence[str]) -> Iterator[None]:
-        """Run a check in the meantime; its output follows at the end."""
+    def running_beside(self, name: str) -> Iterator[None]:
+        """Run a tier in the meantime; its output follows at the end."""
         self._report(f"--- {name}: started, the output follows")
         began = time.monotonic()
         with tempfile.TemporaryFile("w+", errors="replace") as output:
+            command = self._counted(name, (*_AT_LOW_PRIORITY, *TIERS[name]))
             environment = os.environ | _ENVIRONMENT
             process = subprocess.Popen(
                 command, cwd=HOME, env=environment, stdout=output, stderr=subprocess.STDOUT
@@ -132,10 +203,28 @@ class _Checks:
             output.seek(0)
             shutil.copyfileobj(output, sys.stdout)
             sys.stdout.flush()
-        self._finish(name, code, began)
+        self._finish_tier(name, code, began)
 
-    def _finish(self, name: str, code: int, began: float) -> None:
-        if code:
+    def all_tests(self) -> int | None:
+        """Return the number of tests that pytest collects for all tiers; None if it fails."""
+        command = self._counted("all", _COLLECTION)
+        subprocess.run(command, cwd=HOME, env=os.environ | _ENVIRONMENT, check=False, capture_output=True)
+        counts = self._read("all")
+        return counts.selected if counts else None
+
+    def _counted(self, name: str, command: Sequence[str]) -> tuple[str, ...]:
+        return (*command, f"--counts={self._directory / name}")
+
+    def _read(self, name: str) -> Counts | None:
+        path = self._directory / name
+        return Counts(**json.loads(path.read_text())) if path.is_file() else None
+
+    def _finish_tier(self, name: str, code: int, began: float) -> None:
+        self.counts[name] = counts = self._read(name)
+        self._finish(name, code or counts is None, began)
+
+    def _finish(self, name: str, failed: int, began: float) -> None:
+        if failed:
             self.failed.append(name)
-        result = "failed" if code else "passed"
+        result = "failed" if failed else "passed"
         self._report(f"--- {name}: {result} in {format_seconds(time.monotonic() - began)}")

@@ -86,7 +86,12 @@ def train():
     milliseconds = seconds / arguments.steps * 1000
     print(f"loss {float(loss):.4f}, {milliseconds:.1f} ms a step, {len(data_hosts)} data hosts", flush=True)
     cores = (time.process_time() - used) / seconds
-    result = {"milliseconds": milliseconds, "data_hosts": len(data_hosts), "cores": cores}
+    result = {
+        "milliseconds": milliseconds,
+        "data_hosts": len(data_hosts),
+        "cores": cores,
+        "loss": float(loss),
+    }
     Path(os.environ["SM_MODEL_DIR"], "result.json").write_text(json.dumps(result))
 
 

@@ -1,12 +1,16 @@
 """Benchmark of fleet builds: equal contents, and reading of chains and times."""
 
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from bakehouse.builder.build import leaders
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import open_workspace, plan_images
 from benchmarks import fleet_build
-from benchmarks.fleet_build import FLEET, IMAGES, MONOLITHS
+from benchmarks.fleet_build import SIX_IMAGES
 
 DOCKERFILE = """
 FROM bakehouse/debian:12 AS base
@@ -25,31 +29,32 @@ COPY --link --from=hwloc /out/ /
 
 @pytest.fixture(scope="module")
 def images() -> tuple[Image, ...]:
-    return plan_images(open_workspace(FLEET), IMAGES).images
+    return plan_images(open_workspace(SIX_IMAGES.recipes.parent), SIX_IMAGES.images).images
 
 
 def test_six_images_are_planned(images: tuple[Image, ...]) -> None:
-    assert tuple(image.name for image in images) == IMAGES
-    assert len(IMAGES) == 6
+    assert tuple(image.name for image in images) == SIX_IMAGES.images
+    assert len(images) == 6
 
 
-@pytest.mark.parametrize("name", IMAGES)
-def test_a_monolith_installs_what_its_image_holds(images: tuple[Image, ...], name: str) -> None:
-    image = next(image for image in images if image.name == name)
-    stages = image.stages
-    packages = {
-        package.name: package.version for stage in stages for package in (*stage.wheels, *stage.sdists)
-    }
-    wheels = [
-        artifact.file
-        for stage in stages
-        for artifact in stage.artifacts.values()
-        if artifact.file.endswith(".whl")
+def test_a_monolith_installs_what_its_image_contains(tmp_path: Path) -> None:
+    same = fleet_build.compare_six_images(tmp_path)
+
+    assert len(same) == 12
+    assert same[4:6] == [
+        "Both sides have the same Python packages in fleet-mpi: 30.",
+        "Both sides have the same sources in fleet-mpi: 2.",
     ]
-    packages |= {file.split("-")[0]: file.split("-")[1].replace("%2B", "+") for file in wheels}
-    files = [MONOLITHS / "common.txt", MONOLITHS / name / "requirements.txt"]
-    lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
-    assert dict(line.split("==") for line in lines) == packages
+
+
+def test_another_version_in_a_monolith_ends_the_benchmark(tmp_path: Path) -> None:
+    monoliths = tmp_path / "monoliths"
+    shutil.copytree(SIX_IMAGES.monoliths, monoliths)
+    common = monoliths / "common.txt"
+    common.write_text(common.read_text().replace("numpy==", "numpy==1."))
+
+    with pytest.raises(SystemExit, match="the two sides differ in Python packages in fleet-data-service"):
+        fleet_build.compare_six_images(tmp_path, replace(SIX_IMAGES, monoliths=monoliths))
 
 
 def test_five_images_share_layers_so_that_one_of_them_is_exported_first(images: tuple[Image, ...]) -> None:

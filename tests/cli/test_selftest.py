@@ -1,20 +1,32 @@
-"""The `test` task runs tests without an engine next to those with one."""
+"""The `test` task runs tests without an engine next to those with one, and reports their numbers."""
 
+import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from bakehouse.cli import selftest
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import main, selftest
 from bakehouse.engine import daemon_info, provision
 from tests.cli.test_doctor import ENGINE
 
 
 def python(program: str) -> tuple[str, ...]:
     return (sys.executable, "-c", program)
+
+
+def report_of(selected: int, passed: int = 0, failed: int = 0, **skipped: int) -> tuple[str, ...]:
+    """Return a command that ends with a report, as pytest does with `--counts`."""
+    numbers = {"selected": selected, "passed": passed, "failed": failed, "skipped": skipped}
+    program = f"import sys; print('output'); open(sys.argv[1][9:], 'w').write({json.dumps(numbers)!r})"
+    return python(f"{program}; sys.exit({bool(failed)})")
 
 
 @pytest.fixture
@@ -24,8 +36,9 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(daemon_info, "probe", lambda: replace(ENGINE, data_root="/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=10**12))
     monkeypatch.setattr(selftest, "_LINTERS", {"types": python("pass")})
-    monkeypatch.setattr(selftest, "_PURE_TESTS", python("print('3 passed')"))
-    monkeypatch.setattr(selftest, "_ENGINE_TESTS", python("pass"))
+    monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(5, 3, 0, slow=2))
+    monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, report_of(4, 4))
+    monkeypatch.setattr(selftest, "_COLLECTION", report_of(10))
 
 
 def names(messages: list[str]) -> list[str]:
@@ -49,24 +62,131 @@ def test_the_output_of_tests_without_an_engine_follows_at_the_end(
         "--- tests without an engine",
         "tests without an engine: passed",
     ]
-    assert capfd.readouterr().out == "3 passed\n"
+    assert capfd.readouterr().out == "output\noutput\n"
 
 
 @pytest.mark.usefixtures("commands")
 def test_a_failed_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_PURE_TESTS", "_ENGINE_TESTS"):
-        monkeypatch.setattr(selftest, name, python("raise SystemExit(1)"))
-    messages: list[str] = []
+    monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(2, 1, 1))
+    monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, report_of(2, 0, 2))
 
-    with pytest.raises(selftest.SelfTestError) as caught:
-        selftest.run(messages.append, pure=False, projects=False)
+    summary = selftest.run(lambda _: None, pure=False, projects=False)
 
-    assert caught.value.diagnostics[0].message == "failed: tests with an engine, tests without an engine"
+    assert summary.failed == ("tests with an engine", "tests without an engine")
+    assert summary.text().endswith("\n1 passed, 3 failed, 0 skipped\n")
+
+
+@pytest.mark.usefixtures("commands")
+def test_the_numbers_of_each_tier_are_reported() -> None:
+    assert selftest.run(lambda _: None, pure=False, projects=False).text() == (
+        "tests with an engine: 4 passed, 0 failed, 0 skipped; in other tiers: 6\n"
+        "tests without an engine: 3 passed, 0 failed, 2 skipped; in other tiers: 5\n"
+        "  2 skipped: slow\n"
+        "7 passed, 0 failed, 2 skipped\n"
+    )
+
+
+@pytest.mark.usefixtures("commands")
+@pytest.mark.parametrize("code", [0, 3])
+def test_numbers_of_a_tier_without_a_report_are_not_known(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, python(f"raise SystemExit({code})"))
+    monkeypatch.setattr(selftest, "_COLLECTION", python("pass"))
+
+    summary = selftest.run(lambda _: None, pure=False, projects=False)
+
+    assert summary.failed == ("tests with an engine",)
+    assert summary.text() == (
+        "tests with an engine: not known, because pytest ended without a report\n"
+        "tests without an engine: 3 passed, 0 failed, 2 skipped; in other tiers: not known\n"
+        "  2 skipped: slow\n"
+        "number of passed tests: not known\n"
+    )
+
+
+@pytest.mark.usefixtures("commands")
+def test_tests_without_a_result_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(5, 1, 1))
+
+    summary = selftest.run(lambda _: None, pure=True, projects=False)
+
+    assert summary.text() == (
+        "tests without an engine: 1 passed, 1 failed, 0 skipped; in other tiers: 5\n"
+        "  3 not known, because the run ended before they did\n"
+        "number of passed tests: not known\n"
+    )
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_the_last_line_of_the_command_is_the_sum(
+    failed: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ["ruff check"] * failed
+    summary = selftest.Summary(names, {selftest.PURE: selftest.Counts(3, 3)}, 3)
+    monkeypatch.setattr(selftest, "run", lambda *arguments, **options: summary)
+
+    assert main.run(["test", "--pure"]) == failed
+
+    out, err = capfd.readouterr()
+    assert out.splitlines()[-1] == "3 passed, 0 failed, 0 skipped"
+    assert err == "error: failed: ruff check\n" * failed
+
+
+RUN = """\
+import pytest
+
+@pytest.fixture
+def broken():
+    yield
+    raise OSError
+
+def test_passes(): ...
+def test_fails(): assert False
+def test_passes_and_fails(broken): ...
+@pytest.mark.skip("no GPU")
+def test_is_skipped(): ...
+@pytest.mark.xfail(reason="a bug")
+def test_expected(): assert False
+@pytest.mark.projects
+def test_of_another_tier(): ...
+"""
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_the_numbers_are_those_of_pytest(tmp_path: Path, processes: int) -> None:
+    (tmp_path / "test_run.py").write_text(RUN)
+    (tmp_path / "test_module.py").write_text("import pytest\npytest.importorskip('absent')\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = projects\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.counts", f"-n{processes}"]
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTEST_ADDOPTS": ""}
+
+    subprocess.run([*command, "--counts=numbers"], cwd=tmp_path, env=environment, capture_output=True)
+
+    assert json.loads((tmp_path / "numbers").read_text()) == {
+        "selected": 6,
+        "passed": 1,
+        "failed": 2,
+        "skipped": {
+            "no GPU": 1,
+            "expected to fail: a bug": 1,
+            "could not import 'absent': No module named 'absent'": 1,
+        },
+    }
+
+
+def test_a_run_that_crashes_writes_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "test_crash.py").write_text("import os\ndef test_a(): os._exit(0)\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.support.counts", "--counts=numbers"]
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTEST_ADDOPTS": ""}
+
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True)
+
+    assert result.returncode == 0
+    assert not (tmp_path / "numbers").exists()
 
 
 @pytest.mark.usefixtures("commands")
 def test_without_an_engine_the_tests_follow_the_linters(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selftest, "_ENGINE_TESTS", python("raise SystemExit(1)"))
+    monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, python("raise SystemExit(1)"))
     messages: list[str] = []
 
     selftest.run(messages.append, pure=True, projects=False)

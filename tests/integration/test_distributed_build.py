@@ -9,6 +9,7 @@ from uuid import uuid4
 
 import pytest
 
+from benchmarks import two_builders
 from tests.integration.remote_builder import RemoteBuilder, remote_builder
 from tests.integration.remote_project import CONTENT, FILE, RemoteProject
 
@@ -84,3 +85,9 @@ def test_a_changed_step_is_the_only_one_that_runs_again(project: RemoteProject) 
     assert [(step.stage, step.images) for step in project.steps()] == [("own", ("two",))]
     project.remove()
     assert [image.digest for image in project.build()] == [image.digest for image in remote]
+
+
+def test_one_builder_does_the_work_of_two_in_the_benchmark(project: RemoteProject) -> None:
+    result = two_builders.compare(project, ("far", "near"), dict.fromkeys(NAMES, 1), shared=1, rounds=1)
+
+    assert result.same == (f"Both sides have the same number of images' own steps: {len(NAMES)}.",)

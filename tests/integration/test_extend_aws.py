@@ -226,6 +226,7 @@ def extend(customer: Customer, vendor: Vendor, login: Path) -> None:
     assert container_output("cat", "/opt/vendor/release") == "second"
 
 
+@pytest.mark.projects
 def test_smp_from_the_first_lock_to_a_moved_base(
     mpi_cpu: tuple[Image, BuiltImage],
     mirror: Mirror,
@@ -236,8 +237,6 @@ def test_smp_from_the_first_lock_to_a_moved_base(
     request: pytest.FixtureRequest,
 ) -> None:
     """The wheels of SMP and SMDDP are stubs in a mirror; the rest of their stack is a stub of a base."""
-    if not request.config.getoption("--projects"):
-        pytest.skip("run by `./bake test --projects`")
     mirror.has("1.0", ("hwloc", "jq", "libgomp1", "libnuma1", "libssl1.1"))
     smp = {"smdistributed/modelparallel/torch.py": (FROZEN_STACK / "modelparallel.py").read_text()}
     tag = "cp38-cp38-linux_x86_64"

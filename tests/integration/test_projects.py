@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -97,6 +97,14 @@ def each_project(*names: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("customer", names or [*IMAGES], indirect=True)
 
 
+def only_with_projects(parameters: Iterable[Any], is_quick: Callable[[Any], bool]) -> list[Any]:
+    """Leave all other parameters to `./bake test --projects`."""
+    return [
+        parameter if is_quick(parameter) else pytest.param(parameter, marks=pytest.mark.projects)
+        for parameter in parameters
+    ]
+
+
 @each_project()
 def test_rendered_files_are_committed(customer: Customer, request: pytest.FixtureRequest) -> None:
     if request.config.getoption("--update-snapshots"):
@@ -122,12 +130,11 @@ def test_images_resolve_and_are_explained(customer: Customer) -> None:
     assert {line.split()[0] for line in listed} == {*customer.images}
 
 
-@each_project()
-def test_everything_is_locked(customer: Customer, request: pytest.FixtureRequest) -> None:
+@pytest.mark.parametrize(
+    "customer", only_with_projects(IMAGES, is_quick=lambda name: len(IMAGES[name]) > 1), indirect=True
+)
+def test_everything_is_locked(customer: Customer) -> None:
     """apt reads its package lists anew for each project, so one of them has to do in CI."""
-    if len(customer.images) == 1 and not request.config.getoption("--projects"):
-        pytest.skip("run by `./bake test --projects`")
-
     # The registry of this image's base may be out of reach
     customer.bake("lock", "--check", *(image for image in customer.images if image != "search-ranking"))
 
@@ -315,12 +322,12 @@ JOURNEYS = (
 
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("journey", JOURNEYS, ids=str)
+@pytest.mark.parametrize(
+    "journey", only_with_projects(JOURNEYS, is_quick=lambda journey: journey is JOURNEYS[0]), ids=str
+)
 def test_from_a_changed_requirement_to_a_released_image(
     journey: Journey, request: pytest.FixtureRequest, programs: Path, tmp_path: Path
 ) -> None:
-    if journey is not JOURNEYS[0] and not request.config.getoption("--projects"):
-        pytest.skip("run by `./bake test --projects`")
     with kept_port() as port:
         customer = Customer(journey.project, tmp_path, programs, port)
         with recorded(str(journey), customer, request.config):
@@ -334,12 +341,11 @@ def test_from_a_changed_requirement_to_a_released_image(
 
 
 @pytest.mark.engine
+@pytest.mark.projects
 @pytest.mark.timeout(900)
 def test_an_image_on_an_unavailable_base_is_rehearsed(
     customer_of_monorepo: Customer, request: pytest.FixtureRequest
 ) -> None:
-    if not request.config.getoption("--projects"):
-        pytest.skip("run by `./bake test --projects`")
     image = "search-ranking"
     with recorded(f"monorepo-{image}", customer_of_monorepo, request.config):
         try:

@@ -2,15 +2,17 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 
 from bakehouse.cluster.job import homogeneous
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.plan.workspace import Workspace
+from benchmarks import heterogeneous
 from tests.integration import launch_matrix
 from tests.integration.conftest import Fleet
-from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, log_text, run_all
+from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, log_text, run, run_all
 
 pytestmark = pytest.mark.engine
 
@@ -129,6 +131,20 @@ def test_a_group_that_prepares_data_ends_with_the_training(reports: dict[str, Jo
 
     assert "1 data hosts" in log_text(report, hosts["dnn"])
     assert f"{hosts['data']}: training is over" in log_text(report, hosts["data"])
+
+
+def test_the_training_is_the_same_without_that_group(
+    workspace: Workspace, reports: dict[str, JobReport]
+) -> None:
+    """`benchmarks/heterogeneous.py` compares their times."""
+    case = replace(LAUNCHES["tensorflow-groups"], groups=homogeneous())
+
+    alone = run(workspace, "tensorflow-alone", case)
+
+    split = reports["tensorflow-groups"]
+    loss = heterogeneous.result_of(split).loss
+    assert heterogeneous.result_of(alone).loss == pytest.approx(loss, rel=0.01)
+    assert 0 < loss < 0.01
 
 
 def test_a_data_host_that_dies_is_noticed_by_the_training(reports: dict[str, JobReport]) -> None:

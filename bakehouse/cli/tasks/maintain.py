@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 from invoke.context import Context
+from invoke.exceptions import Exit
 
 from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, report, show, split
 
@@ -296,9 +297,17 @@ def test(context: Context, pure: bool = False, projects: bool = False) -> None: 
     bake test --pure
     bake test --projects
     """
-    from bakehouse.cli import selftest
+    from bakehouse.cli import diagnostics, selftest
+    from bakehouse.errors import Diagnostic
 
-    selftest.run(report, pure=pure, projects=projects)
+    summary = selftest.run(report, pure=pure, projects=projects)
+    if summary.failed:
+        error = selftest.SelfTestError(Diagnostic("failed: " + ", ".join(summary.failed)))
+        # Not raised: the numbers of tests are the last line.
+        diagnostics.write_failure(error, sys.stderr)
+    show(summary.text())
+    if summary.failed:
+        raise Exit(code=selftest.SelfTestError.exit_code)
 
 
 @bake_task("shell", help={"shell": "bash, zsh or fish"})

@@ -1,0 +1,87 @@
+"""Every test is run by a command of `./bake test`."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from bakehouse.cli import selftest
+
+PYTEST = (sys.executable, "-m", "pytest", "-p", "tests.support.counts")
+NESTED = "tests/build/test_nested.py"
+
+
+def left_out(root: Path, commands: Collection[Sequence[str]]) -> set[str]:
+    """Return test files, and tests of other files, that pytest selects with none of the commands."""
+    environment = {**os.environ, "PYTHONPATH": str(HOME), "PYTEST_ADDOPTS": ""}
+    with tempfile.TemporaryDirectory() as directory:
+        files = [Path(directory, str(number)) for number in range(len(commands))]
+        processes = [
+            subprocess.Popen(
+                [*command, "-n0", "--collect-only", "-q", f"--tests={file}"],
+                cwd=root,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+            for command, file in zip(commands, files, strict=True)
+        ]
+        outputs = [process.communicate()[0] for process in processes]
+        for process, output in zip(processes, outputs, strict=True):
+            assert process.returncode == 0, output[-2000:]
+        documents = [json.loads(file.read_text()) for file in files]
+    collected, selected = (
+        {test for document in documents for test in document[key]} for key in ("collected", "selected")
+    )
+    return (collected - selected) | (files_of_tests(root) - {test.partition("::")[0] for test in selected})
+
+
+def files_of_tests(root: Path) -> set[str]:
+    """Return the paths of all test files of a checkout."""
+    # State of this machine
+    directories = [path for path in root.iterdir() if path.is_dir() and path.name != "build"]
+    return {
+        str(path.relative_to(root))
+        for directory in directories
+        if not directory.name.startswith(".")
+        for path in directory.rglob("test_*.py")
+    }
+
+
+def test_each_test_is_run_by_a_command() -> None:
+    assert len(files_of_tests(HOME)) > 300
+    assert left_out(HOME, selftest.TIERS.values()) == set()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A checkout with tests in a directory that pytest skips by default."""
+    (tmp_path / "pyproject.toml").write_text('[tool.pytest.ini_options]\nmarkers = ["projects: others"]\n')
+    (tmp_path / NESTED).parent.mkdir(parents=True)
+    (tmp_path / NESTED).write_text("def test_a(): ...\n")
+    (tmp_path / "tests/test_other.py").write_text(
+        "import pytest\ndef test_b(): ...\n@pytest.mark.projects\ndef test_c(): ...\n"
+    )
+    return tmp_path
+
+
+def test_a_directory_that_pytest_skips_is_reported(root: Path) -> None:
+    assert left_out(root, [PYTEST, (*PYTEST, "--projects")]) == {NESTED}
+
+
+def test_the_settings_of_the_checkout_skip_no_directory(root: Path) -> None:
+    settings = (HOME / "pyproject.toml").read_text()
+    (root / "pyproject.toml").write_text(settings[settings.index("[tool.pytest") :])
+
+    assert left_out(root, [PYTEST, (*PYTEST, "--projects")]) == set()
+
+
+def test_a_test_that_is_left_to_no_command_is_reported(root: Path) -> None:
+    assert left_out(root, [PYTEST]) == {NESTED, "tests/test_other.py::test_c"}
