@@ -10,7 +10,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.matrix import MATRIX, cells, expand
 from bakehouse.catalog.python_lock import Package, is_edited, load_lock
-from bakehouse.catalog.requirements_file import lock_heading, read_requirements
+from bakehouse.catalog.requirements_file import lock_heading, other_format, read_requirements
 from bakehouse.catalog.secrets import kind_of_secret, secret_in
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import environment, is_version, read_platforms, requirement
@@ -471,6 +471,9 @@ def _requirements(
     spot = fields.place("requirements")
     if not is_file(path):
         report_missing(fields, "requirements", "file ", recipe.parent)
+        return (), None
+    if mistake := other_format(path, spot):
+        fields.problems.add(mistake)
         return (), None
     if path.suffix == ".lock":
         return load_lock(path.with_stem(f"{path.stem}{suffix}"), spot, fields.problems), None
