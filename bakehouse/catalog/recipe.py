@@ -133,6 +133,8 @@ class Recipe:
     platform: str = PLATFORM
     requirements_lock: Path | None = None
     """The lock of `requirements`, which may not exist yet."""
+    directory: str = "recipes"
+    """Recipe directory that contains it, relative to the project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,8 @@ def read_recipes(
     problems: dict[Path, Problems] = {}
     paths: dict[str, Path] = {}
     for root in roots:
+        is_inside = project is not None and root.is_relative_to(project)
+        directory = root.relative_to(project).as_posix() if project and is_inside else root.name
         for path in sorted(
             path for path in (root / "images").glob("*.*") if path.suffix in (".yaml", ".yml")
         ):
@@ -199,7 +203,8 @@ def read_recipes(
                 mistakes.add(Diagnostic(message, Location(path, 1, 1), hint=hint))
                 continue
             try:
-                families[path.stem] = _load_family(path, load(path), catalog, mistakes, locked, inside)
+                family = _load_family(path, load(path), catalog, mistakes, locked, inside)
+                families[path.stem] = [replace(recipe, directory=directory) for recipe in family]
             except RecipeError as error:
                 mistakes.extend(error.diagnostics)
     recipes: dict[str, Recipe] = {}
