@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from bakehouse.util.process import MISSING_PROGRAM
 from bakehouse.util.tempdir import scratch_directory
 
 _SETTING = re.compile(r'(?P<key>\S+) "(?P<value>.*)";')
@@ -101,5 +102,5 @@ def _fetched_targets() -> str:
 def _output(*command: str) -> str:
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    except FileNotFoundError:
+    except MISSING_PROGRAM:
         return ""

@@ -25,7 +25,7 @@ from bakehouse.errors import (
 )
 from bakehouse.fetch import apt_config
 from bakehouse.util.oci import architecture_of
-from bakehouse.util.process import with_environment
+from bakehouse.util.process import MISSING_PROGRAM, with_environment
 from bakehouse.util.suggest import nearest
 from bakehouse.util.tempdir import private_directory
 
@@ -306,7 +306,7 @@ class _Apt:
                 errors="replace",
                 check=False,
             )
-        except FileNotFoundError as error:
+        except MISSING_PROGRAM as error:
             message = f"`{command[0]}` is missing; locking Debian packages needs it"
             raise EngineError(Diagnostic(message, hint=_ON_DEBIAN)) from error
         if result.returncode == 0:

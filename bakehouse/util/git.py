@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from bakehouse.errors import without_logins
 from bakehouse.util.archive import Tree, gzip, tar
-from bakehouse.util.process import with_environment
+from bakehouse.util.process import MISSING_PROGRAM, with_environment
 from bakehouse.util.tempdir import scratch_directory
 
 PREFIX = "git+"
@@ -181,7 +181,7 @@ def _git(
             timeout=_SECONDS,
             check=False,
         )
-    except FileNotFoundError as error:
+    except MISSING_PROGRAM as error:
         reason = "cannot be read, because `git` is not installed"
         raise GitError(reason) from error
     except subprocess.TimeoutExpired as error:
