@@ -51,7 +51,7 @@ _OTHER_FORMATS = {
     "environment*.y*ml": _CONDA,
     "conda*.y*ml": _CONDA,
 }
-"""Files of packages by name: what they are, and how to export a requirements file."""
+"""Kinds of other files with packages by name, and the command that exports a requirements file."""
 
 
 @dataclass(frozen=True, slots=True)
