@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from bakehouse.errors import without_logins
 from bakehouse.util.archive import Tree, gzip, tar
 from bakehouse.util.process import MISSING_PROGRAM, with_environment
-from bakehouse.util.tempdir import scratch_directory
+from bakehouse.util.tempdir import require_space, scratch_directory
 
 PREFIX = "git+"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -188,6 +188,7 @@ def _git(
         reason = f"did not answer within {_SECONDS} s"
         raise GitError(reason) from error
     if result.returncode != 0:
+        require_space(result.stderr.decode(errors="replace"), directory or Path.cwd())
         output = without_logins(result.stderr.decode(errors="replace"))
         line = next(filter(None, map(str.strip, output.splitlines())), f"exit code {result.returncode}")
         reason = f"{failure}: {line}"
