@@ -23,7 +23,7 @@ def ordinary_user() -> Iterator[None]:
 
 @contextlib.contextmanager
 def closed_directory(parent: Path) -> Iterator[Path]:
-    """Make a directory that nobody but root can read, and continue as an ordinary user."""
+    """Make a directory that only root can read, and continue as an ordinary user."""
     closed = parent / "closed"
     (closed / "bin").mkdir(parents=True)
     closed.chmod(0)
