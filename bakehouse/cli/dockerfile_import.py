@@ -322,6 +322,8 @@ class _Translation:
 
     def _entrypoint(self, instruction: Instruction) -> None:
         words = instruction.words or tuple(_split(instruction.text))
+        if self._command and self._command[1].startswith("CMD"):
+            words = (*words, *self._command[2])
         self._command = (instruction.line, f"ENTRYPOINT {instruction.text}", words)
 
     def _cmd(self, instruction: Instruction) -> None:
@@ -556,6 +558,13 @@ class _Translation:
                 result.environment.pop("SAGEMAKER_SUBMIT_DIRECTORY", None)
                 if target != CODE_DIRECTORY:
                     self._skip(line, text, f"the code moves from {target} to {CODE_DIRECTORY}")
+                command = self._command[2] if self._command else ()
+                if command and not any(word.endswith(script.name) for word in command):
+                    if [*command] != ["train"]:
+                        self._skip(
+                            line, text, "SageMaker starts `train`, which runs the entry point of `code`"
+                        )
+                    return
                 before, after = self._words()
                 if options := [word for word in after if word.startswith("-")] or after:
                     reason = f"pass {' '.join(options)} as hyperparameters of the job"

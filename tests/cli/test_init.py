@@ -388,6 +388,8 @@ def test_untranslated_instructions(line: str, expected: str, repository: Path) -
         "RUN pip install 'deepspeed[inf]==0.15.4'",
         "RUN pip install torch==2.13.0 && pip install torch==2.12.0",
         "RUN pip install tqdm || true",
+        'COPY src /opt/ml/code\nENV SAGEMAKER_PROGRAM=train.py\nCMD ["bash"]',
+        'COPY src /opt/ml/code\nCMD ["--epochs=3"]\nENTRYPOINT ["python", "/opt/ml/code/train.py"]',
         "COPY src /opt/ml/code\nCMD torchrun --nproc-per-node 4 train.py",
         "COPY src /opt/ml/code\nCMD python /opt/ml/code/train.py config.yaml",
     ],
@@ -397,7 +399,7 @@ def test_no_word_is_dropped_without_being_listed(line: str, repository: Path) ->
 
     created = init.run(repository, dockerfile="Dockerfile")
 
-    assert {item.line for item in created.untranslated} & {2, 3}
+    assert {item.line for item in created.untranslated} & {2, 3, 4}
     assert "all of Dockerfile is in the recipe" not in created.text
 
 
@@ -421,6 +423,7 @@ def test_options_and_lines_of_the_head_are_listed(head: str, repository: Path) -
         "COPY --link --chown=root:root src /opt/src",
         'ENV SAGEMAKER_PROGRAM "train.py"\nCOPY src /opt/ml/code',
         'COPY src /opt/ml/code\nCMD ["python", "-u", "/opt/ml/code/train.py"]',
+        "COPY src /opt/ml/code\nENV SAGEMAKER_PROGRAM=train.py\nENTRYPOINT train",
     ],
 )
 def test_a_complete_translation_is_called_complete(lines: str, repository: Path) -> None:
