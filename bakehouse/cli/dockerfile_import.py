@@ -433,7 +433,8 @@ class _Translation:
         (verb, *rest), options = _without_options(words, _APT_VALUES)
         for option in options:
             if not _APT_HARMLESS.fullmatch(option):
-                self._skip(line, f"apt-get {option}", "a recipe has no options of apt")
+                # The value may be a proxy with a password.
+                self._skip(line, f"apt-get {option.partition('=')[0]}", "a recipe has no options of apt")
         if reason := _APT_REFUSED.get(verb):
             self._skip(line, text, reason)
             return
@@ -483,7 +484,7 @@ class _Translation:
             elif not word.startswith("-"):
                 found.append(word)
             elif word not in _PIP_HARMLESS:
-                self._skip(line, f"pip install {redacted(word)}", "a recipe has no options of pip")
+                self._skip(line, f"pip install {option}", "a recipe has no options of pip")
         for word in found:
             self._package(line, word, index)
 
@@ -496,18 +497,18 @@ class _Translation:
             return
         name = re.sub(r"[-_.]+", "-", requirement.name).lower()
         component = _FRAMEWORKS.get(name, name)
+        # Without its URL, which may contain a password
+        text = f"pip install {requirement.name}{requirement.specifier}"
         if name in _FRAMEWORKS or name in _SAME_NAME:
             first = self._result.python.setdefault(component, (line, str(requirement.specifier)))
             if first[1] != str(requirement.specifier):
-                self._skip(line, f"pip install {word}", f"line {first[0]} selects another version")
+                self._skip(line, text, f"line {first[0]} selects another version")
             if requirement.extras or requirement.marker or requirement.url:
-                self._skip(
-                    line, f"pip install {redacted(word)}", f"the recipe has the component `{component}`"
-                )
+                self._skip(line, text, f"the recipe has the component `{component}`")
             if component in ("pytorch", "tensorflow"):
                 self._result.index = index or self._result.index or ("/cpu" if name.endswith("-cpu") else "")
         elif name in _TOOLS and (name != "pip" or requirement.specifier):
-            self._skip(line, f"pip install {word}", "add it to the requirements if your code imports it")
+            self._skip(line, text, "add it to the requirements if your code imports it")
         elif name not in _TOOLS and word not in self._result.packages:
             self._result.packages.append(word)
 

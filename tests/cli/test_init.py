@@ -441,6 +441,23 @@ def test_the_value_of_a_variable_of_one_command_is_not_shown(tmp_path: Path) -> 
     assert (item.text, item.reason) == ("RUN TOKEN=…", "a recipe sets no variables for one command")
 
 
+def test_options_and_urls_are_listed_without_their_values(tmp_path: Path) -> None:
+    address = "https://ada:secret@x.example"
+    text = (
+        f"FROM a\nRUN apt-get install -o Acquire::http::Proxy={address} git\n"
+        f"RUN pip install --proxy={address} --log={address} 'torch @ {address}/t.whl'"
+        f" 'setuptools @ {address}/s'\n"
+    )
+
+    assert [item.text for item in dockerfile_import.translate(text, tmp_path).untranslated] == [
+        "apt-get -o Acquire::http::Proxy",
+        "pip install --proxy https://x.example",
+        "pip install --log",
+        "pip install torch",
+        "pip install setuptools",
+    ]
+
+
 def test_quotes_around_a_value_are_not_part_of_it(tmp_path: Path) -> None:
     text = "FROM a\nENV MESSAGE \"hello world\"\nENV OTHER='x y'\n"
 
