@@ -24,6 +24,7 @@ from bakehouse.fetch.connection import bundle_of, redacted
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFiles
+from bakehouse.util.process import MISSING_PROGRAM
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
@@ -262,7 +263,7 @@ def _gateway() -> tuple[str, str]:
 def _docker(*arguments: str) -> str:
     try:
         return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False).stdout
-    except FileNotFoundError:
+    except MISSING_PROGRAM:
         return ""
 
 

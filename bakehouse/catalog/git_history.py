@@ -15,6 +15,7 @@ from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
+from bakehouse.util.process import MISSING_PROGRAM
 from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import load
@@ -245,7 +246,7 @@ def _git(directory: Path, *words: str, lines: Iterable[str] = ()) -> bytes:
     stdin = "".join(f"{line}\n" for line in lines).encode()
     try:
         process = subprocess.run(command, input=stdin, capture_output=True, timeout=_SECONDS, check=False)
-    except FileNotFoundError as error:
+    except MISSING_PROGRAM as error:
         raise UsageError(
             Diagnostic("`git` is not installed", hint="install it, or compare two images")
         ) from error

@@ -141,6 +141,7 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
         problems.add(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1)))
         return ()
     packages: dict[str, Package] = {}
+    mistakes: list[Diagnostic] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -166,12 +167,17 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
             )
         else:
             label, hint = "name==version --hash=sha256:…  # file bytes", "run `bake lock`"
-            problems.add(Diagnostic("invalid line in a lock", spot, label, hint=hint))
+            mistakes.append(Diagnostic("invalid line in a lock", spot, label, hint=hint))
             continue
         first = packages.setdefault(normal_name(package.name), package)
         if first is not package:
             message = f"duplicate package `{package.name}` in `{path.name}`"
-            problems.add(Diagnostic(message, spot, f"first on line {first.location.line}"))
+            mistakes.append(Diagnostic(message, spot, f"first on line {first.location.line}"))
+    if len(mistakes) > 1 and not packages:
+        message = f"`{path.name}` is not a lock of Bakehouse"
+        hint = "name the requirements file; `bake lock` writes its lock"
+        mistakes = [Diagnostic(message, named_at, hint=hint)]
+    problems.extend(mistakes)
     return tuple(packages.values())
 
 

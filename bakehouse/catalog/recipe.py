@@ -10,7 +10,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.matrix import MATRIX, cells, expand
 from bakehouse.catalog.python_lock import Package, is_edited, load_lock
-from bakehouse.catalog.requirements_file import lock_heading, read_requirements
+from bakehouse.catalog.requirements_file import lock_heading, other_format, read_requirements
 from bakehouse.catalog.secrets import kind_of_secret, secret_in
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import environment, is_version, read_platforms, requirement
@@ -133,6 +133,8 @@ class Recipe:
     platform: str = PLATFORM
     requirements_lock: Path | None = None
     """The lock of `requirements`, which may not exist yet."""
+    directory: str = "recipes"
+    """Recipe directory that contains it, relative to the project."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +190,8 @@ def read_recipes(
     problems: dict[Path, Problems] = {}
     paths: dict[str, Path] = {}
     for root in roots:
+        is_inside = project is not None and root.is_relative_to(project)
+        directory = root.relative_to(project).as_posix() if project and is_inside else root.name
         for path in sorted(
             path for path in (root / "images").glob("*.*") if path.suffix in (".yaml", ".yml")
         ):
@@ -199,7 +203,8 @@ def read_recipes(
                 mistakes.add(Diagnostic(message, Location(path, 1, 1), hint=hint))
                 continue
             try:
-                families[path.stem] = _load_family(path, load(path), catalog, mistakes, locked, inside)
+                family = _load_family(path, load(path), catalog, mistakes, locked, inside)
+                families[path.stem] = [replace(recipe, directory=directory) for recipe in family]
             except RecipeError as error:
                 mistakes.extend(error.diagnostics)
     recipes: dict[str, Recipe] = {}
@@ -471,6 +476,9 @@ def _requirements(
     spot = fields.place("requirements")
     if not is_file(path):
         report_missing(fields, "requirements", "file ", recipe.parent)
+        return (), None
+    if mistake := other_format(path, spot):
+        fields.problems.add(mistake)
         return (), None
     if path.suffix == ".lock":
         return load_lock(path.with_stem(f"{path.stem}{suffix}"), spot, fields.problems), None

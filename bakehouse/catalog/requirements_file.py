@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from hashlib import sha256
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -26,6 +27,31 @@ _NO_CREDENTIALS = (
     "remove them and put them in ~/.netrc, or in the index URLs of this machine's pip configuration"
 )
 _PATH = re.compile(r"\.{0,2}/|[^@\s]*\.whl$")
+_UV_COMPILE = "run `uv pip compile {name} --output-file requirements.txt`"
+_CONDA = ("a file of conda", "activate the environment, run `pip list --format=freeze > requirements.txt`")
+_OTHER_FORMATS = {
+    "uv.lock": (
+        "a lock of uv",
+        "run `uv export --no-dev --no-emit-project --output-file requirements.txt`",
+    ),
+    "poetry.lock": (
+        "a lock of Poetry",
+        "install poetry-plugin-export, run `poetry export --without-urls --output requirements.txt`",
+    ),
+    "pdm.lock": ("a lock of PDM", "run `pdm export --prod --output requirements.txt`"),
+    "Pipfile": ("a file of Pipenv", "run `pipenv requirements --exclude-index > requirements.txt`"),
+    "Pipfile.lock": ("a lock of Pipenv", "run `pipenv requirements --exclude-index > requirements.txt`"),
+    "pylock*.toml": (
+        "a lock of PEP 751",
+        "run `uv venv`, `uv pip sync {name}` and `uv pip freeze > requirements.txt`",
+    ),
+    "pyproject.toml": ("a project file", _UV_COMPILE),
+    "setup.py": ("a build script", _UV_COMPILE),
+    "setup.cfg": ("a build configuration", _UV_COMPILE),
+    "environment*.y*ml": _CONDA,
+    "conda*.y*ml": _CONDA,
+}
+"""Kinds of other files with packages by name, and the command that exports a requirements file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +95,16 @@ def lock_heading(name: str, requirements: bytes) -> str:
     return f"# of {name} sha256:{sha256(requirements).hexdigest()}"
 
 
+def other_format(path: Path, named_at: Location) -> Diagnostic | None:
+    """Return the mistake that a requirement file has another format, which its name shows."""
+    for pattern, (kind, export) in _OTHER_FORMATS.items():
+        if fnmatchcase(path.name, pattern):
+            message = f"`{path.name}` is {kind}, not a requirements file"
+            hint = f"{export.format(name=path.name)} and name that file"
+            return Diagnostic(message, named_at, hint=hint)
+    return None
+
+
 class _Reader:
     def __init__(self) -> None:
         self.packages: list[RequiredPackage] = []
@@ -79,6 +115,9 @@ class _Reader:
 
     def read(self, path: Path, *, is_constraint: bool, named_at: Location | None) -> None:
         """Read one file, and those that it includes."""
+        if is_file(path) and (mistake := other_format(path, named_at or Location(path, 1, 1))):
+            self.problems.add(mistake)
+            return
         try:
             if (file := path.resolve()) in self._seen:
                 return

@@ -16,7 +16,9 @@ LAUNCHERS = ("torchrun", "mpirun", "script")
 """Programs that start the ranks; `script` starts the entry point once on each host."""
 _MAX_HOSTS, _MAX_PROCESSES, _MAX_SECONDS = 8, 64, 86_400
 _SECONDS = 600
-_CHANNEL = re.compile(r"[A-Za-z0-9._-]+")
+CHANNEL_NAME = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,64}")
+"""Channel names of SageMaker, except those that name another directory."""
+CHANNEL_NAME_HINT = "use at most 64 letters, digits and `._-`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +92,8 @@ def _channels(fields: Fields) -> list[tuple[str, str]]:
     """Read the directories of channels, relative to the recipe."""
     channels = []
     for name, path in fields.text_pairs("channels"):
-        if not _CHANNEL.fullmatch(name.text):
-            label = "letters, digits, `.`, `_` and `-`"
-            fields.report(f"`{name.text}` is not a channel name", name.location, label)
+        if not CHANNEL_NAME.fullmatch(name.text):
+            fields.report(f"`{name.text}` is not a valid channel name", name.location, hint=CHANNEL_NAME_HINT)
         elif not path.text or path.text.startswith("/"):
             message = f"channel `{name.text}` must be a directory relative to the recipe's directory"
             fields.report(message, path.location)

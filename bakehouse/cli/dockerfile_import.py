@@ -14,9 +14,10 @@ from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.fetch.connection import redacted
 from bakehouse.util.dockerfile_reader import Instruction, instructions
 from bakehouse.util.files import is_directory, is_file
+from bakehouse.util.oci import PLATFORM
 
 DEFAULT_BASE = ("debian", "12")
-_DLC = re.compile(r"\d{12}\.dkr\.ecr\.[^/]+/(?P<framework>pytorch|tensorflow)-training")
+_DLC = re.compile(r"\d{12}\.dkr\.ecr\.(?P<region>[^./]+)[^/]*/(?P<framework>pytorch|tensorflow)-training")
 _FRAMEWORKS = {
     "torch": "pytorch",
     "tensorflow": "tensorflow",
@@ -32,19 +33,23 @@ _TOOLS = ("pip", "setuptools", "wheel", "uv")
 _PIP_VALUES = (
     *("-i", "--index-url", "--extra-index-url", "-f", "--find-links", "--trusted-host", "--timeout"),
     *("--default-timeout", "--retries", "-c", "--constraint", "--cache-dir", "--root-user-action"),
-    *(
-        "-t",
-        "--target",
-        "--prefix",
-        "--root",
-        "--progress-bar",
-        "--platform",
-        "--upgrade-strategy",
-        "--proxy",
-    ),
+    *("-t", "--target", "--prefix", "--root", "--progress-bar", "--platform", "--upgrade-strategy"),
+    "--proxy",
 )
-_APT_UPKEEP = (*("update", "upgrade", "dist-upgrade", "clean", "autoclean", "autoremove", "purge", "remove"),)
+_PIP_HARMLESS = (
+    *("-q", "-qq", "--quiet", "-v", "-U", "--upgrade", "--no-cache-dir", "--disable-pip-version-check"),
+    *("--no-input", "--no-warn-script-location", "--break-system-packages", "--system", "--timeout"),
+    *("--default-timeout", "--retries", "--cache-dir", "--root-user-action", "--progress-bar"),
+)
+"""Options that do not change what is installed."""
+_APT_WITHOUT_EFFECT = ("update", "clean", "autoclean")
+_APT_REFUSED = {
+    **dict.fromkeys(("upgrade", "dist-upgrade", "full-upgrade"), "`bake lock` selects the versions"),
+    **dict.fromkeys(("remove", "purge", "autoremove"), "a recipe does not remove packages"),
+}
 _APT_VALUES = ("-t", "--target-release", "-o", "-c")
+_APT_HARMLESS = re.compile(r"-[yq]+|--(?:yes|assume-yes|quiet|no-install-recommends)")
+_ROOT = ("root", "0", "0:0", "root:root")
 _PLAIN = ("mkdir", "chmod", "chown", "ln", "echo", "touch", "sed", "rm", "cp", "mv", "ldconfig", "test")
 """Commands that need no network, so a step of `run` may have them."""
 _WITHOUT_EFFECT = {
@@ -64,6 +69,9 @@ _SCRIPT = re.compile(r"(?m)(?:^|;|&&)\s*(?:if|for|while|until|case|function|\{|\
 """Shell text that is more than a list of commands."""
 _LONGEST = 60
 _PYTHON = re.compile(r"\d+\.\d+")
+_INTERPRETER = re.compile(r"(?:.*/)?python[\d.]*|-u|(?:.*/)?(?:ba)?sh")
+BUILD_VARIABLES = ("DEBIAN_FRONTEND", "PIP_NO_CACHE_DIR", "PIP_DISABLE_PIP_VERSION_CHECK")
+"""Variables that only matter to the steps of a Dockerfile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +188,12 @@ def _toolkit(frameworks: Mapping[str, str], known: set[str]) -> dict[str, str]:
     return {name: "" for name in (names or ["sagemaker-training"])[:1] if name in known}
 
 
+def region_of(proposal: Proposal) -> str:
+    """Return the region of the registry of an AWS base; empty for other bases."""
+    match = _DLC.match(proposal.base[1])
+    return match["region"] if match else ""
+
+
 def versions(specifier: str) -> str:
     """Return a specifier of pip as the versions of a recipe."""
     exact = re.fullmatch(r"==\s*([^,*+]+)(\+\w+)?", specifier)
@@ -200,6 +214,7 @@ class _Translation:
         self._variables: dict[str, str] = {}
         self._directory = PurePosixPath("/")
         self._command: tuple[int, str, Sequence[str]] | None = None
+        self._program_line = 0
 
     def run(self, given: Sequence[Instruction]) -> Proposal:
         for instruction in self._last_stage(given):
@@ -227,6 +242,8 @@ class _Translation:
                 stages[-1][2].append(instruction)
             elif instruction.keyword == "ARG":
                 self._arg(instruction)
+            else:
+                self._other(instruction)
         if not stages:
             return []
         used = [len(stages) - 1]
@@ -240,6 +257,10 @@ class _Translation:
             if index not in used:
                 text = content[0].text if not name else f"stage {name}"
                 self._skip(content[0].line, f"FROM {text}", "only the last stage is translated")
+            for flag in content[0].flags if index in used else ():
+                if flag != f"--platform={PLATFORM}":
+                    reason = "`platforms` of the recipe selects the platform"
+                    self._skip(content[0].line, f"FROM {flag}", reason)
         self._result.base = (stages[used[0]][2][0].line, stages[used[0]][1])
         return [instruction for index in used for instruction in stages[index][2][1:]]
 
@@ -259,14 +280,17 @@ class _Translation:
     def _arg(self, instruction: Instruction) -> None:
         for word in _split(instruction.text):
             name, equals, value = word.partition("=")
+            reason = "a recipe has no build arguments"
             if equals:
                 self._variables.setdefault(name, self._expanded(value))
+                reason += "; the recipe has the default value"
+            self._skip(instruction.line, f"ARG {name}", reason)
 
     def _env(self, instruction: Instruction) -> None:
         words = _split(instruction.text)
         if words and "=" not in words[0]:
             name, _, value = instruction.text.partition(" ")
-            words = [f"{name}={value.strip()}"]
+            words = [f"{name}={_unquoted(value.strip())}"]
         for word in words:
             name, _, value = word.partition("=")
             value = self._expanded(value)
@@ -280,6 +304,8 @@ class _Translation:
                 continue
             self._variables[name] = value
             self._result.environment[name] = value
+            if name == "SAGEMAKER_PROGRAM":
+                self._program_line = instruction.line
 
     def _workdir(self, instruction: Instruction) -> None:
         self._directory /= self._expanded(instruction.text).strip("\"'")
@@ -288,7 +314,7 @@ class _Translation:
             self._skip(instruction.line, f"WORKDIR {instruction.text}", reason)
 
     def _user(self, instruction: Instruction) -> None:
-        if instruction.text not in ("root", "0", "0:0", "root:root"):
+        if instruction.text not in _ROOT:
             self._skip(instruction.line, f"USER {instruction.text}", "training images run as root")
 
     def _shell(self, instruction: Instruction) -> None:
@@ -296,6 +322,8 @@ class _Translation:
 
     def _entrypoint(self, instruction: Instruction) -> None:
         words = instruction.words or tuple(_split(instruction.text))
+        if self._command and self._command[1].startswith("CMD"):
+            words = (*words, *self._command[2])
         self._command = (instruction.line, f"ENTRYPOINT {instruction.text}", words)
 
     def _cmd(self, instruction: Instruction) -> None:
@@ -323,8 +351,13 @@ class _Translation:
         if instruction.heredocs:
             self._skip(instruction.line, text, "write the content into a file of the project")
             return
+        for flag in instruction.flags:
+            if flag != "--link" and flag.removeprefix("--chown=") not in _ROOT:
+                reason = "files of a recipe belong to root and keep their mode"
+                self._skip(instruction.line, f"{instruction.keyword} {flag}", reason)
         words = [self._expanded(word) for word in instruction.words or _split(instruction.text)]
         if len(words) < 2:
+            self._skip(instruction.line, text, "it has no target")
             return
         *sources, target = words
         for source in sources:
@@ -349,6 +382,9 @@ class _Translation:
             self._skip(instruction.line, text, f"`{path}` does not exist next to the Dockerfile")
 
     def _run(self, instruction: Instruction) -> None:
+        for flag in instruction.flags:
+            if not flag.startswith("--mount=type=cache"):
+                self._skip(instruction.line, f"RUN {flag}", "steps of a recipe have no options")
         texts = instruction.heredocs or (instruction.text,)
         if words := instruction.words:
             texts = (shlex.join(words),)
@@ -362,6 +398,10 @@ class _Translation:
     def _run_command(self, line: int, command: str) -> None:
         words = _split(command)
         while words and (_ASSIGNMENT.fullmatch(words[0]) or words[0] in ("sudo", "exec", "command")):
+            name, equals, _ = words[0].partition("=")
+            if equals and name not in BUILD_VARIABLES:
+                # The value may be a secret.
+                self._skip(line, f"RUN {name}=…", "a recipe sets no variables for one command")
             words = words[1:]
         if not words or words[0] in ("set", "true", ":"):
             return
@@ -390,17 +430,15 @@ class _Translation:
             self._skip(line, text, reason)
 
     def _apt(self, line: int, text: str, words: Sequence[str]) -> None:
-        verb, *rest = _without_options(words, _APT_VALUES) or [""]
-        if verb in (
-            "update",
-            "upgrade",
-            "dist-upgrade",
-            "clean",
-            "autoclean",
-            "autoremove",
-            "purge",
-            "remove",
-        ):
+        (verb, *rest), options = _without_options(words, _APT_VALUES)
+        for option in options:
+            if not _APT_HARMLESS.fullmatch(option):
+                # The value may be a proxy with a password.
+                self._skip(line, f"apt-get {option.partition('=')[0]}", "a recipe has no options of apt")
+        if reason := _APT_REFUSED.get(verb):
+            self._skip(line, text, reason)
+            return
+        if verb in _APT_WITHOUT_EFFECT:
             return
         if verb != "install":
             self._skip(line, text, "it has no equivalent in a recipe")
@@ -433,13 +471,20 @@ class _Translation:
                 )
             elif option in _PIP_VALUES:
                 value = value if equals else next(rest, "")
+                text = f"pip install {option} {redacted(value)}"
                 if option in ("-i", "--index-url", "--extra-index-url"):
                     index = value
                     if "pytorch.org" not in value:
                         reason = "set the index in pip's configuration, which `bake lock` reads"
-                        self._skip(line, f"pip install {option} {redacted(value)}", reason)
+                        self._skip(line, text, reason)
+                elif option in ("-c", "--constraint"):
+                    self._skip(line, text, "add a line `-c FILE` to the requirements file")
+                elif option not in _PIP_HARMLESS:
+                    self._skip(line, text, "a recipe has no options of pip")
             elif not word.startswith("-"):
                 found.append(word)
+            elif word not in _PIP_HARMLESS:
+                self._skip(line, f"pip install {option}", "a recipe has no options of pip")
         for word in found:
             self._package(line, word, index)
 
@@ -452,10 +497,18 @@ class _Translation:
             return
         name = re.sub(r"[-_.]+", "-", requirement.name).lower()
         component = _FRAMEWORKS.get(name, name)
+        # Without its URL, which may contain a password
+        text = f"pip install {requirement.name}{requirement.specifier}"
         if name in _FRAMEWORKS or name in _SAME_NAME:
-            self._result.python.setdefault(component, (line, str(requirement.specifier)))
+            first = self._result.python.setdefault(component, (line, str(requirement.specifier)))
+            if first[1] != str(requirement.specifier):
+                self._skip(line, text, f"line {first[0]} selects another version")
+            if requirement.extras or requirement.marker or requirement.url:
+                self._skip(line, text, f"the recipe has the component `{component}`")
             if component in ("pytorch", "tensorflow"):
                 self._result.index = index or self._result.index or ("/cpu" if name.endswith("-cpu") else "")
+        elif name in _TOOLS and (name != "pip" or requirement.specifier):
+            self._skip(line, text, "add it to the requirements if your code imports it")
         elif name not in _TOOLS and word not in self._result.packages:
             self._result.packages.append(word)
 
@@ -506,26 +559,38 @@ class _Translation:
                 result.environment.pop("SAGEMAKER_SUBMIT_DIRECTORY", None)
                 if target != CODE_DIRECTORY:
                     self._skip(line, text, f"the code moves from {target} to {CODE_DIRECTORY}")
-                if options := [word for word in self._words() if word.startswith("-")]:
+                command = self._command[2] if self._command else ()
+                if command and not any(word.endswith(script.name) for word in command):
+                    if [*command] != ["train"]:
+                        self._skip(
+                            line, text, "SageMaker starts `train`, which runs the entry point of `code`"
+                        )
+                    return
+                before, after = self._words()
+                if options := [word for word in after if word.startswith("-")] or after:
                     reason = f"pass {' '.join(options)} as hyperparameters of the job"
+                    self._skip(line, text, reason)
+                if before:
+                    reason = f"{' '.join(before)} does not start the script; set the job's `distribution`"
                     self._skip(line, text, reason)
                 return
         reason = f"move `{script.name}` into a directory of its own and name it in `code`"
         self._skip(line, text or f"ENV SAGEMAKER_PROGRAM={script.name}", reason)
 
-    def _words(self) -> Sequence[str]:
-        """Return the arguments of the script that the image starts."""
+    def _words(self) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the words before and after the script that the image starts, without its interpreter."""
         words = self._command[2] if self._command else ()
         first = next(
             (index for index, word in enumerate(words) if re.search(r"\.(py|sh)$", word)), len(words)
         )
-        return words[first + 1 :]
+        before = [word for word in words[:first] if not _INTERPRETER.fullmatch(word)]
+        return before, words[first + 1 :]
 
     def _script(self) -> tuple[int, str, PurePosixPath | None]:
         """Return the line, the text and the path of the script that the image starts."""
         program = self._result.environment.get("SAGEMAKER_PROGRAM", "")
         if program:
-            line, text, _ = self._command or (0, "", ())
+            line, text, _ = self._command or (self._program_line, f"ENV SAGEMAKER_PROGRAM={program}", ())
             return line, text, PurePosixPath(CODE_DIRECTORY) / program
         if self._command is None:
             return 0, "", None
@@ -558,12 +623,20 @@ def _split(text: str) -> list[str]:
         return text.split()
 
 
-def _without_options(words: Sequence[str], with_value: Sequence[str]) -> list[str]:
+def _unquoted(text: str) -> str:
+    """Return a text without the quotes around it."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "\"'" else text
+
+
+def _without_options(words: Sequence[str], with_value: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the arguments, at least one, and the options with their values."""
     rest = iter(words)
-    found = []
+    arguments, options = [], []
     for word in rest:
         if word in with_value:
-            next(rest, None)
-        elif not word.startswith("-"):
-            found.append(word)
-    return found
+            options.append(f"{word} {next(rest, '')}")
+        elif word.startswith("-"):
+            options.append(word)
+        else:
+            arguments.append(word)
+    return arguments or [""], options

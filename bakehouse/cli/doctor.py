@@ -327,7 +327,7 @@ def _identity(project: Project, settings: RegistrySettings | None) -> str:
 
 def directory_finding(name: str, directory: Path, cost: str) -> Finding:
     """Return whether Bakehouse can write to a directory, or make it."""
-    existing = next(path for path in (directory, *directory.parents) if path.exists())
+    existing = next(path for path in (directory, *directory.parents) if _exists(path))
     try:
         with tempfile.TemporaryFile(dir=existing) as file:
             file.write(b"x")
@@ -338,6 +338,13 @@ def directory_finding(name: str, directory: Path, cost: str) -> Finding:
         return Finding(name, State.MISSING, detail, cost, f"{hint} to a directory that you can write to")
     free = shutil.disk_usage(existing).free
     return Finding(name, State.OK, f"{directory} is writable, {free / GIGABYTE:.0f} GB free")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:
+        return False
 
 
 def ca_findings(ca: Path | None, pip: PipConfig, environment: Mapping[str, str]) -> tuple[Finding, ...]:

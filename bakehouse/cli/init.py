@@ -14,7 +14,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.cli import dockerfile_import
-from bakehouse.cli.dockerfile_import import DEFAULT_BASE, Proposal, Selection, Untranslated
+from bakehouse.cli.dockerfile_import import BUILD_VARIABLES, DEFAULT_BASE, Proposal, Selection, Untranslated
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError, UsageError
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
@@ -31,7 +31,6 @@ _FIRST = Selection(
     {"pytorch": "cpu-*"},
 )
 _PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+)+")
-_BUILD_VARIABLES = ("DEBIAN_FRONTEND", "PIP_NO_CACHE_DIR", "PIP_DISABLE_PIP_VERSION_CHECK")
 _TABLE = re.compile(r"^[ \t]*\[tool\.bakehouse\][ \t]*(?:#.*)?$", re.MULTILINE)
 
 
@@ -87,6 +86,13 @@ def run(start: Path, name: str = "", dockerfile: str = "") -> Created:
             text = source.read_text(encoding="utf-8", errors="replace")
             proposal = dockerfile_import.translate(text, source.parent)
             created.dockerfile = dockerfile
+            region = dockerfile_import.region_of(proposal)
+            new, directory = with_settings(old, pyproject, region)
+            selected = tomllib.loads(new)["tool"]["bakehouse"].get("region")
+            if region and selected != region:
+                reason = f"`region` in [tool.bakehouse] selects the registry of {selected}"
+                line, image = proposal.base
+                proposal.untranslated.append(Untranslated(line, f"FROM {image}", reason))
             files |= _imported(proposal, source.parent, recipe, created)
         else:
             files[recipe] = first_recipe(created.name, root, recipe)
@@ -125,10 +131,11 @@ def _check_name(name: str) -> None:
         raise UsageError(Diagnostic(f"`{name}` is not an image name", hint=hint))
 
 
-def with_settings(text: str, path: Path) -> tuple[str, str]:
+def with_settings(text: str, path: Path, region: str = "") -> tuple[str, str]:
     """Return a pyproject.toml with `recipes` in `[tool.bakehouse]`, and the first recipe directory.
 
-    All other settings, comments and line ends stay as they are. Raises RecipeError.
+    With a `region`, it also has one. All other settings, comments and line ends stay as they are. Raises
+    RecipeError.
     """
     newline = "\r\n" if "\r\n" in text else "\n"
     try:
@@ -137,20 +144,27 @@ def with_settings(text: str, path: Path) -> tuple[str, str]:
         raise RecipeError(Diagnostic(f"`{path.name}` is not TOML: {error}", Location(path, 1, 1))) from error
     tool = values.get("tool", {})
     table = tool.get("bakehouse") if isinstance(tool, dict) else None
-    if isinstance(table, dict) and isinstance(table.get("recipes"), list) and table["recipes"]:
-        return text, str(table["recipes"][0])
-    line = f'recipes = ["{RECIPES}"]'
+    known = table if isinstance(table, dict) else {}
+    has_recipes = isinstance(known.get("recipes"), list) and known["recipes"]
+    added: dict[str, object] = {} if has_recipes else {"recipes": [RECIPES]}
+    if region and "region" not in known:
+        added["region"] = region
+    if not added:
+        return text, str(known["recipes"][0])
+    lines = newline.join(f"{name} = {json.dumps(value)}" for name, value in added.items())
     if header := _TABLE.search(text):
-        changed = f"{text[: header.end()]}{newline}{line}{text[header.end() :]}"
+        changed = f"{text[: header.end()]}{newline}{lines}{text[header.end() :]}"
     else:
         end = "" if not text or text.endswith("\n") else newline
         blank = newline if text.strip() else ""
-        changed = f"{text}{end}{blank}[tool.bakehouse]{newline}{line}{newline}"
-    expected = {**values, "tool": {**tool, "bakehouse": {**(table or {}), "recipes": [RECIPES]}}}
+        changed = f"{text}{end}{blank}[tool.bakehouse]{newline}{lines}{newline}"
+    expected = {**values, "tool": {**tool, "bakehouse": {**(table or {}), **added}}}
     if not _is_toml(changed, expected):
-        message = f"cannot add `recipes` to [tool.bakehouse] in `{path.name}`"
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1), hint=f"add `{line}` to that table"))
-    return changed, RECIPES
+        names = " and ".join(f"`{name}`" for name in added)
+        message = f"cannot add {names} to [tool.bakehouse] in `{path.name}`"
+        hint = f"add `{lines.replace(newline, '` and `')}` to that table"
+        raise RecipeError(Diagnostic(message, Location(path, 1, 1), hint=hint))
+    return changed, RECIPES if "recipes" in added else str(known["recipes"][0])
 
 
 def _is_toml(text: str, values: object) -> bool:
@@ -245,9 +259,7 @@ def _imported(proposal: Proposal, context: Path, recipe: Path, created: Created)
             f"  - {{from: {_quoted(_relative(context / source, recipe))}, to: {_quoted(target)}}}"
             for _, source, target in copied
         ]
-    environment = {
-        name: value for name, value in proposal.environment.items() if name not in _BUILD_VARIABLES
-    }
+    environment = {name: value for name, value in proposal.environment.items() if name not in BUILD_VARIABLES}
     if environment:
         lines.append("environment:")
         lines += [f"  {name}: {json.dumps(value)}" for name, value in environment.items()]
@@ -297,9 +309,17 @@ def _changes(proposal: Proposal, selection: Selection) -> Iterable[Untranslated]
         given = selection.components.get(component)
         if given is None and not name.startswith("aws-dlc"):
             yield Untranslated(number, f"pip install {component}", "no release in the catalogue fits")
+        elif given is None and not (component == _framework(name) and asked in ("*", versions)):
+            text = f"pip install {component} {asked}"
+            yield Untranslated(number, text, f"check whether {name} {versions} contains this version")
         elif given not in (None, asked):
             text = f"pip install {component} {asked}"
             yield Untranslated(number, text, f"no such release fits; the recipe has `{given}`")
+
+
+def _framework(base: str) -> str:
+    """Return the component that replaces the framework of an AWS base."""
+    return base.removeprefix("aws-dlc-")
 
 
 def _ignore(root: Path, created: Created) -> None:

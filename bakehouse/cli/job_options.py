@@ -8,14 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
+from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
 from bakehouse.cluster.job import INSTANCE_TYPE, Group, NetworkPartition
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.suggest import suggestion
 
-_GROUP = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9-]{0,63})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
+_NAME = r"[^=,@\n]{1,64}"
+"""Name of an instance group: SageMaker allows all characters, but options have separators."""
+_GROUP = re.compile(rf"(?P<name>{_NAME})=(?P<type>[a-z0-9.-]+)(?::(?P<count>[0-9]+))?")
+_GROUP_HINT = (
+    "write `--group data=ml.c5.18xlarge:2`, with a name of at most 64 characters without `=`, `,` or `@`"
+)
 _KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?|/(?P<text>.+)/)")
-_NAME = r"[A-Za-z0-9][A-Za-z0-9-]*"
 _PARTITION = re.compile(rf"(?P<first>{_NAME}),(?P<second>{_NAME})@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
 _LAUNCHER = re.compile("[a-z_]+")
 _MOST_GROUPS = 5
@@ -138,6 +143,8 @@ def channels(words: Sequence[str]) -> dict[str, str]:
     """Return the absolute path of each `name=directory` pair."""
     directories = {name: Path(path) for name, path in pairs(words, "--channel").items()}
     for name, directory in directories.items():
+        if not CHANNEL_NAME.fullmatch(name):
+            _refuse(f"`{name}` is not a valid channel name", CHANNEL_NAME_HINT)
         if not directory.is_dir():
             hint = "`--channel training=data` mounts the directory `data`"
             _refuse(f"directory `{directory}` of channel `{name}` does not exist", hint)
@@ -199,7 +206,7 @@ def size(text: str, option: str) -> int | None:
 def _group(word: str) -> Group:
     match = _GROUP.fullmatch(word)
     if match is None or match["count"] == "0":
-        _refuse(f"invalid group `--group {word}`", "write `--group data=ml.c5.18xlarge:2`")
+        _refuse(f"invalid group `--group {word}`", _GROUP_HINT)
     return Group(match["name"], match["type"], int(match["count"] or 1))
 
 

@@ -2,13 +2,14 @@
 
 import contextlib
 import errno
+import io
 import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 from invoke.config import Config
 from invoke.exceptions import Exit, ParseError
@@ -25,17 +26,22 @@ from bakehouse.cli.tasks.collection import namespace
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.trust import keys
 from bakehouse.util.format import format_bytes
+from bakehouse.util.tempdir import is_temporary
 
 _MACHINE_ERRORS = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.ENOTDIR, errno.EISDIR),
 )
 """Errors that the user has to fix: permissions, disks, and files where directories should be."""
 
+_OUTPUT = "standard output"
+_FREE_SPACE = "free disk space, such as with `bake clean`, and run the same command again"
+
 
 def run(words: Sequence[str]) -> int:
     """Run a command line without its first word, and return the exit code."""
     try:
         _run(list(words))
+        print(end="", flush=True)
     except Exit as end:
         return end.code
     except BakehouseError as error:
@@ -44,15 +50,44 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader, such as `head`, has ended: Python's own flush at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader, such as `head`, has ended.
+        _discard_output()
         return 141
     except OSError as error:
         if error.errno not in _MACHINE_ERRORS:
             raise
+        if error.filename == _OUTPUT:
+            _discard_output()
         diagnostics.write_failure(BakehouseError(_machine_error(error)), sys.stderr)
         return BakehouseError.exit_code
     return 0
+
+
+class _Output(io.FileIO):
+    """Standard output, whose errors have a name."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = _OUTPUT
+            raise
+
+
+def _named_output(output: io.TextIOWrapper) -> io.TextIOWrapper:
+    raw = _Output(output.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(
+        cast(BinaryIO, raw) if output.write_through else io.BufferedWriter(raw),
+        output.encoding,
+        output.errors,
+        line_buffering=output.line_buffering,
+        write_through=output.write_through,
+    )
+
+
+def _discard_output() -> None:
+    """Discard what was printed: Python's own flush at exit must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run(words: list[str]) -> None:
@@ -96,6 +131,9 @@ def _machine_error(error: OSError) -> Diagnostic:
     if name is None and is_full:
         # The error of a write to an open file
         name = str(_fullest_directory())
+    if name == _OUTPUT:
+        hint = "free space on the disk of the file that the output goes to" if is_full else ""
+        return Diagnostic(f"cannot write to {_OUTPUT}: {reason}", hint=hint)
     if name is None:
         return Diagnostic(f"cannot continue: {reason}")
     path = os.fsdecode(name)
@@ -106,13 +144,15 @@ def _machine_error(error: OSError) -> Diagnostic:
         return Diagnostic(message, hint=hint)
     hint = next((f"{name} is `{value}`" for name, value in settings if value and path.startswith(value)), "")
     if is_full:
+        if is_temporary(Path(path)):
+            return _full_disk(Path(path), reason, "", "free space there, or set TMPDIR to another directory")
         return _full_disk(Path(path), reason, hint)
     return Diagnostic(f"cannot use `{path}`: {reason}", hint=hint)
 
 
 def _fullest_directory() -> Path:
     """Return the one of the directories that Bakehouse writes to whose disk has the least free space."""
-    directories = [Path.cwd(), Path(tempfile.gettempdir())]
+    directories = [Path.cwd(), Path(os.environ.get("TMPDIR") or "/tmp")]
     with contextlib.suppress(BakehouseError, OSError):
         present = project.find(Path.cwd())
         directories += [present.state, present.cache]
@@ -120,14 +160,13 @@ def _fullest_directory() -> Path:
     return min(directories, key=lambda directory: shutil.disk_usage(directory).free)
 
 
-def _full_disk(path: Path, reason: str, setting: str) -> Diagnostic:
+def _full_disk(path: Path, reason: str, setting: str, hint: str = _FREE_SPACE) -> Diagnostic:
     directory = next(each for each in (path.absolute(), *path.absolute().parents) if each.is_dir())
     disk = shutil.disk_usage(directory)
     facts = (
         ("free", f"{format_bytes(disk.free)} of {format_bytes(disk.total)} in {directory}"),
         *([("setting", setting)] if setting else ()),
     )
-    hint = "free disk space, such as with `bake clean`, and run the same command again"
     return Diagnostic(f"cannot write `{path}`: {reason}", facts=facts, hint=hint)
 
 
@@ -136,4 +175,6 @@ def main() -> None:
     # SIGTERM, as CI systems send it, cleans up like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     keys.hide_passphrase()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout = _named_output(sys.stdout)
     sys.exit(run(sys.argv[1:]))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from bakehouse.errors import Diagnostic, EngineError, Reason
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import PLATFORM
+from bakehouse.util.process import MISSING_PROGRAM
 
 CLIENT_SECONDS = 30
 OLDEST_BUILDX = (0, 13)
@@ -112,7 +113,7 @@ def run_program(*command: str, seconds: float = CLIENT_SECONDS) -> ProgramResult
     """Run a program that answers a question."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=seconds)
-    except FileNotFoundError:
+    except MISSING_PROGRAM:
         return ProgramResult(127, "", f"{command[0]}: command not found")
     except subprocess.TimeoutExpired:
         return ProgramResult(124, "", f"{command[0]}: no answer within {seconds:.0f} seconds")

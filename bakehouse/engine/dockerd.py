@@ -21,6 +21,7 @@ from typing import Any
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import Heartbeat
+from bakehouse.util.process import MISSING_PROGRAM
 
 START_SECONDS = 60
 STOP_SECONDS = 30
@@ -163,7 +164,7 @@ def fix_address(bridge: str, report: Callable[[str], None], interfaces: Path = I
             command, env={**os.environ, "PATH": program_path()}, capture_output=True, text=True, check=False
         )
         problem = done.stderr.strip() if done.returncode else ""
-    except FileNotFoundError:
+    except MISSING_PROGRAM:
         problem = "`ip` is not installed (package iproute2)"
     if problem:
         report(f"note: the address of {bridge} may change during a build, which stalls downloads: {problem}")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bakehouse.engine import dockerd, runc_wrapper
 from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.util.process import MISSING_PROGRAM
 
 COMPILER = "gcc"
 AHEAD_DAYS = 40
@@ -47,7 +48,7 @@ def compile_library(library: Path, days: int) -> None:
     ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
+    except MISSING_PROGRAM as error:
         message = "the fake clock is a library that needs gcc, which is not installed"
         raise EngineError(Diagnostic(message, hint="run `apt-get install gcc libc6-dev`")) from error
     if done.returncode:

@@ -20,6 +20,7 @@ from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.engine.fake_clock import FakeClock
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util import tempdir
+from bakehouse.util.process import MISSING_PROGRAM
 
 _HOME = DaemonPaths().state / "engines"
 """A short path, because a socket path has at most 107 bytes."""
@@ -146,5 +147,5 @@ def _try(*command: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": dockerd.program_path()}
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    except FileNotFoundError as error:
+    except MISSING_PROGRAM as error:
         return subprocess.CompletedProcess(command, 127, "", str(error))

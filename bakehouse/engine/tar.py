@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bakehouse.util.tempdir import temporary_directory
+
 
 @dataclass(frozen=True, slots=True)
 class TarEntry:
@@ -49,7 +51,7 @@ def pack(files: Mapping[str, bytes]) -> bytes:
 @contextlib.contextmanager
 def unpacked(chunks: Iterable[bytes]) -> Iterator[Iterable[TarEntry]]:
     """Yield the regular files of an archive that arrives in chunks; none for an empty stream."""
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(dir=temporary_directory()) as file:
         file.writelines(chunks)
         if not file.tell():
             yield ()

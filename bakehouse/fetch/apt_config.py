@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from bakehouse.util.tempdir import scratch_directory
+from bakehouse.util.process import MISSING_PROGRAM, with_environment
+from bakehouse.util.tempdir import require_space, scratch_directory
 
 _SETTING = re.compile(r'(?P<key>\S+) "(?P<value>.*)";')
 _CARRIED = re.compile(
@@ -94,12 +95,19 @@ def _fetched_targets() -> str:
         for name in ("lists/partial", "cache/archives/partial"):
             (directory / name).mkdir(parents=True)
         options = ("-o", f"Dir::State::lists={directory}/lists/", "-o", f"Dir::Cache={directory}/cache/")
-        _output("apt-get", *options, "update")
+        require_space(_run("apt-get", *options, "update")[1], directory)
         return _output("apt-get", *options, *_TARGETS)
 
 
 def _output(*command: str) -> str:
+    return _run(*command)[0]
+
+
+def _run(*command: str) -> tuple[str, str]:
+    """Return what a program prints to its standard output and error; nothing if it is missing."""
+    environment = with_environment({"LC_ALL": "C.UTF-8"})
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
-    except FileNotFoundError:
-        return ""
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    except MISSING_PROGRAM:
+        return "", ""
+    return done.stdout, done.stderr

@@ -25,9 +25,9 @@ from bakehouse.errors import (
 )
 from bakehouse.fetch import apt_config
 from bakehouse.util.oci import architecture_of
-from bakehouse.util.process import with_environment
+from bakehouse.util.process import MISSING_PROGRAM, with_environment
 from bakehouse.util.suggest import nearest
-from bakehouse.util.tempdir import private_directory
+from bakehouse.util.tempdir import private_directory, require_space, temporary_directory
 
 BASIC = ("?essential", "?priority(required)", "apt")
 """The packages of every base, as apt patterns."""
@@ -244,7 +244,7 @@ class _Apt:
         preferences: str,
         architecture: str,
     ) -> None:
-        directory = directory.absolute()
+        self._directory = directory = directory.absolute()
         for path in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
             (directory / path).mkdir(parents=True)
         (directory / "status").touch()
@@ -278,6 +278,8 @@ class _Apt:
         self._environment = with_environment({"APT_CONFIG": str(directory / "apt.conf"), "LC_ALL": "C.UTF-8"})
 
     def update(self) -> None:
+        # apt verifies signatures there, and calls them invalid if the disk is full
+        temporary_directory()
         self._run("apt-get", "update", "-q", "--error-on=any")
 
     def installed(self, names: Sequence[str]) -> dict[str, str]:
@@ -306,11 +308,12 @@ class _Apt:
                 errors="replace",
                 check=False,
             )
-        except FileNotFoundError as error:
+        except MISSING_PROGRAM as error:
             message = f"`{command[0]}` is missing; locking Debian packages needs it"
             raise EngineError(Diagnostic(message, hint=_ON_DEBIAN)) from error
         if result.returncode == 0:
             return result.stdout
+        require_space(result.stderr, self._directory)
         tail = tuple(f"{result.stdout}{result.stderr}".splitlines()[-_MOST_LINES:])
         if command[1] == "update":
             hint = "check that `apt-get update` works on this machine: its mirrors are used"

@@ -219,6 +219,8 @@ class Image:
     """Size limits of components; not part of the key."""
     smoke: UserSmoke | None = None
     """The user's own smoke test; not part of the key."""
+    recipe_directory: str = "recipes"
+    """Directory of the recipe, relative to the project; not part of the key."""
     known_problems: tuple[tuple[str, str], ...] = ()
     """Reported problems of the combination, each with its source; not part of the key."""
     format: str = FORMATS[0]

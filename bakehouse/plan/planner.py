@@ -166,6 +166,7 @@ def _image(
         labels=_labels(recipe, key, (base_part, *parts)),
         content=recipe.content,
         base_part=base_part,
+        recipe_directory=recipe.directory,
         known_problems=tuple(
             (warning_text(candidate, problem, resolution.targets), problem.source)
             for candidate, problem in resolution.warnings

@@ -29,18 +29,23 @@ def versions() -> None:
 
 
 def kernels(device: torch.device) -> None:
-    """Compare products in three precisions, a convolution and a sort with the CPU's results."""
+    """Compare products in three precisions, a convolution and a sort with the CPU's results.
+
+    The limits of float32 are below the errors of TF32, which some images and all convolutions use by default.
+    """
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(0)
     left, right = torch.rand(512, 512), torch.rand(512, 512)
     expected = left @ right
-    for kind, error in ((torch.float32, 1e-2), (torch.float16, 1.0), (torch.bfloat16, 4.0)):
+    for kind, error in ((torch.float32, 1e-3), (torch.float16, 1.0), (torch.bfloat16, 4.0)):
         product = (left.to(device, kind) @ right.to(device, kind)).float().cpu()
         assert (product - expected).abs().max() < error, f"{kind}: off by {(product - expected).abs().max()}"
     image = torch.rand(2, 3, 64, 64)
     filters = torch.rand(4, 3, 3, 3)
     result = torch.nn.functional.conv2d(image.to(device), filters.to(device)).cpu()
     off = (result - torch.nn.functional.conv2d(image, filters)).abs().max()
-    assert off < 1e-1, f"cuDNN's convolution is off by {off}"
+    assert off < 5e-4, f"cuDNN's convolution is off by {off}"
     assert torch.equal(torch.arange(10**6, device=device).flip(0).sort().values.cpu(), torch.arange(10**6))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from bakehouse.catalog.instance_gpus import find_gpus
 from bakehouse.catalog.instance_types import Instance, instances
+from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
 from bakehouse.cluster.job import job_name
 from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
@@ -32,7 +33,6 @@ from bakehouse.util.oci import region_of
 from bakehouse.util.terminal import Reporter
 
 _NAME = re.compile(r"(?=.{1,63}$)[a-zA-Z0-9](?:-*[a-zA-Z0-9])*")
-_CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[a-zA-Z_0-9+=,.@/-]+")
 _MAX_CHANNELS = 20
 _MAX_CLOCK_DIFFERENCE = timedelta(minutes=1)
@@ -257,8 +257,8 @@ def _check(request: LaunchRequest) -> None:
     if request.volume_gib < 1:
         report("the hosts have no disk", "set `--volume-size`, for example to `30g`")
     for channel, uri in request.inputs.items():
-        if not _CHANNEL.fullmatch(channel):
-            report(f"`{channel}` is not a valid channel name", "use at most 64 letters, digits and `._-`")
+        if not CHANNEL_NAME.fullmatch(channel):
+            report(f"`{channel}` is not a valid channel name", CHANNEL_NAME_HINT)
         if not is_s3(uri):
             hint = "use for example `s3://bucket/data`"
             report(f"channel `{channel}` is `{uri}`, which is not an S3 URI", hint)

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from bakehouse.errors import without_logins
 from bakehouse.util.archive import Tree, gzip, tar
-from bakehouse.util.process import with_environment
-from bakehouse.util.tempdir import scratch_directory
+from bakehouse.util.process import MISSING_PROGRAM, with_environment
+from bakehouse.util.tempdir import require_space, scratch_directory
 
 PREFIX = "git+"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -181,13 +181,14 @@ def _git(
             timeout=_SECONDS,
             check=False,
         )
-    except FileNotFoundError as error:
+    except MISSING_PROGRAM as error:
         reason = "cannot be read, because `git` is not installed"
         raise GitError(reason) from error
     except subprocess.TimeoutExpired as error:
         reason = f"did not answer within {_SECONDS} s"
         raise GitError(reason) from error
     if result.returncode != 0:
+        require_space(result.stderr.decode(errors="replace"), directory or Path.cwd())
         output = without_logins(result.stderr.decode(errors="replace"))
         line = next(filter(None, map(str.strip, output.splitlines())), f"exit code {result.returncode}")
         reason = f"{failure}: {line}"

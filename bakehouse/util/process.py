@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+MISSING_PROGRAM = (FileNotFoundError, PermissionError)
+"""Errors of programs that are not on PATH; the second one if a directory of PATH is not readable."""
 _GRACE_SECONDS = 15.0
 _TICK_SECONDS = 0.25
 

@@ -1,6 +1,7 @@
 """Temporary directories, and the ids of runs by which leftovers of killed runs are found."""
 
 import contextlib
+import errno
 import functools
 import glob
 import hashlib
@@ -15,6 +16,9 @@ from pathlib import Path
 
 _ID = re.compile(r"(?P<machine>[0-9a-f]{8})-(?P<pid>\d+)-(?P<start>\d+)")
 _SCRATCH = "bakehouse-"
+_MIN_FREE = 2**20
+"""Bytes; a disk with less counts as full."""
+_NO_SPACE = os.strerror(errno.ENOSPC)
 _FOREIGN_SECONDS = 24 * 3600
 """Until then, something of another machine counts as in use: its processes cannot be looked up here."""
 
@@ -42,13 +46,44 @@ def scratch_directory() -> Iterator[Path]:
 
     The next run of the same user removes it if this one is killed.
     """
-    parent = Path(tempfile.gettempdir())
+    parent = temporary_directory()
     for left in abandoned(parent, _SCRATCH):
         with contextlib.suppress(FileNotFoundError):
             if left.lstat().st_uid == os.geteuid():
                 shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{run_id()}.") as directory:
+    with tempfile.TemporaryDirectory(prefix=f"{_SCRATCH}{run_id()}.", dir=parent) as directory:
         yield Path(directory)
+
+
+def temporary_directory() -> Path:
+    """Return the directory of the system for temporary files. Raises OSError if its disk is full.
+
+    Python silently uses another directory then, but programs that it starts do not.
+    """
+    named = os.environ.get("TMPDIR", "")
+    try:
+        used = Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        # No directory was usable
+        used = Path(named or "/tmp")
+    for directory in (Path(named or used), used):
+        if directory.is_dir() and shutil.disk_usage(directory).free < _MIN_FREE:
+            raise OSError(errno.ENOSPC, _NO_SPACE, str(directory))
+    return used
+
+
+def is_temporary(path: Path) -> bool:
+    """Return whether a path is the directory for temporary files, or one that Bakehouse made there."""
+    parents = {*filter(None, (os.environ.get("TMPDIR"), tempfile.tempdir)), "/tmp"}
+    return str(path) in parents or any(
+        str(part.parent) in parents and part.name.startswith(_SCRATCH) for part in (path, *path.parents)
+    )
+
+
+def require_space(output: str, directory: Path) -> None:
+    """Raise OSError if a program reports that the disk of the directory that it writes to is full."""
+    if _NO_SPACE in output:
+        raise OSError(errno.ENOSPC, _NO_SPACE, str(directory))
 
 
 def abandoned(parent: Path, prefix: str = "") -> Iterator[Path]:

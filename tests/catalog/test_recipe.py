@@ -8,7 +8,7 @@ import pytest
 from bakehouse.catalog import user_files
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe, load_recipes
+from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe, load_recipes, read_recipes
 from bakehouse.errors import RecipeError
 from tests.conftest import IMAGE, SHA, Tree, error_text
 
@@ -250,6 +250,20 @@ def test_a_later_directory_replaces_a_recipe_whole(tmp_path: Path, tree: Tree) -
 
     assert (recipes["small"].summary, recipes["small"].components) == ("Theirs", ())
     assert recipes["new"].summary == "New"
+
+
+def test_a_recipe_has_its_directory_in_the_project(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    roots = [HOME / "recipes", tmp_path / "shared", project / "teams/ads"]
+    for root in roots[1:]:
+        Tree(root).image("summary: Ours\nbase: debian\n", root.name)
+    recipes = read_recipes(roots, load_catalog(roots), project=project).by_name
+
+    assert {name: recipes[name].directory for name in ("mpi-cpu", "shared", "ads")} == {
+        "mpi-cpu": "recipes",
+        "shared": "shared",
+        "ads": "teams/ads",
+    }
 
 
 def test_what_bakehouse_brings_can_be_read() -> None:

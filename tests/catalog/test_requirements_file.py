@@ -169,3 +169,68 @@ def test_bytes_that_are_not_text_are_reported_with_their_position(directory: Pat
 def test_a_path_that_cannot_exist(directory: Path, name: str) -> None:
     assert "does not exist" in mistake(directory, f"./{name}.whl\n")
     assert "does not exist" in mistake(directory, f"-r {name}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "hint"),
+    [
+        (
+            "uv.lock",
+            "a lock of uv",
+            "run `uv export --no-dev --no-emit-project --output-file requirements.txt`",
+        ),
+        (
+            "poetry.lock",
+            "a lock of Poetry",
+            "install poetry-plugin-export, run `poetry export --without-urls --output requirements.txt`",
+        ),
+        ("pdm.lock", "a lock of PDM", "run `pdm export --prod --output requirements.txt`"),
+        ("Pipfile", "a file of Pipenv", "run `pipenv requirements --exclude-index > requirements.txt`"),
+        ("Pipfile.lock", "a lock of Pipenv", "run `pipenv requirements --exclude-index > requirements.txt`"),
+        (
+            "pylock.gpu.toml",
+            "a lock of PEP 751",
+            "run `uv venv`, `uv pip sync pylock.gpu.toml` and `uv pip freeze > requirements.txt`",
+        ),
+        (
+            "pyproject.toml",
+            "a project file",
+            "run `uv pip compile pyproject.toml --output-file requirements.txt`",
+        ),
+        ("setup.py", "a build script", "run `uv pip compile setup.py --output-file requirements.txt`"),
+        (
+            "setup.cfg",
+            "a build configuration",
+            "run `uv pip compile setup.cfg --output-file requirements.txt`",
+        ),
+        (
+            "environment.yml",
+            "a file of conda",
+            "activate the environment, run `pip list --format=freeze > requirements.txt`",
+        ),
+        (
+            "conda-lock.yml",
+            "a file of conda",
+            "activate the environment, run `pip list --format=freeze > requirements.txt`",
+        ),
+    ],
+)
+def test_another_format_is_one_mistake_with_the_command_that_exports_it(
+    directory: Path, name: str, kind: str, hint: str
+) -> None:
+    (directory / name).write_text("[[package]]\n" * 500)
+    (directory / "more.txt").write_text(f"six\n-r {name}\n")
+
+    for path, place in ((directory / name, (name, 1)), (directory / "more.txt", ("more.txt", 2))):
+        with pytest.raises(RecipeError) as caught:
+            read_requirements(path)
+
+        [problem] = caught.value.diagnostics
+        assert problem.message == f"`{name}` is {kind}, not a requirements file"
+        assert problem.hint == f"{hint} and name that file"
+        assert problem.location
+        assert (problem.location.path.name, problem.location.line) == place
+
+
+def test_a_file_with_another_format_must_exist(directory: Path) -> None:
+    assert mistake(directory, "-r uv.lock\n").startswith("error: file `uv.lock` does not exist\n")

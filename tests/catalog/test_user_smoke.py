@@ -77,7 +77,7 @@ def test_a_change_of_the_test_is_another_definition(tree: Tree, change: str) -> 
             f"{CODE}smoke: {{launcher: script, processes: 2}}\n",
             "launcher `script` starts one process on each host",
         ),
-        (f'{CODE}smoke: {{channels: {{"a/b": data}}}}\n', "`a/b` is not a channel name"),
+        (f'{CODE}smoke: {{channels: {{"a/b": data}}}}\n', "`a/b` is not a valid channel name"),
         (
             f"{CODE}smoke: {{channels: {{training: /data}}}}\n",
             "channel `training` must be a directory relative to the recipe's directory",

@@ -9,6 +9,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.cli import dockerfile_import, init
 from bakehouse.cli.dockerfile_import import Selection, Untranslated
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
+from bakehouse.plan.model import RegistryBase
 from bakehouse.plan.workspace import open_workspace, plan_images
 
 RECIPE = "training-images/images/churn.yaml"
@@ -211,6 +212,7 @@ run:
     )
     assert created.needs_lock
     assert [(item.line, item.text, item.reason) for item in created.untranslated] == [
+        (1, "ARG TAG", "a recipe has no build arguments; the recipe has the default value"),
         (2, "FROM stage tool", "only the last stage is translated"),
         (5, "ENV PATH=/opt/x:$PATH", "variables are not expanded"),
         (6, "apt-get install libgomp1=12.2.0", "`bake lock` selects the version"),
@@ -358,6 +360,156 @@ def test_untranslated_instructions(line: str, expected: str, repository: Path) -
 
     assert [item.reason for item in proposal.untranslated] == [expected]
     assert {item.line for item in proposal.untranslated} <= {2, 3}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ARG VERSION",
+        "ARG VERSION=1",
+        "COPY --chown=app src /opt/src",
+        "COPY --chmod=755 src /opt/src",
+        "COPY src",
+        "RUN --mount=type=secret,id=x pip install tqdm",
+        "RUN --network=none pip install tqdm",
+        "RUN OPS=1 pip install tqdm",
+        "RUN apt-get install -y -t bookworm-backports git",
+        "RUN apt-get install -oAPT::Default-Release=x git",
+        "RUN apt-get remove -y perl",
+        "RUN apt-get upgrade -y",
+        "RUN pip install -c limits.txt tqdm",
+        "RUN pip install -climits.txt tqdm",
+        "RUN pip install --no-deps tqdm",
+        "RUN pip install --pre tqdm",
+        "RUN pip install -f https://wheels.example/ tqdm",
+        "RUN pip install --target /opt/x tqdm",
+        "RUN pip install 'pip<24'",
+        "RUN pip install setuptools==70",
+        "RUN pip install 'deepspeed[inf]==0.15.4'",
+        "RUN pip install torch==2.13.0 && pip install torch==2.12.0",
+        "RUN pip install tqdm || true",
+        'COPY src /opt/ml/code\nENV SAGEMAKER_PROGRAM=train.py\nCMD ["bash"]',
+        'COPY src /opt/ml/code\nCMD ["--epochs=3"]\nENTRYPOINT ["python", "/opt/ml/code/train.py"]',
+        "COPY src /opt/ml/code\nCMD torchrun --nproc-per-node 4 train.py",
+        "COPY src /opt/ml/code\nCMD python /opt/ml/code/train.py config.yaml",
+    ],
+)
+def test_no_word_is_dropped_without_being_listed(line: str, repository: Path) -> None:
+    (repository / "Dockerfile").write_text(f"FROM python:3.11-slim\n{line}\n")
+
+    created = init.run(repository, dockerfile="Dockerfile")
+
+    assert {item.line for item in created.untranslated} & {2, 3, 4}
+    assert "all of Dockerfile is in the recipe" not in created.text
+
+
+@pytest.mark.parametrize(
+    "head", ["FROM --platform=linux/arm64 python:3.11-slim\n", "RUN true\nFROM python:3.11-slim\n"]
+)
+def test_options_and_lines_of_the_head_are_listed(head: str, repository: Path) -> None:
+    (repository / "Dockerfile").write_text(head)
+
+    created = init.run(repository, dockerfile="Dockerfile")
+
+    assert [item.line for item in created.untranslated] == [1]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "RUN apt-get update -qq && apt-get install -yq --no-install-recommends git && apt-get clean",
+        "RUN --mount=type=cache,target=/root/.cache pip install -U --no-cache-dir pip tqdm",
+        "ENV DEBIAN_FRONTEND=noninteractive\nRUN DEBIAN_FRONTEND=noninteractive apt-get install git",
+        "COPY --link --chown=root:root src /opt/src",
+        'ENV SAGEMAKER_PROGRAM "train.py"\nCOPY src /opt/ml/code',
+        'COPY src /opt/ml/code\nCMD ["python", "-u", "/opt/ml/code/train.py"]',
+        "COPY src /opt/ml/code\nENV SAGEMAKER_PROGRAM=train.py\nENTRYPOINT train",
+    ],
+)
+def test_a_complete_translation_is_called_complete(lines: str, repository: Path) -> None:
+    (repository / "Dockerfile").write_text(f"FROM python:3.11-slim\n{lines}\n")
+
+    created = init.run(repository, dockerfile="Dockerfile")
+
+    assert created.untranslated == ()
+    assert "all of Dockerfile is in the recipe\n" in created.text
+
+
+def test_the_value_of_a_variable_of_one_command_is_not_shown(tmp_path: Path) -> None:
+    [item] = dockerfile_import.translate("FROM a\nRUN TOKEN=secret pip install x\n", tmp_path).untranslated
+
+    assert (item.text, item.reason) == ("RUN TOKEN=…", "a recipe sets no variables for one command")
+
+
+def test_options_and_urls_are_listed_without_their_values(tmp_path: Path) -> None:
+    address = "https://ada:secret@x.example"
+    text = (
+        f"FROM a\nRUN apt-get install -o Acquire::http::Proxy={address} git\n"
+        f"RUN pip install --proxy={address} --log={address} 'torch @ {address}/t.whl'"
+        f" 'setuptools @ {address}/s'\n"
+    )
+
+    assert [item.text for item in dockerfile_import.translate(text, tmp_path).untranslated] == [
+        "apt-get -o Acquire::http::Proxy",
+        "pip install --proxy https://x.example",
+        "pip install --log",
+        "pip install torch",
+        "pip install setuptools",
+    ]
+
+
+def test_quotes_around_a_value_are_not_part_of_it(tmp_path: Path) -> None:
+    text = "FROM a\nENV MESSAGE \"hello world\"\nENV OTHER='x y'\n"
+
+    assert dockerfile_import.translate(text, tmp_path).environment == {
+        "MESSAGE": "hello world",
+        "OTHER": "x y",
+    }
+
+
+AWS_BASE = (
+    "763104351884.dkr.ecr.eu-west-1.amazonaws.com/"
+    "pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker"
+)
+
+
+def test_the_region_of_an_aws_base_is_kept(repository: Path) -> None:
+    (repository / "Dockerfile").write_text(f"FROM {AWS_BASE}\n")
+
+    created = init.run(repository, dockerfile="Dockerfile")
+
+    assert 'region = "eu-west-1"\n' in (repository / "pyproject.toml").read_text()
+    workspace = open_workspace(repository)
+    [image] = plan_images(workspace, ["churn"]).images
+    assert isinstance(image.base, RegistryBase)
+    assert image.base.pinned.startswith(
+        "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.5.1-"
+    )
+    assert "all of Dockerfile is in the recipe" in created.text
+
+
+def test_another_region_of_the_project_is_listed(repository: Path) -> None:
+    (repository / "pyproject.toml").write_text('[tool.bakehouse]\nregion = "us-west-2"\n')
+    (repository / "Dockerfile").write_text(f"FROM {AWS_BASE}\n")
+
+    [item] = init.run(repository, dockerfile="Dockerfile").untranslated
+
+    assert item.reason == "`region` in [tool.bakehouse] selects the registry of us-west-2"
+
+
+def test_components_that_an_aws_base_may_contain_are_listed(repository: Path) -> None:
+    (repository / "Dockerfile").write_text(f"FROM {AWS_BASE}\nRUN pip install deepspeed==0.15.4 mpi4py\n")
+
+    created = init.run(repository, dockerfile="Dockerfile")
+
+    assert [(item.line, item.text, item.reason) for item in created.untranslated] == [
+        (
+            2,
+            "pip install deepspeed 0.15.4",
+            "check whether aws-dlc-pytorch 2.5.1 contains this version",
+        ),
+        (2, "pip install mpi4py *", "check whether aws-dlc-pytorch 2.5.1 contains this version"),
+    ]
 
 
 def test_a_password_in_a_url_is_never_copied(tmp_path: Path) -> None:

@@ -12,6 +12,10 @@ from bakehouse.errors import Diagnostic, UsageError
 
 HERE = str(Path(__file__).parent)
 
+GROUP_HINT = (
+    "write `--group data=ml.c5.18xlarge:2`, with a name of at most 64 characters without `=`, `,` or `@`"
+)
+
 
 def test_hosts_of_one_type() -> None:
     groups = job_options.cluster([], 2, "ml.p4d.24xlarge", [], 0)
@@ -50,6 +54,15 @@ def test_channels_of_instance_groups() -> None:
             hint="did you mean `training`?",
         ),
     )
+
+
+def test_groups_have_the_names_that_sagemaker_allows() -> None:
+    assert job_options.named_groups(["data_group=ml.c5.xlarge", "Gruppe Süd=ml.c5.xlarge:2"]) == (
+        Group("data_group", "ml.c5.xlarge", 1),
+        Group("Gruppe Süd", "ml.c5.xlarge", 2),
+    )
+    [partition] = job_options.partitions(["data_group,algo-3@10s"])
+    assert (partition.first, partition.second) == ("data_group", "algo-3")
 
 
 def test_a_name_is_given_once() -> None:
@@ -134,12 +147,12 @@ def test_sizes(text: str, size: int | None) -> None:
         (
             lambda: job_options.cluster(["data"], 0, "", [], 0),
             "invalid group `--group data`",
-            "write `--group data=ml.c5.18xlarge:2`",
+            GROUP_HINT,
         ),
         (
             lambda: job_options.cluster(["a=ml.x:0"], 0, "", [], 0),
             "invalid group `--group a=ml.x:0`",
-            "write `--group data=ml.c5.18xlarge:2`",
+            GROUP_HINT,
         ),
         (
             lambda: job_options.cluster(["a=ml.x", "a=ml.y"], 0, "", [], 0),
@@ -185,6 +198,11 @@ def test_sizes(text: str, size: int | None) -> None:
             lambda: job_options.code(HERE, "trian.py"),
             f"`{HERE}` contains no `trian.py`",
             "`--entry-point` is a path relative to `--source-dir`",
+        ),
+        (
+            lambda: job_options.channels([f"../../model={HERE}"]),
+            "`../../model` is not a valid channel name",
+            "use at most 64 letters, digits and `._-`",
         ),
         (
             lambda: job_options.channels(["training=no/such"]),

@@ -548,6 +548,23 @@ def test_a_full_disk_without_a_path_is_the_one_with_the_least_space(
     )
 
 
+def test_a_full_directory_for_temporary_files_is_not_the_disk_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=4096, total=2_000_000))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    for path in (tmp_path, tmp_path / "bakehouse-1-2-3.x", tmp_path / "bakehouse-1-2-3.x/lists/Packages"):
+        assert failure_text(main._machine_error(OSError(errno.ENOSPC, "Full", str(path)))) == (
+            f"error: cannot write `{path}`: full\n"
+            f"  free  4 kB of 2.0 MB in {tmp_path}\n\n"
+            "hint: free space there, or set TMPDIR to another directory\n"
+        )
+    assert main._machine_error(OSError(errno.ENOSPC, "Full", str(tmp_path / "project/build"))).hint == (
+        "free disk space, such as with `bake clean`, and run the same command again"
+    )
+
+
 def test_a_checkout_of_another_user_is_named_as_the_reason() -> None:
     error = PermissionError(errno.EACCES, "Permission denied", str(HOME / "build"))
 

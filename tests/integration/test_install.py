@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -96,6 +97,15 @@ def python(request: pytest.FixtureRequest) -> str:
     if path is None:
         pytest.skip(f"Python {version} is not installed on this machine")
     return path
+
+
+def test_the_wheel_contains_the_licence(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [licence] = (name for name in archive.namelist() if name.endswith(".dist-info/licenses/LICENSE"))
+        metadata = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+
+        assert archive.read(licence) == (HOME / "LICENSE").read_bytes()
+        assert b"\nLicense-Expression: Apache-2.0\n" in archive.read(metadata)
 
 
 def test_image_uris_needs_the_standard_library_only(wheel: Path, python: str, tmp_path: Path) -> None:

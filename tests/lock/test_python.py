@@ -55,6 +55,21 @@ def test_a_size_of_thousands_of_digits_is_an_invalid_line(tmp_path: Path) -> Non
     assert [problem.message for problem in problems.all] == ["invalid line in a lock"]
 
 
+def test_a_file_without_a_line_of_a_lock_is_one_mistake_at_its_name(tmp_path: Path) -> None:
+    lock, problems = tmp_path / "pixi.lock", Problems()
+    lock.write_text("version: 6\n" * 500)
+
+    load_lock(lock, Location(tmp_path / "small.yaml", 4, 15), problems)
+
+    assert [(problem.message, str(problem.location), problem.hint) for problem in problems.all] == [
+        (
+            "`pixi.lock` is not a lock of Bakehouse",
+            str(Location(tmp_path / "small.yaml", 4, 15)),
+            "name the requirements file; `bake lock` writes its lock",
+        )
+    ]
+
+
 def test_the_wheel_that_fits_best_is_taken(tmp_path: Path, index: Index) -> None:
     directory = tmp_path / "wheels"
     for tag in (

@@ -177,16 +177,23 @@ def test_a_login_shell_keeps_its_path(tmp_path: Path) -> None:
     assert result.stdout == f"{tmp_path}:/usr/bin:/bin\n"
 
 
-def test_directories_that_the_toolkit_writes_to_are_made(container: Container) -> None:
+def test_directories_that_jobs_write_to_are_made(container: Container) -> None:
     assert container.run(container.program, "true").returncode == 0
-    assert sorted(path.name for path in (container.directory / "ml").iterdir()) == ["model", "output"]
+    directory = container.directory / "ml"
+    assert sorted(str(path.relative_to(directory)) for path in directory.rglob("*")) == [
+        "model",
+        "output",
+        "output/data",
+    ]
 
 
 def test_output_directories_that_cannot_be_made_are_reported(container: Container) -> None:
     (container.directory / "ml").write_text("not a directory")
     result = container.run(container.program, "echo", "started")
     assert result.stdout == "started\n"
-    message = f"start-job: {container.directory}/ml/output cannot be made, so a failed job may exit with 0: "
+    message = (
+        f"start-job: {container.directory}/ml/output/data cannot be made, so a failed job may exit with 0: "
+    )
     assert message in result.stderr
 
 

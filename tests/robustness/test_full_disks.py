@@ -1,12 +1,16 @@
 """Commands whose disk becomes full: a clear error, and the next run is as if there had been space."""
 
+import errno
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from bakehouse.fetch import apt_config
 from tests.support import full_disks, killed_commands
 from tests.support.full_disks import SmallDisk
+from tests.support.programs import BAKE
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to mount small file systems")
 
@@ -34,3 +38,65 @@ def test_a_small_disk_keeps_its_content_and_is_full(tmp_path: Path) -> None:
         (directory / "other").write_bytes(b"x" * 10_000)
 
     assert [*tmp_path.iterdir()] == [directory]
+
+
+def test_a_full_directory_for_temporary_files_is_named(tmp_path: Path) -> None:
+    project, temporary = tmp_path / "project", tmp_path / "temporary"
+    project.mkdir()
+    (project / "Dockerfile").write_text("FROM python:3.11-slim\n")
+    words = ("init", "--from-dockerfile", "Dockerfile", "mine")
+    temporary.mkdir()
+    (temporary / "file").write_bytes(b"x" * 1_000_000)
+
+    with SmallDisk(temporary).mounted(100_000):
+        error = run(project, *words, TMPDIR=str(temporary))
+
+    assert error.returncode == 1
+    assert error.stderr == (
+        f"error: cannot write `{temporary}`: no space left on device\n"
+        f"  free  0.1 MB of 1.1 MB in {temporary}\n\n"
+        "hint: free space there, or set TMPDIR to another directory\n"
+    )
+    assert run(project, *words, TMPDIR=str(tmp_path)).returncode == 0
+
+
+def test_a_full_output_is_not_a_full_disk_of_the_project(tmp_path: Path) -> None:
+    for words in (("help",), ("--version",)):
+        with Path("/dev/full").open("w") as full:
+            error = run(tmp_path, *words, stdout=full.fileno())
+
+        assert error.returncode == 1
+        assert error.stderr == (
+            "error: cannot write to standard output: no space left on device\n\n"
+            "hint: free space on the disk of the file that the output goes to\n"
+        )
+
+
+def test_package_lists_that_fill_the_disk_are_not_a_machine_without_mirrors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *update*) echo "E: write (28: No space left on device)" >&2; exit 100;; esac\n'
+    )
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*/bakehouse-") as caught:
+        apt_config.sources()
+
+    assert caught.value.errno == errno.ENOSPC
+
+
+def run(
+    directory: Path, *words: str, stdout: int = subprocess.PIPE, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*BAKE, *words],
+        cwd=directory,
+        env={**os.environ, **environment},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+    )

@@ -31,7 +31,7 @@ def test_without_sources_it_fails_and_names_them(tmp_path: Path, text: str) -> N
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == (
         "error: this image has no apt sources, because Bakehouse installs locked packages\n"
-        "hint: add packages to `apt` of the recipe, or add sources before `apt-get update`:\n"
+        "hint: add packages to `packages` of the recipe, or add sources before `apt-get update`:\n"
         '      echo "deb http://deb.example.org/debian bookworm main" '
         f"> {tmp_path}/apt/sources.list.d/debian.list\n"
     )

@@ -1,9 +1,12 @@
+import errno
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -101,3 +104,37 @@ def test_files_of_another_machine_are_kept_for_a_day() -> None:
 def test_what_is_not_a_run_s_is_never_left_behind() -> None:
     assert not tempdir.is_abandoned("registry", 0.0)
     assert not tempdir.is_abandoned("", 0.0)
+
+
+def test_a_full_directory_that_python_avoids_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage
+    full = tmp_path / "full"
+    full.mkdir()
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: SimpleNamespace(free=0) if path == full else usage(path)
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(full))
+
+    with pytest.raises(OSError, match=f"No space left on device: '{full}'"), scratch_directory():
+        pass
+
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with scratch_directory() as directory:
+        assert directory.parent == tmp_path
+
+
+def test_no_usable_directory_is_a_full_disk_if_it_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_directory() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", no_directory)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=0))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    with pytest.raises(OSError, match=f"No space left on device: '{tmp_path}'"), scratch_directory():
+        pass

@@ -61,5 +61,6 @@ def check_computes_on_gpu() -> None:
     if not torch.cuda.is_available():
         reason = "no GPU is available"
         raise unittest.SkipTest(reason)
-    values = torch.arange(1024.0, device="cuda")
-    assert float((values * values).sum()) == float((torch.arange(1024.0) ** 2).sum())
+    # Below 2**24, sums of whole numbers are exact in any order
+    values = torch.arange(256.0, device="cuda")
+    assert float((values * values).sum()) == float((torch.arange(256.0) ** 2).sum())

@@ -1,0 +1,27 @@
+"""Recipe keys that scripts of images and messages name."""
+
+import json
+import re
+from pathlib import Path
+
+from bakehouse.catalog.project import HOME
+
+_NAMED = re.compile(r"`(?P<key>[a-z_]+)(?::[^`]*)?\\?` (?:of|in|to) (?:the|a|your) recipe\b")
+
+
+def test_all_named_keys_exist() -> None:
+    keys = json.loads((HOME / "schema/recipe.schema.json").read_text())["properties"].keys()
+    named = {
+        (match["key"], path.relative_to(HOME).as_posix())
+        for directory in ("templates", "recipes/components", "bakehouse")
+        for path in (HOME / directory).rglob("*")
+        if path.is_file() and path.suffix not in (".pyc", ".json")
+        for match in _NAMED.finditer(_text(path))
+    }
+
+    assert ("packages", "templates/bin/require-apt-sources") in named
+    assert {(key, path) for key, path in named if key not in keys} == set()
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace")

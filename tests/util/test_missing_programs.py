@@ -1,0 +1,76 @@
+"""Programs that are not installed, for a user who may not read a directory of PATH."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.builder import build_inputs
+from bakehouse.catalog import git_history
+from bakehouse.cli import doctor
+from bakehouse.cli.doctor import State
+from bakehouse.engine import daemon_info, fake_clock, isolated_engine
+from bakehouse.errors import BakehouseError
+from bakehouse.fetch import apt_config
+from bakehouse.fetch.connection import bundle_of
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.util import git
+from tests.support.ordinary_user import closed_directory
+
+
+@pytest.fixture
+def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    with closed_directory(tmp_path) as directory:
+        monkeypatch.setenv("PATH", str(directory / "bin"))
+        with pytest.raises(PermissionError):
+            (directory / "bin").exists()
+        yield directory
+
+
+@pytest.mark.parametrize(
+    ("ask", "answer"),
+    [
+        (lambda: daemon_info.run_program("no-such-program").code, 127),
+        (lambda: isolated_engine._try("no-such-program").returncode, 127),
+        (lambda: apt_config._output("no-such-program"), ""),
+        (lambda: build_inputs._docker("version"), ""),
+    ],
+)
+def test_a_missing_program_has_no_answer(closed: Path, ask: Callable[[], object], answer: object) -> None:
+    assert ask() == answer
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: git_history._git(Path("/"), "version"), "`git` is not installed"),
+        (
+            lambda: fake_clock.compile_library(Path("/tmp/clock.so"), 1),
+            "the fake clock is a library that needs gcc, which is not installed",
+        ),
+    ],
+)
+def test_a_missing_program_is_named(closed: Path, ask: Callable[[], object], message: str) -> None:
+    with pytest.raises(BakehouseError) as caught:
+        ask()
+
+    assert caught.value.diagnostics[0].message == message
+
+
+def test_a_missing_git_is_the_reason(closed: Path) -> None:
+    with pytest.raises(git.GitError, match="cannot be read, because `git` is not installed"):
+        git._git("version")
+
+
+def test_a_directory_that_cannot_be_read_is_a_finding(closed: Path) -> None:
+    finding = doctor.directory_finding("build directory", closed / "bin/state", "nothing can be built")
+
+    assert finding.state is State.MISSING
+    assert finding.detail.endswith(" is not writable: permission denied")
+
+
+def test_certificates_that_cannot_be_read_are_passed_over(closed: Path) -> None:
+    pip = PipConfig(cert=str(closed / "bin/ca.pem"))
+    environment = {"SSL_CERT_FILE": str(closed / "bin/ca.pem")}
+
+    assert bundle_of(None, pip, environment) == bundle_of(None, PipConfig(), {})
