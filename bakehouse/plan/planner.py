@@ -229,7 +229,7 @@ def _stages(
             json_of(names),
             json_of(_sums(debs)) if debs else list_of(()),
             last,
-            _script_keys(_scripts(template, name, spec.artifacts, debs, is_frozen), templates),
+            _script_keys(_scripts(template, name, spec.artifacts, packages, debs, is_frozen), templates),
             *([dropped] if dropped else []),
             *_keys_below(template, component.builds_on, stages),
         )
@@ -275,7 +275,7 @@ def _user_stage(
         foundation,
         text_json(template),
         list_of(package.key_input for package in packages),
-        _script_keys(_scripts(template, REQUIREMENTS, (), (), is_frozen), templates),
+        _script_keys(_scripts(template, REQUIREMENTS, (), packages, (), is_frozen), templates),
         *([dropped] if dropped else []),
         *_keys_below(template, (), below),
     )
@@ -303,13 +303,20 @@ def _split(packages: tuple[Package, ...]) -> tuple[tuple[Package, ...], tuple[Pa
 
 
 def _scripts(
-    template: str, name: str, artifacts: Iterable[Artifact], debs: Collection[Deb], is_frozen: bool
+    template: str,
+    name: str,
+    artifacts: Iterable[Artifact],
+    packages: Iterable[Package],
+    debs: Collection[Deb],
+    is_frozen: bool,
 ) -> Iterator[str]:
     """Yield the names of the scripts that the steps of a stage mount."""
     yield from _mounted(template)
     has_packages = "packages(" in template
     if has_packages:
         yield "finish-layer"
+        if any(package.is_sdist for package in packages):
+            yield "download-sdists"
     if (has_packages or "download(" in template) and any(artifact.kind != "pypi" for artifact in artifacts):
         yield "download"
     if debs:
