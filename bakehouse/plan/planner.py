@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from bakehouse.catalog.apt_lock import Deb, lock_name
 from bakehouse.catalog.base_image_lock import AptLocks
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe
@@ -393,6 +394,22 @@ def bootstrapped(name: str, version: str, source: BaseSource, debs: tuple[Deb, .
     key = _key_of_bootstrapped(source.lock_name, source.packages, debs)
     tag = f"{version}{platform_suffix(source.platform)}-{key[:8]}"
     return BootstrappedBase(f"bakehouse/{name}:{tag}", source.suite, source.packages, debs, source.platform)
+
+
+def bootstrapped_bases(catalog: Catalog, locks: AptLocks) -> dict[str, BootstrappedBase]:
+    """Return the bases that Bakehouse can make, by name and version, such as `debian-12`."""
+    return {
+        f"{component.name}-{release.version}{platform_suffix(base.platform)}": bootstrapped(
+            component.name,
+            release.version,
+            base,
+            locks.suites[base.lock_name].base(base.packages) if base.lock_name in locks.suites else (),
+        )
+        for component in catalog.components.values()
+        for release in component.releases
+        for variant in release.variants
+        if (base := variant.spec.base) and base.suite
+    }
 
 
 @lru_cache(64)

@@ -7,28 +7,54 @@ from collections.abc import Mapping
 from pathlib import Path
 
 WITNESS = "witness.json"
-"""File that hostile code writes next to its setup.py, and into the directory that it names."""
-_SETUP = """\
-import json, os, pathlib, socket
-from setuptools import setup
+"""File that hostile code writes into the directory that it names, and into the wheel that it makes."""
+_PROJECT = """\
+[build-system]
+requires = []
+build-backend = "backend"
+backend-path = ["."]
+"""
+_BACKEND = """\
+import json, os, pathlib, socket, zipfile
+
+NAME, VERSION, REQUIRES = {name!r}, {version!r}, {requires!r}
 
 def attempt(action):
     try:
         return str(action())
-    except BaseException as error:
+    except BaseException:
         return ""
 
-seen = {{
-    "environment": dict(os.environ),
+SEEN = {{
+    "variables": " ".join(name for name in os.environ if name.startswith(("AWS_", "GITHUB_", "CI_"))),
     "credentials": attempt(lambda: pathlib.Path({home!r}, ".aws/credentials").read_text()),
-    "socket": attempt(lambda: socket.create_connection({address!r}, 3).getpeername()),
-    "secrets": attempt(lambda: [str(path) for path in pathlib.Path("/run/secrets").iterdir()]),
+    "secrets": attempt(lambda: " ".join(map(str, pathlib.Path("/run/secrets").iterdir()))),
     "pip": attempt(lambda: pathlib.Path("/etc/pip.conf").read_text()),
+    "socket": attempt(lambda: socket.create_connection({address!r}, 3).getpeername()),
 }}
-text = json.dumps(seen)
-for directory in ({directory!r}, os.path.dirname(os.path.abspath(__file__))):
-    attempt(lambda: pathlib.Path(directory, {witness!r}).write_text(text))
-setup(name={name!r}, version={version!r}, py_modules=[{name!r}], install_requires={requires!r}, {more})
+attempt(lambda: pathlib.Path({directory!r}, {witness!r}).write_text(json.dumps(SEEN)))
+# What it could reach is visible in its requirements
+LEAKS = ["leak-" + key for key, value in SEEN.items() if value]
+INFO = NAME + "-" + VERSION + ".dist-info"
+
+def metadata():
+    lines = ["Metadata-Version: 2.1", "Name: " + NAME, "Version: " + VERSION]
+    return "\\n".join(lines + ["Requires-Dist: " + each for each in REQUIRES + LEAKS]) + "\\n"
+
+def prepare_metadata_for_build_wheel(directory, settings=None):
+    pathlib.Path(directory, INFO).mkdir()
+    pathlib.Path(directory, INFO, "METADATA").write_text(metadata())
+    return INFO
+
+def build_wheel(directory, settings=None, metadata_directory=None):
+    name = NAME + "-" + VERSION + "-py3-none-any.whl"
+    wheel = "Wheel-Version: 1.0\\nGenerator: hostile\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+    with zipfile.ZipFile(pathlib.Path(directory, name), "w") as archive:
+        archive.writestr(NAME + ".py", "SEEN = " + repr(SEEN) + "\\n")
+        archive.writestr(INFO + "/METADATA", metadata())
+        archive.writestr(INFO + "/WHEEL", wheel)
+        archive.writestr(INFO + "/RECORD", "")
+    return name
 """
 
 
@@ -54,13 +80,12 @@ def hostile(
     requires: tuple[str, ...] = (),
     home: Path = Path("/root"),
     address: tuple[str, int] = ("127.0.0.1", 9),
-    more: str = "",
 ) -> dict[str, str]:
-    """Return the files of a project whose setup.py tries to reach credentials, and a socket at an address.
+    """Return the files of a project whose build backend tries to reach credentials and an address.
 
-    It writes what it saw into its own directory and into `directory`, if it can.
+    It writes what it saw into `directory`, if it can, and requires `leak-…` for each thing.
     """
-    setup = _SETUP.format(
+    backend = _BACKEND.format(
         name=name,
         version=version,
         requires=list(requires),
@@ -68,10 +93,6 @@ def hostile(
         home=str(home),
         address=address,
         witness=WITNESS,
-        more=more,
     )
-    return {
-        "setup.py": setup,
-        f"{name}.py": f"V = {version!r}\n",
-        "PKG-INFO": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-    }
+    information = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    return {"pyproject.toml": _PROJECT, "backend.py": backend, "PKG-INFO": information}
