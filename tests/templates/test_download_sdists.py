@@ -46,6 +46,18 @@ def test_the_file_with_the_checksum_is_downloaded_and_not_run(index: Path) -> No
     assert not (index.parent / WITNESS).exists()
 
 
+def test_a_page_of_links_is_an_index(index: Path) -> None:
+    """Steps on a remote builder get such a page, and the files next to it."""
+    file = index / "bad-1.0.tar.gz"
+    page = index / "index.html"
+    page.write_text(f'<a href="{file.name}#sha256={sha256(file)}">{file.name}</a>')
+
+    result = download(page, f"bad==1.0 --hash=sha256:{sha256(file)}")
+
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (index / "sdists" / file.name).read_bytes() == file.read_bytes()
+
+
 def test_pip_would_run_it(index: Path) -> None:
     """Else the test above proves nothing."""
     command = [
