@@ -93,10 +93,10 @@ class Backends:
                 if "report.json" in output:
                     return _metadata(requirement, output["report.json"])
                 # The backend itself may ask for more
-                missing = _MISSING.search(output.get("log", ""))
-                if not missing or missing[1].strip() in requires:
+                missing = _missing(output.get("log", ""))
+                if not missing or missing in requires:
                     break
-                requires.append(missing[1].strip())
+                requires.append(missing)
         tail = tuple(output.get("log", "").splitlines()[-_MOST_LINES:])
         message = f"the build backend of `{requirement}` failed in a container without network"
         raise BuildError(Diagnostic(message, tail=tail, hint="name a wheel, or a version that has one"))
@@ -164,10 +164,28 @@ def _build_requires(sdist: Path) -> tuple[str, ...]:
     text = next(_projects(sdist), b"")
     try:
         requires = tomllib.loads(text.decode())["build-system"]["requires"]
-        return tuple(str(Requirement(line)) for line in requires)
-    except (ValueError, KeyError, TypeError, RecursionError, InvalidRequirement):
+        return tuple(filter(None, map(_by_name, requires)))
+    except (ValueError, KeyError, TypeError, RecursionError):
         # Without a valid table, pip reports it
         return _DEFAULT_REQUIRES
+
+
+def _missing(log: str) -> str:
+    """Return the requirement that pip's log calls missing; empty without a valid one.
+
+    The package's code can change the log: a line with an option or a URL must not reach uv.
+    """
+    match = _MISSING.search(log)
+    return _by_name(match[1].strip()) if match else ""
+
+
+def _by_name(text: str) -> str:
+    """Return a requirement that names a project of an index, in normal form; else empty."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return ""
+    return "" if requirement.url else str(requirement)
 
 
 def _projects(sdist: Path) -> Iterator[bytes]:

@@ -127,12 +127,27 @@ def test_invalid_metadata_of_a_backend_is_an_error(report: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "requirement"),
+    [
+        ("ERROR: No matching distribution found for cython >=3", "cython>=3"),
+        ("No matching distribution found for x @ file:///etc/x.zip", ""),
+        ("No matching distribution found for --index-url=http://x.example", ""),
+        ("No matching distribution found for -r /etc/passwd", ""),
+        ("something else", ""),
+    ],
+)
+def test_what_a_log_calls_missing_is_a_project_of_an_index(line: str, requirement: str) -> None:
+    assert build_backend._missing(f"x\n{line}\ny\n") == requirement
+
+
+@pytest.mark.parametrize(
     ("project", "requires"),
     [
         (None, ("setuptools>=40.8.0", "wheel")),
         ("[tool.x]", ("setuptools>=40.8.0", "wheel")),
         ('[build-system]\nrequires = ["a>=1", "b"]', ("a>=1", "b")),
         ("[build-system]\nrequires = []", ()),
+        ('[build-system]\nrequires = ["a", "b @ file:///etc/x.zip", "--index-url=http://x.example"]', ("a",)),
         ("no toml", ("setuptools>=40.8.0", "wheel")),
     ],
 )
