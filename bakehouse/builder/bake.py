@@ -18,7 +18,12 @@ from bakehouse.plan.model import Image
 
 def target_of(image: Image) -> buildx.Target:
     """Return the target of a rendered image, with the files that its stages were rendered from."""
-    sources = {stage.name: stage.source / "install.j2" for stage in image.stages}
+    sources = {
+        name: stage.source / "install.j2"
+        for stage in image.stages
+        for name in (stage.name, stage.wheels_stage)
+        if name
+    }
     return buildx.Target(image.name, image.target, Path("images", image.name, "docker-bake.json"), sources)
 
 

@@ -90,6 +90,11 @@ def build_images(
     return tuple(by_name[image.name] for image in images)
 
 
+def _downloads_more(image: Image) -> bool:
+    """Return whether steps of an image may download files that are not locked."""
+    return bool(image.content.run or not image.locks_apt or not isinstance(image.base, BootstrappedBase))
+
+
 def _build(
     project: Project,
     images: Sequence[Image],
@@ -128,6 +133,7 @@ def _build(
                 report=progress.report,
                 suites=() if offline else [base.suite for base in bases.values()],
                 served_suites=served_suites,
+                needs_proxies=any(map(_downloads_more, images)),
                 downloads=downloads,
             )
         stages = open_cache(project, cache, progress.report, remote=bool(builders)) if cache else None

@@ -77,6 +77,7 @@ def build_inputs(
     report: Reporter,
     suites: Iterable[str] = (),
     served_suites: Iterable[str] | None = None,
+    needs_proxies: bool = True,
     environment: Mapping[str, str] = os.environ,
     downloads: Downloads | None = None,
 ) -> Iterator[BuildInputs]:
@@ -85,13 +86,15 @@ def build_inputs(
     With `downloads`, steps get files only from this machine and use no index and no mirror. Without, or if
     steps cannot reach this machine, they use the mirrors and indexes directly; unreachable ones are reported
     and left out. `suites` belong to bases that configure no mirror: steps find packages there. If files are
-    served, only `served_suites` are needed, those of users' own steps; the default is all suites.
+    served, only `served_suites` are needed, those of users' own steps; the default is all suites. Without
+    `needs_proxies`, steps get no proxies then: they are variables of all steps and can contain credentials.
     Raises EngineError if steps need the served files but cannot reach this machine.
     """
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(_served(downloads, report)) if downloads else ""
         if downloads and url:
             texts, proxies = _served_inputs(url, downloads, ca, report, environment)
+            proxies = proxies if needs_proxies else {}
         else:
             texts, proxies = _direct_inputs(mirrors, ca, report, environment)
         # apt may have to download package lists to name the mirrors, which takes seconds.

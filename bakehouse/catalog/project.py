@@ -49,6 +49,7 @@ _KEYS = (
     "registries",
     "builders",
     "build_cache",
+    "build_on_host",
     "ci",
     "signing_key",
     "policy",
@@ -77,6 +78,8 @@ class Project:
     """Names of buildx builders; the available ones share the images of a build."""
     build_cache: str = ""
     """Repository of the build cache, as host and path; empty without one."""
+    build_on_host: bool = False
+    """Let `bake lock` run build backends of source distributions on this machine."""
     ledger: str = ""
     """`s3://bucket/prefix` of the ledger of a team; empty if the only ledger is in `images`."""
     prices: Mapping[str, float] = field(default_factory=dict)
@@ -200,6 +203,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         build_cache=environment.get(
             "BAKEHOUSE_BUILD_CACHE", table.text("build_cache", pattern=_REPOSITORY, hint=cache_hint)
         ),
+        build_on_host=table.flag("build_on_host"),
         ledger=table.text("ledger", pattern=_LEDGER, hint=ledger_hint),
         prices=_prices(table),
         state_directory=Path(state).absolute() if state else None,

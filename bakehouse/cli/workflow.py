@@ -32,7 +32,7 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, SmokeError, UsageError
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase
-from bakehouse.plan.planner import bootstrapped
+from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import (
     Workspace,
     leave_out,
@@ -58,7 +58,7 @@ from bakehouse.sagemaker.local_job import OpenStream, RunRequest
 from bakehouse.sagemaker.smoke_job import SmokeJob
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
-from bakehouse.util.oci import PLATFORM, Digest, platform_suffix
+from bakehouse.util.oci import PLATFORM, Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
@@ -277,7 +277,7 @@ def _rehearsals(rehearsed: Sequence[Rehearsed]) -> dict[str, run_log.Run]:
 
 def make_base(workspace: Workspace, name: str, report: Reporter) -> BootstrappedBase:
     """Make a bootstrapped base, such as `debian-12`, unless the engine has it. Raises UsageError."""
-    project, bases = workspace.project, _bootstrapped_bases(workspace)
+    project, bases = workspace.project, bootstrapped_bases(workspace.catalog, workspace.apt_locks)
     base = bases.get(name)
     if base is None:
         raise UsageError(Diagnostic(f"unknown base `{name}`", hint=suggestion(name, bases)))
@@ -291,26 +291,13 @@ def make_base(workspace: Workspace, name: str, report: Reporter) -> Bootstrapped
     return base
 
 
-def _bootstrapped_bases(workspace: Workspace) -> dict[str, BootstrappedBase]:
-    """Return the bases that Bakehouse can make, by name and version, such as `debian-12`."""
-    locks = workspace.apt_locks.suites
-    return {
-        f"{component.name}-{release.version}{platform_suffix(base.platform)}": bootstrapped(
-            component.name,
-            release.version,
-            base,
-            locks[base.lock_name].base(base.packages) if base.lock_name in locks else (),
-        )
-        for component in workspace.catalog.components.values()
-        for release in component.releases
-        for variant in release.variants
-        if (base := variant.spec.base) and base.suite
-    }
-
-
 def _debian(workspace: Workspace) -> BootstrappedBase:
     """Return the base that stubs of other bases are made from."""
-    bases = [base for base in _bootstrapped_bases(workspace).values() if base.suite == rehearse.SUITE]
+    bases = [
+        base
+        for base in bootstrapped_bases(workspace.catalog, workspace.apt_locks).values()
+        if base.suite == rehearse.SUITE
+    ]
     if not bases:
         message = f"no component bootstraps Debian `{rehearse.SUITE}`, which stubs of bases need"
         raise EngineError(Diagnostic(message))

@@ -40,17 +40,17 @@ def build_settings(
 
 
 def run_step(
-    name: str, dockerfile: str, settings: BuildSettings, files: Mapping[str, str] | None = None
+    name: str, dockerfile: str, settings: BuildSettings, files: Mapping[str, str | bytes] | None = None
 ) -> dict[str, str]:
     """Build a Dockerfile whose context contains `files`; return the files of its last stage by name."""
     with private_directory(settings.state) as directory:
         context, output = directory / "context", directory / "output"
         target = {"context": str(context), "platforms": ["linux/amd64"], "no-cache": True, "attest": []}
         bake_file = json.dumps({"target": {"packages": target}})
-        texts = {"Dockerfile": dockerfile, "docker-bake.json": bake_file, **(files or {})}
-        for path, text in texts.items():
+        contents = {"Dockerfile": dockerfile, "docker-bake.json": bake_file, **(files or {})}
+        for path, content in contents.items():
             (context / path).parent.mkdir(parents=True, exist_ok=True)
-            (context / path).write_text(text)
+            (context / path).write_bytes(content.encode() if isinstance(content, str) else content)
         buildx.export_files(
             buildx.Target(name, "packages", context / "docker-bake.json"),
             output,
@@ -61,5 +61,6 @@ def run_step(
             on_event=settings.on_event,
             environment=settings.environment,
         )
-        # Names of maintainers may have any encoding
-        return {path.name: path.read_text("utf-8", "replace") for path in output.iterdir()}
+        # Names of maintainers may have any encoding. A link could lead to a file of this machine
+        files_of_step = (path for path in output.iterdir() if path.is_file() and not path.is_symlink())
+        return {path.name: path.read_text("utf-8", "replace") for path in files_of_step}

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from packaging.requirements import Requirement as Parsed
 from packaging.utils import canonicalize_name
@@ -117,6 +118,10 @@ def _local(
         message = f"`{source.url}` has no pyproject.toml or setup.py"
         hint = f"add `#subdirectory={projects[0]}` to the URL" if projects else ""
         raise RecipeError(Diagnostic(message, line.location, hint=hint))
+    name = _name(files)
+    if name not in ("", line.name):
+        message = f"`{source.url}` is the project `{name}`, not `{line.name}`"
+        raise RecipeError(Diagnostic(message, line.location, hint=f"write `{name} @ {source.text}`"))
     if others := _other_build_tools(files):
         message = f"building `{line.name}` needs {', '.join(others)}, which build steps do not have"
         hint = f"run `pip wheel --no-deps {source.text}` and name the wheel"
@@ -132,14 +137,28 @@ def _local(
     return replace(line, text=str(parsed), git=None)
 
 
-def _other_build_tools(files: Tree) -> list[str]:
-    """Return what a project needs to build apart from what build steps have."""
+def _project_table(files: Tree) -> Mapping[str, Any]:
+    """Return the pyproject.toml of a project; empty without a valid one, which uv reports."""
     content, _ = files.get("pyproject.toml", (b"", 0))
     try:
-        table = tomllib.loads(content.decode())
-        requires = table.get("build-system", {}).get("requires", [])
+        return tomllib.loads(content.decode())
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _name(files: Tree) -> str:
+    """Return the name that a project states in pyproject.toml; empty if it states none."""
+    table = _project_table(files).get("project")
+    name = table.get("name") if isinstance(table, dict) else None
+    return canonicalize_name(name) if isinstance(name, str) else ""
+
+
+def _other_build_tools(files: Tree) -> list[str]:
+    """Return what a project needs to build apart from what build steps have."""
+    try:
+        requires = _project_table(files).get("build-system", {}).get("requires", [])
         names = {canonicalize_name(Parsed(text).name) for text in requires}
-    except (ValueError, AttributeError, TypeError, RecursionError):
+    except (ValueError, AttributeError, TypeError):
         # uv reports it when it reads the metadata
         return []
     return sorted(names - _BUILD_TOOLS)

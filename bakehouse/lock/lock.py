@@ -13,7 +13,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME
 from bakehouse.catalog.python_lock import Lock, Package, load_lock, locked_sums, normal_name
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine.buildkit_events import Event
@@ -28,7 +28,15 @@ from bakehouse.errors import (
 )
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
-from bakehouse.lock import apt_base_image, apt_suite, base_contents, checksums, drift, vendor_images
+from bakehouse.lock import (
+    apt_base_image,
+    apt_suite,
+    base_contents,
+    build_backend,
+    checksums,
+    drift,
+    vendor_images,
+)
 from bakehouse.lock import python as pylock
 from bakehouse.lock.checksums import Pinned
 from bakehouse.lock.drift import Drift, DriftKind
@@ -121,7 +129,9 @@ def _run(
 ) -> tuple[str, ...]:
     settings = workspace.project
     selection = _select(workspace, patterns, upgrade=scope.upgrade)
-    changes += _lock_variants(drift.candidates(selection.components), workspace, report, upgrade=scope.python)
+    changes += _lock_variants(
+        drift.candidates(selection.components), workspace, report, on_event, upgrade=scope.python
+    )
     workspace, selection = _satisfiable(workspace, selection)
     chosen = (
         candidate
@@ -129,7 +139,7 @@ def _run(
         if candidate.component not in selection.components
         and is_own(workspace, candidate.component.location.path)
     )
-    changes += _lock_variants(chosen, workspace, report)
+    changes += _lock_variants(chosen, workspace, report, on_event)
     problems = Problems()
     changes += pin(workspace, selection.recipes, report, problems, upgrade=scope.is_all)
     # Packages on a base are recorded for one digest of it
@@ -143,7 +153,7 @@ def _run(
                 digest = base_contents.pinned_base(resolution).partition("@")[2]
                 contents = digest and read_contents(settings.recipe_roots, digest)
                 contained = contents.packages if contents else ()
-                index = _index(settings, "3.11")
+                index = _index(workspace, "3.11", report, on_event)
                 changes += lock_recipe(resolution, index, report, upgrade=scope.python, contained=contained)
         is_whole = scope.is_all and selection.is_all
         upgraded = None if is_whole else selection.packages if scope.upgrade else ()
@@ -193,7 +203,7 @@ def pin(
             mirrors=[Path(mirror) for mirror in settings.mirrors if Path(mirror).is_dir()],
             cache=settings.cache,
             state=settings.state,
-            index=_index(settings, "3.11"),
+            index=_index(workspace, "3.11", report, _ignore),
             report=report,
             shared_names=_shared(workspace.catalog, lambda artifact: artifact.file),
             write=write,
@@ -240,7 +250,7 @@ def check(
     # A project cannot lock the components of Bakehouse anew
     own = (each for each in chosen if is_own(workspace, each.component.location.path))
     candidates = (*own, *drift.candidates(selection.components))
-    drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace), report)
+    drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace, report, on_event), report)
     return tuple(drifts)
 
 
@@ -297,14 +307,19 @@ def _satisfiable(workspace: Workspace, selection: "_Selection") -> "tuple[Worksp
 
 
 def _resolve_now(
-    workspace: Workspace, lock: Lock, spec: VariantSpec, preferred: Iterable[Package] = ()
+    workspace: Workspace,
+    report: Reporter,
+    on_event: OnEvent,
+    lock: Lock,
+    spec: VariantSpec,
+    preferred: Iterable[Package] = (),
 ) -> tuple[pylock.LockedFile, ...]:
     """Resolve requirements without the wheels of the component and of the components that it requires.
 
     A requirement such as `accelerate` would add another PyTorch to the one that the component requires.
     Wheels of build tools, such as setuptools, are not in the image.
     """
-    index = _index(workspace.project, drift.python_of(spec) or "3.11")
+    index = _index(workspace, drift.python_of(spec) or "3.11", report, on_event)
     index = replace(index, locked=locked_sums(lock.path), platform=lock.platform)
     components = workspace.catalog.components
     required = (components[item.name] for item in spec.requires if item.name in components)
@@ -412,6 +427,7 @@ def _lock_variants(
     candidates: Iterable[Candidate],
     workspace: Workspace,
     report: Reporter,
+    on_event: OnEvent,
     *,
     upgrade: Collection[str] | None = (),
 ) -> Iterator[str]:
@@ -440,7 +456,7 @@ def _lock_variants(
             if upgrade is not None:
                 kept = (each for each in locked if normal_name(each.name) not in upgrade)
                 preferred = kept if has_upgrade else drift.locked_packages(workspace.catalog, python)
-            files = _resolve_now(workspace, lock, candidate.spec, preferred)
+            files = _resolve_now(workspace, report, on_event, lock, candidate.spec, preferred)
             write_whole(lock.path, pylock.lock_text(heading, files))
             yield f"{lock.path.name}: {format_count(len(files), 'package')}"
 
@@ -470,6 +486,7 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
                     yield artifact
 
 
-def _index(settings: Project, python: str) -> pylock.Index:
+def _index(workspace: Workspace, python: str, report: Reporter, on_event: OnEvent) -> pylock.Index:
     pip = pip_config.read()
-    return pylock.Index(pip, bundle_of(settings.ca, pip), python)
+    run_backend = build_backend.run_backend(workspace, report, on_event)
+    return pylock.Index(pip, bundle_of(workspace.project.ca, pip), python, run_backend=run_backend)

@@ -4,21 +4,22 @@ uv resolves them from the indexes that pip uses on this machine. A lock names no
 """
 
 import functools
+import json
 import os
 import re
 import subprocess
-import sys
 import tomllib
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
 from packaging.markers import Marker
+from packaging.requirements import Requirement
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
@@ -29,9 +30,9 @@ from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
+from bakehouse.lock import interpreter
 from bakehouse.lock.index_conflicts import ChosenFile, refuse_conflicts
 from bakehouse.util.oci import ARM64, PLATFORM
-from bakehouse.util.process import with_environment
 from bakehouse.util.tempdir import scratch_directory
 
 _MACHINES = {PLATFORM: "x86_64", ARM64: "aarch64"}
@@ -42,6 +43,7 @@ _REQUESTS_AT_ONCE = 8
 _NO_SOLUTION = 1
 """uv's exit code if no versions fit; it differs for an unreachable index."""
 _NOT_FOUND = re.compile(r"(\S+) was not found in the (?:package registry|provided package locations)")
+_NEEDS_BACKEND = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
 _INDEX_HINT = "the indexes of this machine's pip are used; run `pip config list` to see them"
 
 
@@ -68,6 +70,43 @@ class LockedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Metadata:
+    """Requirements of a package, as its build backend states them."""
+
+    name: str
+    version: str
+    requires: tuple[str, ...]
+    requires_python: str
+
+    @property
+    def table(self) -> str:
+        """Entry of uv's setting `dependency-metadata`."""
+        rows = {
+            "name": self.name,
+            "version": self.version,
+            "requires-dist": [str(Requirement(text)) for text in self.requires],
+            **({"requires-python": self.requires_python} if self.requires_python else {}),
+        }
+        lines = (f"{key} = {json.dumps(value, ensure_ascii=False)}\n" for key, value in rows.items())
+        return f"[[dependency-metadata]]\n{''.join(lines)}"
+
+
+def no_engine(requirement: str, file: LockedFile, index: "Index") -> Metadata:
+    """Refuse to run a build backend."""
+    message = f"the requirements of `{requirement}` are unknown"
+    reason = "its metadata is not static, so its build backend must run, and no container engine answers"
+    hint = (
+        "start a container engine, or set `build_on_host = true` in [tool.bakehouse] to run the code of "
+        "packages on this machine"
+    )
+    raise BuildError(Diagnostic(message, reasons=(Reason(reason),), hint=hint))
+
+
+RunBackend = Callable[[str, LockedFile, "Index"], Metadata]
+"""Returns the metadata of a source distribution, given its requirement and file. Raises BuildError."""
+
+
+@dataclass(frozen=True, slots=True)
 class Index:
     """Package indexes, and the Python version to resolve for."""
 
@@ -77,6 +116,10 @@ class Index:
     locked: frozenset[str] = frozenset()
     """The sha256 sums of the files of the present lock."""
     platform: str = PLATFORM
+    run_backend: RunBackend | None = no_engine
+    """None to let uv run build backends on this machine."""
+    metadata: dict[str, Metadata] = field(default_factory=dict, compare=False)
+    """Metadata that build backends stated, by requirement. The copies of an index share it."""
 
 
 def lock_text(heading: str, files: Iterable[LockedFile]) -> str:
@@ -92,17 +135,21 @@ def resolve(
     alone: bool = False,
     without: Sequence[str] = (),
     preferred: Iterable[Package] = (),
+    only_wheels: bool = False,
 ) -> tuple[LockedFile, ...]:
     """Return the newest versions that fit together, as wheels for CPython on 64-bit Linux, else as sdists.
 
     `alone` leaves out dependencies. `without` names installed packages, which are left out together with
     dependencies that only they need. Where several versions fit, a `preferred` package keeps its version.
-    Raises ConflictError with uv's output if no versions fit, and BuildError if an index is unreachable or
-    indexes have different projects of one name.
+    `only_wheels` leaves out versions without a wheel. Raises ConflictError with uv's output if no versions
+    fit, and BuildError if an index is unreachable or indexes have different projects of one name.
     """
-    packages = _compile(
-        requirements, constraints, index, (), alone=alone, without=without, preferred=preferred
-    )
+    if only_wheels:
+        packages = _run_uv(requirements, constraints, index, (), (), options=("--no-build",))
+    else:
+        packages = _compile(
+            requirements, constraints, index, (), alone=alone, without=without, preferred=preferred
+        )
     return _files(packages, index, requirements)
 
 
@@ -187,8 +234,9 @@ def _compile(
     preferred: Iterable[Package] = (),
 ) -> list[Mapping[str, Any]]:
     """Return the locked packages, preferred ones in their version where it fits."""
+    options = ("--no-deps",) if alone else ()
     compile_with = functools.partial(
-        _run_uv, requirements, constraints, index, installed, alone=alone, without=without
+        _run_uv, requirements, constraints, index, installed, without=without, options=options
     )
     newest = compile_with(())
     # uv takes a preferred version from the first index that has it, and rejects it if the wheel for this
@@ -208,10 +256,14 @@ def _run_uv(
     installed: Sequence[Package],
     preferred: Iterable[Package],
     *,
-    alone: bool,
-    without: Sequence[str],
+    without: Sequence[str] = (),
+    options: Sequence[str] = (),
 ) -> list[Mapping[str, Any]]:
-    """Return the packages of the PEP 751 lock that uv writes and that the environment needs."""
+    """Return the packages of the PEP 751 lock that uv writes and that the environment needs.
+
+    uv runs no build backend unless the index allows it. It stops at a package whose backend must run, and
+    starts again with the metadata.
+    """
     with scratch_directory() as directory:
         output = directory / "pylock.toml"
         pins = [f"{package.name}=={package.version}" for package in installed]
@@ -222,26 +274,32 @@ def _run_uv(
         # uv keeps the versions of an existing output where it can
         if rows := _preferences(preferred):
             output.write_text(rows)
+        python = interpreter.find(index.python_version)
+        if index.run_backend:
+            python = interpreter.write_powerless(python, directory)
+        settings = directory / "uv.toml"
         command = [
             find_uv_bin(), "pip", "compile", "--quiet", "--format=pylock.toml",
-            "--python", _interpreter(index.python_version),
+            "--config-file", str(settings), "--python", python,
             "--python-version", index.python_version, "--python-platform",
             f"{_MACHINES[index.platform]}-manylinux_2_{_GLIBC}",
             # pip takes the newest version of all indexes; uv's default stops at the first one.
             # `refuse_conflicts` checks that they have the same projects
             "--index-strategy=unsafe-best-match", "--constraints", str(paths["constraints"]),
-            *(("--no-deps",) if alone else ()),
+            *options,
             *(("--excludes", str(paths["excludes"])) if without else ()),
             *(("--no-index",) if index.pip.no_index else ()),
             "--output-file", str(output), str(paths["requirements"]),
         ]  # fmt: skip
-        result = subprocess.run(
-            command,
-            env=with_environment(_uv_environment(index, _empty_wheels(installed, directory / "installed"))),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        variables = _uv_environment(index, _empty_wheels(installed, directory / "installed"))
+        known = {**index.metadata}
+        while True:
+            settings.write_text("".join(metadata.table for metadata in known.values()))
+            result = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+            unknown = _NEEDS_BACKEND.search(result.stderr)
+            if result.returncode == 0 or not unknown or not index.run_backend or unknown[1] in known:
+                break
+            known[unknown[1]] = _metadata(unknown[1], index, is_alone="--no-deps" in options)
         if result.returncode != 0:
             tail = tuple(result.stderr.splitlines()[-_MOST_LINES:])
             names = ", ".join(f"`{requirement}`" for requirement in requirements)
@@ -262,6 +320,24 @@ def _run_uv(
         ]
 
 
+def _metadata(requirement: str, index: Index, *, is_alone: bool) -> Metadata:
+    """Return the metadata of a source distribution whose build backend must run, from where it may run."""
+    assert index.run_backend
+    name, _, version = requirement.partition("==") if "@" not in requirement else (requirement, "", "")
+    name = canonicalize_name(Requirement(name).name)
+    if is_alone:
+        # What it requires does not matter
+        return Metadata(name, version or "0", (), "")
+    packages = _run_uv([requirement], (), index, (), (), options=("--no-deps",))
+    [file] = _files(packages, index, [requirement])
+    metadata = index.run_backend(requirement, file, index)
+    if metadata.name != name or version not in ("", metadata.version):
+        message = f"the source distribution of `{requirement}` contains {metadata.name} {metadata.version}"
+        raise BuildError(Diagnostic(message, hint="choose another version of the package"))
+    index.metadata[requirement] = metadata
+    return metadata
+
+
 def _require_access(names: Iterable[str], index: Index) -> None:
     """Raise BuildError if an index refuses access to projects, which uv then calls not found."""
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
@@ -271,17 +347,6 @@ def _require_access(names: Iterable[str], index: Index) -> None:
         except SourceError as error:
             message = f"cannot search the package indexes for `{name}`: {error.reason}"
             raise BuildError(Diagnostic(message, hint=_INDEX_HINT)) from error
-
-
-@functools.cache
-def _interpreter(version: str) -> str:
-    """Return a Python of a version for the build of source distributions, else the one of this process.
-
-    Left to itself, uv searches in each run, and downloads a Python that the machine lacks.
-    """
-    command = [find_uv_bin(), "python", "find", "--quiet", "--no-project", "--no-python-downloads", version]
-    process = subprocess.run(command, capture_output=True, text=True, check=False)
-    return process.stdout.strip() or sys.executable
 
 
 def _preferences(packages: Iterable[Package]) -> str:
@@ -309,7 +374,7 @@ def _empty_wheels(packages: Iterable[Package], directory: Path) -> Path:
 
 
 def _uv_environment(index: Index, wheels: Path) -> dict[str, str]:
-    """Return pip's settings as uv's environment; URLs may hold credentials, so they are not options."""
+    """Return uv's environment with pip's settings; URLs may hold credentials, so they are not options."""
     pip = index.pip
     variables = {
         "UV_DEFAULT_INDEX": pip.index_url,
@@ -321,7 +386,7 @@ def _uv_environment(index: Index, wheels: Path) -> dict[str, str]:
         "HTTPS_PROXY": pip.proxy,
         "SSL_CERT_FILE": str(index.certificates or ""),
     }
-    return {name: value for name, value in variables.items() if value}
+    return interpreter.environment() | {name: value for name, value in variables.items() if value}
 
 
 def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int], platform: str) -> Mapping[str, Any]:

@@ -30,8 +30,8 @@ from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.sources import DownloadConfig
+from bakehouse.lock import build_backend, release_notes
 from bakehouse.lock import python as pylock
-from bakehouse.lock import release_notes
 from bakehouse.lock.new_releases import UpstreamError, UpstreamRelease, new_releases
 from bakehouse.lock.release_draft import FILE, Draft, Evidence, ReleaseDrafter, read_copy
 from bakehouse.plan import dockerfile
@@ -90,10 +90,13 @@ def run(
     certificates = bundle_of(workspace.project.ca, pip)
     downloads = DownloadConfig((), pip, certificates, os.environ)
     updates = []
+    run_backend = build_backend.run_backend(workspace, report, lambda _: None)
     with scratch_directory() as directory:
         root = directory / "recipes"
         (root / "components").mkdir(parents=True)
-        updater = _Updater(workspace, root, downloads, pylock.Index(pip, certificates))
+        updater = _Updater(
+            workspace, root, downloads, pylock.Index(pip, certificates, run_backend=run_backend)
+        )
         for component in components:
             update = ComponentUpdate(component)
             updates.append(update)

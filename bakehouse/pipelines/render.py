@@ -11,6 +11,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.errors import Diagnostic, Location, StaleError, UsageError
 from bakehouse.pipelines import policies
 from bakehouse.pipelines.pipeline import Pipeline, Publishing
+from bakehouse.plan.sandbox import sandbox
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.terminal import Reporter
 
@@ -167,12 +168,9 @@ def _environment() -> "jinja2.Environment":
     """Return the templates. GitHub's expressions have braces, so the delimiters are square brackets."""
     import jinja2
 
-    return jinja2.Environment(
+    return sandbox(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
-        undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
         block_start_string="[%",
         block_end_string="%]",
         variable_start_string="[[",

@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import traceback
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
 from bakehouse.plan import image_lock, layers
 from bakehouse.plan.model import DNF_TEMPLATE, BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
+from bakehouse.plan.sandbox import sandbox
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import EPOCH, PLATFORM
 
@@ -31,8 +32,15 @@ _IGNORE_COPIES = b"# Copies of the recipe's files; lock.json has their checksums
 _MOST_DIFF_LINES = 20
 _MOST_STALE = 6
 
-_SHARED = ("apt", "apt_secrets", "download", "mount", "packages", "pip_secrets", "place")
+_SHARED = (
+    *("apt", "apt_secrets", "build_wheels", "download", "download_sdists", "mount", "packages"),
+    *("pip_secrets", "place", "wheels_stage"),
+)
 """Macros of macros.j2 that templates of components can call."""
+
+
+_FAILURES = (ArithmeticError, LookupError, MemoryError, RecursionError, TypeError, ValueError)
+"""Errors that a template can cause besides those of jinja2."""
 
 
 class _Values(NamedTuple):
@@ -347,7 +355,10 @@ def _render_stage(
             "".join(template.blocks[name](context)).strip("\n") if name in template.blocks else None
             for name in ("build", "runtime")
         )
-    except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        if build and f"from={stage.wheels_stage}," in build and f" AS {stage.wheels_stage}\n" not in build:
+            macros = _macros(environment, locks_apt)
+            build = f"{macros['wheels_stage'](stage, values.package_stage)}\n\n{build}"
+    except (jinja2.TemplateError, *_FAILURES) as error:
         raise RecipeError(_template_error(stage, template, error)) from error
     return _StageText(build, runtime, stage.inputs)
 
@@ -367,7 +378,7 @@ def _template_error(stage: Stage, template: "Template | None", error: Exception)
 
 
 @cache
-def _macros(environment: "Environment", locks_apt: bool) -> dict[str, object]:
+def _macros(environment: "Environment", locks_apt: bool) -> dict[str, Any]:
     """Return the macros that templates of components can call."""
     module = environment.get_template("macros.j2").make_module({"locks_apt": locks_apt})
     return {name: getattr(module, name) for name in _SHARED}
@@ -395,17 +406,9 @@ def _environment(templates: tuple[tuple[str, str], ...], releasever: str) -> "En
     """
     import jinja2
 
-    class Environment(jinja2.Environment):
-        """An environment with constant globals. jinja2 copies its own ChainMap of globals slowly."""
-
-        def make_globals(self, d: MutableMapping[str, Any] | None) -> MutableMapping[str, Any]:
-            return {**self.globals, **(d or {})}
-
-    environment = Environment(
+    environment = sandbox(
+        methods=frozenset({Stage.file}),
         loader=jinja2.DictLoader(dict(templates)),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
         keep_trailing_newline=True,
         # The templates are strings that never change, and they are few
         auto_reload=False,

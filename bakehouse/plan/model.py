@@ -135,12 +135,17 @@ class Stage:
         return f"requirements/{self._label}.txt"
 
     @property
-    def sources(self) -> str:
-        """Path in `inputs/` of the requirements file of `sdists`. Raises LookupError if there are none."""
+    def wheels_stage(self) -> str:
+        """Name of the stage that makes wheels of `sdists`; empty if there are none."""
+        return f"{self.name}-wheels" if self.sdists else ""
+
+    @property
+    def sdists_list(self) -> str:
+        """Path in `inputs/` of the list of `sdists`. Raises LookupError if there are none."""
         if not self.sdists:
             message = f"{self.part.title} locks no source distributions"
             raise LookupError(message)
-        return f"requirements/{self._label}-sources.txt"
+        return f"requirements/{self._label}-sdists.txt"
 
     def file(self, name: str) -> str:
         """Return the path in `inputs/` of a file of the component. Raises KeyError for an unknown name."""
@@ -155,7 +160,7 @@ class Stage:
         if self.wheels:
             files[self.requirements] = _requirements_file(self.wheels)
         if self.sdists:
-            files[self.sources] = _requirements_file(self.sdists)
+            files[self.sdists_list] = _requirements_file(self.sdists)
         if self.debs:
             files[self.debs_list] = debs_file(self.debs)
         return files

@@ -12,6 +12,7 @@ from hashlib import sha256
 
 from bakehouse.catalog.apt_lock import Deb, lock_name
 from bakehouse.catalog.base_image_lock import AptLocks
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe
@@ -230,7 +231,7 @@ def _stages(
             json_of(names),
             json_of(_sums(debs)) if debs else list_of(()),
             last,
-            _script_keys(_scripts(template, name, spec.artifacts, debs, is_frozen), templates),
+            _script_keys(_scripts(template, name, spec.artifacts, packages, debs, is_frozen), templates),
             *([dropped] if dropped else []),
             *_keys_below(template, component.builds_on, stages),
         )
@@ -276,7 +277,7 @@ def _user_stage(
         foundation,
         text_json(template),
         list_of(package.key_input for package in packages),
-        _script_keys(_scripts(template, REQUIREMENTS, (), (), is_frozen), templates),
+        _script_keys(_scripts(template, REQUIREMENTS, (), packages, (), is_frozen), templates),
         *([dropped] if dropped else []),
         *_keys_below(template, (), below),
     )
@@ -304,13 +305,20 @@ def _split(packages: tuple[Package, ...]) -> tuple[tuple[Package, ...], tuple[Pa
 
 
 def _scripts(
-    template: str, name: str, artifacts: Iterable[Artifact], debs: Collection[Deb], is_frozen: bool
+    template: str,
+    name: str,
+    artifacts: Iterable[Artifact],
+    packages: Iterable[Package],
+    debs: Collection[Deb],
+    is_frozen: bool,
 ) -> Iterator[str]:
     """Yield the names of the scripts that the steps of a stage mount."""
     yield from _mounted(template)
     has_packages = "packages(" in template
     if has_packages:
         yield "finish-layer"
+        if any(package.is_sdist for package in packages):
+            yield "download-sdists"
     if (has_packages or "download(" in template) and any(artifact.kind != "pypi" for artifact in artifacts):
         yield "download"
     if debs:
@@ -387,6 +395,22 @@ def bootstrapped(name: str, version: str, source: BaseSource, debs: tuple[Deb, .
     key = _key_of_bootstrapped(source.lock_name, source.packages, debs)
     tag = f"{version}{platform_suffix(source.platform)}-{key[:8]}"
     return BootstrappedBase(f"bakehouse/{name}:{tag}", source.suite, source.packages, debs, source.platform)
+
+
+def bootstrapped_bases(catalog: Catalog, locks: AptLocks) -> dict[str, BootstrappedBase]:
+    """Return the bases that Bakehouse can make, by name and version, such as `debian-12`."""
+    return {
+        f"{component.name}-{release.version}{platform_suffix(base.platform)}": bootstrapped(
+            component.name,
+            release.version,
+            base,
+            locks.suites[base.lock_name].base(base.packages) if base.lock_name in locks.suites else (),
+        )
+        for component in catalog.components.values()
+        for release in component.releases
+        for variant in release.variants
+        if (base := variant.spec.base) and base.suite
+    }
 
 
 @lru_cache(64)

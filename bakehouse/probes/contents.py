@@ -22,9 +22,11 @@ from pathlib import Path
 LISTS = Path("/usr/share/bakehouse")
 LEFTOVERS = (
     *("/var/lib/apt/lists/*_Packages*", "/var/cache/apt/*.bin", "/var/cache/apt/archives/*.deb"),
-    *("/root/.cache/*", "/tmp/*.txt", "/tmp/wheels", "/out", "/run/secrets/*", "/etc/pip.conf"),
+    *("/root/.cache/*", "/tmp/*.txt", "/tmp/wheels", "/tmp/sdists", "/out"),
+    *("/run/secrets/*", "/etc/pip.conf"),
     *("/tmp/*.py", "/var/tmp/*", "/root/*.py", "/*.py", "/root/.bash_history", "/root/.viminfo"),
-    *(f"/usr/local/bin/{name}" for name in ("download", "download-debs", "finish-layer", "finish-step")),
+    *(f"/usr/local/bin/{name}" for name in ("download", "download-debs", "download-sdists")),
+    *(f"/usr/local/bin/{name}" for name in ("finish-layer", "finish-step")),
     *("/etc/apt/apt.conf.d/99bakehouse",),
 )
 MODES = {

@@ -6,6 +6,7 @@ from base64 import b64encode
 from typing import Any
 
 from bakehouse.catalog.project import HOME
+from bakehouse.plan.sandbox import sandbox
 from bakehouse.report_page.fleet import Fleet
 
 _TEMPLATES = HOME / "templates/report"
@@ -24,13 +25,7 @@ def render(fleet: Fleet) -> bytes:
     """Return the page."""
     import jinja2
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = sandbox(loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True)
     style, script = ((_TEMPLATES / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     text = environment.get_template("page.html.j2").render(
         fleet=fleet,

@@ -1,5 +1,6 @@
 """Forecast of a rebuild, from the recorded times and sizes of earlier builds on this machine."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,7 +104,7 @@ def _seconds(changes: Iterable[ImageChange], builds: Iterable[Build]) -> float |
         for step in steps:
             images = frozenset(name for name in step.images if name in kept)
             seen |= images
-            if not all(step.stage.removesuffix("-debs") in kept[name] for name in images):
+            if not all(re.sub("-(?:debs|wheels)$", "", step.stage) in kept[name] for name in images):
                 position = (step.stage, step.position, images)
                 latest[position] = (build.started, step.started, step.started + step.seconds)
     if not seen.issuperset(kept):

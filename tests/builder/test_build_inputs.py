@@ -290,6 +290,23 @@ def test_proxies_are_arguments_and_not_for_what_is_served_here(machine: Machine)
         }
 
 
+def test_steps_that_download_only_what_is_served_get_no_proxies(machine: Machine) -> None:
+    """Build backends could put the credentials of a proxy into an image."""
+    machine.pip("")
+    machine.environment |= {"https_proxy": "http://user:word@proxy.example:3128"}
+    with build_inputs(
+        state=machine.directory,
+        mirrors=(),
+        ca=None,
+        report=machine.messages.append,
+        environment=machine.environment,
+        downloads=FakeFeed(machine).feed,
+        needs_proxies=False,
+    ) as inputs:
+        assert inputs.arguments == {}
+        assert "word" not in "".join(path.read_text() for path in inputs.secrets.values())
+
+
 def test_what_means_another_machine_inside_a_step_is_left_out(machine: Machine) -> None:
     machine.pip("index-url = http://localhost:3141/root/pypi\n")
     machine.environment["HTTP_PROXY"] = "http://127.0.0.1:3128"

@@ -15,6 +15,7 @@ from bakehouse.lock import lock as locking
 from bakehouse.util.oci import Sha256
 from tests.conftest import Tree, error_text
 from tests.support.git_repository import commit, project
+from tests.support.sdists import WITNESS, hostile
 from tests.support.wheels import wheel
 
 
@@ -117,7 +118,35 @@ def test_conflicts_name_the_repository(own: Tree, tmp_path: Path) -> None:
     up = tmp_path / "up"
     head = commit(up, project())
 
-    text = mistake(own, f"other @ git+{up.as_uri()}@{head}")
+    [six] = (own.root / "wheels").iterdir()
+    six.unlink()
+    text = mistake(own, f"own-lib @ git+{up.as_uri()}@{head}")
 
-    assert text.startswith(f"error: no version satisfies `other @ git+{up.as_uri()}@{head}`\n")
+    assert text.startswith(f"error: no version satisfies `own-lib @ git+{up.as_uri()}@{head}`\n")
     assert "/bakehouse-" not in text
+
+
+def test_a_project_of_another_name_is_refused(own: Tree, tmp_path: Path) -> None:
+    up = tmp_path / "up"
+    url = f"git+{up.as_uri()}@{commit(up, project())}"
+
+    assert mistake(own, f"other @ {url}") == (
+        f"error: `{up.as_uri()}` is the project `own-lib`, not `other`\n"
+        "  --> images/requirements.txt:1:1\n"
+        "   |\n"
+        f" 1 | other @ {url}\n"
+        f"\nhint: write `own-lib @ {url}`\n"
+    )
+
+
+def test_a_setup_py_does_not_run_on_this_machine(
+    own: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
+    up = tmp_path / "up"
+    url = f"git+{up.as_uri()}@{commit(up, hostile('own_lib', '1.0', tmp_path))}"
+
+    text = mistake(own, f"own-lib @ {url}")
+
+    assert text.startswith(f"error: the requirements of `own-lib @ {url}` are unknown\n")
+    assert not (tmp_path / WITNESS).exists()

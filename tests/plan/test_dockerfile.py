@@ -256,6 +256,37 @@ def test_own_packages_are_installed_by_a_stage_of_their_own(tree: Tree) -> None:
     assert [step.rest for step in steps if "--link" in step.rest][-1] == "--link --from=requirements /out/ /"
 
 
+def test_a_stage_of_its_own_makes_the_wheels_of_source_distributions(tree: Tree) -> None:
+    tree.write("images/own.lock", f"mine==1 --hash=sha256:{SHA}  # mine-1.tar.gz 5\n")
+    tree.image(IMAGE + "requirements: own.lock\n")
+    text = tree.dockerfile()
+
+    [wheels] = re.findall(r"(?s)FROM \S+ AS requirements-wheels\n(.*?)\nFROM \S+ AS requirements\n", text)
+    download, build = instructions(wheels)
+    assert download.rest.endswith("download-sdists /mnt/sdists.txt /tmp/sdists")
+    assert build.rest.startswith(
+        "--network=none python3 -m pip wheel --no-deps --no-build-isolation --no-index "
+    )
+    assert "--mount=type=bind,from=requirements-wheels,source=/tmp/wheels,target=/mnt/wheels" in text
+    files = {file.path: file.content.decode() for file in rendering.render(tree.plan(), templates())}
+    assert {f"mine==1 --hash=sha256:{SHA}\n"} == {files[path] for path in files if "-sdists.txt" in path}
+
+
+def test_a_template_may_define_the_stage_of_the_wheels(tree: Tree) -> None:
+    tree.write("components/torch/lock", f"mine==1 --hash=sha256:{SHA}  # mine-1.tar.gz 5\n")
+    own = "FROM toolchain AS {{ stage.wheels_stage }}\nENV A=1\n{{ build_wheels() }}\n\n"
+    template = "{% block build %}\nOWNFROM venv AS torch\n{{ packages(stage, pip) }}\n{% endblock %}\n"
+    for stage in ("", own):
+        tree.component(
+            "torch",
+            COMPONENTS["torch"].replace("- name: cpu-py311", "- name: cpu-py311\n        lock: lock"),
+            template.replace("OWN", stage),
+        )
+        text = tree.dockerfile()
+        assert text.count(" AS torch-wheels\n") == 1
+        assert ("ENV A=1" in text) == bool(stage)
+
+
 def test_a_component_that_needs_the_package_database_is_not_a_linked_layer(tree: Tree) -> None:
     tree.component(
         "efa",

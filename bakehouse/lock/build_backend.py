@@ -1,0 +1,220 @@
+"""Build backends of source distributions, run in a container without network to learn the metadata."""
+
+import contextlib
+import json
+import re
+import tarfile
+import threading
+import tomllib
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from bakehouse.builder import base_image, prefetch
+from bakehouse.builder.build_inputs import BuildInputs, Downloads
+from bakehouse.engine import daemon_info, docker, provision
+from bakehouse.engine.buildkit_events import Event
+from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
+from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
+from bakehouse.fetch.required_files import FileKind, RequiredFile, RequiredFiles, debs
+from bakehouse.lock import python as pylock
+from bakehouse.lock.base_step import BuildSettings, run_step
+from bakehouse.lock.python import Index, LockedFile, Metadata
+from bakehouse.plan.dockerfile import filled
+from bakehouse.plan.model import BootstrappedBase
+from bakehouse.plan.planner import bootstrapped_bases
+from bakehouse.plan.workspace import Workspace
+from bakehouse.util.oci import PLATFORM, Sha256
+from bakehouse.util.terminal import Reporter
+
+_BASES = {"3.13": "debian-13", "3.11": "debian-12"}
+"""The bases by the version of their Python; the last one replaces those of other versions."""
+_DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
+"""Build requirements of projects that state none (PEP 518)."""
+_MOST_PROJECT_BYTES = 1_000_000
+_MOST_STEPS = 5
+_MOST_LINES = 20
+_MISSING = re.compile(r"No matching distribution found for (.+)")
+_DOCKERFILE = """\
+FROM {{ base }} AS base
+COPY wheels/ /wheels/
+COPY sdist/ /sdist/
+RUN --network=none python3 -m zipfile -e /wheels/pip-*.whl /pip && mkdir /output && \\
+    PYTHONPATH=/pip python3 -m pip install --dry-run --ignore-installed --no-deps --use-pep517 \\
+        --no-index --find-links /wheels --report /output/report.json /sdist/* > /output/log 2>&1 || true
+
+FROM scratch
+COPY --from=base /output/ /
+"""
+
+
+@dataclass(frozen=True)
+class Backends:
+    """Runs build backends; `run` is the `run_backend` of an index."""
+
+    workspace: Workspace
+    report: Reporter
+    on_event: Callable[[Event], None]
+    known: dict[str, Metadata] = field(default_factory=dict)
+    """Metadata by the sha256 of the source distribution."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self, requirement: str, file: LockedFile, index: Index) -> Metadata:
+        """Return the metadata that a build backend states. Raises BuildError."""
+        with self.lock:
+            if file.sha256 not in self.known:
+                self.known[file.sha256] = self._run(requirement, file, index)
+            return self.known[file.sha256]
+
+    def _run(self, requirement: str, file: LockedFile, index: Index) -> Metadata:
+        project = self.workspace.project
+        with contextlib.ExitStack() as stack:
+            fetcher = stack.enter_context(prefetch.open_fetcher(project, self.report))
+            sdist = _path(file, fetcher)
+            version = index.python_version if index.python_version in _BASES else [*_BASES][-1]
+            base = self._base(_BASES[version], fetcher)
+            self.report(f"running the build backend of {requirement} in a container without network")
+            requires = ["pip>=23", *_build_requires(sdist)]
+            settings = BuildSettings(project.state, BuildInputs(), self.on_event)
+            on_base = replace(index, python_version=version, platform=PLATFORM)
+            for _ in range(_MOST_STEPS):
+                files: dict[str, str | bytes] = {f"sdist/{file.file}": sdist.read_bytes()}
+                for wheel in _wheels(requirement, requires, on_base):
+                    files[f"wheels/{wheel.file}"] = _path(wheel, fetcher).read_bytes()
+                output = run_step(requirement, filled(_DOCKERFILE, base=base.reference), settings, files)
+                if "report.json" in output:
+                    return _metadata(requirement, output["report.json"])
+                # The backend itself may ask for more
+                missing = _missing(output.get("log", ""))
+                if not missing or missing in requires:
+                    break
+                requires.append(missing)
+        tail = tuple(output.get("log", "").splitlines()[-_MOST_LINES:])
+        message = f"the build backend of `{requirement}` failed in a container without network"
+        raise BuildError(Diagnostic(message, tail=tail, hint="name a wheel, or a version that has one"))
+
+    def _base(self, name: str, fetcher: Fetcher) -> BootstrappedBase:
+        """Return a base, made on this machine unless the engine has it."""
+        base = bootstrapped_bases(self.workspace.catalog, self.workspace.apt_locks)[name]
+        with contextlib.closing(docker.connect()) as engine:
+            if not engine.image(base.reference):
+                provision.ensure_tools(provision.ask_at_terminal, self.report, "mmdebstrap")
+                packages = debs(base.debs)
+                needed = RequiredFiles(packages, dict.fromkeys(packages, (f"base {name}",)), (packages,))
+                get = partial(prefetch.download_packages, Downloads(needed, fetcher))
+                state = self.workspace.project.state
+                base_image.ensure_base(base, engine=engine, state=state, report=self.report, get=get)
+        return base
+
+
+def run_backend(
+    workspace: Workspace, report: Reporter, on_event: Callable[[Event], None]
+) -> pylock.RunBackend | None:
+    """Return the function that runs build backends for a project; None if they may run on this machine."""
+    if workspace.project.build_on_host:
+        return None
+    backends = Backends(workspace, report, on_event)
+
+    def run(requirement: str, file: LockedFile, index: Index) -> Metadata:
+        if not isinstance(daemon_info.probe(), daemon_info.Daemon):
+            return pylock.no_engine(requirement, file, index)
+        return backends.run(requirement, file, index)
+
+    return run
+
+
+def _wheels(requirement: str, requires: Sequence[str], index: Index) -> tuple[LockedFile, ...]:
+    """Return the wheels of build requirements. Raises BuildError if they have no wheels."""
+    try:
+        return pylock.resolve(requires, (), index, only_wheels=True)
+    except (BuildError, ConflictError) as error:
+        raise _no_wheels(requirement, requires, error.diagnostics[0]) from error
+
+
+def _no_wheels(requirement: str, requires: Sequence[str], cause: Diagnostic) -> BuildError:
+    message = f"the build requirements of `{requirement}` have no wheels: {', '.join(requires)}"
+    return BuildError(Diagnostic(message, tail=cause.tail, hint="name a wheel, or a version that has one"))
+
+
+def _path(file: LockedFile, fetcher: Fetcher) -> Path:
+    """Return the path of a file that was downloaded and verified."""
+    kind: FileKind = "wheel" if file.file.endswith(".whl") else "sdist"
+    source = urlsplit(file.origin)
+    if source.scheme == "file":
+        return Path(unquote(source.path))
+    name = f"{file.name}=={file.version}"
+    required = RequiredFile(kind, file.file, Sha256(file.sha256), file.bytes, name, file.origin)
+    try:
+        return fetcher.get(required)
+    except (MissingError, StoppedError, OSError) as error:
+        message = f"cannot download `{file.file}`: {error}"
+        raise BuildError(Diagnostic(message)) from error
+
+
+def _build_requires(sdist: Path) -> tuple[str, ...]:
+    """Return the build requirements that a source distribution states in pyproject.toml."""
+    text = next(_projects(sdist), b"")
+    try:
+        requires = tomllib.loads(text.decode())["build-system"]["requires"]
+        return tuple(filter(None, map(_by_name, requires)))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        # Without a valid table, pip reports it
+        return _DEFAULT_REQUIRES
+
+
+def _missing(log: str) -> str:
+    """Return the requirement that pip's log calls missing; empty without a valid one.
+
+    The package's code can change the log: a line with an option or a URL must not reach uv.
+    """
+    match = _MISSING.search(log)
+    return _by_name(match[1].strip()) if match else ""
+
+
+def _by_name(text: str) -> str:
+    """Return a requirement that names a project of an index, in normal form; else empty."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement:
+        return ""
+    return "" if requirement.url else str(requirement)
+
+
+def _projects(sdist: Path) -> Iterator[bytes]:
+    """Yield the pyproject.toml files at the top of an archive, without unpacking it."""
+    top = re.compile(r"(?:\./)?[^/]+/pyproject\.toml")
+    with contextlib.suppress(OSError, tarfile.TarError, zipfile.BadZipFile):
+        if zipfile.is_zipfile(sdist):
+            with zipfile.ZipFile(sdist) as archive:
+                for entry in archive.infolist():
+                    if top.fullmatch(entry.filename) and entry.file_size <= _MOST_PROJECT_BYTES:
+                        yield archive.read(entry)
+            return
+        with tarfile.open(sdist) as archive:
+            for member in archive:
+                if top.fullmatch(member.name) and member.isfile() and member.size <= _MOST_PROJECT_BYTES:
+                    content = archive.extractfile(member)
+                    yield content.read() if content else b""
+
+
+def _metadata(requirement: str, report: str) -> Metadata:
+    """Read the metadata from pip's report, which the package's code can change. Raises BuildError."""
+    try:
+        [package] = json.loads(report)["install"]
+        metadata = package["metadata"]
+        requires = tuple(str(Requirement(text)) for text in metadata.get("requires_dist", ()))
+        python = str(SpecifierSet(metadata.get("requires_python", "")))
+        return Metadata(
+            canonicalize_name(metadata["name"]), str(Version(metadata["version"])), requires, python
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidRequirement) as error:
+        message = f"the build backend of `{requirement}` states invalid metadata"
+        raise BuildError(Diagnostic(message, reasons=(Reason(str(error).partition("\n")[0]),))) from error

@@ -1,0 +1,160 @@
+"""Build backends do not run on this machine, whatever a source distribution contains."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bakehouse.errors import BuildError
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.lock import build_backend
+from bakehouse.lock.python import Index, LockedFile, Metadata, RunBackend, resolve
+from tests.conftest import error_text
+from tests.support.sdists import WITNESS, hostile, sdist
+from tests.support.wheels import wheel
+
+STATIC = "Metadata-Version: 2.2\nName: bad\nVersion: 1.0\nRequires-Dist: six\n"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    """An index of a directory with a hostile source distribution, and an older wheel of it."""
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "key")
+    monkeypatch.setenv("GITHUB_TOKEN", "token")
+    directory = tmp_path / "index"
+    sdist(directory, "bad", "1.0", hostile("bad", "1.0", tmp_path, home=tmp_path))
+    wheel(directory, "bad", "0.9")
+    wheel(directory, "six", "1.0")
+    return Index(PipConfig(find_links=(str(directory),), no_index=True), None)
+
+
+def states(*requires: str, name: str = "bad", version: str = "1.0") -> RunBackend:
+    """A build backend that ran elsewhere."""
+
+    def run(requirement: str, file: LockedFile, index: Index) -> Metadata:
+        assert file.file == "bad-1.0.tar.gz"
+        return Metadata(name, version, requires, "")
+
+    return run
+
+
+def test_without_an_engine_it_does_not_run(tmp_path: Path, index: Index) -> None:
+    with pytest.raises(BuildError) as caught:
+        resolve(["bad"], [], index)
+
+    assert not (tmp_path / WITNESS).exists()
+    assert error_text(caught.value) == (
+        "error: the requirements of `bad==1.0` are unknown\n"
+        "  because its metadata is not static, so its build backend must run, and no container engine"
+        " answers\n\nhint: start a container engine, or set `build_on_host = true` in [tool.bakehouse] to run"
+        " the code of packages on this machine\n"
+    )
+
+
+def test_a_file_that_a_requirement_names_does_not_run_either(tmp_path: Path, index: Index) -> None:
+    url = (tmp_path / "index/bad-1.0.tar.gz").as_uri()
+
+    with pytest.raises(BuildError, match=r"the requirements of `bad @ file:.*bad-1\.0\.tar\.gz` are unknown"):
+        resolve([f"bad @ {url}"], [], index)
+
+    assert not (tmp_path / WITNESS).exists()
+    files = resolve([f"bad @ {url}"], [], replace(index, run_backend=states("six"), metadata={}))
+    assert [(file.name, file.version) for file in files] == [("bad", "1.0"), ("six", "1.0")]
+
+
+def test_if_allowed_it_runs_here_without_credentials_in_its_environment(tmp_path: Path, index: Index) -> None:
+    resolve(["bad"], [], replace(index, run_backend=None))
+
+    assert json.loads((tmp_path / WITNESS).read_text())["variables"] == ""
+
+
+def test_what_a_backend_states_elsewhere_is_resolved(tmp_path: Path, index: Index) -> None:
+    """And the newest version is locked, although an older one has a wheel."""
+    files = resolve(["bad"], [], replace(index, run_backend=states("six", "only-old; python_version < '3'")))
+
+    assert [file.file for file in files] == ["bad-1.0.tar.gz", "six-1.0-py3-none-any.whl"]
+    assert not (tmp_path / WITNESS).exists()
+
+
+def test_a_backend_cannot_state_another_package(index: Index) -> None:
+    with pytest.raises(BuildError) as caught:
+        resolve(["bad"], [], replace(index, run_backend=states(version="2.0")))
+
+    assert error_text(caught.value) == (
+        "error: the source distribution of `bad==1.0` contains bad 2.0\n\n"
+        "hint: choose another version of the package\n"
+    )
+
+
+def test_static_metadata_is_read_without_a_backend(tmp_path: Path, index: Index) -> None:
+    files = {**hostile("bad", "1.0", tmp_path), "PKG-INFO": STATIC}
+    sdist(tmp_path / "index", "bad", "1.0", files)
+
+    assert [file.name for file in resolve(["bad"], [], index)] == ["bad", "six"]
+    assert not (tmp_path / WITNESS).exists()
+
+
+def test_a_package_alone_needs_no_metadata(tmp_path: Path, index: Index) -> None:
+    [file] = resolve(["bad"], [], index, alone=True)
+
+    assert file.file == "bad-1.0.tar.gz"
+    assert not (tmp_path / WITNESS).exists()
+
+
+def test_build_requirements_are_wheels(index: Index) -> None:
+    [file] = resolve(["bad"], [], index, only_wheels=True)
+
+    assert file.file == "bad-0.9-py3-none-any.whl"
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        "",
+        "[]",
+        '{"install": []}',
+        '{"install": [{"metadata": {"name": "bad"}}]}',
+        '{"install": [{"metadata": {"name": "bad", "version": "1", "requires_dist": ["a b"]}}]}',
+        '{"install": [{"metadata": {"name": "bad", "version": "1", "requires_python": "\\n[x]"}}]}',
+        '{"install": [{"metadata": {"name": ["bad"], "version": "1"}}]}',
+    ],
+)
+def test_invalid_metadata_of_a_backend_is_an_error(report: str) -> None:
+    with pytest.raises(BuildError, match="states invalid metadata"):
+        build_backend._metadata("bad==1.0", report)
+
+
+@pytest.mark.parametrize(
+    ("line", "requirement"),
+    [
+        ("ERROR: No matching distribution found for cython >=3", "cython>=3"),
+        ("No matching distribution found for x @ file:///etc/x.zip", ""),
+        ("No matching distribution found for --index-url=http://x.example", ""),
+        ("No matching distribution found for -r /etc/passwd", ""),
+        ("something else", ""),
+    ],
+)
+def test_what_a_log_calls_missing_is_a_project_of_an_index(line: str, requirement: str) -> None:
+    assert build_backend._missing(f"x\n{line}\ny\n") == requirement
+
+
+@pytest.mark.parametrize(
+    ("project", "requires"),
+    [
+        (None, ("setuptools>=40.8.0", "wheel")),
+        ("[tool.x]", ("setuptools>=40.8.0", "wheel")),
+        ('[build-system]\nrequires = ["a>=1", "b"]', ("a>=1", "b")),
+        ("[build-system]\nrequires = []", ()),
+        ('[build-system]\nrequires = ["a", "b @ file:///etc/x.zip", "--index-url=http://x.example"]', ("a",)),
+        ("no toml", ("setuptools>=40.8.0", "wheel")),
+    ],
+)
+def test_build_requirements_are_read_from_the_archive(
+    tmp_path: Path, project: str | None, requires: tuple[str, ...]
+) -> None:
+    files = {"sub/pyproject.toml": "[build-system]\nrequires = ['x']"}
+    file = sdist(tmp_path, "bad", "1.0", files if project is None else {**files, "pyproject.toml": project})
+
+    assert build_backend._build_requires(file) == requires
