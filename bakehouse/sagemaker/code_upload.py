@@ -5,24 +5,30 @@ address can read the code. The credentials are placeholders, not secrets.
 """
 
 import contextlib
-import io
 import logging
-import os
 import secrets
 import socket
 import tarfile
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
+from bakehouse.catalog import project, source_tree
+from bakehouse.catalog.source_tree import Limits, SourceTree
+from bakehouse.catalog.user_files import hint_of
 from bakehouse.errors import Diagnostic, EngineError, UsageError
+from bakehouse.util.terminal import Reporter
 
-MAX_BYTES = 500_000_000
 REGION = "us-east-1"
 _BUCKET = "training-code"
 _FILE = "sourcedir.tar.gz"
 _HINT = "use a directory with training code only, and a channel for data"
-_IGNORED = ("__pycache__", ".git", ".venv")
+LIMITS = Limits(files=50_000, file_bytes=500_000_000, total_bytes=500_000_000, hint=_HINT)
+_SECRET_HINT = (
+    "remove `{name}`, or name it in `.dockerignore`; if it is harmless, end the line with `# gitleaks:allow`"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +69,8 @@ def serve_from_s3(source: Path, address: str) -> Iterator[ServedCode]:
         client.create_bucket(Bucket=_BUCKET)
         # Servers in one process share their content, so each job needs its own key.
         key = f"{secrets.token_hex(8)}/{_FILE}"
-        client.put_object(Bucket=_BUCKET, Key=key, Body=pack(source))
+        with pack(source) as archive:
+            client.put_object(Bucket=_BUCKET, Key=key, Body=archive)
         yield ServedCode(f"s3://{_BUCKET}/{key}", environment)
     finally:
         server.stop()
@@ -80,26 +87,52 @@ def _require_local(address: str) -> None:
         raise EngineError(Diagnostic(message, facts=facts, hint=hint)) from error
 
 
-def pack(source: Path) -> bytes:
-    """Return a directory, or a single file, as a gzipped tar archive like the SDK's.
+def select(source: Path) -> SourceTree:
+    """Return the files of a directory, or a single file, that are sent with a job.
 
-    Raises UsageError if it is too big to be code.
+    Raises UsageError if it contains secrets, or is too big to be code.
     """
-    buffer = io.BytesIO()
-    # Targets of links do not exist in the image.
-    with (
-        _translate_errors(source),
-        tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, dereference=True) as archive,
-    ):
-        for name, path in _files(source).items():
-            archive.add(path, name, recursive=False)
-    return buffer.getvalue()
+    root = project.root_of(source.absolute())
+    real = source.resolve()
+    inside = (real,) if root is None else (real, root.resolve())
+    tree = source_tree.read_tree(source, LIMITS, project=root, inside=inside, hint=_SECRET_HINT)
+    if tree.problems:
+        raise UsageError(*tree.problems)
+    return tree
+
+
+def check(source: Path, entry_point: str, report: Reporter) -> None:
+    """Report which files of a directory are not sent; raise UsageError if the entry point is one of them."""
+    tree = select(source)
+    if entry_point and (rule := tree.rule_of(entry_point)):
+        message = f"`{entry_point}` is not sent with the job: {rule}"
+        raise UsageError(Diagnostic(message, hint=hint_of(rule, entry_point)))
+    for line in tree.left_out_lines:
+        report(f"not sent: {line}")
+
+
+@contextlib.contextmanager
+def pack(source: Path) -> Iterator[IO[bytes]]:
+    """Yield a directory, or a single file, as a gzipped tar archive like the SDK's, in a temporary file.
+
+    Raises UsageError as `select` does.
+    """
+    with tempfile.TemporaryFile() as archive:
+        with (
+            _translate_errors(source),
+            # Targets of links do not exist in the image.
+            tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1, dereference=True) as tar,
+        ):
+            for file in select(source).files:
+                tar.add(file.path, file.name, recursive=False)
+        archive.seek(0)
+        yield archive
 
 
 def read_files(source: Path) -> dict[str, bytes]:
-    """Return the files of a directory by relative path; raise UsageError if it is too big to be code."""
+    """Return the files of a directory by relative path; raise UsageError as `select` does."""
     with _translate_errors(source):
-        return {name: path.read_bytes() for name, path in _files(source).items()}
+        return {file.name: file.path.read_bytes() for file in select(source).files}
 
 
 @contextlib.contextmanager
@@ -110,34 +143,3 @@ def _translate_errors(source: Path) -> Iterator[None]:
     except OSError as error:
         message = f"can't read `{error.filename or source}`: {error.strerror or error}"
         raise UsageError(Diagnostic(message, hint=_HINT)) from error
-
-
-def _files(source: Path) -> dict[str, Path]:
-    size, files = 0, {}
-    paths, root = ([source], source.parent) if source.is_file() else (sorted(_walk(source)), source)
-    for path in paths:
-        name = path.relative_to(root)
-        if not path.is_file():
-            continue
-        size += path.stat().st_size
-        if size > MAX_BYTES:
-            message = f"`{source}` contains more than {MAX_BYTES // 1_000_000} MB"
-            raise UsageError(Diagnostic(message, hint=_HINT))
-        files[str(name)] = path
-    return files
-
-
-def _walk(root: Path) -> Iterator[Path]:
-    """Yield the files in a directory, following links. Links to a parent directory are skipped."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    parents = {root: {root.resolve()}}
-    for path, directories, names in os.walk(root, onerror=fail, followlinks=True):
-        directory = Path(path)
-        ancestors = parents.pop(directory)
-        targets = {name: (directory / name).resolve() for name in directories if name not in _IGNORED}
-        directories[:] = [name for name, target in targets.items() if target not in ancestors]
-        parents |= {directory / name: ancestors | {targets[name]} for name in directories}
-        yield from (directory / name for name in names if name not in _IGNORED)
