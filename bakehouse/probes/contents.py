@@ -58,7 +58,7 @@ NOT_SEARCHED = {
 TOP = "/"
 """Directory below which secrets are searched."""
 OWN_FILES = "own_files.json"
-"""The files of the recipe, and those whose secrets it allows; beside this file."""
+"""The files of the recipe, and those whose secrets it allows, next to this file."""
 LARGEST_TEXT = 20_000_000
 LINKED_BY_JOBS = ("libcudadevrt.a",)
 """CUDA's device runtime: a job links it into kernels that it compiles."""
@@ -210,7 +210,7 @@ def check_library_path_has_only_directories() -> None:
 
 
 def probe_library(name: str) -> types.ModuleType:
-    """Return a module that is installed, or beside this file."""
+    """Return a module that is installed, or next to this file."""
     # This file is loaded by its path, so that its directory is not searched.
     directory = str(Path(__file__).parent)
     if directory not in sys.path:
