@@ -97,7 +97,7 @@ def from_globs(globs: tuple[str, ...]) -> IgnoreFile:
 def _pattern(text: str, rule: str) -> _Pattern | None:
     is_exception = text.startswith("!")
     path = _clean(text[1:].strip() if is_exception else text)
-    if not path:
+    if not path or (is_exception and path == "/"):
         return None
     try:
         with warnings.catch_warnings():

@@ -187,17 +187,22 @@ def load_recipes(
 
 
 def read_recipes(
-    roots: Iterable[Path], catalog: Catalog, *, locked: bool = True, project: Path | None = None
+    roots: Iterable[Path],
+    catalog: Catalog,
+    *,
+    locked: bool = True,
+    project: Path | None = None,
+    is_limited: bool = True,
 ) -> Recipes:
     """Read all image recipes; those of later directories replace earlier ones.
 
     A file with mistakes does not affect the others. Without `locked`, missing and outdated locks of
-    requirements are accepted, because `bake lock` makes them. With a `project`, the files of recipes must be
-    in its directory or in one of `roots`.
+    requirements are accepted, because `bake lock` makes them. The `.dockerignore` of a `project` applies to
+    the files of recipes, which must be in its directory or in one of `roots` if `is_limited`.
     """
     roots = tuple(roots)
-    real_roots = (root.resolve() for root in roots)
-    reach = Reach(project, (project.resolve(), *real_roots)) if project else Reach()
+    inside = (project, *roots) if project and is_limited else ()
+    reach = Reach(project, tuple(directory.resolve() for directory in inside))
     families: dict[str, list[Recipe]] = {}
     problems: dict[Path, Problems] = {}
     paths: dict[str, Path] = {}

@@ -19,6 +19,10 @@ from bakehouse.catalog import project, source_tree
 from bakehouse.catalog.source_tree import Limits, SourceTree
 from bakehouse.catalog.user_files import hint_of
 from bakehouse.errors import Diagnostic, EngineError, UsageError
+from bakehouse.sagemaker import rules
+from bakehouse.sagemaker.rules import Finding
+from bakehouse.util.files import is_directory
+from bakehouse.util.format import format_names
 from bakehouse.util.terminal import Reporter
 
 REGION = "us-east-1"
@@ -26,6 +30,9 @@ _BUCKET = "training-code"
 _FILE = "sourcedir.tar.gz"
 _HINT = "use a directory with training code only, and a channel for data"
 LIMITS = Limits(files=50_000, file_bytes=500_000_000, total_bytes=500_000_000, hint=_HINT)
+_IGNORED_BY_V3 = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpoints")
+"""Default `ignore_patterns` of SourceCode in SDK v3."""
+_MOST_NAMES = 3
 _SECRET_HINT = (
     "remove `{name}`, or name it in `.dockerignore`; if it is harmless, end the line with `# gitleaks:allow`"
 )
@@ -92,13 +99,17 @@ def select(source: Path) -> SourceTree:
 
     Raises UsageError if it contains secrets, or is too big to be code.
     """
-    root = project.root_of(source.absolute())
-    real = source.resolve()
-    inside = (real,) if root is None else (real, root.resolve())
-    tree = source_tree.read_tree(source, LIMITS, project=root, inside=inside, hint=_SECRET_HINT)
+    tree = _tree(source)
     if tree.problems:
         raise UsageError(*tree.problems)
     return tree
+
+
+def _tree(source: Path) -> SourceTree:
+    root = project.root_of(source.absolute())
+    real = source.resolve()
+    inside = (real,) if root is None else (real, root.resolve())
+    return source_tree.read_tree(source, LIMITS, project=root, inside=inside, hint=_SECRET_HINT)
 
 
 def check(source: Path, entry_point: str, report: Reporter) -> None:
@@ -109,6 +120,29 @@ def check(source: Path, entry_point: str, report: Reporter) -> None:
         raise UsageError(Diagnostic(message, hint=hint_of(rule, entry_point)))
     for line in tree.left_out_lines:
         report(f"not sent: {line}")
+
+
+def sdk_findings(source_dir: str, sdk: str) -> tuple[Finding, ...]:
+    """Return warnings of files that the SDK uploads from a local directory and `bake launch` does not."""
+    source = Path(source_dir)
+    if not source_dir or not is_directory(source):
+        return ()
+    tree = _tree(source)
+    ignored = _IGNORED_BY_V3 if sdk == "v3" else ()
+    left_out = [path for path in sorted(tree.left_out) if not {*path.rstrip("/").split("/")} & {*ignored}]
+    hint = "move them, or use `bake launch`, which does not send them"
+    findings = []
+    if left_out:
+        names = format_names(f"{source_dir}/{path}" for path in left_out[:_MOST_NAMES])
+        more = f" and {len(left_out) - _MOST_NAMES} more" if left_out[_MOST_NAMES:] else ""
+        findings.append(Finding(rules.UPLOADED, f"the SDK also uploads {names}{more}", hint))
+    for problem in tree.problems:
+        is_sent = problem.location is None or not {*problem.location.path.parts} & {*ignored}
+        if is_sent:
+            place = f" on line {problem.location.line}" if problem.location else ""
+            message = f"the SDK uploads `{source_dir}`, in which {problem.message}{place}"
+            findings.append(Finding(rules.UPLOADED, message, problem.hint))
+    return tuple(findings)
 
 
 @contextlib.contextmanager

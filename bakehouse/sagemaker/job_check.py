@@ -7,6 +7,7 @@ from bakehouse.catalog.instance_types import instances
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker import rules
+from bakehouse.sagemaker.code_upload import sdk_findings
 from bakehouse.sagemaker.job_file import JobFile
 from bakehouse.sagemaker.job_images import find_image
 from bakehouse.sagemaker.job_spec import JobSpec, job_findings
@@ -50,7 +51,7 @@ def check(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> Job
     found = find_image(workspace, image, job.instance_type)
     code_root = Path() if job.source_dir else None
     _, findings = job_findings(found, job, workspace.catalog, code_root=code_root)
-    return _check(found, findings)
+    return _check(found, (*findings, *sdk_findings(job.source_dir, job.sdk)))
 
 
 def _check(image: LaunchImage | None, findings: tuple[Finding, ...]) -> JobCheck:

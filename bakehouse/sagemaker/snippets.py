@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.sagemaker import code_upload
 from bakehouse.sagemaker.create_training_job import api_request, script_path, toolkit_parameters
 from bakehouse.sagemaker.job_spec import COMPILER, SDKS, JobSpec, check_job
 from bakehouse.sagemaker.rules import Finding
@@ -54,7 +55,8 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
         lines += _trainer_code(request, image, job.role, base_name)
     else:
         lines += _estimator_code(request, image, job.role, base_name)
-    return Snippet("\n".join(lines) + "\n", checked.warnings)
+    warnings = (*checked.warnings, *code_upload.sdk_findings(job.source_dir, job.sdk))
+    return Snippet("\n".join(lines) + "\n", warnings)
 
 
 def _comments(record: ReleaseRecord, image: LaunchImage, request: TrainingRequest, job: JobSpec) -> list[str]:

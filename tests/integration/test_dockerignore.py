@@ -84,6 +84,18 @@ def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+@pytest.mark.parametrize("pattern", ["!", "!/", "a\\", "[a", "a[]", "[b-a]"])
+def test_docker_rejects_the_same_patterns(pattern: str, context: Path) -> None:
+    (context / ".dockerignore").write_text(f"{pattern}\n")
+    command = ["docker", "build", "--quiet", "--file", "-", str(context)]
+    build = subprocess.run(command, input=b"FROM scratch\nCOPY . /\n", capture_output=True, timeout=120)
+
+    assert build.returncode
+    assert [problem.message for problem in source_tree.read_tree(context, LIMITS).problems] == [
+        f"`{pattern}` is not a valid pattern of `.dockerignore`"
+    ]
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_files_stay_out_as_with_docker(case: str, context: Path, tmp_path: Path) -> None:
     (context / ".dockerignore").write_text(CASES[case], encoding="utf-8", newline="")
