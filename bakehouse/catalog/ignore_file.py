@@ -83,7 +83,9 @@ def read(path: Path) -> IgnoreFile:
             pattern = _pattern(text, f"{display_path(path)}:{number} {text}")
             if pattern is None:
                 spot = Location(path, number, 1 + line.index(text), len(text), line.rstrip("\r"))
-                raise RecipeError(Diagnostic(f"`{text}` is not a valid pattern of `{path.name}`", spot))
+                message = f"`{text}` is not a valid pattern of `{path.name}`"
+                hint = "write a bracket as `\\[`, and an exception as `!path`"
+                raise RecipeError(Diagnostic(message, spot, hint=hint))
             patterns.append(pattern)
     return IgnoreFile(path, tuple(patterns))
 

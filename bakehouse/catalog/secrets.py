@@ -165,10 +165,11 @@ def secret_in(command: str) -> str:
     return _by_form(_VARIABLE.sub("", command))
 
 
-def secret_in_file(path: str, file: BinaryIO) -> Secret | None:
-    """Return the first secret of a text file, or of a file whose path is one of credentials."""
-    text = f"/{path.lstrip('/')}".lower()
-    names = [each for each in _NAMES if each[0].search(text)] if _ANY_NAME.search(text) else []
+def secret_in_file(file: BinaryIO, *paths: str) -> Secret | None:
+    """Return the first secret of a text file, or of any file one of whose paths is that of credentials."""
+    texts = [f"/{path.lstrip('/')}".lower() for path in paths]
+    named = [text for text in texts if _ANY_NAME.search(text)]
+    names = [each for each in _NAMES if any(each[0].search(text) for text in named)]
     line, carry = 1, b""
     is_text: bool | None = None
     while chunk := file.read(_CHUNK):
@@ -178,9 +179,9 @@ def secret_in_file(path: str, file: BinaryIO) -> Secret | None:
             return None
         data = carry + chunk
         forms = _forms_in(data) if is_text else iter(())
-        named = ((kind, match) for _, kind, content in names for match in content.finditer(data))
+        matches = ((kind, match) for _, kind, content in names for match in content.finditer(data))
         found = min(((match.start(), kind) for kind, match in forms), default=None) or min(
-            ((match.start(), kind) for kind, match in named if not _is_allowed(match)), default=None
+            ((match.start(), kind) for kind, match in matches if not _is_allowed(match)), default=None
         )
         if found:
             return Secret(found[1], line + data.count(b"\n", 0, found[0]))

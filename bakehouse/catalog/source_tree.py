@@ -117,14 +117,17 @@ def read_tree(
     project: Path | None = None,
     inside: Sequence[Path] = (),
     allow: tuple[str, ...] = (),
+    target: str = "{name}",
     hint: str = "",
 ) -> SourceTree:
     """Select the files of a directory, or examine a single file.
 
     The `.dockerignore` of the directory applies, or else that of `project`. Links must lead to `inside`, if
-    there are any. Secrets in the files of `allow` are allowed. `hint` is that of a secret.
+    there are any. Secrets in the files of `allow` are allowed. `{name}` in `target`, the path of a copy, and
+    in `hint`, that of a secret, is the relative path.
     """
-    reader = _Reader(source, limits, inside, ignore_file.from_globs(allow), _own(source, project), hint)
+    globs, own = ignore_file.from_globs(allow), _own(source, project)
+    reader = _Reader(source, limits, inside, globs, own, target, hint)
     try:
         reader.read(_ignore_file(source, project))
     except RecipeError as error:
@@ -186,6 +189,7 @@ class _Reader:
         inside: Sequence[Path],
         allow: IgnoreFile,
         own: Mapping[str, str],
+        target: str,
         hint: str,
     ) -> None:
         self.files: list[SourceFile] = []
@@ -198,6 +202,7 @@ class _Reader:
         self._inside = inside
         self._allow = allow
         self._own = own
+        self._target = target
         self._hint = hint
         self._ignore = IgnoreFile(source, ())
         self._prefix = ""
@@ -311,7 +316,7 @@ class _Reader:
             self._too_many(f"{limits.total_bytes // 1_000_000} MB")
         try:
             with path.open("rb") as file:
-                secret = secret_in_file(path.as_posix(), file)
+                secret = secret_in_file(file, path.as_posix(), self._target.format(name=name))
         except OSError as error:
             self._report(f"cannot read `{name}`: {(error.strerror or str(error)).lower()}")
             return

@@ -92,11 +92,15 @@ def read_files(fields: Fields, directory: Path, reach: Reach = ANYWHERE) -> User
         elif is_directory(source) or is_file(source):
             is_alone = not is_directory(source)
             name = f"{target}{source.name}" if target.endswith("/") else target
-            tree = _tree(child, "from", source, reach, allow)
+            copy = name if is_alone else f"{target.rstrip('/')}/{{name}}"
+            tree = _tree(child, "from", source, reach, allow, copy)
             parts.append(_placed(tree, target.rstrip("/"), child, spot, name if is_alone else ""))
             if tree.left_out and not tree.files:
-                rule = next(iter(tree.left_out.values()))
-                _report_left_out(child, child.text("from"), rule, child.place("from"))
+                message = f"all files of `{child.text('from')}` stay out of the image"
+                label = "; ".join(tree.left_out_lines)
+                child.report(
+                    message, child.place("from"), label, "change `.dockerignore`, or remove this item"
+                )
         else:
             report_missing(child, "from", "", directory)
     return UserFiles(
@@ -120,7 +124,7 @@ def read_code(fields: Fields, directory: Path, reach: Reach = ANYWHERE) -> tuple
     if not is_directory(source):
         report_missing(child, "directory", "directory ", directory)
         return UserFiles(), entry_point or None
-    tree = _tree(child, "directory", source, reach, allow)
+    tree = _tree(child, "directory", source, reach, allow, f"{CODE_DIRECTORY}/{{name}}")
     spot = child.place("entry_point")
     if entry_point and not _PATH.fullmatch(entry_point):
         label = "a path below `directory`, of letters, digits and `._+@-`"
@@ -169,18 +173,26 @@ def _outside(source: Path, inside: Sequence[Path]) -> Path | None:
     return None if any(real.is_relative_to(directory) for directory in inside) else real
 
 
-def _tree(fields: Fields, key: str, source: Path, reach: Reach, allow: Sequence[Scalar]) -> SourceTree:
+def _tree(
+    fields: Fields, key: str, source: Path, reach: Reach, allow: Sequence[Scalar], target: str
+) -> SourceTree:
     """Select the files of a directory, or examine a file; report its mistakes at `key`, or in its files."""
     globs = tuple(glob.text for glob in allow)
     tree = read_tree(
-        source, LIMITS, project=reach.project, inside=reach.inside, allow=globs, hint=_SECRET_HINT
+        source,
+        LIMITS,
+        project=reach.project,
+        inside=reach.inside,
+        allow=globs,
+        target=target,
+        hint=_SECRET_HINT,
     )
     spot = fields.place(key)
     for problem in tree.problems:
         if problem.location is None:
             problem = replace(problem, location=spot)
         else:
-            problem = replace(problem, facts=(("copied by", f"{display_path(spot.path)}:{spot.line}"),))
+            problem = replace(problem, facts=(("recipe", f"{display_path(spot.path)}:{spot.line}"),))
         fields.problems.add(problem)
     for glob in allow:
         only = ignore_file.from_globs((glob.text,))

@@ -165,7 +165,7 @@ def secrets_in(paths: Iterable[str]) -> Iterator[str]:
             status = os.lstat(path)
             if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_TEXT:
                 with Path(path).open("rb") as file:
-                    secret = library.secret_in_file(path, file)
+                    secret = library.secret_in_file(file, path)
                 if secret:
                     yield f"{path}:{secret.line} contains {secret.kind}"
         except OSError:

@@ -141,7 +141,7 @@ def sdk_findings(source_dir: str, sdk: str) -> tuple[Finding, ...]:
         if is_sent:
             place = f" on line {problem.location.line}" if problem.location else ""
             message = f"the SDK uploads `{source_dir}`, in which {problem.message}{place}"
-            findings.append(Finding(rules.UPLOADED, message, problem.hint))
+            findings.append(Finding(rules.UPLOADED, message, "move it out of the directory"))
     return tuple(findings)
 
 
