@@ -10,8 +10,9 @@ import secrets
 import socket
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import IO
 
@@ -30,7 +31,7 @@ _BUCKET = "training-code"
 _FILE = "sourcedir.tar.gz"
 _HINT = "use a directory with training code only, and a channel for data"
 LIMITS = Limits(files=50_000, file_bytes=500_000_000, total_bytes=500_000_000, hint=_HINT)
-_IGNORED_BY_V3 = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpoints")
+IGNORED_BY_V3 = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpoints")
 """Default `ignore_patterns` of SourceCode in SDK v3."""
 _MOST_NAMES = 3
 _SECRET_HINT = (
@@ -122,24 +123,29 @@ def check(source: Path, entry_point: str, report: Reporter) -> None:
         report(f"not sent: {line}")
 
 
-def sdk_findings(source_dir: str, sdk: str) -> tuple[Finding, ...]:
-    """Return warnings of files that the SDK uploads from a local directory and `bake launch` does not."""
+def sdk_findings(source_dir: str, patterns: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """Return warnings of files that the SDK uploads from a local directory and `bake launch` does not.
+
+    `patterns` are the `ignore_patterns` of SDK v3.
+    """
     source = Path(source_dir)
     if not source_dir or not is_directory(source):
         return ()
+
+    def is_sent(path: str) -> bool:
+        return not any(fnmatch(part, pattern) for part in path.split("/") for pattern in patterns)
+
     tree = _tree(source)
-    ignored = _IGNORED_BY_V3 if sdk == "v3" else ()
-    left_out = [path for path in sorted(tree.left_out) if not {*path.rstrip("/").split("/")} & {*ignored}]
-    hint = "move them, or use `bake launch`, which does not send them"
     findings = []
-    if left_out:
+    if left_out := [path for path in sorted(tree.left_out) if is_sent(path)]:
         names = format_names(f"{source_dir}/{path}" for path in left_out[:_MOST_NAMES])
         more = f" and {len(left_out) - _MOST_NAMES} more" if left_out[_MOST_NAMES:] else ""
+        hint = "move them, or use `bake launch`, which does not send them"
         findings.append(Finding(rules.UPLOADED, f"the SDK also uploads {names}{more}", hint))
     for problem in tree.problems:
-        is_sent = problem.location is None or not {*problem.location.path.parts} & {*ignored}
-        if is_sent:
-            place = f" on line {problem.location.line}" if problem.location else ""
+        spot = problem.location
+        if spot is None or is_sent(spot.path.relative_to(source.absolute()).as_posix()):
+            place = f" on line {spot.line}" if spot else ""
             message = f"the SDK uploads `{source_dir}`, in which {problem.message}{place}"
             findings.append(Finding(rules.UPLOADED, message, "move it out of the directory"))
     return tuple(findings)

@@ -7,7 +7,7 @@ from bakehouse.catalog.instance_types import instances
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker import rules
-from bakehouse.sagemaker.code_upload import sdk_findings
+from bakehouse.sagemaker.code_upload import IGNORED_BY_V3, sdk_findings
 from bakehouse.sagemaker.job_file import JobFile
 from bakehouse.sagemaker.job_images import find_image
 from bakehouse.sagemaker.job_spec import JobSpec, job_findings
@@ -51,7 +51,8 @@ def check(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> Job
     found = find_image(workspace, image, job.instance_type)
     code_root = Path() if job.source_dir else None
     _, findings = job_findings(found, job, workspace.catalog, code_root=code_root)
-    return _check(found, (*findings, *sdk_findings(job.source_dir, job.sdk)))
+    ignored = IGNORED_BY_V3 if job.sdk == "v3" else ()
+    return _check(found, (*findings, *sdk_findings(job.source_dir, ignored)))
 
 
 def _check(image: LaunchImage | None, findings: tuple[Finding, ...]) -> JobCheck:

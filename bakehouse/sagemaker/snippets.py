@@ -55,7 +55,8 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
         lines += _trainer_code(request, image, job.role, base_name)
     else:
         lines += _estimator_code(request, image, job.role, base_name)
-    warnings = (*checked.warnings, *code_upload.sdk_findings(job.source_dir, job.sdk))
+    ignored = code_upload.IGNORED_BY_V3 if job.sdk == "v3" else ()
+    warnings = (*checked.warnings, *code_upload.sdk_findings(job.source_dir, ignored))
     return Snippet("\n".join(lines) + "\n", warnings)
 
 
