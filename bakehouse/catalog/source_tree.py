@@ -87,10 +87,6 @@ class SourceTree:
     problems: tuple[Diagnostic, ...] = ()
     """Mistakes. Those without a location concern the tree."""
 
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
-
     def rule_of(self, name: str) -> str:
         """Return the rule by which a file stays out, itself or with a directory above it; or an empty one."""
         parents = name.split("/")

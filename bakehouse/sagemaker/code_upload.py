@@ -157,16 +157,20 @@ def pack(source: Path) -> Iterator[IO[bytes]]:
 
     Raises UsageError as `select` does.
     """
-    with tempfile.TemporaryFile() as archive:
-        with (
-            _translate_errors(source),
+    files = select(source).files
+    archive = tempfile.TemporaryFile()  # noqa: SIM115
+    try:
+        with _translate_errors(source):
             # Targets of links do not exist in the image.
-            tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1, dereference=True) as tar,
-        ):
-            for file in select(source).files:
-                tar.add(file.path, file.name, recursive=False)
-        archive.seek(0)
+            with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1, dereference=True) as tar:
+                for file in files:
+                    tar.add(file.path, file.name, recursive=False)
+            archive.seek(0)
         yield archive
+    finally:
+        # A file on a full disk can't be closed without an error.
+        with contextlib.suppress(OSError):
+            archive.close()
 
 
 def read_files(source: Path) -> dict[str, bytes]:
@@ -177,9 +181,12 @@ def read_files(source: Path) -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def _translate_errors(source: Path) -> Iterator[None]:
-    """Raise UsageError if a file can't be read."""
+    """Raise UsageError if a file can't be read, or the archive can't be written."""
     try:
         yield
     except OSError as error:
-        message = f"can't read `{error.filename or source}`: {error.strerror or error}"
-        raise UsageError(Diagnostic(message, hint=_HINT)) from error
+        message, hint = f"can't read `{error.filename}`: {error.strerror or error}", _HINT
+        if not error.filename:
+            message = f"can't write an archive of `{source}`: {error.strerror or error}"
+            hint = "set `TMPDIR` to a directory with more space"
+        raise UsageError(Diagnostic(message, hint=hint)) from error

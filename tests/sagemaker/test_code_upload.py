@@ -1,7 +1,9 @@
 """Training code as an archive."""
 
+import io
 import os
 import tarfile
+import tempfile
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -140,6 +142,13 @@ def test_an_archive_is_not_kept_in_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
 
     assert peak < 20_000_000
+
+
+def test_a_full_disk_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "weights.bin").write_bytes(os.urandom(100_000))
+    with Path("/dev/full").open("r+b", buffering=0) as full:
+        monkeypatch.setattr(tempfile, "TemporaryFile", lambda: io.BufferedRandom(full))
+        assert mistakes(tmp_path) == [f"can't write an archive of `{tmp_path}`: No space left on device"]
 
 
 def test_an_unreadable_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
