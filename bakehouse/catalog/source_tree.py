@@ -7,7 +7,6 @@ outside and files that are not regular are errors.
 
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +38,6 @@ _OWN = ("images", "build")
 """Directories of a project whose copies of the code must not be copied again."""
 _CACHE_TAG = b"Signature: 8a477f597d28d172789f06886806bc55"
 """Start of CACHEDIR.TAG, see https://bford.info/cachedir/."""
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _WHITEOUT = ".wh."
 """Start of the names that mark deleted files in image layers."""
 _LINK_ERRORS = {
@@ -356,8 +354,6 @@ def _normal(path: Path) -> Path:
 
 def _name_problem(name: str) -> str:
     last = name.rpartition("/")[2]
-    if _CONTROL.search(last):
-        return "contains a control character"
     if last.startswith(_WHITEOUT):
         return f"starts with `{_WHITEOUT}`, which marks deleted files in image layers"
     try:

@@ -30,6 +30,7 @@ CASES = {
     "a prefix": "foo**\n",
     "exceptions": "*\n!src\nsrc/foo\n!src/foo/bar\n!README.md\n",
     "exceptions in turn": "data\n!data/keep\ndata/keep/deep\n!data/keep/deep/b.ckpt\n",
+    "a pattern twice": "data\n!data/keep\ndata\n",
     "an exception before": "!a.py\n*.py\n",
     "an exception of a file in a directory": "data/\n! data/a.py\n",
     "one character": "a?.py\n?bc\n",
