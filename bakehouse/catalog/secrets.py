@@ -111,7 +111,7 @@ _NAMES = [
         (
             r"/\.kube/config|/(?:[^/]*[._-])?kubeconfig(?:\.ya?ml)?",
             _CREDENTIALS,
-            rb"^[\s-]*(?:client-key-data|token|password):[ \t]*\S",
+            rb"^[ \t-]*(?:client-key-data|token|password):[ \t]*\S",
         ),
         (r"\.tfstate(?:\.backup)?", "the state of Terraform, which includes secrets", rb"\S"),
         (r"/\.terraformrc|/\.terraform\.d/credentials\.tfrc\.json", _CREDENTIALS, rb"token\"?\s*[=:]\s*\S"),

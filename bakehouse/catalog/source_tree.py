@@ -123,7 +123,7 @@ def read_tree(
     globs, own = ignore_file.from_globs(allow), _own(source, project)
     reader = _Reader(source, limits, inside, globs, own, target, hint)
     try:
-        reader.read(_ignore_file(source, project))
+        reader.read(_ignore_file(source, project, inside))
     except RecipeError as error:
         reader.problems[:0] = error.diagnostics
     except _TooMany:
@@ -157,18 +157,27 @@ def _counts(files: Mapping[str, int], directories: Mapping[str, int], rule: str)
     return " and ".join(format_count(count, noun) for count, noun in counts if count)
 
 
-def _ignore_file(source: Path, project: Path | None) -> tuple[IgnoreFile, str]:
+def _ignore_file(source: Path, project: Path | None, inside: Sequence[Path]) -> tuple[IgnoreFile, str]:
     """Return the patterns that apply to a directory or file, and its path relative to them."""
     directory, below = (source, "") if is_directory(source) else (source.parent, source.name)
     if is_file(directory / ignore_file.NAME):
-        return ignore_file.read(directory / ignore_file.NAME), below
+        return _read_inside(directory / ignore_file.NAME, inside), below
     if project and is_file(project / ignore_file.NAME):
         # The path as written, because patterns do not follow links.
         path, top = _normal(source), _normal(project)
         if path.is_relative_to(top):
             below = path.relative_to(top).as_posix()
-            return ignore_file.read(project / ignore_file.NAME), "" if below == "." else below
+            return _read_inside(project / ignore_file.NAME, inside), "" if below == "." else below
     return IgnoreFile(directory, ()), below
+
+
+def _read_inside(path: Path, inside: Sequence[Path]) -> IgnoreFile:
+    """Read a file of patterns. Errors quote its lines, so it must not be a link to outside."""
+    real = Path(os.path.realpath(path))
+    if inside and not any(real.is_relative_to(directory) for directory in inside):
+        message = f"`{path.name}` links to `{_readable(str(real))}`, which is outside the project"
+        raise RecipeError(Diagnostic(message, Location(path, 1, 1), hint="copy the file into the project"))
+    return ignore_file.read(path)
 
 
 class _TooMany(Exception):
@@ -340,9 +349,13 @@ def _built_in(path: Path, name: str) -> str:
         return ""
     if is_file(path / "pyvenv.cfg") or is_directory(path / "conda-meta"):
         return f"virtual environments ({name})"
+    tag = path / "CACHEDIR.TAG"
+    if not is_file(tag):
+        # Opening a pipe would wait for its writer.
+        return ""
     try:
-        with (path / "CACHEDIR.TAG").open("rb") as tag:
-            return f"caches ({name})" if tag.read(len(_CACHE_TAG)) == _CACHE_TAG else ""
+        with tag.open("rb") as file:
+            return f"caches ({name})" if file.read(len(_CACHE_TAG)) == _CACHE_TAG else ""
     except OSError:
         return ""
 

@@ -218,6 +218,22 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
     assert spec.network == "none"
 
 
+def test_the_check_for_secrets_gets_the_recipe_s_files(tmp_path: Path) -> None:
+    engine = FakeEngine(lambda spec: Run(prints=lines()))
+    files = (File("/opt/a", b"", False), File("/opt/b", b"", False))
+    content = Content(files=files[:1], code=files[1:], allowed=("/opt/b",))
+
+    verify.run_probes(
+        engine, replace(image(), content=content), DIGEST, log=tmp_path / "log", with_checks=True
+    )
+
+    [spec] = engine.specs
+    assert json.loads(spec.files["/run/bakehouse/smoke/own_files.json"]) == {
+        "own": ["/opt/a", "/opt/b"],
+        "allowed": ["/opt/b"],
+    }
+
+
 def test_a_check_gives_its_evidence(tmp_path: Path) -> None:
     text = "def check_files(): return 'files: 3'\ndef check_others(): return True\n"
 

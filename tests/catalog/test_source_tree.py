@@ -99,6 +99,16 @@ def test_a_directory_may_stay_out_as_a_whole(tmp_path: Path, source: Path) -> No
     assert names(read(source, project=tmp_path)) == ["deep/more.py"]
 
 
+def test_the_patterns_of_another_directory_are_not_read(source: Path, tmp_path: Path) -> None:
+    write(tmp_path, "private", content="[secret\n")
+    (source / ".dockerignore").symlink_to(tmp_path / "private")
+
+    assert (
+        mistakes(read(source))[0]
+        == f"`.dockerignore` links to `{tmp_path}/private`, which is outside the project"
+    )
+
+
 def test_a_repeated_pattern_does_not_undo_an_exception(source: Path) -> None:
     """Docker does not compare a directory that stays out already with further patterns."""
     write(source, "data/keep/a.py", "data/b.py")
@@ -171,7 +181,8 @@ def test_files_that_are_not_regular_are_errors_and_do_not_hang(source: Path) -> 
         server.bind(str(source / "socket"))
     (source / "null").symlink_to("/dev/null")
     (source / "quiet").mkdir()
-    os.mkfifo(source / "quiet/pipe")
+    for name in ("pipe", "CACHEDIR.TAG", "pyvenv.cfg"):
+        os.mkfifo(source / "quiet" / name)
     write(source, ".dockerignore", content="quiet\n")
     tree = source_tree.read_tree(source, LIMITS)
 
