@@ -65,10 +65,11 @@ def prepare(slug: str, tree: Tree) -> None:
 def make_special_files(listing: Path, root: Path) -> None:
     """Make links and pipes, which Git or `copytree` do not keep."""
     lines = listing.read_text().splitlines() if listing.is_file() else []
-    for kind, name, *target in map(str.split, lines):
+    for line in lines:
+        kind, name, target = f"{line} ".split(" ", 2)
         path = root / name.encode().decode("unicode_escape")
         if kind == "link":
-            path.symlink_to(*target)
+            path.symlink_to(target.strip())
         elif kind == "pipe":
             os.mkfifo(path)
         else:

@@ -310,6 +310,8 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
     """
     Check settings, recipes, components and locks, and report all mistakes.
 
+    It also searches the files that recipes copy for secrets.
+
     bake lint
     bake lint --sarif build/lint.sarif
     """
