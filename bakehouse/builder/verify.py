@@ -17,6 +17,7 @@ import packaging
 from packaging.version import InvalidVersion, Version
 
 from bakehouse import catalog
+from bakehouse.catalog import secrets
 from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import BuildError, Diagnostic
@@ -367,8 +368,11 @@ def _probe_inputs(image: Image) -> dict[str, bytes]:
     """Return the libraries and facts of the checks of the whole image, by path in the container."""
     facts = json.loads(_FACTS.read_bytes()) | {"targets": dict(image.gpu_targets)}
     copies = ((packaging, "probe_packaging"), (elftools, "pyelftools/elftools"))
+    own = {"own": [file.target for file in image.content.own_files], "allowed": image.content.allowed}
     return {
         f"{_DIRECTORY}/smoke/libraries.json": json.dumps(facts).encode(),
+        f"{_DIRECTORY}/smoke/own_files.json": json.dumps(own).encode(),
+        f"{_DIRECTORY}/smoke/probe_secrets.py": Path(secrets.__file__).read_bytes(),
         **{
             f"{_DIRECTORY}/smoke/{name}/{path.relative_to(directory)}": path.read_bytes()
             for library, name in copies

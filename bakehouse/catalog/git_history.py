@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 
-from bakehouse.catalog import apt_lock, pins
+from bakehouse.catalog import apt_lock, ignore_file, pins
 from bakehouse.catalog.base_image_lock import AptLocks, read_locks
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import Project
@@ -51,11 +51,12 @@ def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
         directory = temporary.resolve()
         tree = _Tree(top, commit, directory)
         copies = {root: tree.copy_of(root) for root in project.recipe_roots if _is_within(root, top)}
-        tree.lay_out(copies.values())
+        here = tree.copy_of(project.root)
+        tree.lay_out(copies.values(), here / ignore_file.NAME)
         roots = [copies.get(root, root) for root in project.recipe_roots]
         try:
             catalog = load_catalog(roots)
-            yield Past(catalog, _recipes(roots, catalog, image), read_locks(roots))
+            yield Past(catalog, _recipes(roots, catalog, image, here), read_locks(roots))
         except RecipeError as error:
             first = error.diagnostics[0]
             spot = first.location
@@ -95,12 +96,12 @@ def current(directory: Path) -> str:
     return f"{commit}{DIRTY}" if changed else commit
 
 
-def _recipes(roots: Sequence[Path], catalog: Catalog, image: str) -> dict[str, Recipe]:
+def _recipes(roots: Sequence[Path], catalog: Catalog, image: str, project: Path) -> dict[str, Recipe]:
     """Read the recipes. Where a lock is missing or outdated, the requirements are left out."""
-    recipes = read_recipes(roots, catalog)
+    recipes = read_recipes(roots, catalog, project=project, is_limited=False)
     if not recipes.broken:
         return recipes.by_name
-    unlocked = read_recipes(roots, catalog, locked=False)
+    unlocked = read_recipes(roots, catalog, locked=False, project=project, is_limited=False)
     problems = Problems()
     for broken in unlocked.broken:
         if any(fnmatchcase(name, image) for name in (broken.family, *broken.names)):
@@ -133,11 +134,11 @@ class _Tree:
         """Return the path of a repository directory after `lay_out`."""
         return self._directory / path.resolve().relative_to(self._top)
 
-    def lay_out(self, roots: Iterable[Path]) -> None:
-        """Write the recipes and components of directories, and other paths that these or links refer to."""
+    def lay_out(self, roots: Iterable[Path], ignore: Path) -> None:
+        """Write a `.dockerignore`, the recipes and components, and other paths that these or links name."""
         roots = tuple(roots)
         names = ("components", "images", apt_lock.DIRECTORY, pins.FILE)
-        paths = set(self._inside(root / name for root in roots for name in names))
+        paths = set(self._inside([ignore, *(root / name for root in roots for name in names)]))
         while new := paths - self._requested:
             self._write(self._beneath(new))
             self._requested |= new

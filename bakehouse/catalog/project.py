@@ -119,11 +119,16 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
 
 def images_directory(start: Path) -> Path:
     """Return `find(start).images` without validating the table, because image URI look-ups must be fast."""
+    return (root_of(start) or (HOME if IS_CHECKOUT else start)) / "images"
+
+
+def root_of(start: Path) -> Path | None:
+    """Return the directory of the project around a directory; None if there is no project."""
     for directory in (start, *start.parents):
         path = directory / "pyproject.toml"
         if is_file(path) and _has_table(path):
-            return directory / "images"
-    return (HOME if IS_CHECKOUT else start) / "images"
+            return directory
+    return None
 
 
 def _has_table(path: Path) -> bool:

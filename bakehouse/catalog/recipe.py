@@ -16,7 +16,16 @@ from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import environment, is_version, read_platforms, requirement
 from bakehouse.catalog.system_packages import NO_PACKAGES, SystemPackages, package_lines, read_packages
 from bakehouse.catalog.trim import read_kinds
-from bakehouse.catalog.user_files import File, beside, check_targets, read_code, read_files, report_missing
+from bakehouse.catalog.user_files import (
+    ANYWHERE,
+    File,
+    Reach,
+    beside,
+    check_targets,
+    read_code,
+    read_files,
+    report_missing,
+)
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, read_smoke
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.files import is_file
@@ -77,6 +86,10 @@ class Content:
     run: tuple[str, ...] = ()
     code: tuple[File, ...] = ()
     entry_point: str | None = None
+    left_out: tuple[str, ...] = ()
+    """The rules by which files of the directories stay out, with counts; not part of build keys."""
+    allowed: tuple[str, ...] = ()
+    """Paths of files whose secrets the recipe allows; not part of build keys."""
 
     @property
     def own_files(self) -> tuple[File, ...]:
@@ -176,16 +189,22 @@ def load_recipes(
 
 
 def read_recipes(
-    roots: Iterable[Path], catalog: Catalog, *, locked: bool = True, project: Path | None = None
+    roots: Iterable[Path],
+    catalog: Catalog,
+    *,
+    locked: bool = True,
+    project: Path | None = None,
+    is_limited: bool = True,
 ) -> Recipes:
     """Read all image recipes; those of later directories replace earlier ones.
 
     A file with mistakes does not affect the others. Without `locked`, missing and outdated locks of
-    requirements are accepted, because `bake lock` makes them. With a `project`, the files of recipes must be
-    in its directory or in one of `roots`.
+    requirements are accepted, because `bake lock` makes them. The `.dockerignore` of a `project` applies to
+    the files of recipes, which must be in its directory or in one of `roots` if `is_limited`.
     """
     roots = tuple(roots)
-    inside = (project.resolve(), *(root.resolve() for root in roots)) if project else ()
+    inside = (project, *roots) if project and is_limited else ()
+    reach = Reach(project, tuple(directory.resolve() for directory in inside))
     families: dict[str, list[Recipe]] = {}
     problems: dict[Path, Problems] = {}
     paths: dict[str, Path] = {}
@@ -203,7 +222,7 @@ def read_recipes(
                 mistakes.add(Diagnostic(message, Location(path, 1, 1), hint=hint))
                 continue
             try:
-                family = _load_family(path, load(path), catalog, mistakes, locked, inside)
+                family = _load_family(path, load(path), catalog, mistakes, locked, reach)
                 families[path.stem] = [replace(recipe, directory=directory) for recipe in family]
             except RecipeError as error:
                 mistakes.extend(error.diagnostics)
@@ -228,20 +247,20 @@ def read_recipes(
 
 
 def _load_family(
-    path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool, inside: Sequence[Path]
+    path: Path, root: Node, catalog: Catalog, problems: Problems, locked: bool, reach: Reach
 ) -> list[Recipe]:
     """Return the recipe of one image, or those of the cells of a matrix."""
     fields = Fields(root, f"image `{path.stem}`", problems)
     matrix = fields.child(MATRIX, f"`{MATRIX}`")
     if not isinstance(root, YamlMapping) or matrix is None:
         image = Fields(root, fields.what, problems)
-        return _for_platforms(image, path, path.stem, catalog, locked, inside)
+        return _for_platforms(image, path, path.stem, catalog, locked, reach)
     recipes = []
     for node in expand(root, cells(matrix), problems):
         name = Fields(node, fields.what, Problems()).node("name")
         if isinstance(name, Scalar):
             image = Fields(node, fields.what, problems)
-            recipes += _for_platforms(image, path, name.text, catalog, locked, inside)
+            recipes += _for_platforms(image, path, name.text, catalog, locked, reach)
         else:
             hint = "such as `name: training-${python|tag}`"
             fields.report("a recipe with a matrix needs a `name` for its images", matrix.location, hint=hint)
@@ -249,10 +268,10 @@ def _load_family(
 
 
 def _for_platforms(
-    fields: Fields, path: Path, name: str, catalog: Catalog, locked: bool, inside: Sequence[Path]
+    fields: Fields, path: Path, name: str, catalog: Catalog, locked: bool, reach: Reach
 ) -> list[Recipe]:
     return [
-        read_recipe(fields, path, name, catalog, platform=platform, locked=locked, inside=inside)
+        read_recipe(fields, path, name, catalog, platform=platform, locked=locked, reach=reach)
         for platform in read_platforms(fields, (PLATFORM,))
     ]
 
@@ -265,9 +284,9 @@ def read_recipe(
     *,
     platform: str = PLATFORM,
     locked: bool,
-    inside: Sequence[Path] = (),
+    reach: Reach = ANYWHERE,
 ) -> Recipe:
-    """Read the recipe of one image, without `matrix`; its files must be in `inside`, if there is one."""
+    """Read the recipe of one image, without `matrix`; its files must be within `reach`."""
     platforms = read_platforms(fields, (PLATFORM,))
     if not _NAME.fullmatch(name) or len(name) > 100:
         label = "lowercase letters and digits, single `-`, `.` and `_` between them"
@@ -285,9 +304,9 @@ def read_recipe(
         fields.report(message, fields.place("user"), "training images run as root", hint)
     components = fields.text_pairs("components")
     requires = (requirement(name, versions, fields.problems) for name, versions in components)
-    inside = () if fields.flag("outside_project") else inside
+    reach = replace(reach, inside=()) if fields.flag("outside_project") else reach
     suffix = platform_suffix(platform) if len(platforms) > 1 else ""
-    content, unlocked = _content(fields, path, locked, inside, suffix)
+    content, unlocked = _content(fields, path, locked, reach, suffix)
     _check_secrets(fields)
     commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
@@ -415,24 +434,26 @@ def _check_names(fields: Fields, catalog: Catalog, components: list[Scalar]) -> 
 
 
 def _content(
-    fields: Fields, recipe: Path, locked: bool, inside: Sequence[Path], suffix: str
+    fields: Fields, recipe: Path, locked: bool, reach: Reach, suffix: str
 ) -> tuple[Content, Path | None]:
-    packages, unlocked = _requirements(fields, recipe, locked, inside, suffix)
+    packages, unlocked = _requirements(fields, recipe, locked, reach, suffix)
     steps = fields.scalars("run")
     for step in steps:
         if not step.text.strip():
             fields.report("a step of `run` is empty", step.location)
-    files = read_files(fields, recipe.parent, inside)
-    code, entry_point = read_code(fields, recipe.parent, inside)
-    check_targets([*files, *code], fields)
+    files = read_files(fields, recipe.parent, reach)
+    code, entry_point = read_code(fields, recipe.parent, reach)
+    check_targets([*files.placed, *code.placed], fields)
     content = Content(
         system_packages=read_packages(fields, "packages"),
         packages=packages,
-        files=tuple(file for file, _ in files),
+        files=tuple(file for file, _ in files.placed),
         environment=tuple(environment(fields).items()),
         run=tuple(step.text for step in steps),
-        code=tuple(file for file, _ in code),
+        code=tuple(file for file, _ in code.placed),
         entry_point=entry_point,
+        left_out=tuple(dict.fromkeys((*files.left_out, *code.left_out))),
+        allowed=(*files.allowed, *code.allowed),
     )
     return content, unlocked
 
@@ -461,7 +482,7 @@ def _lock_of(requirements: Path, suffix: str) -> Path:
 
 
 def _requirements(
-    fields: Fields, recipe: Path, locked: bool, inside: Sequence[Path], suffix: str
+    fields: Fields, recipe: Path, locked: bool, reach: Reach, suffix: str
 ) -> tuple[tuple[Package, ...], Path | None]:
     if not fields.has("requirements"):
         fields.text("requirements")
@@ -470,7 +491,7 @@ def _requirements(
         hint = "write the packages to a file, and name it: `requirements: ../../requirements.txt`"
         fields.report("`requirements` must be a path, not a list", node.location, hint=hint)
         return (), None
-    path = beside(fields, "requirements", recipe.parent, inside)
+    path = beside(fields, "requirements", recipe.parent, reach)
     if path is None:
         return (), None
     spot = fields.place("requirements")

@@ -1,30 +1,135 @@
-"""Search for secrets in recipes and settings, by name, by form and by entropy.
+"""Search for secrets in recipes, settings and files, by name, by form and by entropy.
 
-Names and forms follow the rules of gitleaks. Everybody who can pull an image can read its environment.
+Names and forms follow the rules of gitleaks. Everybody who can pull an image can read its environment and
+files. The smoke check `no_secrets` runs a copy of this module, so it imports the standard library only and
+runs on Python 3.8.
 """
+
+from __future__ import annotations
 
 import math
 import re
 from collections import Counter
+from typing import BinaryIO, Iterator, NamedTuple  # noqa: UP035
 
 _FORMS = {
-    "an AWS access key": r"\b(A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b",
     "a GitHub token": r"\bgh[pousr]_[0-9A-Za-z]{36}|\bgithub_pat_\w{20}",
-    "a GitLab token": r"\bgl(pat|ptt|rt|dt)-[\w-]{20}",
-    "a Hugging Face token": r"\b(hf|api_org)_[A-Za-z]{30}",
-    "a key of OpenAI or Anthropic": r"\bsk-[A-Za-z0-9_-]{20}",
+    "a GitLab token": r"\bgl(?:pat|ptt|rt|dt)-[\w-]{20}",
+    "a Hugging Face token": r"\b(?:hf|api_org)_[A-Za-z]{30}",
     "a Slack token": r"\bxox[abeoprs]-[0-9A-Za-z-]{10}",
     "a Google API key": r"\bAIza[\w-]{35}",
     "a token of a package registry": r"\bpypi-[\w-]{50}|\bnpm_[A-Za-z0-9]{36}",
     "a Databricks token": r"\bdapi[0-9a-f]{32}",
+    "a Stripe key": r"\b[rs]k_(?:live|prod)_[A-Za-z0-9]{10}",
+}
+_VALUE_FORMS = {
+    "an AWS access key": r"\b(A3T[A-Z0-9]|AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}\b",
+    **_FORMS,
+    "a key of OpenAI or Anthropic": r"\bsk-[A-Za-z0-9_-]{20}",
     "a Stripe key": r"\b[rs]k_(live|test|prod)_[A-Za-z0-9]{10}",
     "a JSON web token": r"\bey[A-Za-z0-9]{17,}\.ey[A-Za-z0-9/_-]{17,}\.",
     "a private key": r"-----BEGIN[ A-Z0-9_-]{0,100}PRIVATE KEY",
     "a URL with a password": r"://[^/@:\s]+:[^/@\s]+@",
 }
+"""Forms of values and commands, which are short and rarely examples."""
+_FILE_FORMS = {
+    "an AWS access key": (
+        r"\b(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b(?<!EXAMPLE)",
+        *("AKIA", "ASIA", "ABIA", "ACCA"),
+    ),
+    "an AWS secret access key": (
+        r"(?i:secret_?access_?key)[\"']?[ \t]{0,9}[=:][ \t]{0,9}[\"']?[A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])",
+        *("ecret_access_key", "ECRET_ACCESS_KEY", "ecretAccessKey"),
+    ),
+    **{
+        kind: (_FORMS[kind], *literals)
+        for kind, literals in {
+            "a GitHub token": ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+            "a GitLab token": ("glpat-", "glptt-", "glrt-", "gldt-"),
+            "a Hugging Face token": ("hf_", "api_org_"),
+            "a Slack token": ("xox",),
+            "a Google API key": ("AIza",),
+            "a token of a package registry": ("pypi-", "npm_"),
+            "a Databricks token": ("dapi",),
+            "a Stripe key": ("k_live_", "k_prod_"),
+        }.items()
+    },
+    "a Google client secret": (r"\bGOCSPX-[\w-]{28}", "GOCSPX-"),
+    "a Google access token": (r"\bya29\.[\w-]{40}", "ya29."),
+    "a key of OpenAI or Anthropic": (
+        r"\bsk-(?:proj|svcacct|admin|ant)-[\w-]{20}|\bsk-[A-Za-z0-9]{20}T3BlbkFJ[A-Za-z0-9]{20}",
+        *("sk-proj-", "sk-svcacct-", "sk-admin-", "sk-ant-", "T3BlbkFJ"),
+    ),
+    # Programs that read keys contain the first line alone.
+    "a private key": (
+        r"-----BEGIN[ A-Z0-9]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+        r"(?:[\s\"',+()]|\\[nr]|[A-Z][A-Za-z-]{2,20}: [^\n]{0,100}\n){0,40}[A-Za-z0-9+/=]{16}",
+        "PRIVATE KEY",
+    ),
+    "a URL with a password": (
+        r"://(?P<user>[\w.~%+-]{0,100}):(?P<password>[^\s/@:\"'<>{}$%\\(),;|*`\[\]&]{3,200})"
+        r"@(?!localhost\b|127\.0\.0\.1\b|0\.0\.0\.0\b)[\w.-]+",
+        "://",
+    ),
+    "a password of Git": (r"(?i:extraheader[ \t]{0,9}=[ \t]{0,9}authorization:)", "xtraheader"),
+}
+"""Forms of texts in files, each with literals of which one occurs in the text; they are searched faster."""
+_SEARCHES = [
+    (kind, tuple(literal.encode() for literal in literals), re.compile(form.encode()))
+    for kind, (form, *literals) in _FILE_FORMS.items()
+]
+_PLACEHOLDER = re.compile(rb"(?i)example|your|xxxx|placeholder|redacted")
+_PLACEHOLDERS = (b"pass", b"passwd", b"password", b"pwd", b"pw", b"token", b"changeme", b"user", b"username")
+"""Passwords in URLs of manuals."""
+_ALLOWED = b"gitleaks:allow"
+"""Comment of gitleaks at the end of a line with a false alarm."""
+
+_CREDENTIALS = "credentials"
+_NAMES = [
+    (re.compile(rf"(?:{name})\Z"), kind, re.compile(content, re.MULTILINE))
+    for name, kind, content in (
+        (
+            r"/\.env(?:\.(?!example$|sample$|template$|dist$|defaults?$)[^/]+)?",
+            "environment variables, which usually include secrets",
+            rb"^[ \t]*(?:export[ \t]+)?\w+[ \t]*=[ \t]*[^\s#]",
+        ),
+        (r"/id_(?:rsa|dsa|ecdsa|ed25519|ecdsa_sk|ed25519_sk)", "a private key", rb"\S"),
+        (r"\.ppk", "a private key", rb"^PuTTY-User-Key-File"),
+        (r"\.(?:p12|pfx)", "a key store", rb""),
+        (r"/[._]netrc", _CREDENTIALS, rb"\S"),
+        (r"/\.git-credentials|/\.config/git/credentials", _CREDENTIALS, rb"\S"),
+        (r"/\.aws/credentials", _CREDENTIALS, rb"\S"),
+        (r"/\.aws/(?:sso|cli)/cache/[^/]+\.json", _CREDENTIALS, rb"\S"),
+        (r"/\.pypirc", _CREDENTIALS, rb"^[ \t]*password[ \t]*[=:][ \t]*\S"),
+        (r"/\.npmrc", _CREDENTIALS, rb"_(?:authToken|auth|password)[ \t]*=[ \t]*(?!\$\{)\S"),
+        (r"/\.yarnrc\.yml", _CREDENTIALS, rb"npmAuth(?:Token|Ident):[ \t]*[\"']?(?!\$\{)\S"),
+        (
+            r"/\.docker/config\.json|/\.dockercfg|/\.dockerconfigjson",
+            _CREDENTIALS,
+            rb'"(?:auth|identitytoken|registrytoken|password)"\s*:\s*"[^"]',
+        ),
+        (
+            r"/\.kube/config|/(?:[^/]*[._-])?kubeconfig(?:\.ya?ml)?",
+            _CREDENTIALS,
+            rb"^[ \t-]*(?:client-key-data|token|password):[ \t]*\S",
+        ),
+        (r"\.tfstate(?:\.backup)?", "the state of Terraform, which includes secrets", rb"\S"),
+        (r"/\.terraformrc|/\.terraform\.d/credentials\.tfrc\.json", _CREDENTIALS, rb"token\"?\s*[=:]\s*\S"),
+        (r"/kaggle\.json", _CREDENTIALS, rb'"key"\s*:\s*"[0-9a-f]{32}"'),
+        (r"/(?:\.cache/)?\.?huggingface/(?:token|stored_tokens)", _CREDENTIALS, rb"\S"),
+        (r"/application_default_credentials\.json", _CREDENTIALS, rb'"(?:refresh_token|private_key)"'),
+        (r"/\.boto|/\.s3cfg", _CREDENTIALS, rb"^[ \t]*\w*(?:secret|refresh)\w*[ \t]*=[ \t]*\S"),
+        (r"/\.databrickscfg", _CREDENTIALS, rb"^[ \t]*(?:token|password|client_secret)[ \t]*=[ \t]*\S"),
+        (r"/\.pgpass|/\.vault-token|/\.streamlit/secrets\.toml", _CREDENTIALS, rb"^[ \t]*[^\s#]"),
+        (r"/\.my\.cnf", _CREDENTIALS, rb"^[ \t]*password[ \t]*=[ \t]*\S"),
+    )
+]
+"""Names of files below any directory, the kind of secret, and what they contain unless they are harmless."""
+_ANY_NAME = re.compile("|".join(name.pattern for name, _, _ in _NAMES))
+
 _NAME = re.compile(
     r"(^|_)(SECRET|PASSWORD|PASSWD|PASSPHRASE|TOKEN|CREDENTIALS?|(API|ACCESS|SECRET|PRIVATE|AUTH)_?KEY)(_|$)",
-    re.I,
+    re.IGNORECASE,
 )
 _HARMLESS = re.compile(r"|true|false|yes|no|on|off|none|auto|[0-9.]+|(~|\.{1,2})?/.*|file:.*", re.IGNORECASE)
 """Values that are not secrets whatever the name: switches, numbers and paths."""
@@ -32,6 +137,18 @@ _VARIABLE = re.compile(r"\$(\w+|\{[^}]*\})")
 _RANDOM = re.compile(r"(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z])[A-Za-z0-9+/_=-]{32,}")
 _RANDOM_BITS = 4.3
 """Entropy of each character, in bits. Hexadecimal digests have at most 4."""
+_CHUNK = 1 << 20
+_OVERLAP = 1 << 13
+"""Bytes of a chunk that are searched again with the next, for secrets that are in both."""
+_HEAD = 8000
+"""Bytes among which a binary file has a zero, by the rule of Git."""
+
+
+class Secret(NamedTuple):
+    """The first secret of a file. Its text is not kept."""
+
+    kind: str
+    line: int
 
 
 def kind_of_secret(name: str, value: str) -> str:
@@ -48,8 +165,61 @@ def secret_in(command: str) -> str:
     return _by_form(_VARIABLE.sub("", command))
 
 
+def secret_in_file(file: BinaryIO, *paths: str) -> Secret | None:
+    """Return the first secret of a text file, or of any file one of whose paths is that of credentials."""
+    texts = [f"/{path.lstrip('/')}".lower() for path in paths]
+    named = [text for text in texts if _ANY_NAME.search(text)]
+    names = [each for each in _NAMES if any(each[0].search(text) for text in named)]
+    line, carry = 1, b""
+    is_text: bool | None = None
+    while chunk := file.read(_CHUNK):
+        if is_text is None:
+            is_text = b"\0" not in chunk[:_HEAD]
+        if not is_text and not names:
+            return None
+        data = carry + chunk
+        forms = _forms_in(data) if is_text else iter(())
+        matches = ((kind, match) for _, kind, content in names for match in content.finditer(data))
+        found = min(((match.start(), kind) for kind, match in forms), default=None) or min(
+            ((match.start(), kind) for kind, match in matches if not _is_allowed(match)), default=None
+        )
+        if found:
+            return Secret(found[1], line + data.count(b"\n", 0, found[0]))
+        carry = data[-_OVERLAP:]
+        line += data.count(b"\n", 0, len(data) - len(carry))
+    return None
+
+
+def _forms_in(data: bytes) -> Iterator[tuple[str, re.Match[bytes]]]:
+    """Yield the first match of each form that is neither a placeholder nor allowed."""
+    for kind, literals, form in _SEARCHES:
+        if any(literal in data for literal in literals):
+            for match in form.finditer(data):
+                if not _is_placeholder(match) and not _is_allowed(match):
+                    yield kind, match
+                    break
+
+
+def _is_placeholder(match: re.Match[bytes]) -> bool:
+    groups = match.groupdict()
+    if password := groups.get("password"):
+        return (
+            password == groups["user"]
+            or password.lower() in _PLACEHOLDERS
+            or _PLACEHOLDER.search(password) is not None
+        )
+    return _PLACEHOLDER.search(match[0]) is not None
+
+
+def _is_allowed(match: re.Match[bytes]) -> bool:
+    """Return whether the line of a match has the comment of gitleaks."""
+    data, end = match.string, match.end()
+    newline = data.find(b"\n", end)
+    return _ALLOWED in data[end : newline if newline >= 0 else len(data)]
+
+
 def _by_form(text: str) -> str:
-    return next((kind for kind, form in _FORMS.items() if re.search(form, text)), "")
+    return next((kind for kind, form in _VALUE_FORMS.items() if re.search(form, text)), "")
 
 
 def _entropy(text: str) -> float:

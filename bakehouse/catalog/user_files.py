@@ -3,18 +3,27 @@
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 
+from bakehouse.catalog import ignore_file
+from bakehouse.catalog.source_tree import Limits, SourceTree, read_tree
 from bakehouse.errors import Location
-from bakehouse.util.files import is_directory, is_file
+from bakehouse.util.files import display_path, is_directory, is_file
 from bakehouse.util.yaml_fields import Fields
+from bakehouse.util.yaml_reader import Scalar
 
 CODE_DIRECTORY = "/opt/ml/code"
-MAX_FILES = 10_000
-MAX_BYTES = 200_000_000
+LIMITS = Limits(
+    files=10_000,
+    file_bytes=200_000_000,
+    total_bytes=500_000_000,
+    hint="name data in `.dockerignore`, and download it in a `run` step or when the job starts",
+)
 """Limits of files that are copied to `images/` and kept in memory while images are planned."""
+_SECRET_HINT = (
+    "remove `{name}`, name it in `.dockerignore`, or add it to `allow` in the recipe if it is harmless"
+)
 _MOST_LEVELS = 3
 """Directories above the recipe in which a missing path is searched for a hint."""
 _PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+"
@@ -42,12 +51,37 @@ Placed = list[tuple[File, Location]]
 """Files with their locations in the recipe."""
 
 
-def read_files(fields: Fields, directory: Path, inside: Sequence[Path] = ()) -> Placed:
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The directories in which a recipe's files may be."""
+
+    project: Path | None = None
+    """Its `.dockerignore` applies to directories without their own."""
+    inside: tuple[Path, ...] = ()
+    """Real paths; empty allows all directories."""
+
+
+ANYWHERE = Reach()
+
+
+@dataclass(frozen=True, slots=True)
+class UserFiles:
+    """Files of a recipe, and what the selection of them did."""
+
+    placed: Placed = field(default_factory=list)
+    left_out: tuple[str, ...] = ()
+    """The rules by which files stay out, with counts."""
+    allowed: tuple[str, ...] = ()
+    """Targets of files whose secrets are allowed."""
+
+
+def read_files(fields: Fields, directory: Path, reach: Reach = ANYWHERE) -> UserFiles:
     """Read the files of `files`, each with its location in the recipe."""
-    placed: Placed = []
+    parts = []
     for child in fields.children("files", "a file"):
-        source = beside(child, "from", directory, inside)
+        source = beside(child, "from", directory, reach)
         target = child.text("to", required=True)
+        allow = child.scalars("allow")
         child.finish()
         if not target or source is None:
             continue
@@ -55,50 +89,64 @@ def read_files(fields: Fields, directory: Path, inside: Sequence[Path] = ()) -> 
         if not _PATH.fullmatch(target.removeprefix("/").removesuffix("/")) or not target.startswith("/"):
             label = "letters, digits and `._+@-` between slashes"
             child.report(f"`{target}` is not a plain absolute path", spot, label)
-        elif is_directory(source):
-            placed += _directory(source, target.rstrip("/"), child, spot)
-        elif is_file(source):
+        elif is_directory(source) or is_file(source):
+            is_alone = not is_directory(source)
             name = f"{target}{source.name}" if target.endswith("/") else target
-            placed += _file(source, name, child, spot)
+            copy = name if is_alone else f"{target.rstrip('/')}/{{name}}"
+            tree = _tree(child, "from", source, reach, allow, copy)
+            parts.append(_placed(tree, target.rstrip("/"), child, spot, name if is_alone else ""))
+            if tree.left_out and not tree.files:
+                message = f"all files of `{child.text('from')}` stay out of the image"
+                label = "; ".join(tree.left_out_lines)
+                child.report(
+                    message, child.place("from"), label, "change `.dockerignore`, or remove this item"
+                )
         else:
             report_missing(child, "from", "", directory)
-    return placed
+    return UserFiles(
+        [file for part in parts for file in part.placed],
+        tuple(dict.fromkeys(line for part in parts for line in part.left_out)),
+        tuple(target for part in parts for target in part.allowed),
+    )
 
 
-def read_code(fields: Fields, directory: Path, inside: Sequence[Path] = ()) -> tuple[Placed, str | None]:
+def read_code(fields: Fields, directory: Path, reach: Reach = ANYWHERE) -> tuple[UserFiles, str | None]:
     """Read the training code of `code`, and its entry point, if any, relative to its directory."""
     child = fields.child("code", "`code`", "write `code: {directory: ../../src, entry_point: train.py}`")
     if child is None:
-        return [], None
-    source = beside(child, "directory", directory, inside)
+        return UserFiles(), None
+    source = beside(child, "directory", directory, reach)
     entry_point = child.text("entry_point", required=child.has("entry_point"))
+    allow = child.scalars("allow")
     child.finish()
     if source is None:
-        return [], entry_point or None
+        return UserFiles(), entry_point or None
     if not is_directory(source):
         report_missing(child, "directory", "directory ", directory)
-        return [], entry_point or None
+        return UserFiles(), entry_point or None
+    tree = _tree(child, "directory", source, reach, allow, f"{CODE_DIRECTORY}/{{name}}")
+    spot = child.place("entry_point")
     if entry_point and not _PATH.fullmatch(entry_point):
         label = "a path below `directory`, of letters, digits and `._+@-`"
-        child.report(f"`{entry_point}` is not a plain relative path", child.place("entry_point"), label)
+        child.report(f"`{entry_point}` is not a plain relative path", spot, label)
     elif entry_point and not is_file(source / entry_point):
-        child.report(
-            f"`{child.text('directory')}` does not contain `{entry_point}`", child.place("entry_point")
-        )
-    return _directory(source, CODE_DIRECTORY, child, child.place("directory")), entry_point or None
+        child.report(f"`{child.text('directory')}` does not contain `{entry_point}`", spot)
+    elif entry_point and (rule := tree.rule_of(entry_point)):
+        _report_left_out(child, entry_point, rule, spot)
+    return _placed(tree, CODE_DIRECTORY, child, child.place("directory")), entry_point or None
 
 
-def beside(fields: Fields, key: str, directory: Path, inside: Sequence[Path] = ()) -> Path | None:
+def beside(fields: Fields, key: str, directory: Path, reach: Reach = ANYWHERE) -> Path | None:
     """Read a path, which must be relative because recipes are read on other machines too.
 
-    It must be in one of `inside`, if there are any, as must the targets of links below it.
+    It must be in one of `inside`, if there are any.
     """
     text = fields.text(key, required=True)
     if text.startswith("/"):
         fields.report(f"`{key}` must be relative to the recipe's directory", fields.place(key))
         return None
     path = directory / text if text else None
-    if path and inside and (real := _outside(path, inside)):
+    if path and reach.inside and (real := _outside(path, reach.inside)):
         label = f"this is `{real}`" if real != Path(os.path.normpath(path)) else ""
         hint = "copy it into the project, or set `outside_project: true` in the recipe"
         fields.report(f"`{text}` is outside the project", fields.place(key), label, hint)
@@ -116,47 +164,67 @@ def report_missing(fields: Fields, key: str, kind: str, directory: Path) -> None
 
 
 def _outside(source: Path, inside: Sequence[Path]) -> Path | None:
-    """Return the path that a file or directory, or a link below it, refers to outside of some directories."""
+    """Return the real path of a file or directory outside of some directories."""
     try:
-        paths = islice(source.rglob("*"), MAX_FILES) if is_directory(source) else ()
-        for path in (source, *(path for path in paths if path.is_symlink())):
-            real: Path = path.resolve()
-            if not any(real.is_relative_to(directory) for directory in inside):
-                return real
+        real = source.resolve()
     except (OSError, RuntimeError):
         # Reading the file reports it.
         return None
-    return None
+    return None if any(real.is_relative_to(directory) for directory in inside) else real
 
 
-def _directory(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
-    try:
-        paths = sorted(islice(source.rglob("*"), MAX_FILES + 1))
-    except OSError as error:
-        fields.report(f"cannot read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
-        return []
-    if len(paths) > MAX_FILES:
-        message = f"`{source.name}` contains more than {MAX_FILES:,} files"
-        fields.report(message, spot, hint="name a smaller directory")
-        return []
+def _tree(
+    fields: Fields, key: str, source: Path, reach: Reach, allow: Sequence[Scalar], target: str
+) -> SourceTree:
+    """Select the files of a directory, or examine a file; report its mistakes at `key`, or in its files."""
+    globs = tuple(glob.text for glob in allow)
+    tree = read_tree(
+        source,
+        LIMITS,
+        project=reach.project,
+        inside=reach.inside,
+        allow=globs,
+        target=target,
+        hint=_SECRET_HINT,
+    )
+    spot = fields.place(key)
+    for problem in tree.problems:
+        if problem.location is None:
+            problem = replace(problem, location=spot)
+        else:
+            problem = replace(problem, facts=(("recipe", f"{display_path(spot.path)}:{spot.line}"),))
+        fields.problems.add(problem)
+    for glob in allow:
+        only = ignore_file.from_globs((glob.text,))
+        if not any(only.state_below(name)[0] for name in tree.allowed):
+            message = f"`allow` names `{glob.text}`, but no file of this name in `{source.name}` has a secret"
+            fields.report(message, glob.location, hint="remove it")
+    return tree
+
+
+def _placed(tree: SourceTree, target: str, fields: Fields, spot: Location, name: str = "") -> UserFiles:
+    """Read the files of a tree. `name` is the target of a single file."""
     placed: Placed = []
-    for path in paths:
-        if is_file(path) and "__pycache__" not in path.parts:
-            placed += _file(path, f"{target}/{path.relative_to(source).as_posix()}", fields, spot)
-    return placed
+    for file in tree.files:
+        try:
+            content = file.path.read_bytes()
+        except OSError as error:
+            fields.report(f"cannot read `{file.name}`: {(error.strerror or str(error)).lower()}", spot)
+            continue
+        placed.append((File(name or f"{target}/{file.name}", content, file.is_executable), spot))
+    allowed = tuple(name or f"{target}/{each}" for each in tree.allowed)
+    return UserFiles(placed, tree.left_out_lines, allowed)
 
 
-def _file(source: Path, target: str, fields: Fields, spot: Location) -> Placed:
-    try:
-        status = source.stat()
-        if status.st_size > MAX_BYTES:
-            message = f"`{source.name}` is larger than {MAX_BYTES // 1_000_000} MB"
-            fields.report(message, spot, hint="download it in a `run` step or when the job starts")
-            return []
-        return [(File(target, source.read_bytes(), bool(status.st_mode & 0o100)), spot)]
-    except OSError as error:
-        fields.report(f"cannot read `{source.name}`: {(error.strerror or str(error)).lower()}", spot)
-        return []
+def _report_left_out(fields: Fields, name: str, rule: str, spot: Location) -> None:
+    fields.report(f"`{name}` stays out of the image: {rule}", spot, hint=hint_of(rule, name))
+
+
+def hint_of(rule: str, name: str) -> str:
+    """Return the hint at a file that must not stay out by a rule."""
+    if f"{ignore_file.NAME}:" in rule:
+        return f"change that line, or add an exception for `{name}` below it"
+    return f"move `{name}` to another directory"
 
 
 def check_targets(placed: Placed, fields: Fields) -> None:

@@ -49,7 +49,7 @@ from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
 from bakehouse.registry.manifest import FORMS
 from bakehouse.resolve.resolver import Resolution
-from bakehouse.sagemaker import local_job, smoke_job
+from bakehouse.sagemaker import code_upload, local_job, smoke_job
 from bakehouse.sagemaker.distribution import Framework
 from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
@@ -612,6 +612,8 @@ def run_job(
     require_valid(workspace, [image])
     resolutions = resolve_all(workspace, [recipe]) if recipe else ()
     framework = _framework(resolutions[0]) if resolutions else ("", "")
+    if request.source_dir:
+        code_upload.check(request.source_dir, request.job.entry_point, report)
     prepared = local_job.prepare(request, image, workspace.catalog, *framework)
     for warning in prepared.warnings:
         report(f"note: {warning}")

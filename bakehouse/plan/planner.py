@@ -527,9 +527,12 @@ def _check_smoke(image: Image, problems: Problems) -> None:
     problems.add(Diagnostic(message, smoke.location, hint="add a component that brings it"))
 
 
+_NO_CONTENT = ("system_packages", "left_out", "allowed")
+
+
 def _content(content: Content, manager: Manager) -> dict[str, object]:
     """Return the content of an image for its key; the name `apt` is part of the keys of all images."""
-    names = (item.name for item in fields(content) if item.name != "system_packages")
+    names = (item.name for item in fields(content) if item.name not in _NO_CONTENT)
     plain = {name: _plain(getattr(content, name)) for name in names}
     return {**plain, "apt": sorted(content.system_packages.names(manager))}
 

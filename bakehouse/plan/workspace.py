@@ -24,7 +24,7 @@ from bakehouse.errors import (
 )
 from bakehouse.plan import dockerfile
 from bakehouse.plan.dockerfile import RenderedFile
-from bakehouse.plan.model import Plan
+from bakehouse.plan.model import Image, Plan
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.candidate import Refusal
@@ -353,6 +353,8 @@ def render_images(
     files = (*dockerfile.render(plan, workspace.templates), *pages)
     names = [*(image.name for image in plan.images), *gone]
     directory = workspace.project.images
+    for line in left_out_lines(plan.images):
+        report(line)
     written: dict[tuple[str, str], list[str]] = {}
     for file in files:
         if file.write(directory):
@@ -365,6 +367,18 @@ def render_images(
         _remove_empty(path.parent, directory)
         report(f"removed {path.relative_to(directory.parent)}, which no recipe renders")
     return files
+
+
+def left_out_lines(images: Iterable[Image]) -> tuple[str, ...]:
+    """Return how many files of the recipes stay out of the images, by rule."""
+    names: dict[str, list[str]] = {}
+    for image in images:
+        for line in image.content.left_out:
+            names.setdefault(line, []).append(image.name)
+    return tuple(
+        f"left out of {first}{f' and {len(others)} more' if others else ''}: {line}"
+        for line, (first, *others) in names.items()
+    )
 
 
 def _remove_empty(directory: Path, images: Path) -> None:

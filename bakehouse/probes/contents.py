@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import json
 import os
 import re
+import site
 import stat
 import sys
+import sysconfig
 import types
 import unittest
 from collections.abc import Iterable, Iterator
@@ -39,40 +42,49 @@ MODES = {
 }
 PACKAGING = ("packaging", "pip._vendor.packaging", "probe_packaging")
 """Names of the library `packaging`. The last is a copy of Bakehouse's, for images without the others."""
-CREDENTIAL_FILES = (
-    *(".aws/credentials", ".aws/config", ".git-credentials", ".config/git/credentials", ".netrc", ".pypirc"),
-    *(".docker/config.json", ".npmrc", ".boto", ".cache/huggingface/token", ".huggingface/token", ".env"),
-)
-"""Below the home directory."""
 CREDENTIAL_VARIABLE = re.compile(r"AWS_ACCESS_KEY_ID|.*_(API_KEY|SECRET|SECRET_ACCESS_KEY|TOKEN|PASSWORD)")
-SECRETS = {
-    "an AWS access key": rb"\b(?:AKIA|ASIA)[0-9A-Z]{9}(?!EXAMPLE)[0-9A-Z]{7}\b",
-    "a GitHub token": rb"\bgh[pousr]_[A-Za-z0-9]{36}|\bgithub_pat_[A-Za-z0-9_]{22}",
-    "a Hugging Face token": rb"\bhf_[A-Za-z]{34}\b",
-    "a private key": rb"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+_KERNEL = "file systems of the kernel"
+_DISTRIBUTION = "packages of the distribution"
+_VENDOR = "packages of a vendor's base"
+NOT_SEARCHED = {
+    **dict.fromkeys(("/proc", "/sys", "/dev"), _KERNEL),
+    "/run": "files of the container, such as those of this check",
+    **dict.fromkeys(("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/boot"), _DISTRIBUTION),
+    **{f"/usr/{name}": _DISTRIBUTION for name in ("bin", "sbin", "lib", "lib32", "lib64", "libexec")},
+    **{f"/usr/{name}": _DISTRIBUTION for name in ("include", "share", "src")},
+    **dict.fromkeys(("/var/lib/dpkg", "/var/lib/rpm"), _DISTRIBUTION),
+    "/etc/ssl/private/ssl-cert-snakeoil.key": "an example of the distribution",
+    **dict.fromkeys(("/opt/nvidia", "/opt/amazon", "/opt/hpcx"), _VENDOR),
 }
-"""Regular expressions of secrets. AWS's documentation has keys that end with `EXAMPLE`."""
-SECRET_DIRECTORIES = ("/etc", "/opt", "/root", "/home", "/srv")
-IGNORED_DIRECTORIES = {"lib", "lib64", "site-packages", "dist-packages", "ssl", ".ssh", "ssh"}
-"""Directories of packages, whose tests contain such texts, and of keys, which other checks examine."""
-LARGEST_TEXT = 1_000_000
+"""Files and directories that are not searched for secrets, each with the reason. Own files always are."""
+TOP = "/"
+"""Directory below which secrets are searched."""
+OWN_FILES = "own_files.json"
+"""The files of the recipe, and those whose secrets it allows, next to this file."""
+LARGEST_TEXT = 20_000_000
 LINKED_BY_JOBS = ("libcudadevrt.a",)
 """CUDA's device runtime: a job links it into kernels that it compiles."""
 LINKS = ("/bin", "/lib", "/lib64", "/sbin", "/var/run", "/var/lock")
 
 
-def listed() -> dict[str, list[tuple[str, int]]]:
+def owners() -> dict[str, list[tuple[str, int]]]:
     """Return the components that list each path, with the listed sizes."""
-    owners: dict[str, list[tuple[str, int]]] = {}
+    components: dict[str, list[tuple[str, int]]] = {}
     for file in sorted(LISTS.glob("*")):
         for line in file.read_text().splitlines():
             size, path = line.split(" ", 1)
-            owners.setdefault(path, []).append((file.name, int(size)))
-    if not owners:
+            components.setdefault(path, []).append((file.name, int(size)))
+    return components
+
+
+def listed() -> dict[str, list[tuple[str, int]]]:
+    """Return what `owners` does, or skip the check without lists."""
+    paths = owners()
+    if not paths:
         # No component of this image lists its files: the check does not apply.
         reason = ""
         raise unittest.SkipTest(reason)
-    return owners
+    return paths
 
 
 def check_each_file_has_one_owner() -> None:
@@ -126,41 +138,62 @@ def check_base_links_are_links() -> None:
     assert not lost or not Path("/bin").is_symlink(), lost
 
 
-def texts(directories: Iterable[str]) -> Iterator[tuple[str, bytes]]:
-    """Return the path and content of each text file below the directories."""
-    for directory in directories:
-        for parent, children, names in os.walk(directory):
-            children[:] = [name for name in children if name not in IGNORED_DIRECTORIES]
-            for name in names:
-                path = Path(parent, name)
-                try:
-                    if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST_TEXT:
-                        continue
-                    content = path.read_bytes()
-                except OSError:
-                    continue
-                if b"\0" not in content:
-                    yield str(path), content
+def package_directories() -> set[str]:
+    """Return the directories of Python and its packages, whose tests contain keys."""
+    paths = sysconfig.get_paths()
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    cuda = map(str, Path("/usr/local").glob("cuda*"))
+    return {*(paths[name] for name in names), *cuda, *site.getsitepackages()}
 
 
-def check_no_secrets() -> None:
+def searched_files() -> Iterator[str]:
+    """Yield the files that neither the distribution, nor a component, nor Python's packages contain."""
+    sizes = {path: size for path, [(_, size), *_] in owners().items()}
+    skipped = {*NOT_SEARCHED, *package_directories()}
+    for parent, children, names in os.walk(TOP):
+        above = parent.rstrip("/")
+        children[:] = [name for name in children if f"{above}/{name}" not in skipped]
+        for path in (f"{above}/{name}" for name in names):
+            # A component's file that a later step changed is searched.
+            if path not in skipped and not (path in sizes and os.lstat(path).st_size == sizes[path]):
+                yield path
+
+
+def secrets_in(paths: Iterable[str]) -> Iterator[str]:
+    """Yield where files contain secrets, without the secrets."""
+    library = probe_library("probe_secrets")
+    for path in paths:
+        try:
+            status = os.lstat(path)
+            if stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_TEXT:
+                with Path(path).open("rb") as file:
+                    secret = library.secret_in_file(file, path)
+                if secret:
+                    yield f"{path}:{secret.line} contains {secret.kind}"
+        except OSError:
+            continue
+
+
+def check_no_secrets() -> str:
     """Neither files nor the environment contain credentials. A value that is a path is not one."""
-    home = Path.home()
-    secrets = [f"{home / name} has credentials" for name in CREDENTIAL_FILES if (home / name).is_file()]
-    secrets += [
-        f"the variable {name} has a secret"
-        for name, value in sorted(os.environ.items())
-        if CREDENTIAL_VARIABLE.fullmatch(name) and value and not value.startswith("/")
+    record = Path(__file__).with_name(OWN_FILES)
+    recorded = json.loads(record.read_text()) if record.is_file() else {}
+    allowed = recorded.get("allowed", ())
+    paths = [
+        path for path in dict.fromkeys((*recorded.get("own", ()), *searched_files())) if path not in allowed
     ]
-    patterns = {what: re.compile(pattern) for what, pattern in SECRETS.items()}
-    secrets += [
-        f"{path} contains {what}"
-        for path, content in texts(SECRET_DIRECTORIES)
-        for what, pattern in patterns.items()
-        if pattern.search(content)
+    secrets = [
+        *secrets_in(paths),
+        *(
+            f"the variable {name} has a secret"
+            for name, value in sorted(os.environ.items())
+            if CREDENTIAL_VARIABLE.fullmatch(name) and value and not value.startswith("/")
+        ),
     ]
     more = f" (and {len(secrets) - 1} more)" if len(secrets) > 1 else ""
+    print(*secrets, sep="\n")
     assert not secrets, f"{secrets[0]}{more}"
+    return f"searched {len(paths)} files"
 
 
 def check_library_path_has_only_directories() -> None:
@@ -178,15 +211,20 @@ def check_library_path_has_only_directories() -> None:
     )
 
 
-def packaging(module: str) -> types.ModuleType:
-    """Return a module of the library `packaging`."""
+def probe_library(name: str) -> types.ModuleType:
+    """Return a module that is installed, or next to this file."""
     # This file is loaded by its path, so that its directory is not searched.
     directory = str(Path(__file__).parent)
     if directory not in sys.path:
         sys.path.append(directory)
+    return importlib.import_module(name)
+
+
+def packaging(module: str) -> types.ModuleType:
+    """Return a module of the library `packaging`."""
     for library in PACKAGING:
         try:
-            return importlib.import_module(f"{library}.{module}")
+            return probe_library(f"{library}.{module}")
         except ImportError:
             continue
     reason = "the library `packaging` is not available"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from bakehouse.util.aws import AwsError, AwsFault, translate_errors
 
@@ -76,7 +76,7 @@ class TrainingService:
             account = str(self._client("sts").get_caller_identity()["Account"])
         return f"sagemaker-{self.region}-{account}", account
 
-    def upload(self, bucket: str, key: str, body: bytes, owner: str = "") -> None:
+    def upload(self, bucket: str, key: str, body: bytes | IO[bytes], owner: str = "") -> None:
         """Upload code. With an `owner`, the bucket is the SDK's and is created if it is missing."""
         arguments = {"Bucket": bucket, "Key": key, "Body": body}
         if owner:
@@ -90,6 +90,8 @@ class TrainingService:
             if error.code != "NoSuchBucket" or not owner:
                 raise
             self._create_bucket(bucket)
+            if not isinstance(body, bytes):
+                body.seek(0)
             with translate_errors(action):
                 self._client("s3").put_object(**arguments)
 

@@ -7,6 +7,7 @@ from bakehouse.catalog.instance_types import instances
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker import rules
+from bakehouse.sagemaker.code_upload import IGNORED_BY_V3, sdk_findings
 from bakehouse.sagemaker.job_file import JobFile
 from bakehouse.sagemaker.job_images import find_image
 from bakehouse.sagemaker.job_spec import JobSpec, job_findings, select_sdk
@@ -51,7 +52,8 @@ def check(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> Job
     code_root = Path() if job.source_dir else None
     job, _ = select_sdk(found, job, workspace.catalog, code_root=code_root)
     _, findings = job_findings(found, job, workspace.catalog, code_root=code_root)
-    return _check(found, findings)
+    ignored = IGNORED_BY_V3 if job.sdk == "v3" else ()
+    return _check(found, (*findings, *sdk_findings(job.source_dir, ignored)))
 
 
 def _check(image: LaunchImage | None, findings: tuple[Finding, ...]) -> JobCheck:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.sagemaker import rules
+from bakehouse.sagemaker.code_upload import IGNORED_BY_V3, sdk_findings
 from bakehouse.sagemaker.instance_groups import InstanceGroup, instance_group
 from bakehouse.sagemaker.rules import Finding, Findings
 from bakehouse.sagemaker.training_request import LaunchImage, Sender, TrainingRequest
@@ -81,7 +82,16 @@ class JobFile:
             *self.findings.errors,
             *(finding for finding in found if finding.is_error),
             *(finding for finding in found if not finding.is_error),
+            *(sdk_findings(request.source_dir, self._ignored()) if request.sender != "API" else ()),
         )
+
+    def _ignored(self) -> tuple[str, ...]:
+        """Return the patterns of files that ModelTrainer does not upload."""
+        code = self._content.get("source_code")
+        if self._request.sender != "ModelTrainer" or not isinstance(code, dict):
+            return ()
+        patterns = self._list(code, "ignore_patterns") if "ignore_patterns" in code else IGNORED_BY_V3
+        return tuple(map(str, patterns))
 
     def _read_estimator(self) -> tuple[str, TrainingRequest]:
         self._check_names(_ESTIMATOR.split())

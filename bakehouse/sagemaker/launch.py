@@ -3,6 +3,7 @@
 All checks that work without AWS come first. If they find errors, neither job nor code is sent.
 """
 
+import contextlib
 import hashlib
 import json
 import re
@@ -291,23 +292,28 @@ def _with_code(
     job = checked.request
     bucket, owner = request.output.removeprefix(S3).partition("/")[0], ""
     is_local = bool(job.entry_point) and not job.source_dir.startswith(S3)
-    if is_local:
-        # Before any request to AWS, because it may be too big to be code.
-        code = code_upload.pack(Path(job.source_dir or job.entry_point))
-    if not bucket:
-        bucket, owner = service.default_bucket()
-    if owner and not is_local:
-        # The model will be stored there.
-        service.require_bucket(bucket, owner)
-    hyperparameters: dict[str, object] = dict(job.hyperparameters)
-    if job.entry_point:
+    with contextlib.ExitStack() as stack:
+        if is_local:
+            # Before any request to AWS, because it may contain secrets or be too big to be code.
+            source = Path(job.source_dir or job.entry_point)
+            code_upload.check(source, job.entry_point if job.source_dir else "", report)
+            code = stack.enter_context(code_upload.pack(source))
+        if not bucket:
+            bucket, owner = service.default_bucket()
+        if owner and not is_local:
+            # The model will be stored there.
+            service.require_bucket(bucket, owner)
         archive = job.source_dir
         if is_local:
             # The code of an existing job with this name must not change.
-            key = f"{name}/source/{hashlib.sha256(code).hexdigest()[:12]}/sourcedir.tar.gz"
+            digest = hashlib.file_digest(code, "sha256").hexdigest()  # type: ignore[arg-type]
+            key = f"{name}/source/{digest[:12]}/sourcedir.tar.gz"
+            code.seek(0)
             service.upload(bucket, key, code, owner)
             archive = f"{S3}{bucket}/{key}"
             report(f"{name}: uploaded the code to {archive}")
+    hyperparameters: dict[str, object] = dict(job.hyperparameters)
+    if job.entry_point:
         hyperparameters |= toolkit_parameters(job, archive=archive, name=name, region=service.region)
     return api_request(
         job,

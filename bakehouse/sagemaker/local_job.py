@@ -163,8 +163,11 @@ def _with_launcher(
         parameters[_PROCESSES] = request.processes_per_host
     job = replace(job, hyperparameters=parameters, launcher_groups=settings.groups)
     processes = _processes(job, request, parameters.get(_PROCESSES)) if starts_ranks else 1
-    archive = code_upload.pack(request.source_dir) if request.source_dir else b""
-    return replace(job, processes_per_host=processes, code_archive=archive), settings.warnings
+    job = replace(job, processes_per_host=processes)
+    if request.source_dir:
+        with code_upload.pack(request.source_dir) as archive:
+            job = replace(job, code_archive=archive.read())
+    return job, settings.warnings
 
 
 def _with_drivers(

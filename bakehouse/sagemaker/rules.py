@@ -284,6 +284,12 @@ ENTRY_POINT = Rule(
     "entry-point-out-of-reach", f"{_TOOLKIT}: process.py, entry_point.py", "the toolkit does not start it"
 )
 CODE = Rule("code-not-found", f"{_V2}: fw_utils.py; {_V3}: model_trainer.py")
+UPLOADED = Rule(
+    "uploaded-files",
+    f"{_V2}: fw_utils.py; {_V3}: model_trainer.py",
+    "the SDK uploads the whole directory, and does not read `.dockerignore`",
+    is_error=False,
+)
 CODE_BAKED = Rule(
     "code-in-the-image",
     f"{_TOOLKIT}: files.py",

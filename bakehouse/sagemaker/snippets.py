@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.sagemaker import code_upload
 from bakehouse.sagemaker.create_training_job import DAY, api_request, script_path, toolkit_parameters
 from bakehouse.sagemaker.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, check_job
 from bakehouse.sagemaker.model_trainer import REQUIREMENTS
@@ -67,7 +68,9 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
         lines += _trainer_code(request, image, job.role, base_name)
     else:
         lines += _estimator_code(request, image, job.role, base_name)
-    return Snippet("\n".join(lines) + "\n", checked.sdk, checked.warnings)
+    ignored = code_upload.IGNORED_BY_V3 if checked.sdk == "v3" else ()
+    warnings = (*checked.warnings, *code_upload.sdk_findings(job.source_dir, ignored))
+    return Snippet("\n".join(lines) + "\n", checked.sdk, warnings)
 
 
 def _comments(record: ReleaseRecord, checked: CheckedJob, job: JobSpec) -> list[str]:

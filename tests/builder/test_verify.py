@@ -19,6 +19,7 @@ import pytest
 
 from bakehouse.builder import verify
 from bakehouse.builder.verify import CheckAnswer, Outcome, VersionResult
+from bakehouse.catalog import secrets
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Content
 from bakehouse.catalog.user_files import File
@@ -209,10 +210,28 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
         "/run/bakehouse/smoke/contents.py",
         "/run/bakehouse/smoke/libraries.py",
         "/run/bakehouse/smoke/libraries.json",
+        "/run/bakehouse/smoke/own_files.json",
+        "/run/bakehouse/smoke/probe_secrets.py",
         *(f"/run/bakehouse/smoke/{name}" for name in copies),
     }
     assert json.loads(spec.files["/run/bakehouse/smoke/libraries.json"])["targets"] == {}
     assert spec.network == "none"
+
+
+def test_the_check_for_secrets_gets_the_recipe_s_files(tmp_path: Path) -> None:
+    engine = FakeEngine(lambda spec: Run(prints=lines()))
+    files = (File("/opt/a", b"", False), File("/opt/b", b"", False))
+    content = Content(files=files[:1], code=files[1:], allowed=("/opt/b",))
+
+    verify.run_probes(
+        engine, replace(image(), content=content), DIGEST, log=tmp_path / "log", with_checks=True
+    )
+
+    [spec] = engine.specs
+    assert json.loads(spec.files["/run/bakehouse/smoke/own_files.json"]) == {
+        "own": ["/opt/a", "/opt/b"],
+        "allowed": ["/opt/b"],
+    }
 
 
 def test_a_check_gives_its_evidence(tmp_path: Path) -> None:
@@ -510,8 +529,8 @@ def test_conflicts_within_a_vendor_s_base_are_not_the_image_s(
 
 
 def secrets_in(directory: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(contents, "SECRET_DIRECTORIES", (str(directory),))
-    monkeypatch.setenv("HOME", str(directory / "root"))
+    monkeypatch.setattr(contents, "TOP", str(directory))
+    monkeypatch.setitem(sys.modules, "probe_secrets", secrets)
     try:
         contents.check_no_secrets()
     except AssertionError as error:
@@ -531,7 +550,7 @@ SECRETS = {
     "an AWS access key": "AKIA" + "Z7Q4" * 4,
     "a GitHub token": "ghp_" + "a1B2" * 9,
     "a Hugging Face token": "hf_" + "aB" * 17,
-    "a private key": "-----BEGIN " + "RSA PRIVATE KEY-----",
+    "a private key": "-----BEGIN " + "RSA PRIVATE KEY-----\\nMIIEpAIBAAKCAQEA7",
 }
 
 
@@ -541,9 +560,9 @@ def test_a_secret_in_a_text_is_reported_without_it(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "code").mkdir()
-    (tmp_path / "code/train.py").write_text(f"KEY = '{SECRETS[what]}'\n")
+    (tmp_path / "code/train.py").write_text(f"# Keys\nKEY = '{SECRETS[what]}'\n")
 
-    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/code/train.py contains {what}"
+    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/code/train.py:2 contains {what}"
 
 
 @pytest.mark.usefixtures("no_variables")
@@ -551,27 +570,74 @@ def test_examples_of_keys_packages_and_binary_files_are_not_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "train.py").write_text("KEY = 'AKIAIOSFODNN7EXAMPLE'\n")
-    (tmp_path / "lib").mkdir()
-    (tmp_path / "lib/tests.py").write_text(SECRETS["an AWS access key"])
+    for name in ("usr/lib/tests.py", "packages/tests.py", "component/tests.py"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(SECRETS["an AWS access key"])
     (tmp_path / "table.bin").write_bytes(b"\0" + SECRETS["an AWS access key"].encode())
+    monkeypatch.setattr(contents, "NOT_SEARCHED", {f"{tmp_path}/usr/lib": "of the distribution"})
+    monkeypatch.setattr(contents, "package_directories", lambda: {f"{tmp_path}/packages"})
+    monkeypatch.setattr(contents, "LISTS", tmp_path / "lists")
+    (tmp_path / "lists").mkdir()
+    (tmp_path / "lists/python").write_text(f"20 {tmp_path}/component/tests.py\n")
     monkeypatch.setenv("WANDB_API_KEY", "")
     monkeypatch.setenv("GIT_TOKEN", "/run/secrets/token")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
 
     assert secrets_in(tmp_path, monkeypatch) == ""
+    with (tmp_path / "component/tests.py").open("a") as changed:
+        changed.write("\n")
+    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/component/tests.py:1 contains an AWS access key"
+
+
+SEVEN = {
+    ".env": "DB_PASSWORD=hunter2\n",
+    ".ssh/id_rsa": "anything\n",
+    ".git/config": "[remote]\n\turl = https://me:hunter2@git.invalid/code\n",
+    ".aws/credentials": "[default]\naws_access_key_id = x\n",
+    ".netrc": "machine example.org login me password it\n",
+    "lib/ssl/server.key": SECRETS["a private key"],
+    "ssh/token.py": SECRETS["a GitHub token"],
+}
 
 
 @pytest.mark.usefixtures("no_variables")
-def test_files_of_credentials_and_variables_are_reported(
+@pytest.mark.parametrize("name", SEVEN)
+def test_no_directory_of_the_code_is_skipped_for_its_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "opt/ml/code" / name
+    file.parent.mkdir(parents=True)
+    file.write_text(SEVEN[name])
+
+    assert secrets_in(tmp_path, monkeypatch).startswith(f"{file}:")
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_own_files_are_searched_anywhere_unless_the_recipe_allows_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root/.netrc").write_text("machine example.org login me password it\n")
+    for name in ("system", "top"):
+        (tmp_path / name).mkdir()
+    probe = Path(shutil.copy(verify.PROBES / "contents.py", tmp_path))
+    secret = tmp_path / "system/key.py"
+    secret.write_text(SECRETS["a GitHub token"])
+    monkeypatch.setattr(contents, "__file__", str(probe))
+    own = tmp_path / "own_files.json"
 
-    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/root/.netrc has credentials"
+    own.write_text(json.dumps({"own": [str(secret)], "allowed": []}))
+    assert secrets_in(tmp_path / "top", monkeypatch) == f"{secret}:1 contains a GitHub token"
+    own.write_text(json.dumps({"own": [str(secret)], "allowed": [str(secret)]}))
+    assert secrets_in(tmp_path / "top", monkeypatch) == ""
+
+
+@pytest.mark.usefixtures("no_variables")
+def test_variables_with_secrets_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".netrc").write_text("machine example.org login me password it\n")
+
+    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/.netrc:1 contains credentials"
     monkeypatch.setenv("WANDB_API_KEY", "secret")
-    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/root/.netrc has credentials (and 1 more)"
-    (tmp_path / "root/.netrc").unlink()
+    assert secrets_in(tmp_path, monkeypatch) == f"{tmp_path}/.netrc:1 contains credentials (and 1 more)"
+    (tmp_path / ".netrc").unlink()
     assert secrets_in(tmp_path, monkeypatch) == "the variable WANDB_API_KEY has a secret"
 
 

@@ -220,6 +220,18 @@ def test_recipes_are_read_with_code_files_and_requirements_that_lie_elsewhere(re
         assert [package.name for package in content.packages] == ["numpy"]
 
 
+def test_the_dockerignore_of_the_commit_applies(repository: Tree) -> None:
+    repository.write("src/train.py", "print()")
+    repository.write("src/model.ckpt", "")
+    repository.write(".dockerignore", "**/*.ckpt\n")
+    repository.write("mine/images/small.yaml", IMAGE + CODE)
+    commit(repository)
+    git(repository.root, "rm", "--quiet", ".dockerignore")
+
+    with git_history.past(project(repository), "HEAD") as then:
+        assert [file.target for file in then.recipes["small"].content.code] == ["/opt/ml/code/train.py"]
+
+
 def test_what_no_recipe_is_read_from_is_not_copied(repository: Tree) -> None:
     repository.write("src/train.py", "print()")
     repository.write("data/large", "")

@@ -1,5 +1,6 @@
 """Images as their authors ask for them."""
 
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -110,10 +111,10 @@ def test_a_directory_of_very_many_files_is_refused_before_they_are_read(
     for number in range(4):
         tree.write(f"images/src/{number}", "")
     text = "files: [{from: src, to: /opt/src}]\n"
-    monkeypatch.setattr(user_files, "MAX_FILES", 4)
+    monkeypatch.setattr(user_files, "LIMITS", replace(user_files.LIMITS, files=4))
     assert len(content(tree, text).files) == 4
 
-    monkeypatch.setattr(user_files, "MAX_FILES", 3)
+    monkeypatch.setattr(user_files, "LIMITS", replace(user_files.LIMITS, files=3))
     assert refusal(tree, text) == "`src` contains more than 3 files"
 
 

@@ -1,10 +1,14 @@
 """Secrets among the variables of a recipe."""
 
+import io
+import re
+from pathlib import Path
+
 import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes, read_recipes
-from bakehouse.catalog.secrets import kind_of_secret
+from bakehouse.catalog.secrets import Secret, kind_of_secret, secret_in_file
 from bakehouse.errors import RecipeError
 from tests.conftest import Tree, error_text
 from tests.recipes.test_recipes import catalog
@@ -119,6 +123,168 @@ def test_files_from_outside_the_project_are_refused(tree: Tree, content: str) ->
         return [mistake.message for broken in recipes.broken for mistake in broken.mistakes]
 
     [message] = mistakes()
-    assert message.endswith("` is outside the project")
+    assert message.endswith(" outside the project")
     recipe.write_text(recipe.read_text() + "outside_project: true\n")
     assert mistakes() == []
+
+
+def found(path: str, content: str | bytes) -> Secret | None:
+    return secret_in_file(io.BytesIO(content.encode() if isinstance(content, str) else content), path)
+
+
+# Joined here, so that scanners do not find them in this file
+PRIVATE = "-----BEGIN " + "{}PRIVATE KEY-----"
+BODY = "MIIEpAIBAAKCAQEA7bq0\n"
+TEXTS = {
+    f"id = '{KEY}'": "an AWS access key",
+    "AWS_SECRET_ACCESS_KEY=" + 20 * "aB": "an AWS secret access key",
+    'aws_secret_access_key = "' + 20 * "a/" + '"': "an AWS secret access key",
+    '"SecretAccessKey": "' + 20 * "a+" + '"': "an AWS secret access key",
+    "ghp_" + 36 * "a": "a GitHub token",
+    "github_pat_" + 22 * "a": "a GitHub token",
+    "glpat-" + 20 * "a": "a GitLab token",
+    "hf_" + 34 * "a": "a Hugging Face token",
+    "xoxb-" + 12 * "1": "a Slack token",
+    "AIza" + 35 * "a": "a Google API key",
+    "GOCSPX-" + 28 * "a": "a Google client secret",
+    "ya29." + 50 * "a": "a Google access token",
+    "npm_" + 36 * "a": "a token of a package registry",
+    "sk-ant-" + 30 * "a": "a key of OpenAI or Anthropic",
+    "sk-" + 20 * "a" + "T3BlbkFJ" + 20 * "a": "a key of OpenAI or Anthropic",
+    "dapi" + 32 * "0": "a Databricks token",
+    "sk_live_" + 12 * "a": "a Stripe key",
+    PRIVATE.format("RSA ") + "\n" + BODY: "a private key",
+    PRIVATE.format("OPENSSH ") + "\n" + BODY: "a private key",
+    PRIVATE.format("ENCRYPTED ") + "\r\n" + BODY: "a private key",
+    PRIVATE.format("RSA ") + "\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,0A\n\n" + BODY: "a private key",
+    '{"type": "service_account", "private_key": "' + PRIVATE.format("") + "\\n" + BODY: "a private key",
+    "K = ('" + PRIVATE.format("") + "\\n'\n    '" + BODY: "a private key",
+    "postgres://me:s3cr3t@db.internal/x": "a URL with a password",
+    "redis://:s3cr3t@cache:6379": "a URL with a password",
+    "extraheader = AUTHORIZATION: basic eDp5": "a password of Git",
+}
+HARMLESS = (
+    *("AKIAIOSFODNN7EXAMPLE", "aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"),
+    *(
+        "ghp_" + 36 * "x",
+        "hf_your" + 30 * "a",
+        ".sk-toggleable__label-arrow",
+        "sklearn-sk-estimator-container-x",
+    ),
+    *(
+        PRIVATE.format(""),
+        f"if line == '{PRIVATE.format('RSA ')}':\n    pass",
+        "-----BEGIN PUBLIC KEY-----\n" + BODY,
+    ),
+    *(
+        "-----BEGIN CERTIFICATE-----\n" + BODY,
+        "https://user:password@host/",
+        "https://{user}:{password}@host/",
+    ),
+    *("postgres://${USER}:${PASSWORD}@db/x", "postgres://postgres:postgres@db/x", "http://a:b@localhost:80/"),
+    *(
+        "https://<user>:<token>@github.com",
+        "ssh://git@github.com/x/y",
+        "http://host:8080/a@b",
+        "s3://a/b:c@d",
+    ),
+    *("password = getpass()", "token = os.environ['HF_TOKEN']", "sha256:" + 64 * "a", ""),
+)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_secrets_in_files_are_known_by_their_form(text: str) -> None:
+    assert found("train.py", f"# First\n\n{text}\n") == Secret(TEXTS[text], 3)
+    assert found("train.py", f"{text.rstrip()}  # gitleaks:allow\n") is None or "\n" in text.rstrip()
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_examples_and_placeholders_in_files_are_not_secrets(text: str) -> None:
+    assert found("train.py", f"{text}\n") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (".env", "A=b\n"),
+        ("conf/.env.production", "export A=b\n"),
+        (".ssh/id_rsa", "x"),
+        ("keys/id_ed25519", "x"),
+        ("a.ppk", "PuTTY-User-Key-File-2: ssh-rsa\n"),
+        ("a.p12", "\0\1"),
+        ("a.PFX", "\0\1"),
+        ("_netrc", "machine a"),
+        (".git-credentials", "x"),
+        (".aws/credentials", "[default]"),
+        (".aws/sso/cache/a.json", "{}"),
+        (".pypirc", "[pypi]\npassword = x\n"),
+        (".npmrc", "//registry/:_authToken=x\n"),
+        (".docker/config.json", '{"auths": {"a": {"auth": "eDp5"}}}'),
+        (".kube/config", "users:\n- user:\n    client-key-data: eA==\n"),
+        ("prod.kubeconfig", "    token: x\n"),
+        ("terraform.tfstate", "{}"),
+        (".terraformrc", 'credentials "a" {\n token = "x"\n}\n'),
+        ("kaggle.json", '{"username":"a","key":"' + 32 * "0" + '"}'),
+        (".cache/huggingface/token", "x"),
+        ("gcloud/application_default_credentials.json", '{"refresh_token": "x"}'),
+        (".databrickscfg", "[DEFAULT]\ntoken = x\n"),
+        (".pgpass", "host:5432:db:user:x\n"),
+        (".my.cnf", "[client]\npassword=x\n"),
+    ],
+)
+def test_secrets_in_files_are_known_by_the_name(path: str, content: str) -> None:
+    assert found(path, content)
+    assert found(f"/opt/ml/code/deep/{path}", content)
+    assert found(f"{path}.md", "text") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "content"),
+    [
+        (".env", ""),
+        (".env", "# A=b\nEMPTY=\n"),
+        (".env.example", "A=b\n"),
+        ("env", "A=b\n"),
+        ("id_rsa.pub", "ssh-rsa AAAA"),
+        (".npmrc", "//registry/:_authToken=${NPM_TOKEN}\n"),
+        (".pypirc", "[distutils]\nindex-servers = a\n"),
+        (".docker/config.json", '{"credsStore": "ecr-login"}'),
+        ("config.json", '{"auth": "x"}'),
+        ("cert.pem", "-----BEGIN CERTIFICATE-----\n" + BODY),
+        ("credentials.py", "x"),
+        (".aws/config", "[default]\nregion = eu-west-1\n"),
+    ],
+)
+def test_other_files_with_such_names_are_harmless(path: str, content: str) -> None:
+    assert found(path, content) is None
+
+
+def test_a_binary_file_is_known_by_its_name_only() -> None:
+    assert found("model.bin", b"\0" + KEY.encode()) is None
+
+
+@pytest.mark.parametrize("before", [2**20 - 10, 2**20 - 40, 2**21 - 5, 3 * 2**20])
+def test_a_secret_anywhere_in_a_large_file_is_found_at_its_line(before: int) -> None:
+    lines = before // 64
+    content = lines * (63 * "x" + "\n") + (before % 64) * "y" + f" {KEY}\n"
+
+    assert found("data.csv", content) == Secret("an AWS access key", lines + 1)
+
+
+def test_the_patterns_run_in_every_image() -> None:
+    """A copy of the module runs there, without Bakehouse and with an old Python."""
+    source = (HOME / "bakehouse/catalog/secrets.py").read_text()
+
+    assert set(re.findall(r"^(?:from|import) (\w+)", source, re.MULTILINE)) <= {
+        *("__future__", "collections", "math", "re", "typing"),
+    }
+
+
+def test_training_scripts_contain_no_false_alarms() -> None:
+    alarms = []
+    for path in sorted(Path(HOME / "examples").rglob("*.*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                alarms += [path] if secret_in_file(file, str(path)) else []
+
+    assert alarms == []

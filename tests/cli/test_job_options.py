@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.cli import job_options
+from bakehouse.cli import job_options, main
 from bakehouse.cluster.job import Group, NetworkPartition
 from bakehouse.errors import Diagnostic, UsageError
 
@@ -259,3 +259,29 @@ def test_invalid_job_options_are_reported(call: object, message: str, hint: str)
 
     [diagnostic] = caught.value.diagnostics
     assert (diagnostic.message, diagnostic.hint) == (message, hint)
+
+
+def test_a_run_sends_no_secrets_and_needs_its_script(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The directory is examined before anything is built."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").touch()
+    (tmp_path / "src/.netrc").write_text("machine a login b password c\n")
+    run = ["run", "pytorch-cpu", "--source-dir", "src", "--entry-point", "train.py"]
+
+    assert main.run(run) == UsageError.exit_code
+    assert capsys.readouterr().err == (
+        "error: `.netrc` contains credentials\n"
+        "  --> src/.netrc:1:1\n\n"
+        "hint: remove `.netrc`, or name it in `.dockerignore`; "
+        "if it is harmless, end the line with `# gitleaks:allow`\n"
+    )
+    (tmp_path / ".dockerignore").write_text("src/.netrc\nsrc/*.py\n")
+    assert main.run(run) == UsageError.exit_code
+    assert capsys.readouterr().err == (
+        "error: `train.py` is not sent with the job: .dockerignore:2 src/*.py\n\n"
+        "hint: change that line, or add an exception for `train.py` below it\n"
+    )

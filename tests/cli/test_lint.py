@@ -36,6 +36,22 @@ def test_a_project_without_mistakes_passes(project: Tree, capsys: pytest.Capture
     assert findings(project) == []
 
 
+def test_the_files_that_were_searched_are_counted(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("train.py", "key.py", "a.ckpt", "b.ckpt", ".git/config"):
+        project.write(f"src/{name}", "postgres://me:s3cr3t@db.internal" if name == "key.py" else "")
+    project.write(".dockerignore", "**/*.ckpt\n")
+    code = "code: {directory: ../../src, entry_point: train.py, allow: [key.py]}\n"
+    for name in ("sound", "other"):
+        project.write(f"mine/images/{name}.yaml", f'summary: Sound\nbase: {{debian: "12"}}\n{code}')
+
+    assert main.run(("lint",)) == 0
+    assert capsys.readouterr().out == (
+        "2 images without mistakes; searched 4 files for secrets, allowed 2 files\n"
+        "left out of other and 1 more: .dockerignore:1 **/*.ckpt: 2 files\n"
+        "left out of other and 1 more: version control (.git): 1 directory\n"
+    )
+
+
 def test_mistakes_and_conflicts_are_findings(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     project.write("mine/images/typo.yaml", "summary: Typo\nbase: {debian: 12}\ncomponent: {}\n")
     project.write(

@@ -166,6 +166,10 @@ NOWHERE: dict[str, Edit] = {
         '{python: "3.11", torch: "*", toolkit: "*"}',
         '{toolkit: "*", torch: "*", python: "3.11"}',
     ),
+    "files that stay out": lambda tree: [
+        tree.write("images/src/.git/HEAD", ""),
+        tree.write("images/src/__pycache__/x.pyc", ""),
+    ],
     "who asks": edit("images/small.yaml", 'torch: "*"', 'torch: ">=2"'),
 }
 

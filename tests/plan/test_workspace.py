@@ -94,6 +94,21 @@ def test_rendered_files_are_one_line_for_each_image(workspace: Workspace) -> Non
     assert lines == [f"rendered {len(files)} files of images/small", "rendered images/small/Dockerfile"]
 
 
+def test_files_that_stay_out_are_reported_once_for_all_images(tree: Tree, tmp_path: Path) -> None:
+    tree.write("images/src/train.py", "")
+    tree.write("images/src/.git/HEAD", "")
+    code = "code: {directory: src, entry_point: train.py}\n"
+    tree.image(IMAGE + code, "a")
+    tree.image(IMAGE + code, "b")
+    tree.write("pyproject.toml", "[tool.bakehouse]\n")
+    own = Workspace(find(tmp_path), tree.catalog(), tree.recipes(), templates())
+    lines: list[str] = []
+    render_images(own, plan_recipes(own, select(own, ["a", "b"])), lines.append)
+
+    assert lines[0] == "left out of a and 1 more: version control (.git): 1 directory"
+    assert len([line for line in lines if "left out" in line]) == 1
+
+
 def test_what_was_rendered_on_demand_is_kept_true(workspace: Workspace) -> None:
     rendered(workspace, "small-torch")
 

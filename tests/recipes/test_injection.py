@@ -231,6 +231,7 @@ FILES = {
     "components/instance/component.yaml": INSTANCE,
 }
 WITHOUT_PAYLOAD = {
+    "allow": "patterns of files, which no rendered file contains",
     "bootstrap": "the name of a suite; `base` has either it or `image`, which is here",
     "by_hand": "as `git`",
     "bytes": "a number",

@@ -4,6 +4,7 @@ A directory extends the small catalogue of `conftest`; `pytest --update-snapshot
 """
 
 import io
+import os
 import shutil
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
 MISTAKES = Path(__file__).parents[1] / "mistakes"
 SLUGS = sorted(path.name for path in MISTAKES.iterdir() if not (path / "command.txt").exists())
 """Mistakes with a command use the real catalogue: see `test_catalogue_mistakes`."""
-CONTROL_FILES = ("expected.txt", "environment.txt", "project.toml", "remove.txt")
+CONTROL_FILES = ("expected.txt", "environment.txt", "project.toml", "remove.txt", "special.txt")
 MADE = {
     "hundred-thousand-brackets": b"[" * 100_000,
     "file-too-large": b"summary: " + b"x" * 1_000_000,
@@ -57,7 +58,22 @@ def prepare(slug: str, tree: Tree) -> None:
     # Under its own name it would be read by the tools that check this repository.
     if (mistaken := MISTAKES / slug / "project.toml").is_file():
         shutil.copy(mistaken, tree.root / "pyproject.toml")
+    make_special_files(MISTAKES / slug / "special.txt", tree.root)
     assert small.exists()
+
+
+def make_special_files(listing: Path, root: Path) -> None:
+    """Make links and pipes, which Git or `copytree` do not keep."""
+    lines = listing.read_text().splitlines() if listing.is_file() else []
+    for line in lines:
+        kind, name, target = f"{line} ".split(" ", 2)
+        path = root / name.encode().decode("unicode_escape")
+        if kind == "link":
+            path.symlink_to(target.strip())
+        elif kind == "pipe":
+            os.mkfifo(path)
+        else:
+            path.write_text("")
 
 
 def environment(slug: str) -> dict[str, str]:

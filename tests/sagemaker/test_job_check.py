@@ -229,6 +229,43 @@ def test_arguments_of_a_model_trainer(workspace: Workspace, tmp_path: Path) -> N
     ]
 
 
+def test_files_that_the_sdk_uploads_are_warnings(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("train.py", ".git/config", "venv/pyvenv.cfg", "runs/a.ckpt", "runs/b.ckpt"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).touch()
+    (tmp_path / "src/.dockerignore").write_text("**/*.ckpt\n")
+    (tmp_path / "src/.env").write_text("A=b\n")
+    (tmp_path / "src/token.py").write_text("\nTOKEN = 'ghp_" + 36 * "a" + "'\n")
+    job = JobSpec(source_dir="src", instance_type="ml.c5.xlarge")
+    token = "the SDK uploads `src`, in which `token.py` contains a GitHub token on line 2"
+
+    def messages(job: JobSpec | None = None, content: object = None) -> list[str]:
+        image, file = ("", in_file(tmp_path, content)) if content else ("pytorch-cpu", "")
+        result = job_check.check(workspace, image, job or JobSpec(), file)
+        return [each.message for each in result.findings if each.rule.name == "uploaded-files"]
+
+    assert messages(job) == [
+        "the SDK also uploads `src/.git/`, `src/runs/a.ckpt`, `src/runs/b.ckpt` and 1 more",
+        "the SDK uploads `src`, in which `.env` contains environment variables, "
+        "which usually include secrets on line 1",
+        token,
+    ]
+    ignored = ["the SDK also uploads `src/runs/a.ckpt`, `src/runs/b.ckpt`, `src/venv/`", token]
+    assert messages(replace(job, sdk="v3")) == ignored
+    trainer: dict[str, Any] = {
+        "training_image": "ghcr.io/ada/churn:1",
+        "compute": {"instance_type": "ml.c5.xlarge", "instance_count": 1},
+        "source_code": {"source_dir": "src", "entry_script": "train.py"},
+    }
+    assert messages(content=trainer) == ignored
+    trainer["source_code"]["ignore_patterns"] = ["*.ckpt", "venv", ".*", "token.py"]
+    assert messages(content=trainer) == []
+    assert messages(content={**ESTIMATOR, "source_dir": "src"}) == messages(job)
+
+
 def test_a_channel_is_sent_to_its_groups() -> None:
     job = TrainingRequest(
         groups=(InstanceGroup("ml.c5.xlarge", 1, "data"),), channels={"training": ("data",)}

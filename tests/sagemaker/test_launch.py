@@ -256,6 +256,40 @@ def test_a_directory_is_uploaded_to_the_given_bucket(session: Session) -> None:
     assert description["OutputDataConfig"]["S3OutputPath"] == "s3://models/deep"
 
 
+def test_files_that_stay_out_are_not_uploaded(session: Session) -> None:
+    for name in ("main.py", ".git/config", "model.ckpt"):
+        Path("src", name).parent.mkdir(parents=True, exist_ok=True)
+        Path("src", name).write_text("")
+    Path(".dockerignore").write_text("src/*.ckpt\n")
+    session.aws.client("s3").create_bucket(
+        Bucket="clean", CreateBucketConfiguration={"LocationConstraint": REGION}
+    )
+    job = replace(ON_TWO, source_dir="src", entry_point="main.py")
+    session.launch("clean", job=job, output="s3://clean/", detach=True)
+
+    assert [*archived(session.aws, code_address(session.aws.job("clean")))] == ["main.py"]
+    assert session.messages[:2] == [
+        "not sent: .dockerignore:1 src/*.ckpt: 1 file",
+        "not sent: version control (.git): 1 directory",
+    ]
+
+
+def test_nothing_is_sent_with_secrets_or_without_the_script(session: Session) -> None:
+    Path("src").mkdir()
+    Path("src/main.py").write_text("")
+    Path("src/.netrc").write_text("machine a login b password c\n")
+    job = replace(ON_TWO, source_dir="src", entry_point="main.py")
+
+    with pytest.raises(UsageError) as caught:
+        session.launch("secret", job=job, detach=True)
+    assert caught.value.diagnostics[0].message == "`.netrc` contains credentials"
+    Path(".dockerignore").write_text("src\n")
+    with pytest.raises(UsageError) as caught:
+        session.launch("secret", job=job, detach=True)
+    assert caught.value.diagnostics[0].message == "`main.py` is not sent with the job: .dockerignore:1 src"
+    assert session.aws.requests == []
+
+
 def test_code_that_is_in_s3_already_is_named_alone(session: Session) -> None:
     code = "s3://code/churn/sourcedir.tar.gz"
     job = replace(ON_TWO, source_dir=code, entry_point="main.py")

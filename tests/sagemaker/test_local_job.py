@@ -229,7 +229,7 @@ def test_code_for_the_toolkit_is_an_archive_in_the_job(
 def test_code_that_is_too_big_is_refused_before_anything_is_built(
     instance_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code_upload, "MAX_BYTES", 2)
+    monkeypatch.setattr(code_upload, "LIMITS", replace(code_upload.LIMITS, total_bytes=2, file_bytes=2))
     (tmp_path / "train.py").write_text("print()")
 
     with pytest.raises(UsageError, match="contains more than 0 MB"):

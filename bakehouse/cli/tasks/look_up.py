@@ -20,6 +20,7 @@ from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.util.suggest import suggestion
 
 if TYPE_CHECKING:
+    from bakehouse.plan.model import Image
     from bakehouse.resolve.resolver import Resolution
 
 
@@ -309,24 +310,32 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
     """
     Check settings, recipes, components and locks, and report all mistakes.
 
+    It also searches the files that recipes copy for secrets.
+
     bake lint
     bake lint --sarif build/lint.sarif
     """
     from bakehouse.cli import sarif as sarif_report
     from bakehouse.cli import tables
-    from bakehouse.plan.workspace import plan_resolutions, resolve_all, select
+    from bakehouse.plan.workspace import left_out_lines, plan_resolutions, resolve_all, select
     from bakehouse.util.files import write_whole
     from bakehouse.util.format import format_count
 
     resolutions: tuple[Resolution, ...] = ()
+    planned: tuple[Image, ...] = ()
     try:
         workspace = open_project(images)
         resolutions = resolve_all(workspace, select(workspace, split(images)))
-        plan_resolutions(workspace, resolutions)
+        planned = plan_resolutions(workspace, resolutions).images
     except BakehouseError as error:
         failures.append(error)
     if sarif:
         write_whole(Path(sarif), sarif_report.text(failures, resolutions))
     show(tables.warnings(resolutions))
     if not failures:
-        show(f"{format_count(len(resolutions), 'image')} without mistakes\n")
+        searched = sum(len(image.content.own_files) for image in planned)
+        allowed = sum(len(image.content.allowed) for image in planned)
+        files = f"; searched {format_count(searched, 'file')} for secrets" if searched else ""
+        files += f", allowed {format_count(allowed, 'file')}" if allowed else ""
+        show(f"{format_count(len(resolutions), 'image')} without mistakes{files}\n")
+        show("".join(f"{line}\n" for line in left_out_lines(planned)))
