@@ -627,8 +627,8 @@ def check_imports_do_not_replace_functions() -> str:
                     if calls and owner(user) != package:
                         problems.setdefault((user, package), replaced_text(user, library, other, calls))
     count = sum(map(len, packages.values()))
-    names = ", ".join(sorted(package.rpartition("/")[2] for package in packages))
-    evidence = f"libraries: {len(loaded)}; loaded for all by {names or 'no package'}: {count}"
+    loaders = ", ".join(sorted(package.rpartition("/")[2] for package in packages)) or "no package"
+    evidence = f"libraries: {len(loaded)}; loaded for all by {loaders}: {count}"
     more = f"; functions with a stable interface in several: {len(accepted)}" if accepted else ""
     return require(problems.values(), evidence + more)
 
