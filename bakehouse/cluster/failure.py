@@ -64,8 +64,12 @@ class FirstFailure:
 
     @property
     def by_signal(self) -> bool:
-        """The process was killed from outside, so its log does not contain the reason."""
-        return bool(re.search(r"signal|exited with -", self.reason))
+        """The process was killed from outside, so its log does not contain the reason.
+
+        A process that aborts (signal 6) writes the reason itself.
+        """
+        is_signal = re.search(r"signal|exited with -", self.reason)
+        return bool(is_signal) and not re.search(r"SIGABRT|signal 6\b|exited with -6\b", self.reason)
 
 
 class _Rule(NamedTuple):
@@ -175,6 +179,14 @@ _RULES = (
         "mpirun was asked for {count} ranks, more than the hosts have slots",
         "set `processes_per_host` to the number of ranks on each host",
         (r"not enough slots available in the system to satisfy the (?P<count>\d+)",),
+    ),
+    # To release a tensor that Python has seen, a thread of gloo needs Python's lock. Python ends threads that
+    # ask for the lock during its exit, and C++ aborts. See https://github.com/pytorch/pytorch/pull/179291
+    _Rule(
+        "the script ended, but a thread of gloo aborted Python's exit",
+        "end the script with `del model; gc.collect(); dist.destroy_process_group()`: gloo's threads run "
+        "until the last reference to their group is gone, and the DDP model has one",
+        (r"terminate called without an active exception\n(?=[\s\S]*torch)",),
     ),
     _Rule(
         "mpirun has no option {option}",

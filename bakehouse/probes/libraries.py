@@ -35,6 +35,9 @@ MACHINES = {"x86_64": "EM_X86_64", "aarch64": "EM_AARCH64"}
 WRITABLE = ("/tmp", "/var/tmp", "/dev/shm", "/opt/ml")
 """Directories to which a job or SageMaker adds files."""
 SYMBOL = struct.Struct("<IBBHQQ")
+RELOCATION = struct.Struct("<QQq")
+DEFINITIONS = (1, 2, 6, 10)
+"""Types of symbols: variables, functions, variables of threads, functions that are chosen at load."""
 FATBIN, ENTRY = struct.Struct("<IHHQ"), struct.Struct("<HHIQQHHI8xQ")
 """Headers of a fat binary and of its entries: see github.com/n-eiling/cuda-fatbin-decompression.
 
@@ -53,6 +56,8 @@ LOADED = re.compile(r"/lib(64)?/[^/]+\.so[.0-9]*$")
 """Libraries. Plugins in deeper directories may need devices that are optional."""
 OF_PYTHON = re.compile(r"/python3\.(\d+)/.*\.cpython-3(\d+t?)-")
 MODULE = re.compile(r"/(?:site|dist)-packages/((?:[^/.]+/)*[^/.]+)\.")
+PACKAGE = re.compile(r"(.*/(?:site|dist)-packages/[^/.]+)")
+WHEEL_HASH = re.compile(r"-[0-9a-f]{8,}$")
 PLUGIN_VERSION = re.compile(rb"aws-ofi-nccl (\d+\.\d+\.\d+)")
 INTERFACE = re.compile(rb"nccl(Net|Gin)Plugin_v(\d+)")
 
@@ -75,6 +80,10 @@ class Library:
     """Offsets and sizes of the sections with GPU code."""
     symbols: Any = field(default=None, repr=False)
     """Offsets and sizes of .dynsym, .dynstr and .gnu.version, and the names of version indexes."""
+    relocations: tuple[tuple[int, int], ...] = field(default=(), repr=False)
+    """Offsets and sizes of the sections by which the loader binds symbols."""
+    is_symbolic: bool = False
+    """The loader searches the library itself first."""
 
     @property
     def name(self) -> str:
@@ -95,20 +104,43 @@ class Library:
         return self._tables[1]
 
     @functools.cached_property
-    def _tables(self) -> tuple[frozenset[bytes], tuple[tuple[bytes, bytes], ...]]:
+    def replaceable(self) -> dict[bytes, bytes]:
+        """Names that it defines and another library can replace, each with its version.
+
+        Weak and unique symbols are left out: C++ compilers make them for code that is the same everywhere.
+        """
+        return {
+            name: version
+            for name, version, info, other, section in self._symbols
+            if section and info >> 4 == 1 and info & 15 in DEFINITIONS and not other & 3
+        }
+
+    @functools.cached_property
+    def bound(self) -> frozenset[bytes]:
+        """Names that the loader looks up for it in all libraries."""
         if self.symbols is None:
-            return frozenset(), ()
-        tables, names = self.symbols
+            return frozenset()
+        names: set[bytes] = set()
+        symbols = self._symbols
         with at(self.path).open("rb") as file:
-            symbols, strings, versions = (_read(file, *table) for table in tables)
-        indexes = struct.unpack(f"<{len(versions) // 2}H", versions)
+            for place in self.relocations:
+                indexes = {info >> 32 for _, info, _ in RELOCATION.iter_unpack(_read(file, *place))}
+                names.update(
+                    name
+                    for name, _, _, other, section in (
+                        symbols[index] for index in indexes if index < len(symbols)
+                    )
+                    if not other & 3 and not (section and self.is_symbolic)
+                )
+        return frozenset(names)
+
+    @functools.cached_property
+    def _tables(self) -> tuple[frozenset[bytes], tuple[tuple[bytes, bytes], ...]]:
         exported, undefined = [], []
-        for index, (start, info, _, section, _, _) in enumerate(SYMBOL.iter_unpack(symbols)):
+        for name, version, info, _, section in self._symbols:
             binding = info >> 4
-            if not start or not binding:
+            if not name or not binding:
                 continue
-            name = strings[start : strings.index(b"\0", start)]
-            version = names.get(indexes[index] & 0x7FFF, b"") if indexes else b""
             if section:
                 exported.append(name)
                 if version:
@@ -116,6 +148,26 @@ class Library:
             elif binding == 1:
                 undefined.append((name, version))
         return frozenset(exported), tuple(undefined)
+
+    @property
+    def _symbols(self) -> list[tuple[bytes, bytes, int, int, int]]:
+        """Name, version, type with binding, visibility and section of each symbol."""
+        if self.symbols is None:
+            return []
+        tables, names = self.symbols
+        with at(self.path).open("rb") as file:
+            symbols, strings, versions = (_read(file, *table) for table in tables)
+        indexes = struct.unpack(f"<{len(versions) // 2}H", versions)
+        return [
+            (
+                strings[start : strings.index(b"\0", start)] if start else b"",
+                names.get(indexes[index] & 0x7FFF, b"") if indexes else b"",
+                info,
+                other,
+                section,
+            )
+            for index, (start, info, other, section, _, _) in enumerate(SYMBOL.iter_unpack(symbols))
+        ]
 
 
 def at(path: str) -> Path:
@@ -177,6 +229,16 @@ def read_library(path: str) -> Library | None:
                                 needed_versions.setdefault(need.name, []).append(auxiliary.name)
             tables = [sections.get(name) for name in (".dynsym", ".dynstr", ".gnu.version")]
             places = [(table["sh_offset"], table["sh_size"]) if table else (0, 0) for table in tables]
+            relocations = (
+                (section["sh_offset"], section["sh_size"])
+                for section in sections.values()
+                if section["sh_type"] == "SHT_RELA" and section["sh_flags"] & 2  # SHF_ALLOC
+            )
+            is_symbolic = any(
+                tag.entry.d_tag == "DT_SYMBOLIC"
+                or (tag.entry.d_tag == "DT_FLAGS" and tag.entry.d_val & 2)  # DF_SYMBOLIC
+                for tag in dynamic.iter_tags()
+            )
             gpu_code = (
                 (section["sh_offset"], section["sh_size"])
                 for name, section in sections.items()
@@ -192,6 +254,8 @@ def read_library(path: str) -> Library | None:
                 {name: tuple(versions) for name, versions in needed_versions.items()},
                 tuple(gpu_code),
                 (places, names) if tables[0] else None,
+                tuple(relocations),
+                is_symbolic,
             )
         except (ELFError, UnicodeDecodeError, ValueError, KeyError, struct.error):
             print(f"{path} is not a readable ELF file", file=sys.stderr)
@@ -534,6 +598,83 @@ def all_exported() -> frozenset[bytes]:
         *(path for paths in image().paths.values() for path in paths),
     }
     return frozenset().union(*(library.exported for path in paths if (library := image().find_file(path))))
+
+
+def check_imports_do_not_replace_functions() -> str:
+    """No package takes over calls inside another one because its libraries define the same names.
+
+    The loader searches libraries that are loaded for all (RTLD_GLOBAL) before those that a
+    library needs, so the order of imports decides which one is called.
+    """
+    loaded: dict[Library, set[Library]] = {}
+    for root in image().roots:
+        if ".so" in root.name:
+            libraries = image().closure(root).libraries
+            for library in libraries:
+                loaded.setdefault(library, set()).update(libraries)
+    packages = global_packages()
+    problems: dict[tuple[Library, str], str] = {}
+    accepted: set[bytes] = set()
+    for package, others in packages.items():
+        for other in others:
+            for library, users in loaded.items():
+                names = same_names(library, other)
+                harmless = {name for name in names if image().matches("shared", name.decode())}
+                accepted |= harmless
+                for user in users if names - harmless else ():
+                    own = user.exported if user is not library else frozenset()
+                    calls = sorted(((names - harmless) & user.bound) - own)
+                    if calls and owner(user) != package:
+                        problems.setdefault((user, package), replaced_text(user, library, other, calls))
+    count = sum(map(len, packages.values()))
+    loaders = ", ".join(sorted(package.rpartition("/")[2] for package in packages)) or "no package"
+    evidence = f"libraries: {len(loaded)}; loaded for all by {loaders}: {count}"
+    more = f"; functions with a stable interface in several: {len(accepted)}" if accepted else ""
+    return require(problems.values(), evidence + more)
+
+
+def global_packages() -> dict[str, list[Library]]:
+    """Return the libraries that Python packages load for all, with those that they need.
+
+    A package whose Python code names RTLD_GLOBAL counts. Native code that does so is not recognized.
+    """
+    roots: dict[str, list[Library]] = {}
+    for root in image().roots:
+        if root.is_in_package:
+            roots.setdefault(owner(root), []).append(root)
+    return {
+        package: list(dict.fromkeys(item for root in libraries for item in image().closure(root).libraries))
+        for package, libraries in roots.items()
+        if any(b"RTLD_GLOBAL" in path.read_bytes() for path in at(package).rglob("*.py"))
+    }
+
+
+def owner(library: Library) -> str:
+    """Return the directory of the package that brings a library."""
+    match = PACKAGE.match(library.path)
+    return match[1] if match else library.path.rpartition("/")[0]
+
+
+def same_names(library: Library, other: Library) -> set[bytes]:
+    """Return the names that both define, with the same version; none for two copies of one library."""
+    if owner(library) == owner(other) or stem(library) == stem(other):
+        return set()
+    names = library.replaceable.keys() & other.replaceable.keys()
+    return {name for name in names if library.replaceable[name] == other.replaceable[name]}
+
+
+def stem(library: Library) -> str:
+    """Return the name of a library without its version and the hash that wheels add."""
+    return WHEEL_HASH.sub("", library.name.partition(".so")[0])
+
+
+def replaced_text(user: Library, library: Library, other: Library, calls: list[bytes]) -> str:
+    more = f" and {len(calls) - 1} more symbols" if len(calls) > 1 else ""
+    of = "itself" if user is library else library.path
+    return (
+        f"{user.path} needs {calls[0].decode()}{more} of {of}, but gets those of {other.path} if "
+        "that is loaded first; rename them in one of the two with `patchelf --rename-dynamic-symbols`"
+    )
 
 
 def undefined_text(user: Library, symbol: str, version: str) -> str:

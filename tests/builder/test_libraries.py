@@ -376,6 +376,85 @@ def test_the_loader_searches_rpath_before_the_library_path(files: Files) -> None
     assert files.check("cuda_libraries_are_not_replaced", environment).startswith("several copies")
 
 
+def tensorflow_with_mpi(
+    files: Files, topology: str = "", versions: str = "", options: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Build TensorFlow, which exports hwloc's names and is loaded for all, and Open MPI with an hwloc."""
+    declaration = "int hwloc_topology_load(void); int deflate(void);"
+    source = f"{declaration} int hwloc_topology_load(void) {{ return 2; }} int deflate(void) {{ return 2; }}"
+    tensorflow = files.library(f"{PACKAGES}/tensorflow/libtensorflow_framework.so.2", source)
+    files.library(f"{PACKAGES}/tensorflow/_pywrap.so", needed=(tensorflow,))
+    flags = files.root / PACKAGES.lstrip("/") / "tensorflow/flags.py"
+    flags.write_text("sys.setdlopenflags(sys.getdlopenflags() | ctypes.RTLD_GLOBAL)\n")
+    topology = topology or "int hwloc_topology_load(void) { return 1; }"
+    calls = (
+        "int deflate(void) { return 1; } int opal_init(void) { return hwloc_topology_load() + deflate(); }"
+    )
+    pal = files.library(
+        "/opt/venv/lib/libopen-pal.so.40",
+        f"{declaration} {topology} {calls}",
+        versions=versions,
+        options=options,
+    )
+    extension = files.library(f"{PACKAGES}/mpi4py/MPI.abi3.so", "int PyInit_MPI;", (pal,))
+    return tensorflow, pal, extension
+
+
+def test_two_packages_that_define_the_same_functions(files: Files) -> None:
+    """TensorFlow's hwloc destroyed the topology of Open MPI's, so that each job crashed at its end."""
+    tensorflow, pal, extension = tensorflow_with_mpi(files)
+    environment = {"LD_LIBRARY_PATH": "/opt/venv/lib"}
+    hint = "rename them in one of the two with `patchelf --rename-dynamic-symbols`"
+
+    assert files.failure("imports_do_not_replace_functions", environment) == (
+        f"{pal} needs hwloc_topology_load of itself, but gets those of {tensorflow} if that is loaded "
+        f"first; {hint}"
+    )
+    tensorflow_with_mpi(files, options=("-Wl,-Bsymbolic",))
+    assert files.check("imports_do_not_replace_functions", environment) == (
+        "libraries: 4; loaded for all by tensorflow: 2; functions with a stable interface in several: 1"
+    )
+    source = "int hwloc_topology_load(void); int MPI_Init(void) { return hwloc_topology_load(); }"
+    mpi = files.library("/opt/venv/lib/libmpi.so.40", source, (pal,))
+    files.library(extension, "int PyInit_MPI;", (mpi,))
+    assert files.failure("imports_do_not_replace_functions", environment) == (
+        f"{mpi} needs hwloc_topology_load of {pal}, but gets those of {tensorflow} if that is loaded "
+        f"first; {hint}"
+    )
+    (files.root / PACKAGES.lstrip("/") / "tensorflow/flags.py").write_text("")
+    evidence = files.check("imports_do_not_replace_functions", environment)
+    assert evidence == "libraries: 5; loaded for all by no package: 0"
+
+
+@pytest.mark.parametrize(
+    ("topology", "versions"),
+    [
+        ("__attribute__((weak)) int hwloc_topology_load(void) { return 1; }", ""),
+        ('__attribute__((visibility("protected"))) int hwloc_topology_load(void) { return 1; }', ""),
+        ("int ompi_hwloc_topology_load(void);\n#define hwloc_topology_load ompi_hwloc_topology_load\n", ""),
+        ("", "HWLOC_1 { global: hwloc_topology_load; };"),
+    ],
+    ids=["the same everywhere", "bound to itself", "renamed", "versioned"],
+)
+def test_functions_that_another_package_cannot_replace(topology: str, versions: str, files: Files) -> None:
+    tensorflow_with_mpi(files, topology, versions)
+
+    assert files.check("imports_do_not_replace_functions").startswith("libraries: 4;")
+
+
+def test_copies_of_one_library_may_replace_each_other(files: Files) -> None:
+    source = "int GOMP_parallel(void) { return 1; } int run(void) { return GOMP_parallel(); }"
+    copies = [
+        files.library(f"{PACKAGES}/{path}", source)
+        for path in ("torch/lib/libgomp-a34b3233.so.1", "scikit_learn.libs/libgomp-e985bcbb.so.1.0.0")
+    ]
+    files.library(f"{PACKAGES}/torch/_C.abi3.so", needed=(copies[0],))
+    files.library(f"{PACKAGES}/sklearn/_tree.abi3.so", needed=(copies[1],))
+    (files.root / PACKAGES.lstrip("/") / "torch/__init__.py").write_text("ctypes.RTLD_GLOBAL\n")
+
+    assert files.check("imports_do_not_replace_functions") == "libraries: 4; loaded for all by torch: 2"
+
+
 def test_extensions_for_another_python_are_not_loaded(files: Files) -> None:
     source = "void PyMutex_Lock(void); void (*f)(void) = PyMutex_Lock;"
     files.library(f"{PACKAGES}/backend.cpython-313-x86_64-linux-gnu.so", source)

@@ -15,6 +15,11 @@ NO_TRAIN = (
     "the image contains no `train`, which SageMaker starts",
     "add the component `sagemaker-training`, or run another program with `--command`",
 )
+ABORTED_EXIT = (
+    "the script ended, but a thread of gloo aborted Python's exit",
+    "end the script with `del model; gc.collect(); dist.destroy_process_group()`: gloo's threads run until "
+    "the last reference to their group is gone, and the DDP model has one",
+)
 DISK_HINT = (
     "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
 )
@@ -76,6 +81,7 @@ def log(name: str) -> str:
             "mpirun was asked for 9 ranks, more than the hosts have slots",
             "set `processes_per_host` to the number of ranks on each host",
         ),
+        ("aborts-at-exit-torchrun", *ABORTED_EXIT),
         (
             "unknown-option",
             "mpirun has no option --no-such-option",
@@ -100,6 +106,16 @@ def test_a_full_directory_is_the_cause(name: str) -> None:
 
 def test_a_full_directory_is_not_the_cause_without_a_write_error() -> None:
     cause = find_cause(log("raises"), LogContext("algo-1", HOSTS, ("/opt/ml/model",)))
+
+    assert cause is not None
+    assert cause.message == "ValueError: no such thing"
+
+
+def test_an_abort_after_an_exception_is_not_the_cause() -> None:
+    aborted = log("aborts-at-exit-torchrun")
+    failed = "Traceback (most recent call last):\n  File x\nValueError: no such thing\n" + aborted
+
+    cause = find_cause(failed, LogContext("algo-1", HOSTS))
 
     assert cause is not None
     assert cause.message == "ValueError: no such thing"

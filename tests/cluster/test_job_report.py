@@ -127,6 +127,21 @@ def test_the_cause_is_the_exception_that_the_failing_rank_printed() -> None:
     assert job_report.tail[-1] == "ValueError: no such thing"
 
 
+def test_a_rank_that_aborted_has_its_cause_in_the_log() -> None:
+    """A signal from outside leaves no reason in the log, but an abort does."""
+    name = "aborts-at-exit-torchrun.log"
+    log = (Path(__file__).parent / "job_logs" / name).read_text()
+    end = replace(failed(), logs={"algo-1": log, "algo-2": ""}, rank_logs={"algo-1": SplitLog({}, log)})
+    end = replace(end, rank_logs={**end.rank_logs, "algo-2": SplitLog({}, "")})
+    job_report = report(JOB, end, DIRECTORY)
+
+    assert (job_report.failed_rank, job_report.cause) == (
+        0,
+        "the script ended, but a thread of gloo aborted Python's exit",
+    )
+    assert job_report.hint.startswith("end the script with `del model; gc.collect(); ")
+
+
 def test_the_code_of_a_rank_that_only_exited_is_the_toolkit_s() -> None:
     rest = "MPI_ABORT was invoked on rank 1 in communicator\nExecuteUserScriptError:\nExitCode 3\n"
     end = replace(failed(), logs={"algo-1": rest, "algo-2": ""}, rank_logs={"algo-1": SplitLog({}, rest)})

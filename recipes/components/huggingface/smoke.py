@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from importlib.metadata import version
+from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 LIBRARIES = ("transformers", "accelerate", "datasets", "peft", "trl", "evaluate")
@@ -19,9 +20,10 @@ def provided() -> dict[str, str]:
 
 
 def check_fine_tunes_an_adapter() -> None:
-    """SFTTrainer of trl trains a LoRA adapter of peft on a dataset, with accelerate and transformers."""
+    """SFTTrainer of trl trains a LoRA adapter of peft on a dataset, and writes its loss for TensorBoard."""
     from datasets import Dataset
     from peft import LoraConfig
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
     from trl import SFTConfig, SFTTrainer
@@ -50,7 +52,8 @@ def check_fine_tunes_an_adapter() -> None:
                 use_cpu=True,
                 bf16=False,
                 save_strategy="no",
-                report_to=[],
+                report_to="tensorboard",
+                logging_steps=1,
                 disable_tqdm=True,
                 max_length=16,
             ),
@@ -61,7 +64,10 @@ def check_fine_tunes_an_adapter() -> None:
             peft_config=LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM"),
         )
         loss = trainer.train().training_loss
+        events = [str(path.parent) for path in Path(directory).rglob("events.out.tfevents.*")]
+        scalars = EventAccumulator(events[0]).Reload().Tags()["scalars"] if events else []
     assert 0 < loss < 100, loss
+    assert "train/loss" in scalars, f"scalars for TensorBoard: {scalars}"
 
 
 def check_computes_a_metric() -> None:
