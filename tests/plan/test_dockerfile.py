@@ -364,12 +364,12 @@ def test_equal_keys_are_equal_texts_in_what_bakehouse_brings() -> None:
 
 
 def stage_text(dockerfile: str, name: str) -> str:
-    """From its FROM to the next one."""
+    """From its FROM to the next one. A stage of which nothing ships is named `<name>-build`."""
     lines = dockerfile.splitlines()
     start = next(
         number
         for number, line in enumerate(lines)
-        if line.startswith("FROM ") and line.endswith(f" AS {name}")
+        if line.startswith("FROM ") and line.endswith((f" AS {name}", f" AS {name}-build"))
     )
     end = next(number for number, line in enumerate(lines) if number > start and line.startswith("FROM "))
     while not lines[end - 1] or lines[end - 1].startswith("#"):
