@@ -232,7 +232,7 @@ def test_code_that_is_too_big_is_refused_before_anything_is_built(
     monkeypatch.setattr(code_upload, "LIMITS", replace(code_upload.LIMITS, total_bytes=2, file_bytes=2))
     (tmp_path / "train.py").write_text("print()")
 
-    with pytest.raises(UsageError, match="`train.py` is larger than 0 MB"):
+    with pytest.raises(UsageError, match=r"`train\.py` is larger than 0 MB"):
         prepared(instance_tree, source_dir=tmp_path / "train.py", entry_point="train.py")
 
 
