@@ -15,8 +15,10 @@ from typing import Any
 
 from uv import find_uv_bin
 
+from bakehouse.errors import BuildError, Diagnostic
 from bakehouse.util.tempdir import scratch_directory
 
+_MOST_LINES = 20
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "NETRC"),
@@ -81,7 +83,13 @@ def _description(python: str) -> str:
         program.write_text(_RECORDER.format(python=shlex.quote(python), answer=shlex.quote(str(answer))))
         program.chmod(0o755)
         # Without requirements nothing is built
-        command = [find_uv_bin(), "pip", "compile", "--quiet", "--no-config", "--no-cache", "--no-index", "-"]
-        words = [*command, "--python", str(program)]
-        subprocess.run(words, input="", env=environment(), capture_output=True, text=True, check=True)
+        command = [find_uv_bin(), "pip", "compile", "--quiet", "--no-config", "--no-index", "-"]
+        # With `--no-cache`, uv needs a usable TMPDIR
+        words = [*command, "--python", str(program), "--cache-dir", str(directory / "cache")]
+        result = subprocess.run(
+            words, input="", env=environment(), capture_output=True, text=True, check=False
+        )
+        if result.returncode:
+            message = f"uv cannot use the Python `{python}`"
+            raise BuildError(Diagnostic(message, tail=tuple(result.stderr.splitlines()[-_MOST_LINES:])))
         return answer.read_text()

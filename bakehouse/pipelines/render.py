@@ -169,6 +169,7 @@ def _environment() -> "jinja2.Environment":
     import jinja2
 
     return sandbox(
+        methods=frozenset({Pipeline.secrets, Pipeline.environment, Pipeline.variables}),
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         keep_trailing_newline=True,
         block_start_string="[%",

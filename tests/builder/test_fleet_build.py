@@ -42,7 +42,7 @@ def test_a_monolith_installs_what_its_image_contains(tmp_path: Path) -> None:
 
     assert len(same) == 12
     assert same[4:6] == [
-        "Both sides have the same Python packages in fleet-mpi: 30.",
+        "Both sides have the same Python packages in fleet-mpi: 31.",
         "Both sides have the same sources in fleet-mpi: 2.",
     ]
 

@@ -1,4 +1,4 @@
-"""Versions of a recipe's requirements beside those of its components, with a stub of uv."""
+"""Versions of a recipe's requirements with those of its components, with a stub of uv."""
 
 from collections.abc import Iterable
 from pathlib import Path

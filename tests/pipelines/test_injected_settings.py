@@ -48,6 +48,7 @@ cache = @cache=cache
 registry_port = @registry_port=#5051
 builders = [@builders=farm]
 build_cache = @build_cache=registry.example/cache
+build_on_host = @build_on_host=#true
 ledger = @ledger=s3://our-bucket/releases
 signing_key = @signing_key=signing.pem
 [tool.bakehouse.prices]

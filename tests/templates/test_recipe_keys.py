@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from bakehouse.catalog.project import HOME
 
@@ -10,7 +12,7 @@ _NAMED = re.compile(r"`(?P<key>[a-z_]+)(?::[^`]*)?\\?` (?:of|in|to) (?:the|a|you
 
 
 def test_all_named_keys_exist() -> None:
-    keys = json.loads((HOME / "schema/recipe.schema.json").read_text())["properties"].keys()
+    keys = {*_keys(json.loads((HOME / "schema/recipe.schema.json").read_text()))}
     named = {
         (match["key"], path.relative_to(HOME).as_posix())
         for directory in ("templates", "recipes/components", "bakehouse")
@@ -21,6 +23,17 @@ def test_all_named_keys_exist() -> None:
 
     assert ("packages", "templates/bin/require-apt-sources") in named
     assert {(key, path) for key, path in named if key not in keys} == set()
+
+
+def _keys(schema: Any) -> Iterator[str]:
+    """Yield the keys of a recipe and of its mappings."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", ())
+        for part in schema.values():
+            yield from _keys(part)
+    elif isinstance(schema, list):
+        for part in schema:
+            yield from _keys(part)
 
 
 def _text(path: Path) -> str:
