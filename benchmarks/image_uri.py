@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse.publish.releases import ReleasedComponent, ReleasedName, ReleasedRegion, ReleaseRecord, text_of
+from bakehouse.ledger.releases import ReleasedComponent, ReleasedName, ReleasedRegion, ReleaseRecord, text_of
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result
 

@@ -13,9 +13,9 @@ import tempfile
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
+from bakehouse.ledger.release_changes import Change
 from bakehouse.plan.diff import PackageChange, PackageChanges
 from bakehouse.plan.workspace import open_workspace
-from bakehouse.publish.release_changes import Change
 from bakehouse.report_page.commits import Comparison, Difference, ImageChange
 from bakehouse.report_page.fleet import Fleet, Release, read_fleet
 from bakehouse.report_page.page import render

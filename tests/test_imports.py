@@ -15,19 +15,19 @@ from packaging.requirements import Requirement
 from bakehouse.catalog.project import HOME
 
 CLIENTS = {
-    "boto3": {"util", "fetch", "publish", "sagemaker"},
-    "botocore": {"util", "fetch", "registry", "publish", "sagemaker"},
+    "boto3": {"util", "fetch", "ledger", "sagemaker"},
+    "botocore": {"util", "fetch", "registry", "ledger", "jobs", "sagemaker"},
     "cryptography": {"trust"},
-    "cyclonedx": {"publish"},
+    "cyclonedx": {"trust"},
     "docker": {"engine", "registry"},
     "elftools": {"builder"},
     "invoke": {"cli"},
-    "jinja2": {"pipelines", "plan", "report_page"},
-    "packageurl": {"publish", "security"},
-    "packaging": {"catalog", "resolve", "fetch", "lock", "builder", "publish", "security", "cli"},
+    "jinja2": {"ci", "plan", "report_page"},
+    "packageurl": {"trust", "security"},
+    "packaging": {"catalog", "resolve", "fetch", "lock", "builder", "trust", "upstream", "security", "cli"},
     "deflate": {"registry"},
     "requests": {"engine", "registry"},
-    "ruamel": {"lock"},
+    "ruamel": {"upstream"},
     "zstandard": {"engine", "registry"},
     "urllib3": {"fetch"},
     "uv": {"fetch", "lock"},
@@ -41,7 +41,9 @@ SLOW = {
 }
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 
-PROGRAMS = {"util", "catalog", "fetch", "engine", "registry", "builder", "lock", "analysis", "cli"}
+PROGRAMS = {
+    *("util", "catalog", "fetch", "engine", "registry", "builder", "lock", "analysis", "security", "cli"),
+}
 """Packages that may run other programs."""
 
 PACKAGE = HOME / "bakehouse"

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
-from bakehouse.publish.bisect import Bisection
-from bakehouse.publish.release_changes import Change, neighbours
-from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.ledger.bisect import Bisection
+from bakehouse.ledger.release_changes import Change, neighbours
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.util.format import format_count, format_table
 from bakehouse.util.terminal import clip
 

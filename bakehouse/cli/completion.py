@@ -92,7 +92,7 @@ def _values(argument: str) -> Sequence[str]:
     if argument == "action":
         return ["start", "stop", "status"]
     if argument == "system":
-        from bakehouse.pipelines.render import SYSTEMS
+        from bakehouse.ci.render import SYSTEMS
 
         return [*SYSTEMS]
     if argument == "component":

@@ -10,10 +10,10 @@ from bakehouse.builder.progress import Progress
 from bakehouse.cli import tables, workflow
 from bakehouse.cluster import smoke_report
 from bakehouse.engine import provision
+from bakehouse.jobs import snippets
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import release_gate
 from bakehouse.publish.publish import PublishOptions
-from bakehouse.sagemaker import snippets
 from bakehouse.util.format import format_seconds, format_table
 from bakehouse.util.terminal import Reporter
 

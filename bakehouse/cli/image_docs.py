@@ -10,10 +10,10 @@ from bakehouse.catalog.recipe import Recipe
 from bakehouse.cli.image_page import ImagePage, page
 from bakehouse.cli.image_table import BANNER, ImageRow, table
 from bakehouse.errors import Diagnostic, StaleError
+from bakehouse.ledger import releases
 from bakehouse.plan.dockerfile import PAGE, RenderedFile
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
-from bakehouse.publish import releases
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.oci import is_loopback

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bakehouse.builder.run_log import Level, Run, SmokeRun
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.plan.model import Image
-from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.util.format import format_bytes, format_names
 
 _NAMES = {

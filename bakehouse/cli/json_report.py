@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from bakehouse.catalog.catalog import Catalog
     from bakehouse.cli.doctor import Finding
     from bakehouse.cluster.smoke_report import SmokeReport
+    from bakehouse.jobs.rules import Finding as JobFinding
+    from bakehouse.jobs.sizing import Recommendation
+    from bakehouse.jobs.training_request import LaunchImage
     from bakehouse.lock.drift import Drift
-    from bakehouse.lock.update import ComponentUpdate
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import Plan
@@ -26,10 +28,8 @@ if TYPE_CHECKING:
     from bakehouse.resolve.outdated import OutdatedComponent
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
-    from bakehouse.sagemaker.rules import Finding as JobFinding
-    from bakehouse.sagemaker.sizing import Recommendation
-    from bakehouse.sagemaker.training_request import LaunchImage
     from bakehouse.security.findings import SecurityReport
+    from bakehouse.upstream.update import ComponentUpdate
     from bakehouse.util.oci import Digest
 
 Json = dict[str, Any]

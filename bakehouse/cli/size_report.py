@@ -11,10 +11,10 @@ from bakehouse.builder.pack import Packer
 from bakehouse.cli import workflow
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_images
-from bakehouse.publish.ledger import open_ledger
-from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter

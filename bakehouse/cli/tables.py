@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from bakehouse.publish.release_changes import component_changes
-from bakehouse.publish.releases import by_release
+from bakehouse.ledger.release_changes import component_changes
+from bakehouse.ledger.releases import by_release
 from bakehouse.resolve.phrases import location_text, warning_text
 from bakehouse.util.format import format_bytes, format_count, format_table
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from bakehouse.catalog.base_image_lock import AptLocks
     from bakehouse.catalog.recipe import Recipe
     from bakehouse.cluster.smoke_report import SmokeReport
+    from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.plan.model import Image, Plan
-    from bakehouse.publish.releases import ReleaseRecord
     from bakehouse.resolve.outdated import OutdatedCount
     from bakehouse.resolve.resolver import Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from bakehouse.cli import rendering
 from bakehouse.errors import BuildError, Diagnostic, Reason, UsageError
-from bakehouse.lock import update as updating
-from bakehouse.lock.update import ComponentUpdate, Proposal
 from bakehouse.plan.workspace import Workspace
+from bakehouse.upstream import update as updating
+from bakehouse.upstream.update import ComponentUpdate, Proposal
 from bakehouse.util import git
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter

@@ -31,6 +31,9 @@ from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, SmokeError, UsageError
 from bakehouse.fetch.required_files import RequiredFiles, debs
+from bakehouse.jobs import code_upload
+from bakehouse.jobs.distribution import Framework
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase
 from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import (
@@ -45,12 +48,10 @@ from bakehouse.plan.workspace import (
 )
 from bakehouse.publish import attest, preflight, promote, publish, signed_report
 from bakehouse.publish.publish import PublishOptions
-from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
 from bakehouse.registry.manifest import FORMS
 from bakehouse.resolve.resolver import Resolution
-from bakehouse.sagemaker import code_upload, local_job, smoke_job
-from bakehouse.sagemaker.distribution import Framework
+from bakehouse.sagemaker import local_job, smoke_job
 from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport

@@ -1,1 +1,1 @@
-"""Push, promote, record and look up images. Start at `publish`."""
+"""Push, promote and attest images. Start at `publish`."""

@@ -10,18 +10,17 @@ from bakehouse.catalog.project import Project
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, Diagnostic, PublishError, Reason
-from bakehouse.publish import provenance, sbom
+from bakehouse.ledger.releases import ReleasedArtifact
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.releases import ReleasedArtifact
-from bakehouse.publish.statements import statements_of
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import Manifest, short
 from bakehouse.registry.referrers import Artifact, ArtifactRepository, Attached
 from bakehouse.registry.registry import DeadlineRegistry, Registry
-from bakehouse.trust import bundle
+from bakehouse.trust import bundle, provenance, sbom
 from bakehouse.trust.bundle import RefusedError, Statement
 from bakehouse.trust.keys import PublicKey, Signer, open_signer
+from bakehouse.trust.statements import statements_of
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.terminal import Reporter

@@ -8,8 +8,8 @@ from typing import Any
 
 from bakehouse.catalog.registry_settings import SEVERITIES
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
+from bakehouse.ledger.releases import ReleasedFindings, ReleaseRecord
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.releases import ReleasedFindings, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import Registry

@@ -11,12 +11,14 @@ from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, NotReleasableError, PublishError, Reason, UsageError
+from bakehouse.ledger import image_uris
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleasedScan, ReleaseRecord
 from bakehouse.plan.model import Image, ImageKey
-from bakehouse.publish import ecr_scan, image_uris, policy, scan_results, signed_report
+from bakehouse.publish import ecr_scan, signed_report
 from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import (
     PublishOptions,
     for_each_region,
@@ -27,8 +29,6 @@ from bakehouse.publish.publish import (
 )
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.record import with_known, with_report, with_scans
-from bakehouse.publish.releases import ReleasedScan, ReleaseRecord
-from bakehouse.publish.statements import results_of, signature_of
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry import destination
@@ -36,7 +36,9 @@ from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import FORMS, short
 from bakehouse.registry.registry import DeadlineRegistry, Registry
+from bakehouse.trust import policy, scan_results
 from bakehouse.trust.bundle import Statement
+from bakehouse.trust.statements import results_of, signature_of
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.oci import Digest

@@ -25,15 +25,16 @@ from bakehouse.errors import (
     Reason,
     UsageError,
 )
-from bakehouse.publish import ecr_scan, image_uris, push
+from bakehouse.ledger import image_uris
+from bakehouse.ledger.ledger import Ledger, open_ledger
+from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
+from bakehouse.publish import ecr_scan, push
 from bakehouse.publish.attest import Attested, Bundler, attest, bundler_of
 from bakehouse.publish.ecr_replication import Waiting, await_replica
 from bakehouse.publish.ecr_scan import Scan
-from bakehouse.publish.ledger import Ledger, open_ledger
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.record import describe, record_of, with_known
 from bakehouse.publish.release_gate import check_releasable, is_tested
-from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage, release_day
 from bakehouse.registry.destination import Destination, destination
 from bakehouse.registry.ecr import EcrRegistry

@@ -7,8 +7,8 @@ from bakehouse.errors import Diagnostic, DifferenceError
 from bakehouse.plan.model import Image
 from bakehouse.publish.attest import Bundler
 from bakehouse.publish.signing import require_published, sign_published
-from bakehouse.publish.statements import rebuild_of
 from bakehouse.registry.manifest import short
+from bakehouse.trust.statements import rebuild_of
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 

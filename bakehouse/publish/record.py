@@ -5,8 +5,7 @@ from dataclasses import replace
 from datetime import date
 
 from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
-from bakehouse.plan.model import Image
-from bakehouse.publish.releases import (
+from bakehouse.ledger.releases import (
     ReleasedArtifact,
     ReleasedCheck,
     ReleasedComponent,
@@ -14,6 +13,7 @@ from bakehouse.publish.releases import (
     ReleasedScan,
     ReleaseRecord,
 )
+from bakehouse.plan.model import Image
 from bakehouse.publish.tags import PublishedImage
 
 

@@ -9,18 +9,18 @@ from typing import Any
 from bakehouse import __version__
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import Image
-from bakehouse.publish import provenance
 from bakehouse.publish.attest import Bundler
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.record import with_scans
-from bakehouse.publish.releases import ReleaseRecord
-from bakehouse.publish.scan_results import NOT_SCANNED, read_scans, summarize, time_text
 from bakehouse.publish.signing import require_published, sign_published
-from bakehouse.publish.statements import SCAN
 from bakehouse.security import waivers
 from bakehouse.security.findings import Finding, SecurityReport, Source, Vulnerability
+from bakehouse.trust import provenance
 from bakehouse.trust.bundle import SignedStatement, Statement, statement
+from bakehouse.trust.scan_results import NOT_SCANNED, read_scans, summarize, time_text
+from bakehouse.trust.statements import SCAN
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 

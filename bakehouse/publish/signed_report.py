@@ -4,10 +4,10 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cluster.smoke_report import ReportFile, Sign, SmokeReport, Verify
 from bakehouse.errors import Diagnostic, Reason, TrustError
-from bakehouse.publish.statements import SMOKE_REPORT
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError
 from bakehouse.trust.keys import open_signer, read_public_key
+from bakehouse.trust.statements import SMOKE_REPORT
 
 
 def signer(project: Project) -> Sign | None:

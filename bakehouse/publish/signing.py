@@ -5,11 +5,11 @@ from collections.abc import Iterable
 
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import Image
 from bakehouse.publish.attest import Bundler, Documents, attach, bundler_of
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions, push_options_for
-from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import destination
 from bakehouse.trust.bundle import Statement

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import date
 
 from bakehouse.errors import PublishError, TagTakenError
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish.diagnostics import PushDiagnostics
-from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError

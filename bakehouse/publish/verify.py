@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.publish.push import SIX_HOURS
-from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.http_errors import RegistryError

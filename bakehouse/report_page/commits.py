@@ -9,6 +9,7 @@ from bakehouse.analysis.size_log import load_size
 from bakehouse.catalog import git_history
 from bakehouse.catalog.git_history import Past
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan import affected
 from bakehouse.plan.diff import (
     ComponentDifference,
@@ -20,7 +21,6 @@ from bakehouse.plan.diff import (
 )
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.plan.workspace import Workspace
-from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 
 

@@ -21,12 +21,14 @@ from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, PublishError, UsageError
+from bakehouse.jobs.job_spec import SDKS, JobSpec
+from bakehouse.jobs.snippets import snippet
+from bakehouse.ledger.ledger import FileLedger, Ledger, open_ledger
+from bakehouse.ledger.release_changes import Change, neighbours, timeline
+from bakehouse.ledger.releases import ReleaseRecord, by_release
 from bakehouse.plan import image_lock
 from bakehouse.plan.model import BootstrappedBase, Image, Stage
 from bakehouse.plan.workspace import Workspace, leave_out, plan_resolutions, select
-from bakehouse.publish.ledger import FileLedger, Ledger, open_ledger
-from bakehouse.publish.release_changes import Change, neighbours, timeline
-from bakehouse.publish.releases import ReleaseRecord, by_release
 from bakehouse.report_page import states, versions
 from bakehouse.report_page.commits import Comparison, PresentImage, compare_commit, size_of
 from bakehouse.report_page.scan_state import scan_policy_of, scan_state
@@ -34,8 +36,6 @@ from bakehouse.report_page.states import Mark, State
 from bakehouse.report_page.versions import Part, Places
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
-from bakehouse.sagemaker.job_spec import SDKS, JobSpec
-from bakehouse.sagemaker.snippets import snippet
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 

@@ -8,8 +8,8 @@ from itertools import chain
 from bakehouse.builder import run_log
 from bakehouse.builder.run_log import Level, Run
 from bakehouse.builder.verify import Outcome
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import Image
-from bakehouse.publish.releases import ReleaseRecord
 
 _BUNDLE = "application/vnd.dev.sigstore.bundle"
 """Start of the media types of signatures."""

@@ -1,1 +1,1 @@
-"""Settings, validation and launch of SageMaker jobs. Start at `launch`."""
+"""Send, follow and run jobs. Start at `launch`."""

@@ -19,16 +19,18 @@ from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
 from bakehouse.cluster.job import job_name
 from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
+from bakehouse.jobs import code_upload
+from bakehouse.jobs.create_training_job import DAY, VOLUME_GIB, api_request, toolkit_parameters
+from bakehouse.jobs.job_spec import S3, CheckedJob, JobSpec, check_job
+from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.training_request import LOCAL
+from bakehouse.ledger import image_uris
 from bakehouse.plan.workspace import Workspace
-from bakehouse.publish import image_uris, policy
-from bakehouse.sagemaker import code_upload, launch_report
+from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
-from bakehouse.sagemaker.create_training_job import DAY, VOLUME_GIB, api_request, toolkit_parameters
 from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Followed, Pace, follow, stop
-from bakehouse.sagemaker.job_spec import S3, CheckedJob, JobSpec, check_job
 from bakehouse.sagemaker.launch_report import LaunchReport
-from bakehouse.sagemaker.rules import Finding
-from bakehouse.sagemaker.training_request import LOCAL
+from bakehouse.trust import policy
 from bakehouse.util.aws import AwsError, AwsFault
 from bakehouse.util.oci import region_of
 from bakehouse.util.terminal import Reporter

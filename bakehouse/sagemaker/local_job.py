@@ -15,10 +15,10 @@ from bakehouse.cluster.job_report import JobReport
 from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.sagemaker import code_upload, model_trainer
-from bakehouse.sagemaker.distribution import Framework, Training, launch_settings
-from bakehouse.sagemaker.instance_groups import check_channels, instance_group
-from bakehouse.sagemaker.rules import Findings
+from bakehouse.jobs import code_upload, model_trainer
+from bakehouse.jobs.distribution import Framework, Training, launch_settings
+from bakehouse.jobs.instance_groups import check_channels, instance_group
+from bakehouse.jobs.rules import Findings
 from bakehouse.util.files import write_whole
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"

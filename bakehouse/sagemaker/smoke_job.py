@@ -20,11 +20,13 @@ from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, LaunchError, Problems, SmokeError, UsageError
-from bakehouse.publish.releases import ReleaseRecord
+from bakehouse.jobs.create_training_job import VOLUME_GIB, api_request
+from bakehouse.jobs.instance_groups import instance_group
+from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
+from bakehouse.jobs.validate import validate
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.sagemaker.client import TrainingService
-from bakehouse.sagemaker.create_training_job import VOLUME_GIB, api_request
 from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
-from bakehouse.sagemaker.instance_groups import instance_group
 from bakehouse.sagemaker.launch import (
     PRINTED,
     JobCallbacks,
@@ -34,8 +36,6 @@ from bakehouse.sagemaker.launch import (
     send_and_follow,
 )
 from bakehouse.sagemaker.launch_report import LaunchReport
-from bakehouse.sagemaker.training_request import LaunchImage, TrainingRequest, launch_image
-from bakehouse.sagemaker.validate import validate
 from bakehouse.util.aws import AwsError
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import region_of

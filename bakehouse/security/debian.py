@@ -9,7 +9,9 @@ from bakehouse.fetch.downloader import Fetcher, MissingError
 from bakehouse.fetch.required_files import debs
 from bakehouse.lock import apt_suite
 from bakehouse.lock.apt import Resolved
-from bakehouse.lock.changelog import (
+from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.plan.workspace import Workspace
+from bakehouse.security.changelog import (
     ChangelogEntry,
     is_newer,
     newer_entries,
@@ -17,8 +19,6 @@ from bakehouse.lock.changelog import (
     source_of,
     without_rebuild,
 )
-from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.plan.workspace import Workspace
 from bakehouse.security.contents import deb_usages
 from bakehouse.security.findings import Finding, NotScanned, Usage, Vulnerability
 from bakehouse.util.format import format_count

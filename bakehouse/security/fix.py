@@ -8,9 +8,9 @@ from packaging.version import Version
 
 from bakehouse.catalog.python_lock import normal_name
 from bakehouse.lock import lock as locking
-from bakehouse.lock.changelog import is_newer
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, is_own, open_workspace, plan_images
+from bakehouse.security.changelog import is_newer
 from bakehouse.security.contents import python_packages, stage_packages
 from bakehouse.security.findings import Finding, SecurityReport
 from bakehouse.security.forecast import Forecast, ImageChange, changed_images, forecast

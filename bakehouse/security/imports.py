@@ -9,9 +9,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from bakehouse.errors import Diagnostic, Location, Problems, UsageError
-from bakehouse.lock.changelog import is_newer
 from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import short
+from bakehouse.security.changelog import is_newer
 from bakehouse.security.contents import PythonPackage, deb_usages, python_packages
 from bakehouse.security.findings import Finding, PackageKind, Source, Usage, Vulnerability
 from bakehouse.security.scanner_reports import ScannedPackage, ScannerReport, load

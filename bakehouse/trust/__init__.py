@@ -1,1 +1,1 @@
-"""Signed statements about images: keys, in-toto statements and Sigstore bundles. Start at `bundle.py`."""
+"""Statements about images: keys, bundles, policy, SBOM and provenance. Start at `bundle`."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from bakehouse.analysis.fleet_sizes import fleet_size, size_difference
 from bakehouse.analysis.sizes import ImageSize, LayerSize, parts_of
 from bakehouse.cli.size_report import since_release
-from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
+from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
 
 DIGEST = "sha256:" + "4f" * 32
 CONFIG = "sha256:" + "c0" * 32

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.cli import main
-from bakehouse.publish.releases import ReleasedComponent, text_of
+from bakehouse.ledger.releases import ReleasedComponent, text_of
 from tests.conftest import Tree
-from tests.publish.test_bisect import LINE
+from tests.ledger.test_bisect import LINE
 
 A, B, C = (f"sha256:000{number}00000000" for number in (1, 2, 3))
 

@@ -11,6 +11,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.cli import image_docs
 from bakehouse.cli.image_page import ImagePage, page
 from bakehouse.errors import StaleError
+from bakehouse.ledger import releases
 from bakehouse.plan.model import Image, Plan
 from bakehouse.plan.workspace import (
     Workspace,
@@ -19,10 +20,9 @@ from bakehouse.plan.workspace import (
     render_images,
     select,
 )
-from bakehouse.publish import releases
 from bakehouse.util.files import write_whole
 from tests.conftest import Tree, templates
-from tests.publish.test_releases import a_record
+from tests.ledger.test_releases import a_record
 
 
 @pytest.fixture

@@ -18,10 +18,10 @@ from bakehouse.cli import json_report, main
 from bakehouse.cli.doctor import Finding, State
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.lock.drift import Drift, DriftKind
-from bakehouse.lock.new_releases import UpstreamError
-from bakehouse.lock.release_draft import Evidence
-from bakehouse.lock.update import ComponentUpdate, Proposal
 from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.upstream.new_releases import UpstreamError
+from bakehouse.upstream.release_draft import Evidence
+from bakehouse.upstream.update import ComponentUpdate, Proposal
 from bakehouse.util.oci import Digest
 
 DIGEST = Digest("sha256:" + "0" * 64)

@@ -21,9 +21,9 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cli.tasks.collection import GROUPS
 from bakehouse.cli.tasks.declare import BakeTask
 from bakehouse.errors import Diagnostic
+from bakehouse.ledger.releases import ReleasedRegion, append
 from bakehouse.plan.workspace import open_workspace
-from bakehouse.publish.releases import ReleasedRegion, append
-from tests.publish.test_image_uris import ECR, US, release
+from tests.ledger.test_image_uris import ECR, US, release
 from tests.registry.test_referrers import FakeRegistry
 from tests.support.programs import BAKE
 from tests.support.proxy import Proxy

@@ -8,7 +8,7 @@ import pytest
 from bakehouse.cli import main
 from bakehouse.plan.workspace import open_workspace, plan_images
 from tests.conftest import Tree
-from tests.publish.test_releases import a_record
+from tests.ledger.test_releases import a_record
 from tests.sagemaker.test_launch import put
 
 

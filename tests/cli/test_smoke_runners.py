@@ -23,7 +23,7 @@ from bakehouse.errors import BakehouseError, EngineError, SmokeError, UsageError
 from bakehouse.plan.workspace import open_workspace, plan_images
 from tests.cluster.test_remote_smoke import URI, document, remote
 from tests.conftest import Tree
-from tests.publish.test_releases import a_record
+from tests.ledger.test_releases import a_record
 from tests.sagemaker.test_launch import put
 from tests.support.fake_engine import image
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.docs.prose import HOME
 from tests.docs.test_commands import blocks
-from tests.sagemaker.test_snippets import PYTORCH, snippet
+from tests.jobs.test_snippets import PYTORCH, snippet
 from tests.support.programs import BAKE
 
 GUIDES = HOME / "docs/how-to"

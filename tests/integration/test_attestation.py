@@ -15,12 +15,12 @@ from bakehouse.builder.pack import Packer
 from bakehouse.catalog.project import Project
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleasedArtifact
 from bakehouse.plan.model import Image
 from bakehouse.publish.attest import attest
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions, push_images
 from bakehouse.publish.push import PushOptions, publish
-from bakehouse.publish.releases import ReleasedArtifact
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry

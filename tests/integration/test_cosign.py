@@ -13,7 +13,6 @@ import pytest
 from bakehouse.publish.attest import Bundler, Documents, attach
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.scans import statement_of
-from bakehouse.publish.statements import SCAN, SIGNATURE, TESTS, statements_of
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of, parse
@@ -24,12 +23,13 @@ from bakehouse.security.findings import SecurityReport
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError
 from bakehouse.trust.keys import read_public_key
+from bakehouse.trust.statements import SCAN, SIGNATURE, TESTS, statements_of
 from tests.publish.test_publish import CONFIG, DIGEST, LAYER, MANIFEST
 from tests.publish.test_push import IMAGE, PASSED
-from tests.publish.test_sbom import INSTALLED
 from tests.support.proxy import Proxy
 from tests.support.referrers import Referrers
 from tests.support.signing_keys import KeyFiles, make_key
+from tests.trust.test_sbom import INSTALLED
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 

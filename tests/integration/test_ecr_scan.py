@@ -13,11 +13,11 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleasedFindings
 from bakehouse.publish import ecr_scan, promote, publish
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
-from bakehouse.publish.releases import ReleasedFindings
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed, published_digest
 from tests.support.ecr import ACCOUNT, REGION, EcrStub

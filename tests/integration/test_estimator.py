@@ -14,10 +14,10 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job import Group
-from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord
-from bakehouse.sagemaker import snippets
-from bakehouse.sagemaker.job_spec import JobSpec
-from bakehouse.sagemaker.snippets import Snippet
+from bakehouse.jobs import snippets
+from bakehouse.jobs.job_spec import JobSpec
+from bakehouse.jobs.snippets import Snippet
+from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
 from tests.docs.test_commands import blocks
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 from tests.support.ecr import ACCOUNT, REGION

@@ -12,9 +12,9 @@ import pytest
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.instance_types import instances
 from bakehouse.catalog.project import HOME
-from bakehouse.sagemaker import rules
-from bakehouse.sagemaker.rules import Finding
-from bakehouse.sagemaker.validate import validate
+from bakehouse.jobs import rules
+from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.validate import validate
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 from tests.support.launch_cases import IMAGES, RARE, RARE_TRAINERS, SCRIPTS, Case, estimators, trainers
 

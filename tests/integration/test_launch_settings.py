@@ -10,9 +10,9 @@ import pytest
 
 from bakehouse.cluster.job import encode_hyperparameters
 from bakehouse.errors import UsageError
-from bakehouse.sagemaker.distribution import Framework, Training, launch_settings
-from bakehouse.sagemaker.instance_groups import InstanceGroup
-from bakehouse.sagemaker.model_trainer import (
+from bakehouse.jobs.distribution import Framework, Training, launch_settings
+from bakehouse.jobs.instance_groups import InstanceGroup
+from bakehouse.jobs.model_trainer import (
     ARGUMENTS,
     CODE_CHANNEL,
     DRIVERS_CHANNEL,

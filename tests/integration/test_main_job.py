@@ -17,8 +17,8 @@ from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.engine.docker import OWNER_LABEL
 from bakehouse.errors import NotReleasableError
+from bakehouse.ledger import releases
 from bakehouse.plan.workspace import Workspace
-from bakehouse.publish import releases
 from bakehouse.util import tempdir
 from tests.integration.conftest import FLEET, Fleet
 from tests.integration.killed_clusters import in_engine

@@ -23,12 +23,12 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.project import HOME
+from bakehouse.ledger.releases import ReleasedComponent
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.publish.release_gate import check_pinned
-from bakehouse.publish.releases import ReleasedComponent
 from bakehouse.util.files import write_whole
 from tests.integration.ports import kept_port
-from tests.publish.test_image_uris import ECR, release
+from tests.ledger.test_image_uris import ECR, release
 from tests.support.programs import docker
 from tests.support.vendors import vendors
 

@@ -19,12 +19,12 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, TagTakenError
+from bakehouse.ledger.image_uris import newest
+from bakehouse.ledger.releases import ReleaseRecord, append
 from bakehouse.plan.model import ImageKey
-from bakehouse.publish.image_uris import newest
 from bakehouse.publish.promote import move_tag, promote
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.record import record_of
-from bakehouse.publish.releases import ReleaseRecord, append
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.publish.verify import require_all, verify
 from bakehouse.registry.client import RetryPolicy

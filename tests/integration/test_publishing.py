@@ -18,9 +18,10 @@ from bakehouse.cli import tables, workflow
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError, UsageError
+from bakehouse.ledger import image_uris
+from bakehouse.ledger.ledger import open_ledger
 from bakehouse.plan.workspace import Workspace
-from bakehouse.publish import image_uris, promote, publish, push, queue
-from bakehouse.publish.ledger import open_ledger
+from bakehouse.publish import promote, publish, push, queue
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry.local_registry import EmbeddedRegistry

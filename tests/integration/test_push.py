@@ -16,8 +16,8 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
+from bakehouse.ledger.releases import load
 from bakehouse.publish.push import PushOptions, publish
-from bakehouse.publish.releases import load
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, short

@@ -12,12 +12,13 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
+from bakehouse.ledger import image_uris
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleasedRegion
 from bakehouse.plan.model import ImageKey
-from bakehouse.publish import image_uris, promote, publish
+from bakehouse.publish import promote, publish
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
-from bakehouse.publish.releases import ReleasedRegion
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed, published_digest

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.workspace import Workspace
-from bakehouse.publish.ledger import open_ledger
-from bakehouse.publish.releases import ReleaseRecord
 from tests.integration.conftest import Fleet
 from tests.integration.ecr_address import at_address
 from tests.integration.sagemaker_sdk import ROLE, V3, installed, moto_for_aws

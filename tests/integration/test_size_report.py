@@ -18,9 +18,9 @@ from bakehouse.cli import size_report, workflow
 from bakehouse.engine import docker, usage_lock
 from bakehouse.engine.docker import DockerEngine
 from bakehouse.errors import BuildError, EngineError, UsageError
+from bakehouse.ledger.releases import text_of
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
-from bakehouse.publish.releases import text_of
 from tests.analysis.test_fleet_sizes import RECORD
 
 pytestmark = pytest.mark.engine

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import RecipeError
-from bakehouse.lock import update
 from bakehouse.lock.page_text import plain
-from bakehouse.lock.release_draft import read_copy
-from bakehouse.lock.update import ComponentUpdate
 from bakehouse.plan.workspace import Workspace
+from bakehouse.upstream import update
+from bakehouse.upstream.release_draft import read_copy
+from bakehouse.upstream.update import ComponentUpdate
 from tests.support import page_recorder
 from tests.support.catalogue_cut import COMPONENTS, cut_workspace, newer_than
 from tests.support.file_server import FileServer, serving

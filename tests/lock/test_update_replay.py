@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.lock import update
+from bakehouse.upstream import update
 from tests.support.catalogue_cut import Cut, cut_workspace, missed_fields, newer_than
 from tests.support.file_server import FileServer, serving
 from tests.support.index_recorder import REPLAYED

@@ -16,8 +16,8 @@ from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.file_lock import exclusive
+from tests.ledger.test_releases import a_record
 from tests.publish.test_push import DIGEST, IMAGE, PASSED
-from tests.publish.test_releases import a_record
 from tests.support.proxy import Proxy, Reply
 
 

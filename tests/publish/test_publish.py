@@ -16,13 +16,13 @@ from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.publish import ecr_replication, ecr_scan, promote, publish, push, verify
 from bakehouse.publish.attest import Attested
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import ImagePush, PublishOptions, require_not_expiring
 from bakehouse.publish.queue import PushQueue
-from bakehouse.publish.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.destination import Destination
@@ -30,8 +30,8 @@ from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, digest_of
 from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.terminal import Reporter
+from tests.ledger.test_releases import a_record
 from tests.publish.test_push import BUILT, IMAGE, PASSED
-from tests.publish.test_releases import a_record
 from tests.registry.test_referrers import FakeRegistry
 from tests.support.proxy import Proxy
 

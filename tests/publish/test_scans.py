@@ -13,27 +13,27 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import ScanRules
 from bakehouse.errors import Diagnostic, TrustError, UsageError
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
 from bakehouse.publish import scans
 from bakehouse.publish.attest import Bundler
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.record import with_known, with_scans
-from bakehouse.publish.releases import ReleasedFindings, ReleasedScan
 from bakehouse.publish.scans import require_all_published, sign_scans, statement_of
-from bakehouse.publish.statements import SCAN, TESTS
 from bakehouse.registry.manifest import digest_of
 from bakehouse.security import waivers
 from bakehouse.security.findings import Finding, NotScanned, SecurityReport, Source, Usage, Vulnerability
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import Statement
+from bakehouse.trust.statements import SCAN, TESTS
 from bakehouse.util.oci import Digest
-from tests.publish.test_policy import NOW, Team, image_in_registry, keys, proxy, team
+from tests.ledger.test_releases import a_record
 from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
 from tests.publish.test_push import IMAGE
-from tests.publish.test_releases import a_record
 from tests.publish.test_signing import key, signed
 from tests.security import test_waivers
 from tests.support.proxy import Proxy
 from tests.support.signing_keys import KeyFiles
+from tests.trust.test_policy import NOW, Team, image_in_registry, keys, proxy, team
 
 __all__ = ["fake_registries", "key", "keys", "project", "proxies", "proxy", "team"]
 

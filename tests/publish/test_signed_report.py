@@ -13,11 +13,11 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import SmokeError, TrustError
+from bakehouse.ledger.ledger import open_ledger
 from bakehouse.publish import promote, signed_report
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
-from bakehouse.publish.statements import SMOKE_REPORT, TESTS
 from bakehouse.trust import bundle
+from bakehouse.trust.statements import SMOKE_REPORT, TESTS
 from bakehouse.util.oci import Digest
 from tests.publish.test_publish import DIGEST, candidate, fake_registries, proxies
 from tests.publish.test_push import IMAGE, PASSED

@@ -11,13 +11,12 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.errors import Diagnostic, DifferenceError, PublishError, Reason, TrustError, UsageError
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleasedFindings, ReleaseRecord
 from bakehouse.publish import promote, rebuilds, scans, signing
 from bakehouse.publish.attest import Attested, Bundler, attest
-from bakehouse.publish.ledger import open_ledger
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.releases import ReleasedFindings, ReleaseRecord
-from bakehouse.publish.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of
@@ -25,6 +24,7 @@ from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.security.findings import Finding, SecurityReport, Usage, Vulnerability
 from bakehouse.trust import bundle
+from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
 from bakehouse.util.oci import Digest
 from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
 from tests.publish.test_push import BUILT, IMAGE, PASSED

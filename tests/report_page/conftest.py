@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.project import Project
+from bakehouse.ledger.releases import ReleaseRecord, text_of
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_images, render_images
-from bakehouse.publish.releases import ReleaseRecord, text_of
 from bakehouse.report_page.fleet import Fleet, ImageReport, read_fleet
 from bakehouse.util.files import write_whole
 from tests.conftest import Tree, templates
-from tests.publish.test_releases import a_record
+from tests.ledger.test_releases import a_record
 
 INSTANCE = """\
 summary: Instance types

@@ -17,8 +17,8 @@ from bakehouse.builder.build_log import Build, record_build
 from bakehouse.builder.timings import StepTime
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
+from bakehouse.ledger.releases import ReleasedComponent
 from bakehouse.plan.diff import PackageChange, PackageChanges
-from bakehouse.publish.releases import ReleasedComponent
 from bakehouse.report_page.commits import Comparison, Difference, ImageChange
 from bakehouse.report_page.page import render
 from bakehouse.report_page.states import Mark, State

@@ -8,8 +8,8 @@ from bakehouse.analysis.size_log import record_size
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.errors import UsageError
+from bakehouse.ledger.releases import ReleasedCheck
 from bakehouse.plan.diff import PackageChange, PackageChanges
-from bakehouse.publish.releases import ReleasedCheck
 from bakehouse.report_page.commits import Comparison, Difference, ImageChange
 from bakehouse.report_page.fleet import read_fleet
 from tests.analysis.test_fleet_sizes import SMALL

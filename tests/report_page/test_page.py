@@ -18,8 +18,8 @@ from bakehouse.builder.build_log import Build
 from bakehouse.builder.timings import StepTime
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
+from bakehouse.ledger.release_changes import Change
 from bakehouse.plan.diff import PackageChange, PackageChanges
-from bakehouse.publish.release_changes import Change
 from bakehouse.report_page.commits import Comparison, Difference, ImageChange
 from bakehouse.report_page.fleet import Check as ReportedCheck
 from bakehouse.report_page.fleet import Download, Fleet, Release, SmokeResults

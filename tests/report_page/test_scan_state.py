@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.trust_settings import Policy, ScanRules
-from bakehouse.publish.releases import ReleasedFindings, ReleasedScan
+from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
 from bakehouse.report_page.scan_state import ScanPolicy, scan_policy_of, scan_state
 from bakehouse.report_page.states import Mark, State, not_recorded
-from tests.publish.test_policy import keys
-from tests.publish.test_releases import a_record
+from tests.ledger.test_releases import a_record
 from tests.support.signing_keys import KeyFiles
+from tests.trust.test_policy import keys
 
 __all__ = ["keys"]
 

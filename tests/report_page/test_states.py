@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from bakehouse.builder.run_log import Level, Run
-from bakehouse.publish.releases import ReleasedArtifact
+from bakehouse.ledger.releases import ReleasedArtifact
 from bakehouse.report_page import states
 from bakehouse.report_page.states import Mark, State, not_recorded
-from tests.publish.test_releases import a_record
+from tests.ledger.test_releases import a_record
 from tests.support import fake_engine
 
 IMAGE = fake_engine.image("small")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.trust.keys import PASSPHRASE
-from tests.publish.test_image_uris import CPU, ECR, release
+from tests.ledger.test_image_uris import CPU, ECR, release
 from tests.support.canaries import (
     CANARIES,
     KMS_KEY,

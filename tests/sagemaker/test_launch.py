@@ -22,13 +22,14 @@ from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job import Group
 from bakehouse.cluster.job_report import Status
 from bakehouse.errors import Diagnostic, LaunchError, TrustError, UsageError
+from bakehouse.jobs.job_spec import JobSpec
+from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.snippets import snippet
+from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, text_of
 from bakehouse.plan.workspace import Workspace, open_workspace
-from bakehouse.publish import policy
-from bakehouse.publish.releases import ReleasedComponent, ReleaseRecord, text_of
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
-from bakehouse.sagemaker.job_spec import JobSpec
 from bakehouse.sagemaker.launch import (
     JobCallbacks,
     LaunchRequest,
@@ -38,9 +39,8 @@ from bakehouse.sagemaker.launch import (
     launch,
 )
 from bakehouse.sagemaker.launch_report import LaunchReport
-from bakehouse.sagemaker.rules import Finding
-from bakehouse.sagemaker.snippets import snippet
-from tests.publish.test_releases import a_record
+from bakehouse.trust import policy
+from tests.ledger.test_releases import a_record
 from tests.support.programs import BAKE, started
 from tests.support.proxy import Reply
 from tests.support.training_front import ACCOUNT, REGION, Played, TrainingFront, training_front

@@ -12,8 +12,8 @@ import pytest
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, job_name
 from bakehouse.errors import UsageError
-from bakehouse.sagemaker import code_upload
-from bakehouse.sagemaker.distribution import Framework
+from bakehouse.jobs import code_upload
+from bakehouse.jobs.distribution import Framework
 from bakehouse.sagemaker.local_job import PreparedJob, RunRequest, ignored_code, prepare
 from tests.conftest import Tree
 

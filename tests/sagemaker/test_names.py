@@ -10,7 +10,8 @@ from botocore.session import get_session  # type: ignore[import-untyped]
 from bakehouse.catalog import user_smoke
 from bakehouse.cli import job_options
 from bakehouse.errors import UsageError
-from bakehouse.sagemaker import instance_groups, launch, request_checks
+from bakehouse.jobs import instance_groups, request_checks
+from bakehouse.sagemaker import launch
 from bakehouse.util import oci
 
 NAMES = (

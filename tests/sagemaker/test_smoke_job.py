@@ -17,10 +17,10 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, SmokeError, TrustError, UsageError
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
 from bakehouse.publish import signed_report
-from bakehouse.publish.ledger import open_ledger
-from bakehouse.publish.releases import ReleaseRecord
 from bakehouse.sagemaker import smoke_job
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
@@ -29,7 +29,7 @@ from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.smoke_job import RESULTS, SmokeJob
 from bakehouse.util.oci import Digest
 from tests.cluster.test_remote_smoke import plan_of, run_of
-from tests.publish.test_releases import a_record
+from tests.ledger.test_releases import a_record
 from tests.sagemaker.test_launch import DIGEST, HOST, ROLE, put
 from tests.support.signing_keys import make_key
 from tests.support.training_front import REGION, TrainingFront, training_front

@@ -12,18 +12,18 @@ from bakehouse.catalog import project as settings
 from bakehouse.catalog.apt_lock import deb_of, stanzas
 from bakehouse.cli import json_report
 from bakehouse.errors import BakehouseError, NotScannedError, UsageError, VulnerableError
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import append
 from bakehouse.lock import apt
 from bakehouse.lock.apt import Resolved, package_changes
 from bakehouse.plan.workspace import Workspace, plan_images
-from bakehouse.publish.ledger import open_ledger
-from bakehouse.publish.releases import append
 from bakehouse.security.findings import SecurityReport, require_clean
 from bakehouse.security.report import make_report, text
 from tests.cli.test_json_report import sample, shape
 from tests.conftest import COMPONENTS, IMAGE, SHA, Tree, error_text, templates
-from tests.lock.test_changelog import deb
-from tests.publish.test_releases import a_record
+from tests.ledger.test_releases import a_record
 from tests.security import test_osv, test_waivers
+from tests.security.test_changelog import deb
 from tests.security.test_scanner_reports import CONFIG, CYCLONEDX, MANIFEST, SARIF, TRIVY
 from tests.support.fake_commands import put
 from tests.support.locked_debian import PACKAGES, index, stanza

@@ -10,9 +10,9 @@ from packaging.version import Version
 
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME, Project
-from bakehouse.lock.release_draft import read_copy
-from bakehouse.lock.release_entry import entry_text, read_entry
 from bakehouse.plan.workspace import Workspace
+from bakehouse.upstream.release_draft import read_copy
+from bakehouse.upstream.release_entry import entry_text, read_entry
 
 COMPONENTS = HOME / "recipes" / "components"
 Cut = Mapping[str, tuple[str, ...]]

@@ -21,7 +21,7 @@ from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
 from bakehouse.fetch.simple_index import Link
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.lock.new_releases import file_version
+from bakehouse.upstream.new_releases import file_version
 
 REPLAYED = {
     "open-mpi": ("5.0.11",),

@@ -10,8 +10,8 @@ from typing import Any
 from bakehouse.catalog.component import Requirement
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.errors import Location
-from bakehouse.sagemaker.instance_groups import instance_group
-from bakehouse.sagemaker.training_request import HostRequirement, LaunchImage, TrainingRequest
+from bakehouse.jobs.instance_groups import instance_group
+from bakehouse.jobs.training_request import HostRequirement, LaunchImage, TrainingRequest
 
 SEED = 20261120
 HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"

@@ -27,9 +27,9 @@ from bakehouse.engine import buildkit_errors, buildx
 from bakehouse.engine.buildkit_events import LOG_LINES, Event, Step, Tail
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
 from bakehouse.fetch import simple_index
+from bakehouse.ledger import releases
 from bakehouse.plan import affected
 from bakehouse.plan.model import ImageKey
-from bakehouse.publish import releases
 from bakehouse.registry import manifest
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.http_errors import RegistryError

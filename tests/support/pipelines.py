@@ -22,7 +22,7 @@ import yaml
 from bakehouse.catalog.project import HOME
 from tests.support.wheels import sha256, wheel
 
-ACTIONS = json.loads((HOME / "templates/pipelines/actions.json").read_text())["actions"]
+ACTIONS = json.loads((HOME / "templates/ci/actions.json").read_text())["actions"]
 _RECORDED = 'echo "${0##*/} $@" >> "$STUB_LOG"\n'
 _INHERITED = ("PATH", "HOME", "LANG", "TMPDIR", "NO_COLOR")
 

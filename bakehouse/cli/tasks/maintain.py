@@ -81,7 +81,7 @@ def update(
     bake update 'sagemaker-*' --since 2026-06-30
     """
     from bakehouse.cli import json_report, update_commits
-    from bakehouse.lock import update as updating
+    from bakehouse.upstream import update as updating
 
     day = updating.parse_day(since) if since else ""
     names = split(components)
@@ -133,9 +133,9 @@ def security(
 
     from bakehouse.cli import diagnostics, json_report
     from bakehouse.errors import Diagnostic, UsageError
+    from bakehouse.ledger.ledger import open_ledger
     from bakehouse.plan.workspace import plan_images
     from bakehouse.publish import scans
-    from bakehouse.publish.ledger import open_ledger
     from bakehouse.publish.signing import require_bundler
     from bakehouse.security import findings
     from bakehouse.security import fix as fixing
@@ -236,8 +236,8 @@ def ci(context: Context, system: str, check: bool = False) -> None:
     bake ci github
     bake ci gitlab --check
     """
+    from bakehouse.ci import pipeline, render
     from bakehouse.errors import Diagnostic, UsageError
-    from bakehouse.pipelines import pipeline, render
     from bakehouse.plan.workspace import plan_images
     from bakehouse.util.format import format_count
     from bakehouse.util.suggest import suggestion

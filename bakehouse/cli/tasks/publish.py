@@ -190,8 +190,8 @@ def releases(
     """
     from bakehouse.catalog.project import find
     from bakehouse.cli import tables
-    from bakehouse.publish.ledger import open_ledger, select_images
-    from bakehouse.publish.releases import text_of
+    from bakehouse.ledger.ledger import open_ledger, select_images
+    from bakehouse.ledger.releases import text_of
     from bakehouse.publish.verify import require_all, verify_releases
 
     project = find(Path.cwd())
@@ -243,9 +243,9 @@ def bisect(
     """
     from bakehouse.catalog.project import find
     from bakehouse.cli import bisect_report
-    from bakehouse.publish import bisect as search
-    from bakehouse.publish.ledger import open_ledger, select_images
-    from bakehouse.publish.release_changes import changes
+    from bakehouse.ledger import bisect as search
+    from bakehouse.ledger.ledger import open_ledger, select_images
+    from bakehouse.ledger.release_changes import changes
 
     project = find(Path.cwd())
     ledger = open_ledger(project)
@@ -289,7 +289,7 @@ def uri(
     bake uri pytorch --version 2.10 --instance-type ml.p4d.24xlarge --region eu-west-1
     """
     from bakehouse.catalog.instance_gpus import find_gpus
-    from bakehouse.publish import image_uris
+    from bakehouse.ledger import image_uris
 
     instance = find_gpus(instance_type) if instance_type else None
     query = image_uris.ImageQuery(region, version, py_version, registry, instance)

@@ -84,9 +84,10 @@ def estimator(
     """
     from bakehouse.catalog.instance_gpus import find_gpus
     from bakehouse.cli import job_options
-    from bakehouse.publish import image_uris, policy
-    from bakehouse.sagemaker import snippets
-    from bakehouse.sagemaker.job_spec import JobSpec
+    from bakehouse.jobs import snippets
+    from bakehouse.jobs.job_spec import JobSpec
+    from bakehouse.ledger import image_uris
+    from bakehouse.trust import policy
 
     workspace = open_project()
     is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
@@ -157,8 +158,8 @@ def validate(
     bake validate --file request.json --json
     """
     from bakehouse.cli import job_options, json_report
-    from bakehouse.sagemaker import job_check
-    from bakehouse.sagemaker.job_spec import JobSpec
+    from bakehouse.jobs import job_check
+    from bakehouse.jobs.job_spec import JobSpec
 
     job = JobSpec(
         groups=job_options.named_groups(group),
@@ -243,8 +244,8 @@ def launch(
         --instance-type ml.c5.2xlarge --instance-count 2 --source-dir src --entry-point train.py
     """
     from bakehouse.cli import job_options
+    from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.sagemaker import launch as launching
-    from bakehouse.sagemaker.job_spec import JobSpec
 
     inputs = job_options.pairs(input, "--input")
     job = JobSpec(
@@ -333,7 +334,7 @@ def recommend_instances(
     """
     from bakehouse.catalog.instance_types import find_instance, instances
     from bakehouse.cli import json_report
-    from bakehouse.sagemaker import sizing
+    from bakehouse.jobs import sizing
 
     workspace = open_project()
     instance_types = instances(workspace.catalog)

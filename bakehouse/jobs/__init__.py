@@ -1,0 +1,1 @@
+"""Settings of jobs: findings, and code for the SDKs. Start at `job_spec`."""

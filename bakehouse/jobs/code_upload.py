@@ -1,0 +1,125 @@
+"""Training code of jobs: an archive as the SDK uploads it to S3, or its files."""
+
+import contextlib
+import tarfile
+import tempfile
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import IO
+
+from bakehouse.catalog import project, source_tree
+from bakehouse.catalog.source_tree import Limits, SourceTree
+from bakehouse.catalog.user_files import hint_of
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.jobs import rules
+from bakehouse.jobs.rules import Finding
+from bakehouse.util.files import is_directory
+from bakehouse.util.format import format_names
+from bakehouse.util.terminal import Reporter
+
+_HINT = "use a directory with training code only, and a channel for data"
+LIMITS = Limits(files=50_000, file_bytes=500_000_000, total_bytes=500_000_000, hint=_HINT)
+IGNORED_BY_V3 = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpoints")
+"""Default `ignore_patterns` of SourceCode in SDK v3."""
+_MOST_NAMES = 3
+_SECRET_HINT = (
+    "remove `{name}`, or name it in `.dockerignore`; if it is harmless, end the line with `# gitleaks:allow`"
+)
+
+
+def select(source: Path) -> SourceTree:
+    """Return the files of a directory, or a single file, that are sent with a job.
+
+    Raises UsageError if it contains secrets, or is too big to be code.
+    """
+    tree = _tree(source)
+    if tree.problems:
+        raise UsageError(*tree.problems)
+    return tree
+
+
+def _tree(source: Path) -> SourceTree:
+    root = project.root_of(source.absolute())
+    real = source.resolve()
+    inside = (real,) if root is None else (real, root.resolve())
+    return source_tree.read_tree(source, LIMITS, project=root, inside=inside, hint=_SECRET_HINT)
+
+
+def check(source: Path, entry_point: str, report: Reporter) -> None:
+    """Report which files of a directory are not sent; raise UsageError if the entry point is one of them."""
+    tree = select(source)
+    if entry_point and (rule := tree.rule_of(entry_point)):
+        message = f"`{entry_point}` is not sent with the job: {rule}"
+        raise UsageError(Diagnostic(message, hint=hint_of(rule, entry_point)))
+    for line in tree.left_out_lines:
+        report(f"not sent: {line}")
+
+
+def sdk_findings(source_dir: str, patterns: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """Return warnings of files that the SDK uploads from a local directory and `bake launch` does not.
+
+    `patterns` are the `ignore_patterns` of SDK v3.
+    """
+    source = Path(source_dir)
+    if not source_dir or not is_directory(source):
+        return ()
+
+    def is_sent(path: str) -> bool:
+        return not any(fnmatch(part, pattern) for part in path.split("/") for pattern in patterns)
+
+    tree = _tree(source)
+    findings = []
+    if left_out := [path for path in sorted(tree.left_out) if is_sent(path)]:
+        names = format_names(f"{source_dir}/{path}" for path in left_out[:_MOST_NAMES])
+        more = f" and {len(left_out) - _MOST_NAMES} more" if left_out[_MOST_NAMES:] else ""
+        hint = "move them, or use `bake launch`, which does not send them"
+        findings.append(Finding(rules.UPLOADED, f"the SDK also uploads {names}{more}", hint))
+    for problem in tree.problems:
+        spot = problem.location
+        if spot is None or is_sent(spot.path.relative_to(source.absolute()).as_posix()):
+            place = f" on line {spot.line}" if spot else ""
+            message = f"the SDK uploads `{source_dir}`, in which {problem.message}{place}"
+            findings.append(Finding(rules.UPLOADED, message, "move it out of the directory"))
+    return tuple(findings)
+
+
+@contextlib.contextmanager
+def pack(source: Path) -> Iterator[IO[bytes]]:
+    """Yield a directory, or a single file, as a gzipped tar archive like the SDK's, in a temporary file.
+
+    Raises UsageError as `select` does.
+    """
+    files = select(source).files
+    archive = tempfile.TemporaryFile()  # noqa: SIM115
+    try:
+        with _translate_errors(source):
+            # Targets of links do not exist in the image.
+            with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1, dereference=True) as tar:
+                for file in files:
+                    tar.add(file.path, file.name, recursive=False)
+            archive.seek(0)
+        yield archive
+    finally:
+        # A file on a full disk can't be closed without an error.
+        with contextlib.suppress(OSError):
+            archive.close()
+
+
+def read_files(source: Path) -> dict[str, bytes]:
+    """Return the files of a directory by relative path; raise UsageError as `select` does."""
+    with _translate_errors(source):
+        return {file.name: file.path.read_bytes() for file in select(source).files}
+
+
+@contextlib.contextmanager
+def _translate_errors(source: Path) -> Iterator[None]:
+    """Raise UsageError if a file can't be read, or the archive can't be written."""
+    try:
+        yield
+    except OSError as error:
+        message, hint = f"can't read `{error.filename}`: {error.strerror or error}", _HINT
+        if not error.filename:
+            message = f"can't write an archive of `{source}`: {error.strerror or error}"
+            hint = "set `TMPDIR` to a directory with more space"
+        raise UsageError(Diagnostic(message, hint=hint)) from error

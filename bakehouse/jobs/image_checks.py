@@ -1,0 +1,289 @@
+"""Checks of a job against its image and instances: launchers, GPUs, EFA and SageMaker Training Compiler."""
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from bakehouse.catalog.instance_gpus import is_within, platform_of
+from bakehouse.jobs import rules
+from bakehouse.jobs.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
+from bakehouse.jobs.rules import Findings
+from bakehouse.jobs.training_request import LOCAL, LaunchImage, TrainingRequest
+from bakehouse.util.format import format_names
+from bakehouse.util.oci import ARM64
+
+_MPIRUN = ("mpi", "MPI")
+_TORCHRUN = ("torch_distributed", "Torchrun")
+_BY_TOOLKIT = ("parameter_server", "multi_worker_mirrored_strategy")
+_SMDDP = ("smdistributed.dataparallel", "pytorchddp")
+_SMP = "smdistributed.modelparallel"
+_MPI_DRIVER_NEEDS = ("sshd", "mpi4py")
+_WITH_WRAPPER = frozenset({"open-mpi", "efa"})
+"""Components whose `mpirun` of Open MPI 5 also accepts the toolkit's options."""
+
+PROVIDER = "FI_PROVIDER"
+DRIVERS_EFA = frozenset(
+    {
+        "ml.g4dn.8xlarge",
+        "ml.g4dn.12xlarge",
+        "ml.g5.48xlarge",
+        "ml.p3dn.24xlarge",
+        "ml.p4d.24xlarge",
+        "ml.p4de.24xlarge",
+        "ml.p5.48xlarge",
+        "ml.p5e.48xlarge",
+        "ml.trn1.32xlarge",
+    }
+)
+"""Types for which the drivers of SDK v3 set FI_PROVIDER (sagemaker-train 1.27.0)."""
+DRIVERS_RDMA = DRIVERS_EFA - {"ml.g4dn.8xlarge", "ml.g4dn.12xlarge", "ml.g5.48xlarge", "ml.p3dn.24xlarge"}
+TOOLKIT_EFA = DRIVERS_EFA | {"ml.p6e-gb200.36xlarge"}
+"""Types for which the SageMaker Training Toolkit sets FI_PROVIDER (sagemaker-training 5.1.4)."""
+TOOLKIT_RDMA = DRIVERS_RDMA | {"ml.p6e-gb200.36xlarge"}
+_EFA_LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp", "smdistributed.dataparallel")
+
+XLA = "pytorchxla"
+COMPILER_FAMILIES = ("p3", "p3dn", "g4dn", "p4d", "g5")
+COMPILER_EFA = (
+    *("ml.g4dn.12xlarge", "ml.g4dn.8xlarge", "ml.g5.48xlarge"),
+    *("ml.p3dn.24xlarge", "ml.p4d.24xlarge"),
+)
+_COMPILER_PYTORCH = ("1.12.0", "1.13.1")
+COMPILER_TENSORFLOW = ((2, 9), (2, 11))
+"""Oldest and newest TensorFlow with which the SDK accepts a `compiler_config`."""
+
+
+def check_image(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+    """Check that the image contains the job's launcher and libraries, and that the instances can run it."""
+    _check_launchers(request, image, findings)
+    if request.is_on(_SMP):
+        _check_smp(request, image, findings)
+    _check_open_mpi(request, image, findings)
+    _check_instances(request, image, findings)
+    framework = image.framework
+    version = image.versions.get(framework, "")
+    if request.framework_version and version and request.framework_version != version:
+        message = (
+            f"`framework_version` is {request.framework_version}, but the image has {framework} {version}"
+        )
+        findings.add(rules.VERSION, message, f'write `framework_version="{version}"`')
+
+
+def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
+    """Check for EFA that is requested but missing, and for EFA that nothing enables."""
+    words = _mpi_options(request.distribution)
+    variables = {**dict(word.partition("=")[::2] for word in words if "=" in word), **request.environment}
+    for group in request.groups:
+        environment = [f"{name}={value}" for name, value in request.environment.items()]
+        libfabric = image.versions.get("libfabric", "") if image else ""
+        check_rdma("environment", environment, group, libfabric, findings)
+        if variables.get(PROVIDER) == "efa" and group.efa_interfaces == 0:
+            message = f"`{PROVIDER}=efa` is set, but `{group.instance_type}` has no EFA"
+            findings.add(rules.EFA, message, "remove it, or use a type with EFA")
+    has_launcher = bool(request.distribution.keys() & {"Torchrun", "MPI"})
+    has_launcher |= any(request.is_on(name) for name in _EFA_LAUNCHERS)
+    if has_launcher and request.hosts > 1 and (image is None or image.gpu or not image.is_known):
+        for group in request.groups:
+            _check_unused_efa(request, group, variables, findings)
+            if image and "efa" in image.versions and group.gpus and group.efa_interfaces == 0:
+                message = f"`{group.instance_type}` has no EFA, so its hosts communicate over TCP"
+                findings.add(rules.EFA_UNUSED, message)
+
+
+def check_compiler(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
+    """Check a `compiler_config`, whether enabled or not, because the SDK checks both."""
+    if request.compiler is None:
+        return
+
+    def report(message: str, hint: str = "") -> None:
+        findings.add(rules.COMPILER, message, hint)
+
+    if request.sender not in ("PyTorch", "TensorFlow"):
+        report(f"`{request.sender}` has no `compiler_config`", "use the class PyTorch or TensorFlow")
+        return
+    for group in request.groups:
+        instance_type = group.instance_type
+        if instance_type in LOCAL:
+            report("Training Compiler has no local mode")
+        elif instance_type.split(".")[1:2] not in [[family] for family in COMPILER_FAMILIES]:
+            message = f"Training Compiler does not support `{instance_type}`"
+            report(message, f"use one of {format_names(COMPILER_FAMILIES)}")
+        if group.name:
+            message = "Training Compiler does not support instance groups"
+            report(message, "use an instance type and a count")
+    if "smdistributed" in request.distribution or "pytorchddp" in request.distribution:
+        report("Training Compiler can't be used with `smdistributed`", "remove one of them")
+    if request.sender == "PyTorch":
+        _check_pytorch_compiler(request, image, findings)
+        return
+    version = numbers(request.framework_version)
+    oldest, newest = COMPILER_TENSORFLOW
+    if version and not oldest <= version <= newest:
+        message = f"Training Compiler does not support TensorFlow {request.framework_version}"
+        report(message, "use TensorFlow 2.9 to 2.11")
+    if request.is_on("multi_worker_mirrored_strategy"):
+        message = "Training Compiler can't be used with `multi_worker_mirrored_strategy`"
+        report(message, "remove one of them")
+
+
+def _check_launchers(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+    def report_missing(strategies: Sequence[str], thing: str, hint: str) -> None:
+        name = next(name for name in strategies if name.rpartition(".")[2] in str(request.distribution))
+        findings.add(rules.LAUNCHER, f"`{name}` needs {thing}, but `{image.name}` has none", hint)
+
+    hint = f"use a launcher of the image: {format_names(image.launchers)}" if image.launchers else ""
+    hint = hint or "use an image with a launcher; this one has none"
+    if _uses(request, _MPIRUN) and "mpirun" not in image.launchers:
+        report_missing(_MPIRUN, "`mpirun`", hint)
+    elif "MPI" in request.distribution and (
+        missing := [name for name in _MPI_DRIVER_NEEDS if name not in image.versions]
+    ):
+        needs = format_names(missing, " and ")
+        message = f"the SDK's MPI driver needs {needs}, but no component of `{image.name}` provides that"
+        add = "add the component `sagemaker-drivers`, or check that the image's base contains it"
+        findings.add(rules.DRIVER, message, add)
+    if _uses(request, _TORCHRUN) and "torchrun" not in image.launchers:
+        report_missing(_TORCHRUN, "`torchrun`", hint)
+    elif request.is_on("torch_distributed") and "pytorch" not in image.training_module:
+        add = "add the component `sagemaker-pytorch-training`"
+        report_missing(_TORCHRUN, "the toolkit for PyTorch", add)
+    if _uses(request, _BY_TOOLKIT) and "tensorflow" not in image.training_module:
+        add = "add the component `sagemaker-tensorflow-training`"
+        report_missing(_BY_TOOLKIT, "the toolkit for TensorFlow", add)
+    if _uses(request, _SMDDP) and "smddp" not in image.versions:
+        report_missing(_SMDDP, "SMDDP", "add the component `smddp`")
+    if request.is_on(_SMP) and "smp" not in image.versions:
+        report_missing((_SMP,), "SMP", "use an image with `smp`, or one based on `aws-smp2`")
+
+
+def _uses(request: TrainingRequest, names: Iterable[str]) -> bool:
+    """Return whether one of these strategies or drivers starts the job."""
+    return any(request.is_on(name) or (name[0].isupper() and name in request.distribution) for name in names)
+
+
+def _check_smp(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+    version = image.versions.get("smp", "")
+    if not version:
+        return
+    launcher, other = (
+        ("torch_distributed", "mpi") if numbers(version) >= (2,) else ("mpi", "torch_distributed")
+    )
+    if request.is_on(other) and not request.is_on(launcher):
+        message = f"`{other}` can't start SMP {version}, which the image has"
+        findings.add(rules.SMP_LAUNCHER, message, f'use `"{launcher}": {{"enabled": true}}` instead')
+
+
+def _check_open_mpi(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+    version = image.versions.get("open-mpi", "")
+    has_wrapper = bool(image.components & _WITH_WRAPPER)
+    if version and numbers(version) >= (5,) and not has_wrapper and _uses(request, ("mpi", *_SMDDP)):
+        message = f"the toolkit uses options of Open MPI 4, but the image has {version}"
+        findings.add(
+            rules.OPEN_MPI_5, message, "add the component `open-mpi`, whose `mpirun` accepts both versions"
+        )
+
+
+def _check_instances(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+    for group in request.groups:
+        platform = platform_of(group.instance_type)
+        is_remote = group.instance_type and group.instance_type not in LOCAL
+        if is_remote and image.is_known and platform != image.platform:
+            message = f"`{group.instance_type}` is {platform}, but `{image.name}` is for {image.platform}"
+            processor = "a Graviton or Grace processor" if image.platform == ARM64 else "an x86 processor"
+            hint = f"use a type with {processor}, or an image for {platform}"
+            findings.add(rules.PROCESSOR, message, hint)
+        _check_architecture(group, image, findings)
+    if image.gpu and request.groups and all(group.gpus == 0 for group in request.groups):
+        findings.add(rules.GPU, f"`{image.name}` is for GPUs, but the job's instances have none")
+    is_for_cpus = not image.gpu and not image.neuron_architecture
+    if is_for_cpus and any(group.gpus for group in request.groups):
+        findings.add(rules.GPU, f"the instances have GPUs, but `{image.name}` is for CPUs")
+    have_neuron = [bool(group.neuron_architecture) for group in request.groups if group.is_known]
+    if image.neuron_architecture and have_neuron and not any(have_neuron):
+        message = f"`{image.name}` is for Neuron devices, but the job's instances have none"
+        findings.add(rules.NEURON, message, "use a type with Trainium, such as `ml.trn1.32xlarge`")
+    if not image.neuron_architecture and any(have_neuron):
+        findings.add(rules.NEURON, f"the instances have Neuron devices, but `{image.name}` does not use them")
+
+
+def _check_architecture(group: InstanceGroup, image: LaunchImage, findings: Findings) -> None:
+    """Check that the image supports the GPUs or the NeuronCores of a group."""
+    for name, architecture, supported, noun, accelerator in (
+        ("gpu-architecture", group.gpu_architecture, image.gpu_architecture, "GPU architectures", "GPU"),
+        (
+            *("neuron-architecture", group.neuron_architecture, image.neuron_architecture),
+            *("NeuronCore versions", "Neuron device"),
+        ),
+    ):
+        if not architecture:
+            continue
+        # The catalogue may no longer have a component of the release, but the release itself is complete.
+        if not image.host_requirements and not is_within(architecture, supported):
+            message = (
+                f"`{image.name}` supports {noun} {supported}, but `{group.instance_type}` has {architecture}"
+            )
+            findings.add(rules.HOST_NEEDS, message, f"use a type with a supported {accelerator}")
+        for host in image.host_requirements:
+            requirement = host.requirement
+            if requirement.name == name and not is_within(architecture, requirement.specifier):
+                message = (
+                    f"{host.component} supports {noun} {requirement.specifier}, "
+                    f"but `{group.instance_type}` has {architecture}"
+                )
+                command = f"bake resolve {image.name} --assume instance={group.instance_type}"
+                findings.add(rules.HOST_NEEDS, message, f"run `{command}` to find versions for it")
+
+
+def _mpi_options(distribution: Mapping[str, object]) -> list[str]:
+    """Return the words of all mpirun options in a distribution. Invalid options are skipped."""
+    words: list[str] = []
+    for key, value in distribution.items():
+        if isinstance(value, Mapping):
+            words += _mpi_options(value)
+        elif key == "custom_mpi_options" and isinstance(value, str):
+            try:
+                words += shlex.split(value)
+            except ValueError:
+                continue
+        elif key == "mpi_additional_options" and isinstance(value, list):
+            words += [word for word in value if isinstance(word, str)]
+    return words
+
+
+def _check_unused_efa(
+    request: TrainingRequest, group: InstanceGroup, variables: Mapping[str, str], findings: Findings
+) -> None:
+    is_driver = request.sender == "ModelTrainer"
+    with_provider, with_rdma = (DRIVERS_EFA, DRIVERS_RDMA) if is_driver else (TOOLKIT_EFA, TOOLKIT_RDMA)
+    instance_type, missing = group.instance_type, {}
+    if group.efa_interfaces and group.gpus:
+        if PROVIDER not in variables and instance_type not in with_provider:
+            missing[PROVIDER] = "efa"
+        if RDMA not in variables and group.rdma_read and instance_type not in with_rdma:
+            missing[RDMA] = "1"
+    if missing:
+        launcher = "the SDK's driver" if is_driver else "the toolkit"
+        settings = " and ".join(f"`{name}={value}`" for name, value in missing.items())
+        pairs = ", ".join(f'"{name}": "{value}"' for name, value in missing.items())
+        message = f"`{instance_type}` has EFA, but {launcher} does not set {settings} there"
+        findings.add(rules.EFA_MISSING, message, f"add it to the environment: `{{{pairs}}}`")
+
+
+def _check_pytorch_compiler(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
+    version = numbers(request.framework_version)
+    if image is not None:
+        message = "the class PyTorch does not support `image_uri` with a `compiler_config`"
+        hint = "set the hyperparameter `sagemaker_training_compiler_enabled` instead"
+        findings.add(rules.COMPILER, message, hint)
+    elif request.framework_version not in _COMPILER_PYTORCH:
+        message = f"Training Compiler does not support PyTorch {request.framework_version}"
+        findings.add(rules.COMPILER, message, f"use PyTorch {format_names(_COMPILER_PYTORCH)}")
+    xla = request.distribution.get(XLA)
+    is_on = isinstance(xla, Mapping) and bool(xla.get("enabled"))
+    if is_on and version and version < (1, 12):
+        findings.add(rules.COMPILER, f"`{XLA}` needs PyTorch 1.12 or newer")
+    if request.distribution and xla is None and version >= (1, 12):
+        message = f"with PyTorch 1.12 and newer, Training Compiler only supports the distribution `{XLA}`"
+        findings.add(rules.COMPILER, message, f'write `{{"{XLA}": {{"enabled": true}}}}`')
+    if is_on and any(group.instance_type not in COMPILER_EFA for group in request.groups):
+        message = "ranks of Training Compiler communicate through EFA, which the instances don't have"
+        findings.add(rules.COMPILER_EFA, message, f"use one of {format_names(COMPILER_EFA)}")

@@ -1,0 +1,92 @@
+"""Images that jobs can be checked with: of the project, of its releases, and of AWS.
+
+No image has to be published or built.
+"""
+
+from pathlib import Path
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.instance_gpus import find_gpus
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.jobs.training_request import LaunchImage, launch_image, with_parts
+from bakehouse.ledger import image_uris
+from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
+from bakehouse.plan.model import Image
+from bakehouse.plan.workspace import Workspace, plan_recipes, select
+
+
+def find_image(workspace: Workspace, name: str, instance_type: str = "") -> LaunchImage:
+    """Return an image by name or URI; one of unknown content for any other URI.
+
+    A name is that of an image of the project, as its recipe resolves now, or a framework, which means the
+    newest release for the instance type. Raises UsageError for an unknown name.
+    """
+    if is_uri(name):
+        return _by_uri(workspace, name)
+    if name in image_uris.FRAMEWORKS and name not in workspace.recipes:
+        query = image_uris.ImageQuery(instance=find_gpus(instance_type) if instance_type else None)
+        return launch_image(image_uris.find(workspace.project.images, name, query), workspace.catalog)
+    recipes = select(workspace, [name])
+    if len(recipes) > 1:
+        hint = f"name one of them, such as `{recipes[-1].name}`"
+        raise UsageError(Diagnostic(f"`{name}` names {len(recipes)} images", hint=hint))
+    [image] = plan_recipes(workspace, recipes).images
+    return planned_image(image, workspace.catalog)
+
+
+def is_uri(name: str) -> bool:
+    """Return whether a text is the URI of an image and not the name of one."""
+    return "/" in name or ":" in name or "@" in name
+
+
+def planned_image(image: Image, catalog: Catalog) -> LaunchImage:
+    """Return the properties of an image that may not be built yet. Its URI is empty."""
+    planned = LaunchImage(
+        image.name,
+        "",
+        launchers=image.launchers,
+        training_module=image.training_module or "",
+        entry_point=image.entry_point or "",
+        gpu=image.gpu,
+        gpu_architecture=image.gpu_architecture,
+        neuron_architecture=image.neuron_architecture,
+        platform=image.platform,
+        source="the recipe of the image",
+    )
+    parts = [ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts]
+    return with_parts(planned, parts, catalog)
+
+
+def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
+    for ledger in sorted(workspace.project.images.glob("*/releases.json")):
+        record = _record(ledger, uri)
+        if record is not None:
+            return launch_image(record, workspace.catalog)
+    repository = uri.partition("@")[0].partition("/")[2]
+    for component in workspace.catalog.components.values():
+        if component.registries is None:
+            continue
+        for release in component.releases:
+            for variant in release.variants:
+                if variant.spec.base and variant.spec.base.reference == repository:
+                    image = LaunchImage(
+                        uri,
+                        uri,
+                        launchers=component.launchers,
+                        training_module=variant.spec.environment.get("SAGEMAKER_TRAINING_MODULE", ""),
+                        gpu=variant.spec.gpu,
+                        source="the base in recipes/components",
+                    )
+                    part = ReleasedComponent(component.name, release.version, variant.name)
+                    return with_parts(image, [part], workspace.catalog)
+    return LaunchImage(uri, uri, is_known=False)
+
+
+def _record(ledger: Path, uri: str) -> ReleaseRecord | None:
+    """Return the newest record of an image with this URI, by digest or by tag."""
+    for record in reversed(load(ledger)):
+        for location in record.locations:
+            repository = f"{location.registry}/{location.repository}"
+            if uri == location.image_uri or uri in [f"{repository}:{tag}" for tag in location.tags]:
+                return location
+    return None

@@ -1,0 +1,339 @@
+"""The job of `bake estimator` and `bake launch`, and its validation for a release."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import NoReturn
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.instance_types import instances
+from bakehouse.cluster.job import Group
+from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.jobs import rules
+from bakehouse.jobs.distribution import launch_settings
+from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
+from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
+from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
+from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.smp_parameters import ModelParallelJob
+from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest, launch_image
+from bakehouse.jobs.validate import training_of, validate
+from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.util.format import format_names
+
+SDKS = {
+    "v2": "version 2 of the SageMaker SDK",
+    "v3": "version 3 of the SageMaker SDK",
+    "boto3": "boto3",
+}
+_LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
+"""Warnings about jobs that SDK v3 starts otherwise than SDK v2 does."""
+S3 = "s3://"
+_INSTANCE_COUNT = 2
+_GPUS = 8
+"""GPUs of a host whose type is unknown: that of all types for SMP."""
+_LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
+_STRATEGIES = {
+    "mpirun": "mpi",
+    "torchrun": "torch_distributed",
+    "tensorflow": "multi_worker_mirrored_strategy",
+}
+_DRIVERS = {"mpirun": "MPI", "torchrun": "Torchrun"}
+_LIBRARIES = frozenset({"smp", "aws-smp2", "smddp"})
+"""Components that are the purpose of an image: jobs use these libraries unless a launcher is set."""
+COMPILER = "sagemaker_training_compiler_enabled"
+_COMPILER_DEBUG = "sagemaker_training_compiler_debug_mode"
+_XLA_LAUNCHER = "sagemaker_pytorch_xla_multi_worker_enabled"
+_OLDEST_XLA = (1, 11)
+"""PyTorch with which the toolkit of AWS's compiler images starts XLA's launcher."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """Settings of a SageMaker job."""
+
+    sdk: str = ""
+    """One of `SDKS`; empty means v3, or v2 for a job that v3 cannot start."""
+    entry_point: str = "train.py"
+    """Script to send; ignored for an image that contains its own."""
+    source_dir: str = ""
+    """Directory of the script, or S3 URI of an archive; empty means to send the script alone."""
+    role: str = ""
+    """ARN of the execution role; empty means the role of the caller within SageMaker."""
+    instance_type: str = ""
+    """Empty means a type that suits the image."""
+    instance_count: int = 0
+    """0 means 2."""
+    groups: tuple[Group, ...] = ()
+    """Instance groups, instead of one type and count."""
+    launcher: str = ""
+    processes_per_host: int = 0
+    """0 means one for each GPU, or one on hosts without GPUs."""
+    distribution: Mapping[str, object] = field(default_factory=dict)
+    """Replaces the launcher."""
+    hyperparameters: Mapping[str, object] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    keep_alive: int = 0
+    """Seconds to keep the instances for the next job."""
+    channels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Instance groups of each channel; empty means all."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedJob:
+    """A job without errors."""
+
+    sdk: str
+    """One of `SDKS`."""
+    reason: str
+    """Reason that v3 cannot start the job, if v2 was selected because of that."""
+    image: LaunchImage
+    request: TrainingRequest
+    """Contains the hyperparameters of the distribution if nothing else adds them, and no entry point if the
+    image contains its own code."""
+    warnings: tuple[Finding, ...] = ()
+
+
+def check_job(
+    record: ReleaseRecord, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
+) -> CheckedJob:
+    """Check a job with a release. Paths of code start at `code_root`; None skips their check.
+
+    Raises UsageError with all errors in the job.
+    """
+    image = launch_image(record, catalog)
+    job, reason = select_sdk(image, job, catalog, code_root=code_root)
+    request, findings = job_findings(image, job, catalog, code_root=code_root)
+    if errors := [finding for finding in findings if finding.is_error]:
+        raise UsageError(*(error.diagnostic for error in errors))
+    hyperparameters = request.hyperparameters
+    needs_settings = bool(image.entry_point) or job.sdk == "boto3"
+    if needs_settings and request.sender != "ModelTrainer":
+        settings = launch_settings(request.distribution, training_of(request, image))
+        hyperparameters = {**hyperparameters, **settings.hyperparameters}
+    script = "" if image.entry_point else request.entry_point
+    request = replace(request, hyperparameters=hyperparameters, entry_point=script)
+    return CheckedJob(job.sdk, reason, image, request, findings)
+
+
+def select_sdk(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
+) -> tuple[JobSpec, str]:
+    """Return the job with an SDK, and the reason if that is v2 because v3 cannot start the job."""
+    if job.sdk:
+        return job, ""
+    job = replace(job, sdk="v3")
+    if is_for_model_trainer(job.distribution):
+        return job, ""
+    try:
+        _, findings = job_findings(image, job, catalog, code_root=code_root)
+        limits = [finding for finding in findings if finding.is_error or finding.rule in _LIMITS_OF_V3]
+        reason = limits[0].message if limits else ""
+    except UsageError as error:
+        reason = error.diagnostics[0].message
+    return replace(job, sdk="v2") if reason else job, reason
+
+
+def job_findings(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
+) -> tuple[TrainingRequest, tuple[Finding, ...]]:
+    """Return the request of a job that names its SDK, and all findings about it.
+
+    Raises UsageError if its settings are incomplete or contradict each other.
+    """
+    _check_options(image, job)
+    request = _request(image, job, catalog, code_root)
+    if job.sdk == "v3" and request.is_local and image.entry_point:
+        _refuse("SDK v3 has no instance type `local`", "use `bake run` to run the job on this machine")
+    if job.sdk == "boto3" and request.is_local:
+        _refuse("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
+    return request, validate(request, replace(image, entry_point=""))
+
+
+def _check_options(image: LaunchImage, job: JobSpec) -> None:
+    """Raise UsageError if settings are missing or contradict each other."""
+    source_dir = job.source_dir
+    if job.sdk not in SDKS:
+        _refuse(f"unknown SDK `{job.sdk}`", f"set `--sdk` to one of {', '.join(SDKS)}")
+    if job.sdk == "boto3" and not job.role:
+        message = "a boto3 request needs the execution role"
+        _refuse(message, "set `--role arn:aws:iam::123456789012:role/SageMakerRole`")
+    if job.groups and (job.instance_type or job.instance_count):
+        hint = "give each group its type and count: `--group data=ml.c5.18xlarge:2`"
+        _refuse("`--group` replaces `--instance-type` and `--instance-count`", hint)
+    if job.distribution and (job.launcher or job.processes_per_host):
+        message = "`--distribution` replaces `--launcher` and `--processes-per-host`"
+        _refuse(message, "set them in the distribution")
+    if image.entry_point and (source_dir or job.entry_point != JobSpec().entry_point):
+        message = f"`{image.name}` contains its own code, `{image.entry_point}`, so no other code is sent"
+        _refuse(message, "remove `--entry-point` and `--source-dir`")
+    if source_dir and not source_dir.startswith(S3) and not Path(source_dir).is_dir():
+        hint = "set `--source-dir` to the directory with the entry point, or to an archive in S3"
+        _refuse(f"the directory `{source_dir}` does not exist", hint)
+    if source_dir.startswith(S3) and not source_dir.endswith(".tar.gz"):
+        hint = "use a `.tar.gz` file, such as `s3://bucket/code/sourcedir.tar.gz`"
+        _refuse(f"`--source-dir {source_dir}` is not an archive", hint)
+
+
+def _request(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None, code_root: Path | None
+) -> TrainingRequest:
+    """Return the request to check. It contains an entry point even if the image has its own."""
+    instance_types = instances(catalog) if catalog else {}
+    default_type = "ml.g5.12xlarge" if image.gpu else "ml.c5.2xlarge"
+    if image.neuron_architecture:
+        default_type = "ml.trn1.32xlarge"
+    if image.components & _LIBRARIES:
+        # SMP and SMDDP do not support G5.
+        default_type = "ml.p4d.24xlarge"
+    single_group = Group("", job.instance_type or default_type, job.instance_count or _INSTANCE_COUNT)
+    groups = tuple(
+        instance_group(instance_types, group.instance_type, group.count, group.name)
+        for group in job.groups or (single_group,)
+    )
+    sender: Sender = "TensorFlow" if image.framework == "tensorflow" else "PyTorch"
+    if job.sdk == "v3" and not image.entry_point:
+        sender = "ModelTrainer"
+    source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point
+    script, requirements = PurePosixPath(entry_point), ""
+    if sender == "ModelTrainer" and not source_dir:
+        source_dir, entry_point = str(script.parent), script.name
+    elif sender == "ModelTrainer" and Path(source_dir, REQUIREMENTS).is_file():
+        # The toolkit installs this file by itself, but the SDK's drivers do not.
+        requirements = REQUIREMENTS
+    framework_version = image.versions["tensorflow"] if sender == "TensorFlow" else ""
+    is_off = job.hyperparameters.get(COMPILER) is False
+    compiler = {} if is_off else _compiler_parameters(image, sender)
+    oldest, newest = COMPILER_TENSORFLOW
+    # The SDK does not accept an image_uri with the compiler_config of the other classes.
+    has_config = sender == "TensorFlow" and job.sdk == "v2" and not image.entry_point
+    has_config = has_config and oldest <= numbers(framework_version) <= newest
+    distribution = drivers(job.distribution) if sender == "ModelTrainer" else job.distribution
+    is_compiled = bool(compiler) and has_config and COMPILER not in job.hyperparameters
+    return TrainingRequest(
+        sender=sender,
+        groups=groups,
+        distribution=distribution or _distribution(image, job, sender, groups),
+        entry_point=entry_point,
+        source_dir=source_dir,
+        requirements=requirements,
+        hyperparameters=job.hyperparameters if is_compiled else {**compiler, **job.hyperparameters},
+        environment=job.environment,
+        framework_version=framework_version,
+        compiler=True if is_compiled else None,
+        keep_alive=job.keep_alive or None,
+        channels=job.channels,
+        code_root=None if image.entry_point else code_root,
+    )
+
+
+def _distribution(
+    image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]
+) -> Mapping[str, object]:
+    """Return the distribution that makes the toolkit or the SDK's drivers use the launcher."""
+    if not job.launcher and image.has_compiler:
+        return {}
+    if not job.launcher and image.components & _LIBRARIES:
+        return _library(image, job, sender, groups)
+    launcher = _launcher(image, job, sender, hosts=sum(group.count for group in groups))
+    if not launcher:
+        return {}
+    is_driver = sender == "ModelTrainer"
+    if job.processes_per_host and launcher != "mpirun" and not is_driver:
+        message = f"`{launcher}` starts one process for each GPU, or one on hosts without GPUs"
+        _refuse(message, "use `--processes-per-host` with `mpirun` only")
+    if is_driver:
+        processes = {"process_count_per_node": job.processes_per_host} if job.processes_per_host else {}
+        return {_DRIVERS[launcher]: processes}
+    settings: dict[str, object] = {"enabled": True}
+    if job.processes_per_host:
+        settings["processes_per_host"] = job.processes_per_host
+    return {_STRATEGIES[launcher]: settings, **_launch_group(groups)}
+
+
+def _launch_group(groups: tuple[InstanceGroup, ...]) -> dict[str, object]:
+    """Return the only group with GPUs of a heterogeneous job as the group of its launcher."""
+    with_gpus = [group.name for group in groups if group.gpus]
+    return {"instance_groups": with_gpus} if len(groups) > 1 and len(with_gpus) == 1 else {}
+
+
+def _library(
+    image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]
+) -> Mapping[str, object]:
+    """Return the distribution that starts SMP or SMDDP, the library that the image was made for."""
+    on = {"enabled": True}
+    if not image.smp and sender == "ModelTrainer":
+        message = "SDK v3 has no launcher for SMDDP"
+        _refuse(message, "use `--sdk v2`, `--sdk boto3` or `--launcher torchrun`")
+    if not image.smp:
+        if job.processes_per_host:
+            _refuse("SMDDP starts one process for each GPU", "use `--processes-per-host` with `mpirun` only")
+        return {"smdistributed": {"dataparallel": on}, **_launch_group(groups)}
+    hosts = [group for group in groups if group.gpus] or list(groups)
+    processes = job.processes_per_host or hosts[0].gpus or _GPUS
+    ranks = processes * sum(group.count for group in hosts)
+    if numbers(image.smp) >= (2,):
+        shards = {"hybrid_shard_degree": ranks}
+        if sender == "ModelTrainer":
+            return {"Torchrun": {"smp": shards}}
+        library = {"modelparallel": {**on, "parameters": shards}}
+        return {"smdistributed": library, "torch_distributed": on}
+    if sender == "ModelTrainer":
+        _refuse("SDK v3 does not support SMP 1", "use `--sdk v2` or `--sdk boto3`")
+    degree = ModelParallelJob(image.smp, 1, image.framework, ranks).degree
+    parameters = {degree: 1 if ranks % 2 else 2, **({"ddp": True} if image.framework == "pytorch" else {})}
+    return {
+        "smdistributed": {"modelparallel": {**on, "parameters": parameters}},
+        "mpi": {**on, "processes_per_host": processes},
+        **_launch_group(groups),
+    }
+
+
+def _compiler_parameters(image: LaunchImage, sender: Sender) -> Mapping[str, object]:
+    """Return the hyperparameters with which a compiler_config enables SageMaker Training Compiler."""
+    if not image.has_compiler:
+        return {}
+    if sender == "ModelTrainer":
+        message = "SDK v3 does not support SageMaker Training Compiler"
+        _refuse(message, "use `--sdk v2` or `--sdk boto3`")
+    has_launcher = image.framework == "pytorch" and numbers(image.versions["pytorch"]) >= _OLDEST_XLA
+    launcher = {_XLA_LAUNCHER: True} if has_launcher else {}
+    return {COMPILER: True, _COMPILER_DEBUG: False, **launcher}
+
+
+def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, hosts: int) -> str:
+    """Return the requested launcher, or else the framework's own before MPI."""
+    is_mirrored = job.launcher == "tensorflow" or (
+        not job.launcher and "tensorflow" in image.training_module and not job.processes_per_host
+    )
+    if is_mirrored and sender == "ModelTrainer":
+        if hosts == 1:
+            return ""
+        message = "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
+        _refuse(message, "use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`")
+    if not image.is_known:
+        if job.launcher not in ("", *_LAUNCHERS):
+            _refuse(f"unknown launcher `{job.launcher}`", f"use {format_names(_LAUNCHERS)}")
+        return job.launcher
+    module = image.training_module
+    launchers = [name for name in _LAUNCHERS if name in image.launchers]
+    if sender != "ModelTrainer" and "pytorch" not in module and "torchrun" in launchers:
+        # The SageMaker Training Toolkit itself does not support torchrun.
+        launchers.remove("torchrun")
+    if sender != "ModelTrainer" and "tensorflow" in module:
+        launchers.insert(0, "tensorflow")
+    if not job.launcher:
+        default = launchers[0] if launchers else ""
+        return "mpirun" if job.processes_per_host and "mpirun" in launchers else default
+    if job.launcher not in launchers:
+        hint = (
+            f"use {format_names(launchers)}"
+            if launchers
+            else "use an image with a launcher; this one has none"
+        )
+        _refuse(f"`{image.name}` can't start a job with `{job.launcher}`", hint)
+    return job.launcher
+
+
+def _refuse(message: str, hint: str) -> NoReturn:
+    raise UsageError(Diagnostic(message, hint=hint))

@@ -1,0 +1,320 @@
+"""Python code that starts a training job with a release.
+
+SDK v2: the generic Estimator ignores `distribution`, so the job would run one process on each host. The
+classes of the frameworks pass it on, and with `image_uri` they add nothing of their framework to the job. But
+they require a script. For images that contain their own, the generic class gets the hyperparameters of the
+distribution instead. SDK v3 has its own drivers, and a boto3 request contains all settings.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.jobs import code_upload
+from bakehouse.jobs.create_training_job import DAY, api_request, script_path, toolkit_parameters
+from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, check_job
+from bakehouse.jobs.model_trainer import REQUIREMENTS
+from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
+from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.util.oci import is_loopback, region_of
+
+_INSTALL = {
+    "v2": "pip install 'sagemaker<3'",
+    "v3": "pip install 'sagemaker>=3'",
+    "boto3": "pip install boto3",
+}
+_NO_ROLE = {
+    "v2": "Outside SageMaker, get_execution_role() fails: set role to the ARN of an execution role.",
+    "v3": "Outside SageMaker, set role to the ARN of an execution role: the default is the caller's role.",
+}
+
+
+class Code(str):
+    """A Python expression."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """Code that starts a job, and warnings about the job."""
+
+    code: str
+    sdk: str
+    """One of `SDKS`."""
+    warnings: tuple[Finding, ...] = ()
+
+
+def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog | None = None) -> Snippet:
+    """Return code that starts a training job with a release.
+
+    Raises UsageError with all errors in the job.
+    """
+    job = job or JobSpec()
+    # Without a source directory, the directory that the code will run in is unknown.
+    checked = check_job(record, job, catalog, code_root=Path() if job.source_dir else None)
+    image, request = checked.image, checked.request
+    lines = _comments(record, checked, job)
+    # Job names cannot contain dots. The SDK would derive them from the image URI, which contains `@`.
+    base_name = re.sub("[._]", "-", image.name)
+    if checked.sdk == "boto3":
+        lines += _boto3_code(request, image, job.role, base_name, record.registry)
+    elif checked.sdk == "v3":
+        lines += _trainer_code(request, image, job.role, base_name)
+    else:
+        lines += _estimator_code(request, image, job.role, base_name)
+    ignored = code_upload.IGNORED_BY_V3 if checked.sdk == "v3" else ()
+    warnings = (*checked.warnings, *code_upload.sdk_findings(job.source_dir, ignored))
+    return Snippet("\n".join(lines) + "\n", checked.sdk, warnings)
+
+
+def _comments(record: ReleaseRecord, checked: CheckedJob, job: JobSpec) -> list[str]:
+    sdk, image, request = checked.sdk, checked.image, checked.request
+    transport = f" ({record.transport})" if record.transport != "none" else ""
+    tested = f"smoke-tested{transport}" if record.tested else "NOT smoke-tested"
+    comments = [f"{record.image}, published {record.date}, {tested}; for {SDKS[sdk]}", _INSTALL[sdk]]
+    if checked.reason:
+        comments.append(f"Not for version 3: {checked.reason}.")
+    if is_loopback(record.registry):
+        comments.append(f"{record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR.")
+    if not job.role:
+        comments.append(_NO_ROLE[sdk])
+    name = request.sender
+    if name == "ModelTrainer" and not job.source_dir:
+        message = f'The SDK uploads the whole directory "{request.source_dir}".'
+        comments.append(f"{message} Set source_dir to a directory with code only.")
+    if name == "ModelTrainer" and job.source_dir.startswith(S3):
+        argument = f'requirements="{REQUIREMENTS}"'
+        comments.append(f"If the archive contains {REQUIREMENTS}, add {argument} to SourceCode.")
+    if sdk == "v2" and not image.entry_point and name.lower() not in image.versions:
+        comments.append(f"The class {name} passes `distribution` on; the image needs no {name}.")
+    if sdk == "v2" and COMPILER in request.hyperparameters and not image.entry_point:
+        reason = "the SDK has no `compiler_config` for this image"
+        comments.append(f"Hyperparameters enable the compiler: {reason}.")
+    if image.smp and not job.distribution and not job.launcher:
+        comments.append("The degrees of parallelism are examples: set those of your model.")
+    # Line breaks in a ledger's values must not end the comment.
+    return [f"# {' '.join(comment.split())}" for comment in comments]
+
+
+def _estimator_code(request: TrainingRequest, image: LaunchImage, role: str, base_name: str) -> list[str]:
+    """Return an estimator of SDK v2."""
+    name = "Estimator" if image.entry_point else _class(request, image)
+    arguments: dict[str, object] = {"image_uri": image.uri}
+    if not image.entry_point:
+        arguments["entry_point"] = request.entry_point
+        if request.source_dir:
+            arguments["source_dir"] = request.source_dir
+    arguments["role"] = role or Code("sagemaker.get_execution_role()")
+    imports = [] if role else ["import sagemaker"]
+    before: list[str] = []
+    distribution = dict(request.distribution)
+    if request.groups[0].name:
+        imports.append("from sagemaker.instance_group import InstanceGroup")
+        groups = {
+            group.name: _call("InstanceGroup", group.name, group.instance_type, group.count)
+            for group in request.groups
+        }
+        before = _block("groups", groups)
+        arguments["instance_groups"] = Code("list(groups.values())")
+        names = distribution.get("instance_groups")
+        if isinstance(names, list):
+            distribution["instance_groups"] = [Code(f"groups[{_literal(name)}]") for name in names]
+    else:
+        arguments["instance_type"] = request.groups[0].instance_type
+        arguments["instance_count"] = request.groups[0].count
+    if image.entry_point:
+        # The generic class sends strings unchanged, but the toolkit expects JSON.
+        arguments |= _unless_empty(
+            "hyperparameters", {key: json.dumps(value) for key, value in request.hyperparameters.items()}
+        )
+    else:
+        arguments |= _unless_empty("distribution", distribution) | _unless_empty(
+            "hyperparameters", request.hyperparameters
+        )
+    arguments |= _unless_empty("environment", request.environment)
+    if request.compiler:
+        arguments["compiler_config"] = Code("TrainingCompilerConfig()")
+    if request.keep_alive is not None:
+        arguments["keep_alive_period_in_seconds"] = request.keep_alive
+    if name == "HuggingFace":
+        arguments["py_version"] = f"py{image.versions['python'].replace('.', '')}"
+    if name == "TensorFlow":
+        # Without the version, the SDK rejects its own strategy. Without model_dir=False, the script gets an
+        # argument that it may not support.
+        arguments["framework_version"] = request.framework_version
+        arguments["model_dir"] = False
+    arguments["base_job_name"] = base_name
+    config = ", TrainingCompilerConfig" if request.compiler else ""
+    imports.append(f"from sagemaker.{name.lower()} import {name}{config}")
+    lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
+    return [*imports, "", *before, f"estimator = {name}(", *lines, ")", "estimator.fit()"]
+
+
+def _class(request: TrainingRequest, image: LaunchImage) -> str:
+    """Return the class of SDK v2 that sends a script: HuggingFace for AWS's images with its library."""
+    return "HuggingFace" if "transformers" in image.versions else request.sender
+
+
+def _trainer_code(request: TrainingRequest, image: LaunchImage, role: str, base_name: str) -> list[str]:
+    """Return a ModelTrainer of SDK v3. The toolkit starts code in the image and expects JSON."""
+    configs = ["Compute"]
+    compute: dict[str, object] = {}
+    if request.groups[0].name:
+        configs.append("InstanceGroup")
+        compute["instance_groups"] = [
+            _call(
+                "InstanceGroup",
+                instance_group_name=group.name,
+                instance_type=group.instance_type,
+                instance_count=group.count,
+            )
+            for group in request.groups
+        ]
+    else:
+        compute = {
+            "instance_type": request.groups[0].instance_type,
+            "instance_count": request.groups[0].count,
+        }
+    if request.keep_alive is not None:
+        compute["keep_alive_period_in_seconds"] = request.keep_alive
+    arguments: dict[str, object] = {"training_image": image.uri} | _unless_empty("role", role)
+    imports = ["from sagemaker.train import ModelTrainer"]
+    parameters = request.hyperparameters
+    if image.entry_point:
+        parameters = {key: json.dumps(value) for key, value in parameters.items()}
+    else:
+        configs.append("SourceCode")
+        arguments["source_code"] = _call(
+            "SourceCode",
+            source_dir=request.source_dir,
+            entry_script=request.entry_point,
+            **_unless_empty("requirements", request.requirements),
+        )
+        for driver, settings in request.distribution.items():
+            assert isinstance(settings, Mapping)
+            kinds, values = [driver], dict(settings)
+            if isinstance(values.get("smp"), Mapping):
+                kinds, values["smp"] = ["SMP", driver], _call("SMP", **values["smp"])
+            imports.append(f"from sagemaker.train.distributed import {', '.join(kinds)}")
+            arguments["distributed"] = _call(driver, **values)
+    configs.append("StoppingCondition")
+    imports.insert(0, f"from sagemaker.core.training.configs import {', '.join(configs)}")
+    arguments["compute"] = _call("Compute", **compute)
+    # The default of the SDK is one hour.
+    arguments["stopping_condition"] = _call("StoppingCondition", max_runtime_in_seconds=DAY)
+    arguments |= _unless_empty("hyperparameters", parameters) | _unless_empty(
+        "environment", request.environment
+    )
+    arguments["base_job_name"] = base_name
+    lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
+    return [*imports, "", "trainer = ModelTrainer(", *lines, ")", "trainer.train()"]
+
+
+def _unless_empty(name: str, value: Mapping[str, object] | str) -> dict[str, object]:
+    """Return an argument, or none if its value is empty."""
+    return {name: value} if value else {}
+
+
+def _boto3_code(
+    request: TrainingRequest, image: LaunchImage, role: str, name: str, registry: str
+) -> list[str]:
+    """Return a `create_training_job` request, after an upload of the training script if there is one."""
+    registry_region = region_of(registry)
+    region = _literal(registry_region or Code("boto3.Session().region_name"))
+    sends = bool(request.entry_point)
+    uploads = sends and not request.source_dir.startswith("s3://")
+    hyperparameters: dict[str, object] = dict(request.hyperparameters)
+    start = [
+        f"region = {region}",
+        'account = boto3.client("sts", region).get_caller_identity()["Account"]',
+        "# The SageMaker SDK creates and uses this bucket. Any other bucket in the region works too.",
+        'bucket = f"sagemaker-{region}-{account}"',
+        f'name = {_literal(name)} + time.strftime("-%Y%m%d-%H%M%S")',
+        's3 = boto3.client("s3", region)',
+        "try:",
+        "    # Another account may have created a bucket of that name.",
+        "    s3.head_bucket(Bucket=bucket, ExpectedBucketOwner=account)",
+        "except s3.exceptions.ClientError as error:",
+        '    if error.response["Error"]["Code"] != "404":',
+        "        raise",
+        f"    s3.create_bucket(Bucket=bucket{_location(registry_region)})",
+    ]
+    if sends:
+        archive = Code('f"s3://{bucket}/{key}"') if uploads else request.source_dir
+        hyperparameters |= toolkit_parameters(
+            request, archive=archive, name=Code("name"), region=Code("region")
+        )
+    arguments = api_request(
+        request,
+        image,
+        role,
+        name=Code("name"),
+        hyperparameters=Code("{key: json.dumps(value) for key, value in hyperparameters.items()}"),
+        output=Code('f"s3://{bucket}/"'),
+    )
+    imports = ["import io", "import json", "import tarfile", "import time"]
+    return [
+        *(imports if uploads else ["import json", "import time"]),
+        "",
+        "import boto3",
+        "",
+        *start,
+        *(_upload(request) if uploads else ()),
+        *_block("hyperparameters", hyperparameters),
+        *_block("request", arguments),
+        'boto3.client("sagemaker", region).create_training_job(**request)',
+    ]
+
+
+def _upload(request: TrainingRequest) -> list[str]:
+    path, name = request.source_dir, "."
+    if not path:
+        path, name = request.entry_point, script_path(request)
+    return [
+        'key = f"{name}/source/sourcedir.tar.gz"',
+        "packed = io.BytesIO()",
+        'with tarfile.open(fileobj=packed, mode="w:gz", dereference=True) as archive:',
+        f"    archive.add({_literal(path)}, arcname={_literal(name)})",
+        "s3.put_object(Bucket=bucket, Key=key, Body=packed.getvalue(), ExpectedBucketOwner=account)",
+    ]
+
+
+def _location(region: str) -> str:
+    """Return the argument for the region of a bucket. S3 does not allow it for us-east-1."""
+    if region == "us-east-1":
+        return ""
+    argument = 'CreateBucketConfiguration={"LocationConstraint": region}'
+    return f", {argument}" if region else f', **({{}} if region == "us-east-1" else dict({argument}))'
+
+
+def _block(name: str, values: Mapping[str, object]) -> list[str]:
+    return [
+        f"{name} = {{",
+        *(f"    {_literal(key)}: {_literal(value)}," for key, value in values.items()),
+        "}",
+    ]
+
+
+def _literal(value: object) -> str:
+    """Return a value as Python code."""
+    if isinstance(value, Code):
+        return str(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_literal(key)}: {_literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(_literal(item) for item in value) + "]"
+    if isinstance(value, float) and not math.isfinite(value):
+        return f'float("{value}")'
+    return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _call(name: str, *positional: object, **named: object) -> Code:
+    """Return a call with its arguments."""
+    arguments = [*map(_literal, positional), *(f"{key}={_literal(value)}" for key, value in named.items())]
+    return Code(f"{name}({', '.join(arguments)})")

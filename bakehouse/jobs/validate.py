@@ -1,0 +1,79 @@
+"""Validation of a training job before it is sent: its settings, and its image for these settings.
+
+What the SageMaker SDK rejects is an error, and so are settings with which the job would fail. Settings with
+which the job would run otherwise than intended are warnings. Each finding names its rule and source.
+"""
+
+from dataclasses import replace
+
+from bakehouse.jobs import rules
+from bakehouse.jobs.distribution import Framework, Training, distribution_findings, launch_settings
+from bakehouse.jobs.image_checks import XLA, check_compiler, check_efa, check_image
+from bakehouse.jobs.model_trainer import driver_findings
+from bakehouse.jobs.request_checks import check_request
+from bakehouse.jobs.rules import Finding, Findings
+from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
+
+
+def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tuple[Finding, ...]:
+    """Return all findings about a request: errors first, then warnings.
+
+    Without an image, the SDK uses one of AWS's for the framework's version.
+    """
+    findings = Findings()
+    launch_findings = _launch_findings(request, image)
+    check_request(request, image, findings)
+    check_compiler(request, image, findings)
+    check_efa(request, image, findings)
+    if image is not None and image.is_known:
+        check_image(request, image, findings)
+    if request.sender not in ("ModelTrainer", "API") and not launch_findings.errors:
+        _check_overwritten(request, image, findings)
+    # Only the SDK drops the groups.
+    ignored = (rules.GROUPS_DROPPED,) if request.sender == "API" else ()
+    warnings = (warning for warning in launch_findings.warnings if warning.rule not in ignored)
+    return (
+        *dict.fromkeys((*launch_findings.errors, *findings.errors)),
+        *dict.fromkeys((*warnings, *findings.warnings)),
+    )
+
+
+def training_of(request: TrainingRequest, image: LaunchImage | None) -> Training:
+    """Return the job that a distribution is for, as the sending class sees it."""
+    framework: Framework = "tensorflow" if request.sender == "TensorFlow" else "pytorch"
+    versions = image.versions if image else {}
+    # The others start images of any framework.
+    if request.sender not in ("PyTorch", "TensorFlow") and "tensorflow" in versions:
+        framework = "tensorflow"
+    version = request.framework_version or versions.get(framework, "")
+    return Training(
+        request.groups,
+        framework,
+        version,
+        request.entry_point,
+        smp=versions.get("smp", ""),
+        libfabric=versions.get("libfabric", ""),
+    )
+
+
+def _launch_findings(request: TrainingRequest, image: LaunchImage | None) -> Findings:
+    training = training_of(request, image)
+    if request.sender == "ModelTrainer":
+        if request.command and not request.entry_point:
+            training = replace(training, entry_point="command.sh")
+        return driver_findings(request.distribution, training)
+    # The generic Estimator ignores it.
+    distribution = dict(request.distribution if request.sender != "Estimator" else {})
+    if request.compiler is not None:
+        distribution.pop(XLA, None)
+    return distribution_findings(distribution, training)
+
+
+def _check_overwritten(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
+    if request.compiler is not None or request.sender == "Estimator":
+        return
+    sent = launch_settings(request.distribution, training_of(request, image)).hyperparameters
+    for name in sorted(sent.keys() & request.hyperparameters.keys()):
+        if sent[name] != request.hyperparameters[name]:
+            message = f"`distribution` overwrites the hyperparameter `{name}`"
+            findings.add(rules.OVERWRITTEN, message, "remove one of them")

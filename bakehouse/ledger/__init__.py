@@ -1,0 +1,1 @@
+"""Release records and look-up of images. Start at `image_uris`."""

@@ -1,0 +1,356 @@
+"""Image URIs of tested releases, pinned by digest, for SageMaker estimators.
+
+    from bakehouse import image_uris
+    image_uris.retrieve("pytorch", region="eu-west-1", instance_type="ml.p4d.24xlarge")
+
+Reads only ledgers, with the standard library alone unless they are in S3.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bakehouse.catalog import project
+from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
+from bakehouse.errors import Diagnostic, Reason, UsageError
+from bakehouse.ledger.releases import ReleaseRecord, by_release, load, newest_first, text_of
+from bakehouse.util.files import expand_home
+from bakehouse.util.oci import is_named
+from bakehouse.util.suggest import suggestion
+
+REHEARSAL = "rehearsal/"
+"""Prefix of the names of rehearsed images."""
+FRAMEWORKS = ("pytorch", "tensorflow")
+LEDGER_VARIABLE = "BAKEHOUSE_LEDGER"
+_LEDGER_HINT = (
+    "run it in the project's directory, or set BAKEHOUSE_LEDGER to the path of its `images` or an `s3://` URL"
+)
+_LIST_HINT = "run `bake list` to list the images, and `bake release` to release one"
+_HOSTS = ("GPUs", "CPUs", "Neuron devices")
+_MAX_REASONS = 6
+_PYTHON = re.compile(r"(?:py)?([0-9])\.?([0-9]*)")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageQuery:
+    """Requirements on a release; empty fields match anything."""
+
+    region: str = ""
+    version: str = ""
+    """Version of the framework, or its first numbers."""
+    python: str = ""
+    registry: str = ""
+    """`local`, `ecr` or a host."""
+    instance: InstanceGpus | None = None
+
+
+_ANY = ImageQuery()
+
+
+def retrieve(
+    framework: str,
+    region: str | None = None,
+    version: str | None = None,
+    py_version: str | None = None,
+    instance_type: str | None = None,
+    *,
+    image_scope: str | None = None,
+    registry: str | None = None,
+    ledger: str | os.PathLike[str] | None = None,
+) -> str:
+    """Return the `image_uri` of the newest matching release, with the arguments of the SageMaker SDK.
+
+    `framework` is `pytorch`, `tensorflow`, or the name of an image. `ledger` is as in `open_images`. Raises
+    UsageError with a reason for each image, and with the ledger that was searched.
+    """
+    try:
+        if image_scope not in (None, "training"):
+            message = f"there are no images for `{image_scope}`"
+            raise UsageError(Diagnostic(message, hint='use `image_scope="training"`'))
+        query = ImageQuery(
+            region=region or "",
+            version=version or "",
+            python=py_version or "",
+            registry=registry or "",
+            instance=find_gpus(instance_type) if instance_type else None,
+        )
+        with open_images(ledger, framework) as images:
+            return find(images, framework, query).image_uri
+    except UsageError as error:
+        # A traceback prints the message only; the notes add the rest.
+        for diagnostic in error.diagnostics:
+            for name, value in diagnostic.facts:
+                error.add_note(f"  {name}: {value}")
+            for reason in diagnostic.reasons:
+                error.add_note(f"  {reason.text}")
+            if diagnostic.hint:
+                error.add_note(f"hint: {diagnostic.hint}")
+        raise
+
+
+@contextlib.contextmanager
+def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Path]:
+    """Yield the directory of the ledgers, and add its location to each UsageError.
+
+    `ledger` is a project, its directory `images`, one `releases.json`, or the `s3://` URL of a team's ledger.
+    The default is the environment variable BAKEHOUSE_LEDGER, else the project of the current directory. Of a
+    ledger in S3, only the records that `name` needs are read.
+    """
+    variable = os.environ.get(LEDGER_VARIABLE, "")
+    given = os.fspath(ledger or variable)
+    if name.startswith(REHEARSAL):
+        message = f"`{name}` was rehearsed, not built, so it has no image URI"
+        raise UsageError(Diagnostic(message, hint=f"run `bake release {name.removeprefix(REHEARSAL)}`"))
+    origin = "" if ledger else f" ({LEDGER_VARIABLE})" if variable else " (from the current directory)"
+    with contextlib.ExitStack() as stack:
+        if given.startswith("s3://"):
+            from bakehouse.util.tempdir import scratch_directory
+
+            images = stack.enter_context(scratch_directory())
+            _download(given, name, images)
+            location = given
+        else:
+            images = _local(expand_home(given)) if given else project.images_directory(Path.cwd())
+            location = str(images)
+        try:
+            # A project without builds has no such directory yet
+            is_project = not given and (images.parent / "pyproject.toml").is_file()
+            if not images.is_dir() and not is_project:
+                raise UsageError(Diagnostic("there is no ledger", hint=_LEDGER_HINT))
+            yield images
+        except UsageError as error:
+            facts = (("looked in", f"{location}{origin}"),)
+            diagnostics = (replace(each, facts=(*each.facts, *facts)) for each in error.diagnostics)
+            raise UsageError(*diagnostics) from None
+
+
+def _local(path: Path) -> Path:
+    """Return the directory of the ledgers for a project, that directory itself, or one of its ledgers."""
+    if path.name == "releases.json":
+        return path.absolute().parents[1]
+    return (path / "images" if (path / "images").is_dir() else path).absolute()
+
+
+def _download(url: str, name: str, images: Path) -> None:
+    """Write the records of a ledger in S3 as files: those of one image, or of all for a framework."""
+    # Only this kind of ledger needs boto3.
+    from bakehouse.ledger.s3_ledger import S3Ledger
+
+    team = S3Ledger(url, None)
+    names = team.images()
+    for image in names:
+        (images / image).mkdir()
+        if image == name or (name in FRAMEWORKS and name not in names):
+            (images / image / "releases.json").write_text(text_of(team.records(image)), encoding="utf-8")
+
+
+def newest(images: Path, image: str, *, registry: str = "") -> ReleaseRecord:
+    """Return the newest tested release of one image, optionally of those in one registry."""
+    return find(images, image, ImageQuery(registry=registry))
+
+
+def find(
+    images: Path, name: str, query: ImageQuery, recipes: Callable[[], Iterable[str]] = tuple
+) -> ReleaseRecord:
+    """Return the newest matching release of an image, or of all images with a framework.
+
+    Of several images, prefers the highest versions of the framework, Python and CUDA, in this order, then the
+    fewest components. `recipes` returns the names of images that may have no release.
+    """
+    records = load(images / name / "releases.json") if _is_file_name(name) else ()
+    if records:
+        record = _of_image(name, records, query)
+    elif name in FRAMEWORKS:
+        record = _of_framework(name, sorted(images.glob("*/releases.json")), query)
+    else:
+        raise _not_released(images, name, recipes())
+    return _location(record, query) or record
+
+
+def candidate(images: Path, image: str, query: ImageQuery = _ANY) -> ReleaseRecord:
+    """Return the newest matching candidate of an image, promoted or not."""
+    candidates = _candidates(images, image, lambda record: record.candidate)
+    record = _newest_match(candidates, query, f"no candidate of `{image}` fits")
+    return _location(record, query) or record
+
+
+def to_promote(images: Path, image: str, *, registry: str = "", image_uri: str = "") -> ReleaseRecord:
+    """Return the newest record of the newest candidate, or of the one with this `image_uri`."""
+
+    def matches(record: ReleaseRecord) -> bool:
+        is_meant = record.image_uri == image_uri if image_uri else _is_in(record, registry)
+        return is_meant and (record.candidate or record.tested)
+
+    # Sorted by the first publication of each URI: promoting an older candidate does not make it newer.
+    latest = {record.image_uri: record for record in _candidates(images, image, matches)}
+    return list(latest.values())[-1]
+
+
+def _candidates(images: Path, image: str, matches: Callable[[ReleaseRecord], bool]) -> list[ReleaseRecord]:
+    records = load(images / image / "releases.json") if _is_file_name(image) else ()
+    candidates = [record for record in records if matches(record)]
+    if not candidates:
+        message = f"no candidate of `{image}` was published"
+        raise UsageError(Diagnostic(message, hint=f"run `bake push --candidate {image}`"))
+    return candidates
+
+
+def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -> ReleaseRecord:
+    in_registry = [record for record in records if _is_in(record, query.registry)]
+    if not in_registry:
+        hosts = sorted({record.registry for record in records})
+        message = f"`{image}` was never published to `{query.registry}`"
+        hint = "it is in " + ", ".join(f"`{host}`" for host in hosts)
+        raise UsageError(Diagnostic(message, hint=hint))
+    released = [record for record in by_release(in_registry) if record.is_released]
+    if not released:
+        message = f"no release of `{image}` has passed its smoke test"
+        hint = f"run `bake release {image}`"
+        if any(record.candidate for record in in_registry):
+            hint = f"smoke-test its candidate, then run `bake promote {image}`"
+        raise UsageError(Diagnostic(message, hint=hint))
+    return _newest_match(released, query, f"no release of `{image}` fits")
+
+
+def _newest_match(records: Sequence[ReleaseRecord], query: ImageQuery, message: str) -> ReleaseRecord:
+    """Newest match among one image's records, oldest first; the UsageError has the newest's mismatch."""
+    framework = next((name for name in FRAMEWORKS if records[-1].version_of(name)), "")
+    for record in reversed(records):
+        if not _mismatch(record, framework, query):
+            return record
+    raise UsageError(Diagnostic(message, reasons=(_reason(records[-1], framework, query),)))
+
+
+def _of_framework(framework: str, ledgers: Sequence[Path], query: ImageQuery) -> ReleaseRecord:
+    """Best of the newest matching releases of each image."""
+    gpu = query.instance.gpu if query.instance else None
+    newest_matches = (
+        next(
+            (
+                record
+                for record in _with_framework(framework, ledger, gpu)
+                if not _mismatch(record, framework, query)
+            ),
+            None,
+        )
+        for ledger in ledgers
+    )
+    fitting = [record for record in newest_matches if record]
+    if not fitting:
+        newest = (next(_with_framework(framework, ledger), None) for ledger in ledgers)
+        raise _none_fits(framework, [_reason(record, framework, query) for record in newest if record])
+    hosts = {_hosts(record) for record in fitting}
+    if query.instance is None and len(hosts) > 1:
+        listed = " and for ".join(name for name in _HOSTS if name in hosts)
+        message = f"there are releases with `{framework}` for {listed}"
+        hint = 'add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`'
+        raise UsageError(Diagnostic(message, hint=hint))
+
+    def rank(record: ReleaseRecord) -> tuple[object, ...]:
+        versions = (record.version_of(name) for name in (framework, "python", "cuda"))
+        return (*(_numbers(version) for version in versions), -len(record.parts), record.date)
+
+    return max(fitting, key=rank)
+
+
+def _hosts(record: ReleaseRecord) -> str:
+    """Return what kind of instances a release is for, one of `_HOSTS`."""
+    gpus, cpus, neuron = _HOSTS
+    return neuron if record.neuron_architecture else gpus if record.gpu else cpus
+
+
+def _with_framework(framework: str, ledger: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]:
+    """Yield the releases of an image that contain a framework, newest first."""
+    for record in newest_first(ledger, gpu):
+        # An image with its own training code is selected only by its own name.
+        if record.is_released and record.version_of(framework) and not record.entry_point:
+            yield record
+
+
+def _none_fits(framework: str, reasons: list[Reason]) -> UsageError:
+    if not reasons:
+        message = f"no image with `{framework}` has been released yet"
+        return UsageError(Diagnostic(message, hint=_LIST_HINT))
+    if len(reasons) > _MAX_REASONS:
+        reasons[_MAX_REASONS:] = [Reason(f"and {len(reasons) - _MAX_REASONS} more images")]
+    message = f"no release with `{framework}` fits"
+    hint = "run `bake releases` to list all releases"
+    return UsageError(Diagnostic(message, reasons=tuple(reasons), hint=hint))
+
+
+def _reason(record: ReleaseRecord, framework: str, query: ImageQuery) -> Reason:
+    return Reason(f"`{record.image}` of {record.date} {_mismatch(record, framework, query)}")
+
+
+def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
+    """Why a release does not match, as a predicate; empty if it does."""
+    if not _is_in(record, query.registry):
+        return f"is in `{record.registry}`"
+    if not _location(record, query):
+        regions = " and ".join(location.region for location in record.locations if location.region)
+        return f"is in {regions}" if regions else f"is in `{record.registry}`, which is not in AWS"
+    version = record.version_of(framework)
+    if query.version and not _has_prefix(version, query.version):
+        return f"has {framework} {version}" if version else "has no framework"
+    python = record.version_of("python")
+    if query.python and not _has_prefix(python, _python(query.python)):
+        return f"has Python {python}"
+    if query.instance:
+        return query.instance.unfit(
+            gpu=record.gpu,
+            architecture=record.gpu_architecture,
+            neuron_architecture=record.neuron_architecture,
+            platform=record.platform,
+        )
+    return ""
+
+
+def _is_in(record: ReleaseRecord, registry: str) -> bool:
+    return not registry or any(is_named(location.registry, registry) for location in record.locations)
+
+
+def _location(record: ReleaseRecord, query: ImageQuery) -> ReleaseRecord | None:
+    """The release in the query's region and registry; by default in its primary region."""
+    for location in record.locations:
+        if query.region in ("", location.region) and (
+            not query.registry or is_named(location.registry, query.registry)
+        ):
+            return location
+    return None
+
+
+def _has_prefix(version: str, prefix: str) -> bool:
+    """Return whether a version begins with these numbers."""
+    numbers = prefix.split(".")
+    return version.split(".")[: len(numbers)] == numbers
+
+
+def _python(name: str) -> str:
+    """Return `3.11` for `py311`, as the SageMaker SDK writes it."""
+    match = _PYTHON.fullmatch(name)
+    if match is None:
+        hint = "write it as `py311` or `3.11`"
+        raise UsageError(Diagnostic(f"`{name}` is not a Python version", hint=hint))
+    return ".".join(filter(None, match.groups()))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall("[0-9]+", version))
+
+
+def _is_file_name(name: str) -> bool:
+    """Return whether a name stays within its directory."""
+    return "/" not in name and name not in ("", ".", "..")
+
+
+def _not_released(images: Path, image: str, recipes: Iterable[str]) -> UsageError:
+    directories = [path.name for path in images.iterdir() if path.is_dir()] if images.is_dir() else []
+    names = {*directories, *recipes}
+    if image in names:
+        message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"
+        return UsageError(Diagnostic(message, hint=hint))
+    hint = (suggestion(image, [*names, *FRAMEWORKS]) if names else "") or _LIST_HINT
+    return UsageError(Diagnostic(f"unknown image `{image}`", hint=hint))

@@ -1,0 +1,132 @@
+"""The ledger of a project: its own files, or the team's in S3 with the files as copies."""
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+from bakehouse.catalog.project import Project
+from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, UsageError
+from bakehouse.ledger.releases import ReleaseRecord, append, load, text_of, with_record
+from bakehouse.ledger.s3_ledger import S3Ledger
+from bakehouse.plan.model import Image
+from bakehouse.util.file_lock import exclusive
+from bakehouse.util.files import write_whole
+from bakehouse.util.suggest import suggestion
+
+
+class Ledger(Protocol):
+    """Records of what was published."""
+
+    def add(self, record: ReleaseRecord) -> None:
+        """Add a record, unless an existing one differs only in its date and commit."""
+
+    def records(self, image: str) -> tuple[ReleaseRecord, ...]:
+        """Return an image's records, oldest first."""
+
+    def images(self) -> tuple[str, ...]:
+        """Return the images that have records."""
+
+
+def open_ledger(project: Project) -> Ledger:
+    """Return the ledger that the project's settings select."""
+    files = FileLedger(project)
+    return TeamLedger(S3Ledger(project.ledger, project.region), files) if project.ledger else files
+
+
+def select_images(ledger: Ledger, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return the images with records that match names or globs; all images without patterns.
+
+    Raises UsageError if a pattern matches no image.
+    """
+    images, problems = ledger.images(), Problems()
+    selected: set[str] = set()
+    for pattern in patterns:
+        matches = fnmatch.filter(images, pattern)
+        if not matches:
+            hint = suggestion(pattern, images) or "run `bake releases` to list all"
+            message = f"no release and no candidate of `{pattern}` was published"
+            problems.add(Diagnostic(message, hint=hint))
+        selected.update(matches)
+    problems.raise_as(UsageError)
+    return tuple(sorted(selected)) if patterns else images
+
+
+def unreleased_images(
+    ledger: Ledger, images: Iterable[Image], *, candidates: bool = False
+) -> tuple[Image, ...]:
+    """Return the images that have no release with their build key; with `candidates`, no candidate either."""
+    return tuple(
+        image
+        for image in images
+        if not any(
+            record.key == image.key and (record.is_released or (candidates and record.candidate))
+            for record in ledger.records(image.name)
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class FileLedger:
+    """The project's files `images/<image>/releases.json`, which look-ups read."""
+
+    project: Project
+
+    def add(self, record: ReleaseRecord) -> None:
+        append(self._path(record.image), record, self._locks)
+
+    def records(self, image: str) -> tuple[ReleaseRecord, ...]:
+        return load(self._path(image))
+
+    def images(self) -> tuple[str, ...]:
+        return tuple(sorted(path.parent.name for path in self.project.images.glob("*/releases.json")))
+
+    def update(self, image: str, team: S3Ledger) -> tuple[ReleaseRecord, ...]:
+        """Copy the team's records into an image's file; records that only the file has come first."""
+        path = self._path(image)
+        with exclusive(self._locks / f"releases-{image}.lock"):
+            own = load(path)
+            shared = team.records(image, own)
+            merged: tuple[ReleaseRecord, ...] = ()
+            for record in (*(record for record in own if with_record(shared, record) != shared), *shared):
+                merged = with_record(merged, record)
+            if merged != own:
+                write_whole(path, text_of(merged))
+            return merged
+
+    @property
+    def _locks(self) -> Path:
+        return self.project.state / "locks"
+
+    def _path(self, image: str) -> Path:
+        return self.project.images / image / "releases.json"
+
+
+@dataclass(frozen=True, slots=True)
+class TeamLedger:
+    """The team's ledger in S3, which is authoritative, and the project's files as copies."""
+
+    team: S3Ledger
+    files: FileLedger
+
+    def add(self, record: ReleaseRecord) -> None:
+        try:
+            self.team.add(record)
+        except PublishError as error:
+            raise type(error)(
+                *(_unrecorded(record, diagnostic) for diagnostic in error.diagnostics)
+            ) from error
+        self.files.update(record.image, self.team)
+
+    def records(self, image: str) -> tuple[ReleaseRecord, ...]:
+        return self.files.update(image, self.team)
+
+    def images(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.files.images(), *self.team.images()}))
+
+
+def _unrecorded(record: ReleaseRecord, diagnostic: Diagnostic) -> Diagnostic:
+    reason = Reason("the image is published all the same; run the same command again to record it")
+    facts = (*diagnostic.facts, ("not recorded", record.image_uri))
+    return replace(diagnostic, facts=facts, reasons=(*diagnostic.reasons, reason))

@@ -1,0 +1,133 @@
+"""The ledger of a team in S3: one object for each record, created once and never changed.
+
+The object name is a hash of the record, so writers need no lock: S3 rejects a record that exists already.
+Records are sorted by their dates, then by S3's clock.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import MISSING, asdict, fields, replace
+from functools import cached_property
+from typing import Any
+
+from bakehouse.errors import Diagnostic, PublishError, RecipeError
+from bakehouse.ledger.releases import InvalidRecordError, ReleaseRecord, record_in
+from bakehouse.util.aws import AwsError, AwsFault, translate_errors
+from bakehouse.util.json_reader import parse_json
+
+_THREADS = 16
+_CONNECT_SECONDS, _READ_SECONDS = 10, 30
+_ATTEMPTS = 5
+_EXISTS = ("PreconditionFailed", "412")
+_RETRIED = ("ConditionalRequestConflict", "409", "SlowDown", "InternalError", "ServiceUnavailable")
+
+_DEFAULTS = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
+
+
+class S3Ledger:
+    """Records below one `s3://` URL, shared by a team."""
+
+    def __init__(self, url: str, region: str | None) -> None:
+        self.url = url.rstrip("/")
+        self._bucket, _, self._prefix = self.url.removeprefix("s3://").partition("/")
+        self._region = region
+
+    def add(self, record: ReleaseRecord) -> None:
+        """Add a record, unless an existing one differs only in its date and commit."""
+        body = (json.dumps(asdict(record), indent=2, sort_keys=True) + "\n").encode()
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._request("put_object", "write to", Key=self._key(record), Body=body, IfNoneMatch="*")
+                return
+            except AwsError as error:
+                if error.code in _EXISTS:
+                    return
+                if error.code not in _RETRIED or attempt == _ATTEMPTS - 1:
+                    raise self._publish_error(error) from error
+                time.sleep(0.1 * 2**attempt)
+
+    def records(self, image: str, cached: Collection[ReleaseRecord] = ()) -> tuple[ReleaseRecord, ...]:
+        """Return an image's records, oldest first, without downloading `cached` ones."""
+        records = {self._key(record): record for record in cached}
+        modified = self._list(f"{image}/")
+        missing = [key for key in modified if key not in records]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            records |= dict(zip(missing, pool.map(self._record, missing), strict=True))
+        keys = sorted(modified, key=lambda key: (records[key].date, modified[key], key))
+        return tuple(records[key] for key in keys)
+
+    def images(self) -> tuple[str, ...]:
+        """Return the images that have records."""
+        start = len(self._prefixed(""))
+        return tuple(sorted({key[start:].partition("/")[0] for key in self._list("")}))
+
+    def _prefixed(self, name: str) -> str:
+        return f"{self._prefix}/{name}" if self._prefix else name
+
+    def _key(self, record: ReleaseRecord) -> str:
+        values = asdict(replace(record, date="", revision="")).items()
+        # Fields of later versions are omitted while they have their defaults, so that names stay the same.
+        hashed = {name: value for name, value in values if name not in _DEFAULTS or value != _DEFAULTS[name]}
+        text = json.dumps(hashed, sort_keys=True)
+        return self._prefixed(f"{record.image}/{hashlib.sha256(text.encode()).hexdigest()}.json")
+
+    def _list(self, prefix: str) -> dict[str, str]:
+        """Keys of the records below a prefix, with their creation times."""
+        modified: dict[str, str] = {}
+        continuation: dict[str, str] = {}
+        while True:
+            page = self._read("list_objects_v2", Prefix=self._prefixed(prefix), **continuation)
+            for entry in page.get("Contents", ()):
+                if entry["Key"].endswith(".json"):
+                    modified[entry["Key"]] = entry["LastModified"].isoformat()
+            if not page.get("IsTruncated"):
+                return modified
+            continuation = {"ContinuationToken": page["NextContinuationToken"]}
+
+    def _record(self, key: str) -> ReleaseRecord:
+        body = self._read("get_object", Key=key)
+        try:
+            record = record_in(parse_json(body))
+        except (ValueError, InvalidRecordError) as error:
+            message = f"`s3://{self._bucket}/{key}` is not a release record: {error}"
+            hint = "a newer Bakehouse may have written it; update yours. Nothing was changed"
+            raise RecipeError(Diagnostic(message, hint=hint)) from error
+        if self._key(record) != key:
+            message = f"`s3://{self._bucket}/{key}` was changed: its content does not match its name"
+            raise RecipeError(Diagnostic(message, hint="restore its first version, or remove it"))
+        return record
+
+    @cached_property
+    def _client(self) -> Any:
+        import boto3  # type: ignore[import-untyped]
+        from botocore.config import Config  # type: ignore[import-untyped]
+
+        config = Config(
+            max_pool_connections=_THREADS, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS
+        )
+        return boto3.Session(region_name=self._region).client("s3", config=config)
+
+    def _read(self, operation: str, **arguments: Any) -> Any:
+        try:
+            return self._request(operation, "read", **arguments)
+        except AwsError as error:
+            raise self._publish_error(error) from error
+
+    def _request(self, operation: str, verb: str, **arguments: Any) -> Any:
+        with translate_errors(f"{verb} the ledger `{self.url}`"):
+            response = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
+            # The connection may break while the body is read.
+            return response["Body"].read() if "Body" in response else response
+
+    def _publish_error(self, error: AwsError) -> PublishError:
+        diagnostic = error.diagnostic
+        if error.code == "NoSuchBucket":
+            hint = "create the bucket, or correct `ledger` in [tool.bakehouse]"
+            diagnostic = Diagnostic(f"there is no bucket `{self._bucket}`", hint=hint)
+        if error.fault is AwsFault.DENIED:
+            hint = "allow s3:ListBucket, s3:GetObject and s3:PutObject for the bucket"
+            diagnostic = replace(diagnostic, hint=hint)
+        return error.as_publish_error(diagnostic)

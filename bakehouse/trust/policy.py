@@ -1,0 +1,173 @@
+"""The policy of a project: signed statements that an image needs to be promoted or launched."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.trust_settings import Policy
+from bakehouse.cluster.smoke_report import MAX_CLOCK_DIFFERENCE
+from bakehouse.errors import Diagnostic, Reason, TrustError
+from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.registry import destination
+from bakehouse.registry.client import RetryPolicy
+from bakehouse.registry.http_errors import RegistryError
+from bakehouse.registry.manifest import short
+from bakehouse.registry.referrers import ArtifactRepository
+from bakehouse.registry.registry import DeadlineRegistry, Registry
+from bakehouse.security import waivers
+from bakehouse.trust import bundle
+from bakehouse.trust.bundle import RefusedError, SignedStatement
+from bakehouse.trust.keys import PublicKey, read_public_key
+from bakehouse.trust.scan_policy import scan_problems
+from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
+from bakehouse.util.deadline import OverdueError
+from bakehouse.util.format import format_count
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
+
+_MOST_REFUSED = 5
+_TYPES = {"signature": SIGNATURE, "provenance": PROVENANCE, "sbom": SBOM}
+_TITLES = {"signature": "signature", "provenance": "provenance", "sbom": "SBOM"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Tests:
+    """Test results that a key signed."""
+
+    passed: bool
+    failed: tuple[str, ...]
+    finished: datetime | None
+    """None if the statement has no time, as one of another tool."""
+    key: PublicKey
+
+
+def require(project: Project, record: ReleaseRecord, report: Reporter) -> None:
+    """Raise TrustError if the project has a policy that does not accept a release."""
+    if project.policy:
+        waived = waivers_of(project)
+        with destination.registry(project, record.registry, report) as registry:
+            check(project.policy, record, registry, RetryPolicy(), waived)
+
+
+def waivers_of(project: Project) -> tuple[waivers.Statement, ...]:
+    """Return the waivers that count for the policy of a project. Raises RecipeError."""
+    return waivers.load(project.root) if project.policy and "scan" in project.policy.require else ()
+
+
+def check(
+    policy: Policy,
+    record: ReleaseRecord,
+    registry: Registry,
+    retry_policy: RetryPolicy,
+    waived: Sequence[waivers.Statement] = (),
+    max_age: timedelta | None = None,
+) -> tuple[SignedStatement, ...]:
+    """Return the statements about an image by trusted keys; raise TrustError if they do not meet the policy.
+
+    `max_age` is the age up to which test results count.
+    """
+    keys = [read_public_key(path) for path in policy.keys]
+    digest = Digest(record.digest)
+    try:
+        bounded_registry = DeadlineRegistry(registry, retry_policy.until)
+        remote = ArtifactRepository(bounded_registry, record.repository, retry_policy)
+        bundles = remote.contents(digest, bundle.MEDIA_TYPE)
+    except (RegistryError, OverdueError) as error:
+        answer = error.answer if isinstance(error, RegistryError) else str(error)
+        facts = (("image URI", record.image_uri), ("answer", answer))
+        message = f"the signed statements of `{record.image}` could not be read"
+        raise TrustError(Diagnostic(message, facts=facts)) from error
+    statements, refused = [], []
+    for manifest, content in bundles.items():
+        try:
+            statements.append(bundle.verify(content, digest, keys))
+        except RefusedError as error:
+            refused.append(Reason(f"statement {short(manifest)} {error}"))
+    problems = list(_problems(policy, record, statements, waived, max_age))
+    if problems:
+        reasons = [Reason(text) for text, _ in problems]
+        if len(refused) > _MOST_REFUSED:
+            refused[_MOST_REFUSED:] = [Reason(f"{len(refused) - _MOST_REFUSED} more statements are refused")]
+        message = f"`{record.image}` does not meet [tool.bakehouse.policy]"
+        facts = (("image URI", record.image_uri), ("trusted", ", ".join(key.name for key in keys)))
+        hint = problems[0][1]
+        raise TrustError(Diagnostic(message, reasons=(*reasons, *refused), facts=facts, hint=hint))
+    return tuple(statements)
+
+
+def _problems(
+    policy: Policy,
+    record: ReleaseRecord,
+    statements: Sequence[SignedStatement],
+    waived: Sequence[waivers.Statement],
+    max_age: timedelta | None,
+) -> Iterator[tuple[str, str]]:
+    """Yield requirements that are not met, each with a hint."""
+    image = record.image
+    signed = {
+        predicate_type: {each.key for each in statements if each.predicate_type == predicate_type}
+        for predicate_type in (*_TYPES.values(), REBUILD)
+    }
+    for name, predicate_type in _TYPES.items():
+        if name in policy.require and not signed[predicate_type]:
+            command = f"bake push {image} --candidate" if record.candidate else f"bake push {image}"
+            hint = f"run `{command}` with a trusted `signing_key`; the image is not pushed twice"
+            yield f"it has no {_TITLES[name]} that a trusted key signed", hint
+    if "tests" in policy.require and (problem := _tests_problem(statements, max_age)):
+        yield problem, f"test it, then run `bake promote {image}` with a trusted `signing_key`"
+    if "scan" in policy.require:
+        yield from scan_problems(policy.scan, image, statements, waived)
+    # The key of the first build does not repeat it.
+    rebuilds = len(signed[REBUILD] - signed[PROVENANCE])
+    if rebuilds < policy.rebuilds:
+        count = format_count(policy.rebuilds, "rebuild")
+        text = f"it has {rebuilds} of {count} by trusted keys other than that of its provenance"
+        yield text, f"run `bake reproduce {image} --sign` with another trusted `signing_key`"
+
+
+def _tests_problem(statements: Sequence[SignedStatement], max_age: timedelta | None) -> str:
+    """Return why no test results count; empty if some do. The newest results of each key count."""
+    now = datetime.now(UTC)
+    oldest = datetime.min.replace(tzinfo=UTC)
+    results = [_tests(each) for each in statements if each.predicate_type == TESTS]
+    newest: dict[PublicKey, _Tests] = {}
+    for each in sorted(results, key=lambda tests: (tests.finished or oldest, not tests.passed)):
+        if each.finished is None or each.finished <= now + MAX_CLOCK_DIFFERENCE:
+            newest[each.key] = each
+    for each in newest.values():
+        if not each.passed:
+            names = ", ".join(f"`{name}`" for name in each.failed)
+            return f"`{each.key.name}` signed that tests failed{f': {names}' if names else ''}"
+    if not newest:
+        has_future = "its signed test results are dated in the future"
+        return has_future if results else "it has no test result that a trusted key signed"
+    if max_age and not _is_any_recent(newest.values(), now - max_age):
+        return f"its signed test results are older than {max_age.days} days, or have no date"
+    return ""
+
+
+def _is_any_recent(results: Collection[_Tests], since: datetime) -> bool:
+    return any(each.finished is not None and each.finished >= since for each in results)
+
+
+def _tests(statement: SignedStatement) -> _Tests:
+    predicate = statement.predicate
+    failed = predicate.get("failedTests")
+    return _Tests(
+        passed=predicate.get("result") == "PASSED" and not failed,
+        failed=tuple(map(str, failed)) if isinstance(failed, list) else (),
+        finished=_finished(predicate.get("configuration")),
+        key=statement.key,
+    )
+
+
+def _finished(configuration: Any) -> datetime | None:
+    """Return the time at which the tests ended."""
+    try:
+        [recipe] = configuration
+        time = datetime.fromisoformat(recipe["annotations"]["finishedOn"])
+    except (ValueError, KeyError, TypeError):
+        return None
+    return time if time.tzinfo else None

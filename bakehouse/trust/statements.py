@@ -1,0 +1,74 @@
+"""Statements about the digest of an image: signature, provenance, SBOM, test results, scans and rebuilds."""
+
+import json
+from collections.abc import Sequence
+
+from bakehouse.analysis.packages import Installed
+from bakehouse.builder.verify import Outcome
+from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
+from bakehouse.plan.model import Image
+from bakehouse.trust import provenance, sbom
+from bakehouse.trust.bundle import Statement, statement
+from bakehouse.util.oci import Digest
+
+SIGNATURE = "https://sigstore.dev/cosign/sign/v1"
+"""Type of the statement that `cosign sign` makes, which only names the digest."""
+PROVENANCE = provenance.PREDICATE_TYPE
+SBOM = "https://cyclonedx.org/bom"
+TESTS = "https://in-toto.io/attestation/test-result/v0.1"
+SCAN = "https://in-toto.io/attestation/vulns/v0.2"
+REBUILD = "urn:bakehouse:rebuild:1"
+SMOKE_REPORT = "urn:bakehouse:smoke-report:1"
+"""Type of the statement in the file of a smoke report, with the sha256 of the file's other fields."""
+
+
+def statements_of(
+    image: Image, digest: Digest, installed: Installed, revision: str, report: SmokeReport | None
+) -> tuple[Statement, ...]:
+    """Return the statements about an image that was built here."""
+    return (
+        signature_of(image, digest),
+        provenance.statement_of(image, digest, revision),
+        statement(image.name, digest, SBOM, json.loads(sbom.text_of(image, digest, installed))),
+        *results_of(image, digest, report),
+    )
+
+
+def signature_of(image: Image, digest: Digest) -> Statement:
+    """Return the statement that the publisher stands by this digest."""
+    return statement(image.name, digest, SIGNATURE, {})
+
+
+def results_of(image: Image, digest: Digest, report: SmokeReport | None) -> tuple[Statement, ...]:
+    """Return the statement about the smoke tests; none while required checks have not run."""
+    if report is None:
+        return ()
+    report = current(report, image.smoke)
+    names = {
+        outcome: [check.name for check in report.checks if check.outcome is outcome] for outcome in Outcome
+    }
+    is_failed = bool(names[Outcome.FAILED])
+    if not is_failed and release_blockers(report, image.required, image.smoke):
+        return ()
+    configuration = {
+        "uri": f"urn:bakehouse:recipe:{image.name}",
+        "annotations": {
+            "key": image.key,
+            "required": list(image.required),
+            "transport": report.transport,
+            "finishedOn": report.date,
+        },
+    }
+    predicate = {
+        "result": "FAILED" if is_failed else "PASSED",
+        "configuration": [configuration],
+        "passedTests": names[Outcome.PASSED],
+        "failedTests": names[Outcome.FAILED],
+    }
+    return (statement(image.name, digest, TESTS, predicate),)
+
+
+def rebuild_of(image: Image, digest: Digest, stores: Sequence[str]) -> Statement:
+    """Return the statement that another build had the same digest; `stores` are the engines' image stores."""
+    predicate = {"builder": provenance.BUILDER, "key": image.key, "imageStores": list(stores)}
+    return statement(image.name, digest, REBUILD, predicate)

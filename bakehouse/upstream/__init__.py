@@ -1,0 +1,1 @@
+"""New upstream releases as proposals for components. Start at `update`."""

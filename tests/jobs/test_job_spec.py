@@ -1,0 +1,34 @@
+"""Settings of `bake estimator` and `bake launch` that are missing or contradict each other."""
+
+import pytest
+
+from bakehouse.cluster.job import Group
+from bakehouse.errors import UsageError
+from bakehouse.jobs.job_spec import JobSpec, check_job
+from tests.ledger.test_releases import a_record
+
+
+def test_code_may_be_in_s3() -> None:
+    uri = "s3://code/sourcedir.tar.gz"
+    assert check_job(a_record(), JobSpec(source_dir=uri)).request.source_dir == uri
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (JobSpec(sdk="v4"), "unknown SDK `v4`"),
+        (
+            JobSpec(groups=(Group("data"),), instance_count=2),
+            "`--group` replaces `--instance-type` and `--instance-count`",
+        ),
+        (
+            JobSpec(distribution={"mpi": {}}, launcher="mpirun"),
+            "`--distribution` replaces `--launcher` and `--processes-per-host`",
+        ),
+        (JobSpec(source_dir="nowhere"), "the directory `nowhere` does not exist"),
+        (JobSpec(source_dir="s3://code/src"), "`--source-dir s3://code/src` is not an archive"),
+    ],
+)
+def test_settings_that_contradict_each_other(job: JobSpec, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        check_job(a_record(), job)

@@ -1,0 +1,437 @@
+"""Addresses for estimators, out of ledgers."""
+
+import subprocess
+import sys
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bakehouse.catalog import project
+from bakehouse.catalog.project import HOME
+from bakehouse.errors import Diagnostic, Reason, UsageError
+from bakehouse.ledger.image_uris import ImageQuery, candidate, find, newest, retrieve, to_promote
+from bakehouse.ledger.releases import ReleasedComponent, ReleasedName, ReleasedRegion, ReleaseRecord, append
+from tests.ledger.test_releases import a_record
+
+LOCAL, ECR = "127.0.0.1:5050", "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+US = "123456789012.dkr.ecr.us-east-1.amazonaws.com"
+AMPERE, VOLTA, PLAIN = "ml.p4d.24xlarge", "ml.p3.2xlarge", "ml.c5.2xlarge"
+TRAINIUM = "ml.trn1.32xlarge"
+
+
+def release(directory: Path, image: str = "mpi-cpu", registry: str = LOCAL, **changed: Any) -> ReleaseRecord:
+    """Put a release into an image's ledger."""
+    number = sum(1 for path in directory.glob("*/releases.json") for _ in path.read_text().split('"digest"'))
+    digest = f"sha256:{number:064x}"
+    uri = f"{registry}/bakehouse/{image}@{digest}"
+    draft = replace(a_record(), image=image, digest=digest, registry=registry, image_uri=uri, **changed)
+    record = replace(draft, repository=f"bakehouse/{image}")
+    append(directory / image / "releases.json", record, directory / "locks")
+    return record
+
+
+def names(**versions: str) -> tuple[ReleasedName, ...]:
+    return tuple(ReleasedName(name, version) for name, version in versions.items())
+
+
+CPU: dict[str, Any] = {"provides": names(pytorch="2.9.1", python="3.11"), "gpu": False}
+CUDA_12: dict[str, Any] = {
+    "provides": names(pytorch="2.9.1", python="3.11", cuda="12.6"),
+    "gpu": True,
+    "gpu_architecture": ">=5,<10",
+}
+CUDA_13: dict[str, Any] = {
+    "provides": names(pytorch="2.10.0", python="3.12", cuda="13.0"),
+    "gpu": True,
+    "gpu_architecture": ">=7.5",
+}
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> dict[str, ReleaseRecord]:
+    """Three images of one framework."""
+    return {
+        "cpu": release(tmp_path, "pytorch-cpu", ECR, **CPU),
+        "cu126": release(tmp_path, "pytorch-cu126", ECR, **CUDA_12),
+        "cu130": release(tmp_path, "pytorch-cu130", ECR, **CUDA_13),
+    }
+
+
+def refusal(directory: Path, image: str = "mpi-cpu", **query: Any) -> Diagnostic:
+    with pytest.raises(UsageError) as caught:
+        retrieve(image, ledger=directory, **query)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.facts == (() if "image_scope" in query else (("looked in", str(directory)),))
+    return replace(diagnostic, facts=())
+
+
+def test_the_address_is_pinned_by_digest(tmp_path: Path) -> None:
+    record = release(tmp_path)
+    assert retrieve("mpi-cpu", ledger=tmp_path) == f"{LOCAL}/bakehouse/mpi-cpu@{record.digest}"
+
+
+def test_the_newest_release_counts(tmp_path: Path) -> None:
+    release(tmp_path)
+    last = release(tmp_path, registry=ECR)
+    assert newest(tmp_path, "mpi-cpu") == last
+    release(tmp_path, candidate=True)
+    assert newest(tmp_path, "mpi-cpu") == last
+
+
+@pytest.mark.parametrize("name", ["mpi-cpu", "pytorch"])
+def test_to_release_an_older_one_again_makes_it_no_newer(tmp_path: Path, name: str) -> None:
+    old = release(tmp_path, provides=names(pytorch="2.9.1"))
+    new = release(tmp_path, provides=names(pytorch="2.9.1"))
+    again = replace(old, date="2027-01-02", scanned="2027-01-02T12:30:00Z", gpu_architecture=">=5")
+    append(tmp_path / "mpi-cpu" / "releases.json", again, tmp_path / "locks")
+    assert retrieve(name, ledger=tmp_path) == new.image_uri
+
+
+@pytest.mark.parametrize("name", ["mpi-cpu", "pytorch"])
+def test_an_older_candidate_that_is_released_last_is_the_newest(tmp_path: Path, name: str) -> None:
+    staged = release(tmp_path, provides=names(pytorch="2.9.1"), candidate=True)
+    release(tmp_path, provides=names(pytorch="2.9.1"))
+    append(tmp_path / "mpi-cpu" / "releases.json", replace(staged, candidate=False), tmp_path / "locks")
+    assert retrieve(name, ledger=tmp_path) == staged.image_uri
+
+
+def test_a_candidate_is_never_given(tmp_path: Path) -> None:
+    staged = release(tmp_path, candidate=True, provides=names(pytorch="2.9.1"))
+    assert refusal(tmp_path) == Diagnostic(
+        "no release of `mpi-cpu` has passed its smoke test",
+        hint="smoke-test its candidate, then run `bake promote mpi-cpu`",
+    )
+    assert refusal(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
+    assert candidate(tmp_path, "mpi-cpu") == staged
+
+
+def test_where_nothing_was_staged(tmp_path: Path) -> None:
+    release(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        candidate(tmp_path, "mpi-cpu")
+    assert caught.value.diagnostics == (
+        Diagnostic("no candidate of `mpi-cpu` was published", hint="run `bake push --candidate mpi-cpu`"),
+    )
+
+
+@pytest.mark.parametrize("query", [ImageQuery(region="us-east-1"), ImageQuery(registry=US)])
+def test_a_candidate_is_given_where_it_is_wanted(tmp_path: Path, query: ImageQuery) -> None:
+    staged = release(tmp_path, registry=ECR, candidate=True)
+    uri = staged.image_uri.replace(ECR, US)
+    regions = (ReleasedRegion("eu-west-1", staged.image_uri, "t"), ReleasedRegion("us-east-1", uri, "t"))
+    path = tmp_path / "mpi-cpu" / "releases.json"
+    append(path, replace(staged, regions=regions), tmp_path / "locks")
+    release(tmp_path, registry=ECR, candidate=True)
+    assert candidate(tmp_path, "mpi-cpu", query).image_uri == uri
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        (ImageQuery(region="us-east-1"), "is in eu-west-1"),
+        (ImageQuery(registry="local"), f"is in `{ECR}`"),
+        (ImageQuery(version="3"), "has pytorch 2.9.1"),
+    ],
+)
+def test_a_candidate_that_does_not_fit_is_not_given(tmp_path: Path, query: ImageQuery, why: str) -> None:
+    release(tmp_path, registry=ECR, candidate=True, provides=names(pytorch="2.9.1"))
+    with pytest.raises(UsageError) as caught:
+        candidate(tmp_path, "mpi-cpu", query)
+    assert caught.value.diagnostics == (
+        Diagnostic("no candidate of `mpi-cpu` fits", reasons=(Reason(f"`mpi-cpu` of 2026-11-20 {why}"),)),
+    )
+
+
+def test_an_untested_release_is_passed_over(tmp_path: Path) -> None:
+    first = release(tmp_path)
+    release(tmp_path, tested=False)
+    assert newest(tmp_path, "mpi-cpu") == first
+
+
+@pytest.mark.parametrize(("registry", "which"), [("local", 2), ("ecr", 1), (ECR, 1), (LOCAL, 2)])
+def test_a_registry_can_be_named(tmp_path: Path, registry: str, which: int) -> None:
+    records = [release(tmp_path, registry=host) for host in (LOCAL, ECR, LOCAL)]
+    assert newest(tmp_path, "mpi-cpu", registry=registry) == records[which]
+
+
+def test_a_region_is_that_of_the_registry(tmp_path: Path) -> None:
+    record = release(tmp_path, registry=US)
+    release(tmp_path, registry=ECR)
+    assert retrieve("mpi-cpu", "us-east-1", ledger=tmp_path) == record.image_uri
+    assert refusal(tmp_path, region="eu-north-1") == Diagnostic(
+        "no release of `mpi-cpu` fits", reasons=(Reason("`mpi-cpu` of 2026-11-20 is in eu-west-1"),)
+    )
+
+
+def test_where_all_are_untested(tmp_path: Path) -> None:
+    release(tmp_path, tested=False)
+    assert refusal(tmp_path) == Diagnostic(
+        "no release of `mpi-cpu` has passed its smoke test", hint="run `bake release mpi-cpu`"
+    )
+
+
+def test_where_it_was_published_elsewhere(tmp_path: Path) -> None:
+    release(tmp_path)
+    release(tmp_path, registry="registry.example.com")
+    assert refusal(tmp_path, registry="ecr") == Diagnostic(
+        "`mpi-cpu` was never published to `ecr`", hint="it is in `127.0.0.1:5050`, `registry.example.com`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "image"),
+    [
+        ({"instance_type": PLAIN}, "cpu"),
+        ({"instance_type": "local"}, "cpu"),
+        ({"instance_type": AMPERE}, "cu130"),
+        ({"instance_type": AMPERE, "version": "2.9"}, "cu126"),
+        ({"instance_type": AMPERE, "version": "2.9.1"}, "cu126"),
+        ({"instance_type": AMPERE, "py_version": "py311"}, "cu126"),
+        ({"instance_type": AMPERE, "py_version": "py3"}, "cu130"),
+        ({"instance_type": VOLTA}, "cu126"),
+        ({"version": "2.10", "image_scope": "training"}, "cu130"),
+    ],
+    ids=lambda value: str(value).replace("ml.", ""),
+)
+def test_the_variant_that_fits_is_chosen(
+    tmp_path: Path, family: dict[str, ReleaseRecord], query: dict[str, str], image: str
+) -> None:
+    assert retrieve("pytorch", region="eu-west-1", ledger=tmp_path, **query) == family[image].image_uri
+
+
+def test_an_image_for_neuron_devices_is_for_them_only(
+    tmp_path: Path, family: dict[str, ReleaseRecord]
+) -> None:
+    changed = {**CPU, "neuron_architecture": ">=2,<5"}
+    neuron = release(tmp_path, "pytorch-neuron", ECR, **changed)
+    for instance_type, record in ((TRAINIUM, neuron), (PLAIN, family["cpu"])):
+        assert retrieve("pytorch", instance_type=instance_type, ledger=tmp_path) == record.image_uri
+    message = "there are releases with `pytorch` for GPUs and for CPUs and for Neuron devices"
+    assert refusal(tmp_path, "pytorch").message == message
+
+
+def test_arguments_have_the_order_of_the_sdk(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    uri = retrieve("pytorch", "eu-west-1", "2.9", "py311", PLAIN, ledger=tmp_path)
+    assert uri == family["cpu"].image_uri
+
+
+def test_the_reason_why_none_fits_is_reported_for_each_image(
+    tmp_path: Path, family: dict[str, ReleaseRecord]
+) -> None:
+    assert refusal(tmp_path, "pytorch", version="2.10", instance_type=VOLTA) == Diagnostic(
+        "no release with `pytorch` fits",
+        reasons=(
+            Reason("`pytorch-cpu` of 2026-11-20 has pytorch 2.9.1"),
+            Reason("`pytorch-cu126` of 2026-11-20 has pytorch 2.9.1"),
+            Reason(
+                "`pytorch-cu130` of 2026-11-20 has code for GPUs of architecture >=7.5, "
+                "but `ml.p3.2xlarge` has 7.0"
+            ),
+        ),
+        hint="run `bake releases` to list all releases",
+    )
+
+
+def test_a_traceback_tells_the_reasons_too(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    with pytest.raises(UsageError) as caught:
+        retrieve("pytorch", py_version="py38", ledger=tmp_path)
+    assert "".join(traceback.format_exception_only(caught.value)) == (
+        "bakehouse.errors.UsageError: no release with `pytorch` fits\n"
+        f"  looked in: {tmp_path}\n"
+        "  `pytorch-cpu` of 2026-11-20 has Python 3.11\n"
+        "  `pytorch-cu126` of 2026-11-20 has Python 3.11\n"
+        "  `pytorch-cu130` of 2026-11-20 has Python 3.12\n"
+        "hint: run `bake releases` to list all releases\n"
+    )
+
+
+def test_without_an_instance_type_nothing_is_guessed(
+    tmp_path: Path, family: dict[str, ReleaseRecord]
+) -> None:
+    assert refusal(tmp_path, "pytorch") == Diagnostic(
+        "there are releases with `pytorch` for GPUs and for CPUs",
+        hint='add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`',
+    )
+
+
+def test_an_image_that_is_named_has_to_fit_too(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    diagnostic = refusal(tmp_path, "pytorch-cu130", instance_type=PLAIN)
+    assert diagnostic.reasons == (
+        Reason("`pytorch-cu130` of 2026-11-20 needs GPUs, but `ml.c5.2xlarge` has none"),
+    )
+
+
+def test_of_like_images_the_one_with_the_fewest_parts_is_chosen(tmp_path: Path) -> None:
+    plain = release(tmp_path, "plain", **CPU)
+    release(tmp_path, "extended", **CPU, parts=a_record().parts * 2)
+    assert retrieve("pytorch", ledger=tmp_path) == plain.image_uri
+
+
+def test_an_older_release_counts_where_the_newest_does_not_fit(tmp_path: Path) -> None:
+    older = release(tmp_path, "pytorch-gpu", **CUDA_12)
+    release(tmp_path, "pytorch-gpu", **CUDA_13)
+    assert retrieve("pytorch", version="2.9", ledger=tmp_path) == older.image_uri
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [
+        {"tested": False},
+        {"candidate": True},
+        {"entry_point": "train.py"},
+        {"registry": LOCAL},
+        {"gpu": False},
+        {"gpu_architecture": ">=8.6"},
+        {"provides": names(pytorch="2.10.0", python="3.11")},
+        {"parts": (ReleasedComponent("python", "3.12", ""),)},
+    ],
+    ids=lambda otherwise: next(iter(otherwise)),
+)
+def test_an_older_release_that_fits_is_found_whatever_it_differs_in(
+    tmp_path: Path, otherwise: dict[str, Any]
+) -> None:
+    """Each of these is looked at before a record is read."""
+    fields = {
+        **CUDA_12,
+        "registry": ECR,
+        "parts": (ReleasedComponent("nccl", "2.27.3", ""),),
+        "entry_point": "",
+    }
+    old = release(tmp_path, "pytorch-cu126", **fields)
+    for _ in range(2):
+        release(tmp_path, "pytorch-cu126", **{**fields, **otherwise})
+    query = {"version": "2.9", "py_version": "py311", "region": "eu-west-1", "instance_type": AMPERE}
+    assert retrieve("pytorch", ledger=tmp_path, **query) == old.image_uri
+
+
+def test_an_older_release_that_is_in_the_region_is_found(tmp_path: Path) -> None:
+    """The newer ones are in another region only."""
+    in_us = {**CUDA_12, "registry": US, "regions": ()}
+    region = ReleasedRegion("eu-west-1", f"{ECR}/bakehouse/pytorch-cu126@sha256:{0:064x}", "a-tag")
+    release(tmp_path, "pytorch-cu126", **{**in_us, "regions": (region,)})
+    for _ in range(2):
+        release(tmp_path, "pytorch-cu126", **in_us)
+    uri = retrieve("pytorch", ledger=tmp_path, region="eu-west-1", instance_type=AMPERE)
+    assert uri == region.image_uri
+
+
+def test_an_image_with_its_own_code_is_only_selected_by_name(tmp_path: Path) -> None:
+    churn = release(tmp_path, "churn", **CPU, entry_point="train.py")
+    assert refusal(tmp_path, "pytorch").message == "no image with `pytorch` has been released yet"
+    assert retrieve("churn", ledger=tmp_path) == churn.image_uri
+
+
+def test_images_are_for_training(tmp_path: Path) -> None:
+    assert refusal(tmp_path, "pytorch", image_scope="inference") == Diagnostic(
+        "there are no images for `inference`", hint='use `image_scope="training"`'
+    )
+
+
+def test_an_invalid_version_of_python(tmp_path: Path, family: dict[str, ReleaseRecord]) -> None:
+    assert refusal(tmp_path, "pytorch", py_version="python3") == Diagnostic(
+        "`python3` is not a Python version", hint="write it as `py311` or `3.11`"
+    )
+
+
+def test_an_image_that_was_not_released_yet(tmp_path: Path) -> None:
+    (tmp_path / "mpi-cpu").mkdir()
+    assert refusal(tmp_path) == Diagnostic(
+        "`mpi-cpu` has not been released yet", hint="run `bake release mpi-cpu`"
+    )
+
+
+def test_an_image_that_has_only_a_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        find(tmp_path, "churn", ImageQuery(), lambda: ["churn"])
+    assert caught.value.diagnostics == (
+        Diagnostic("`churn` has not been released yet", hint="run `bake release churn`"),
+    )
+
+
+def test_a_project_without_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="no image with `pytorch` has been released yet"):
+        retrieve("pytorch")
+
+
+def test_a_mistyped_name(tmp_path: Path) -> None:
+    (tmp_path / "mpi-cpu").mkdir()
+    diagnostic = Diagnostic("unknown image `mpi-cup`", hint="did you mean `mpi-cpu`?")
+    assert refusal(tmp_path, "mpi-cup") == diagnostic
+
+
+@pytest.mark.parametrize("name", ["x", "..", "", "../mpi-cpu"])
+def test_a_name_like_no_other(tmp_path: Path, name: str) -> None:
+    assert refusal(tmp_path, name) == Diagnostic(
+        f"unknown image `{name}`",
+        hint="run `bake list` to list the images, and `bake release` to release one",
+    )
+
+
+@pytest.mark.parametrize("ledger", ["", "missing"])
+def test_a_rehearsal_has_no_address(tmp_path: Path, ledger: str) -> None:
+    """No ledger is looked for."""
+    with pytest.raises(UsageError) as caught:
+        retrieve("rehearsal/mpi-cpu", ledger=tmp_path / ledger)
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "`rehearsal/mpi-cpu` was rehearsed, not built, so it has no image URI",
+            hint="run `bake release mpi-cpu`",
+        ),
+    )
+
+
+def test_looking_up_takes_pythons_own_library_and_the_current_project(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
+    record = release(tmp_path / "images")
+    code = "from bakehouse import image_uris; print(image_uris.retrieve('mpi-cpu'))"
+    # -S leaves every installed package out.
+    command = [sys.executable, "-S", "-c", code]
+    result = subprocess.run(
+        command, cwd=tmp_path, env={"PYTHONPATH": str(HOME)}, check=True, capture_output=True, text=True
+    )
+    assert result.stdout.strip() == record.image_uri
+
+
+@pytest.mark.parametrize("given", ["images", ".", "images/mpi-cpu/releases.json"])
+@pytest.mark.parametrize("is_variable", [False, True])
+def test_a_ledger_is_found_by_its_path_from_any_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, is_variable: bool
+) -> None:
+    record = release(tmp_path / "images")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    if is_variable:
+        monkeypatch.setenv("BAKEHOUSE_LEDGER", str(tmp_path / given))
+
+    assert retrieve("mpi-cpu", ledger=None if is_variable else f"../{given}") == record.image_uri
+
+
+def test_an_error_says_where_the_ledger_was_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(project, "IS_CHECKOUT", False)
+    monkeypatch.chdir(tmp_path)
+    hint = (
+        "run it in the project's directory, or set BAKEHOUSE_LEDGER to the path of its `images` "
+        "or an `s3://` URL"
+    )
+    for variable, origin in {"": " (from the current directory)", "nowhere": " (BAKEHOUSE_LEDGER)"}.items():
+        monkeypatch.setenv("BAKEHOUSE_LEDGER", variable)
+        with pytest.raises(UsageError) as caught:
+            retrieve("mpi-cpu")
+        place = tmp_path / (variable or "images")
+        expected = Diagnostic("there is no ledger", facts=(("looked in", f"{place}{origin}"),), hint=hint)
+        assert caught.value.diagnostics == (expected,)
+
+
+def test_promoting_an_older_candidate_does_not_make_it_newer(tmp_path: Path) -> None:
+    older = release(tmp_path, candidate=True)
+    newer = release(tmp_path, candidate=True)
+    append(tmp_path / "mpi-cpu/releases.json", replace(older, candidate=False), tmp_path / "locks")
+
+    assert to_promote(tmp_path, "mpi-cpu") == newer

@@ -1,0 +1,457 @@
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bakehouse.builder.verify import Outcome
+from bakehouse.catalog.project import Project
+from bakehouse.cli import tables
+from bakehouse.cli.diagnostics import failure_text
+from bakehouse.errors import Diagnostic, RecipeError, UsageError
+from bakehouse.ledger.ledger import open_ledger, select_images, unreleased_images
+from bakehouse.ledger.releases import (
+    ReleasedArtifact,
+    ReleasedCheck,
+    ReleasedComponent,
+    ReleasedFindings,
+    ReleaseRecord,
+    append,
+    by_release,
+    load,
+    newest_first,
+    text_of,
+    with_record,
+)
+from bakehouse.plan.model import ImageKey, InstalledComponent
+from bakehouse.publish.ecr_scan import Scan
+from bakehouse.publish.record import record_of, with_known
+from bakehouse.publish.tags import PublishedImage
+from tests.publish.test_push import DIGEST, IMAGE, OTHER, PASSED, report
+
+DAY = date(2026, 11, 20)
+PUBLISHED = PublishedImage(
+    image="mpi-cpu",
+    registry="127.0.0.1:5050",
+    repository="bakehouse/mpi-cpu",
+    tags=("mpi-cpu-20261120-7c1e44b0",),
+    digest=DIGEST,
+    media_type="application/vnd.docker.distribution.manifest.v2+json",
+    bytes=595_000_000,
+)
+
+
+def a_record() -> ReleaseRecord:
+    image = replace(IMAGE, parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),))
+    return record_of(PUBLISHED, image, PASSED, DAY)
+
+
+LEDGER = """\
+{
+  "format": 1,
+  "releases": [
+    {
+      "artifacts": [],
+      "bytes": 595000000,
+      "candidate": false,
+      "checks": [
+        {
+          "name": "check_1",
+          "outcome": "passed"
+        },
+        {
+          "name": "check_2",
+          "outcome": "not tested"
+        }
+      ],
+      "config": "",
+      "date": "2026-11-20",
+      "digest": "sha256:4f1c09d2a7be0000000000000000000000000000000000000000000000000000",
+      "entry_point": "",
+      "findings": [],
+      "gpu": false,
+      "gpu_architecture": "",
+      "image": "mpi-cpu",
+      "image_uri": "127.0.0.1:5050/bakehouse/mpi-cpu@sha256:4f1c09d2a7be0000000000000000000000000000000000000000000000000000",
+      "key": "7c1e44b07c1e44b07c1e44b07c1e44b07c1e44b07c1e44b07c1e44b07c1e44b0",
+      "launchers": [
+        "mpirun"
+      ],
+      "media_type": "application/vnd.docker.distribution.manifest.v2+json",
+      "neuron_architecture": "",
+      "not_scanned": "",
+      "parts": [
+        {
+          "component": "open-mpi",
+          "variant": "py311",
+          "version": "4.1.8"
+        }
+      ],
+      "platform": "linux/amd64",
+      "provides": [],
+      "regions": [],
+      "registry": "127.0.0.1:5050",
+      "repository": "bakehouse/mpi-cpu",
+      "revision": "",
+      "scanned": "",
+      "scans": [],
+      "tags": [
+        "mpi-cpu-20261120-7c1e44b0"
+      ],
+      "tested": true,
+      "training_module": "",
+      "transport": "mpi"
+    }
+  ]
+}
+"""  # noqa: E501
+
+
+def test_a_ledger_as_it_is_committed() -> None:
+    assert text_of([a_record()]) == LEDGER
+
+
+def test_a_release_without_a_smoke_test_says_so() -> None:
+    untested = record_of(PUBLISHED, IMAGE, None, DAY)
+    assert (untested.tested, untested.checks, untested.transport) == (False, (), "")
+
+
+def test_a_release_that_failed_its_smoke_test_keeps_the_checks() -> None:
+    failed = record_of(PUBLISHED, IMAGE, report(Outcome.FAILED), DAY)
+    assert (failed.tested, failed.checks) == (False, (ReleasedCheck("check_1", "failed"),))
+
+
+def test_the_smoke_test_of_another_digest_is_not_recorded() -> None:
+    other = record_of(PUBLISHED, IMAGE, report(Outcome.PASSED, digest=OTHER), DAY)
+    assert (other.tested, other.checks) == (False, ())
+
+
+def test_what_hangs_on_a_digest_in_its_registry_is_not_forgotten() -> None:
+    bill, note = ReleasedArtifact("bill", f"sha256:{1:064x}"), ReleasedArtifact("note", f"sha256:{2:064x}")
+    earlier = replace(a_record(), candidate=True, artifacts=(note,))
+    elsewhere = replace(earlier, image_uri="elsewhere", artifacts=(ReleasedArtifact("other", "x"),))
+    assert with_known(a_record(), [earlier, elsewhere], [bill]).artifacts == (bill, note)
+    assert with_known(a_record(), [elsewhere]) == a_record()
+
+
+def test_a_scan_of_a_digest_is_not_forgotten() -> None:
+    scan: dict[str, Any] = {"scanned": "2026-11-20T12:30:00Z", "findings": (ReleasedFindings("LOW", 2),)}
+    scanned = replace(a_record(), **scan)
+    other = replace(scanned, digest=OTHER, not_scanned="no", scanned="")
+    assert with_known(a_record(), [scanned, other]) == scanned
+    assert with_known(a_record(), [scanned, replace(a_record(), not_scanned="no")]).not_scanned == "no"
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_a_scan_is_recorded_where_one_was_asked_for(is_asked: bool) -> None:
+    before = replace(a_record(), scanned="2026-11-20T12:30:00Z")
+    scan = Scan(missing_reason="no rights") if is_asked else Scan()
+    assert scan.recorded(before).not_scanned == ("no rights" if is_asked else "")
+    assert scan.recorded(before).scanned == ("" if is_asked else before.scanned)
+
+
+def test_the_version_of_a_component() -> None:
+    assert a_record().version_of("open-mpi") == "4.1.8"
+    assert a_record().version_of("pytorch") == ""
+
+
+few = settings(max_examples=30)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), max_size=8)
+digests = st.integers(0, 3).map(lambda number: f"sha256:{number:064x}")
+
+
+@st.composite
+def records(draw: st.DrawFn) -> ReleaseRecord:
+    digest, registry = draw(digests), draw(st.sampled_from(["127.0.0.1:5050", "registry.example.com"]))
+    return replace(
+        a_record(),
+        digest=digest,
+        registry=registry,
+        image_uri=f"{registry}/bakehouse/mpi-cpu@{digest}",
+        tags=tuple(draw(st.lists(texts, min_size=1, max_size=2, unique=True))),
+        date=draw(texts),
+        tested=draw(st.booleans()),
+        checks=tuple(draw(st.lists(st.builds(ReleasedCheck, texts, texts), max_size=2))),
+        parts=tuple(draw(st.lists(st.builds(ReleasedComponent, texts, texts, texts), max_size=2))),
+        bytes=draw(st.integers(0, 2**40)),
+        candidate=draw(st.booleans()),
+    )
+
+
+def ledger_of(added: list[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
+    ledger: tuple[ReleaseRecord, ...] = ()
+    for record in added:
+        ledger = with_record(ledger, record)
+    return ledger
+
+
+@few
+@given(st.lists(records(), max_size=6), records())
+def test_a_ledger_is_only_added_to(added: list[ReleaseRecord], new: ReleaseRecord) -> None:
+    before = ledger_of(added)
+    assert with_record(before, new)[: len(before)] == before
+
+
+@few
+@given(st.lists(records(), max_size=6), records())
+def test_publishing_again_on_another_day_changes_nothing(
+    added: list[ReleaseRecord], again: ReleaseRecord
+) -> None:
+    ledger = ledger_of([*added, again])
+    assert with_record(ledger, replace(again, date="2027-01-01", revision="abc")) == ledger
+
+
+@few
+@given(st.lists(records(), max_size=6))
+def test_what_became_known_later_has_a_record_of_its_own(added: list[ReleaseRecord]) -> None:
+    records = {replace(record, date="", revision="") for record in added}
+    assert {replace(record, date="", revision="") for record in ledger_of(added)} == records
+
+
+@few
+@given(st.lists(records(), max_size=4))
+def test_what_is_written_is_read(added: list[ReleaseRecord]) -> None:
+    ledger = ledger_of(added)
+    assert _parsed(text_of(ledger)) == ledger
+
+
+def _parsed(text: str) -> tuple[ReleaseRecord, ...]:
+    import tempfile
+
+    with tempfile.NamedTemporaryFile("w", encoding="utf-8", suffix=".json") as file:
+        file.write(text)
+        file.flush()
+        return load(Path(file.name))
+
+
+@few
+@given(st.lists(records(), max_size=4))
+def test_the_newest_are_read_first_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory, added: list[ReleaseRecord]
+) -> None:
+    path = tmp_path_factory.mktemp("ledger") / "releases.json"
+    ledger = ledger_of(added)
+    path.write_text(text_of(ledger), encoding="utf-8")
+    assert [*newest_first(path)] == [*reversed(by_release(ledger))]
+    path.write_text(json.dumps(json.loads(text_of(ledger))), encoding="utf-8")
+    assert [*newest_first(path)] == [*reversed(by_release(ledger))]
+
+
+def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(text_of([a_record()] * 2).replace('"tested"', '"tasted"', 1))
+    assert next(newest_first(path)) == a_record()
+    with pytest.raises(RecipeError, match="a release lacks `tested`"):
+        list(newest_first(path))
+
+
+def test_records_of_the_other_kind_are_skipped_before_validation(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(text_of([replace(a_record(), gpu=True), replace(a_record(), gpu=False)]))
+    assert [record.gpu for record in newest_first(path, gpu=True)] == [True]
+    assert [record.gpu for record in newest_first(path, gpu=False)] == [False]
+    path.write_text(path.read_text().replace('"gpu": false', '"gpu": 0'))
+    with pytest.raises(RecipeError, match="`gpu` has to be of type bool"):
+        list(newest_first(path, gpu=True))
+
+
+def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
+    document = json.loads(LEDGER)
+    for name in ("candidate", "config", "provides", "gpu_architecture", "revision", "artifacts"):
+        del document["releases"][0][name]
+    (tmp_path / "releases.json").write_text(json.dumps(document))
+    assert load(tmp_path / "releases.json") == (a_record(),)
+
+
+def test_where_nothing_was_released_there_is_nothing(tmp_path: Path) -> None:
+    assert load(tmp_path / "releases.json") == ()
+
+
+def test_a_first_release_makes_the_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "mpi-cpu" / "releases.json"
+    assert append(path, a_record(), tmp_path / "locks") == (a_record(),)
+    assert path.read_text() == LEDGER
+
+
+def test_nothing_new_leaves_the_file_alone(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    append(path, a_record(), tmp_path / "locks")
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    append(path, a_record(), tmp_path / "locks")
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+
+
+WRITE = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from bakehouse.ledger.releases import append, load
+first, count = map(int, sys.argv[1:3])
+ledger, seed, locks = map(Path, sys.argv[3:])
+[record] = load(seed)
+def write(number):
+    digest = f"sha256:{number:064x}"
+    uri = f"127.0.0.1:5050/bakehouse/mpi-cpu@{digest}"
+    append(ledger, replace(record, digest=digest, image_uri=uri), locks)
+with ThreadPoolExecutor(min(count, 100)) as pool:
+    list(pool.map(write, range(first, first + count)))
+"""
+
+
+def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
+    """Each in a thread of one of three processes; BAKEHOUSE_WRITERS makes them more."""
+    path, seed = tmp_path / "releases.json", tmp_path / "seed.json"
+    seed.write_text(LEDGER)
+    each = int(os.environ.get("BAKEHOUSE_WRITERS", "120")) // 3
+    arguments = [str(path), str(seed), str(tmp_path / "locks")]
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITE, str(number * each), str(each), *arguments])
+        for number in range(3)
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert {record.digest for record in load(path)} == {f"sha256:{n:064x}" for n in range(3 * each)}
+    assert [*tmp_path.glob(".*")] == []
+
+
+def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
+    project = Project(tmp_path, ())
+    for name in ("mpi-cpu", "pytorch-cpu", "pytorch-cu130"):
+        append(project.images / name / "releases.json", replace(a_record(), image=name), tmp_path)
+    ledger = open_ledger(project)
+    assert select_images(ledger, []) == ("mpi-cpu", "pytorch-cpu", "pytorch-cu130")
+    assert select_images(ledger, ["pytorch-*", "pytorch-cpu"]) == ("pytorch-cpu", "pytorch-cu130")
+    with pytest.raises(UsageError) as caught:
+        select_images(ledger, ["mpi-cpu", "pytorch-cup", "x*"])
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "no release and no candidate of `pytorch-cup` was published", hint="did you mean `pytorch-cpu`?"
+        ),
+        Diagnostic(
+            "no release and no candidate of `x*` was published",
+            hint="use one of `mpi-cpu`, `pytorch-cpu`, `pytorch-cu130`",
+        ),
+    )
+
+
+def damaged(directory: Path, text: str) -> str:
+    path = directory / "releases.json"
+    path.write_text(text)
+    with pytest.raises(RecipeError) as caught:
+        append(path, a_record(), directory / "locks")
+    assert path.read_text() == text
+    (diagnostic,) = caught.value.diagnostics
+    assert diagnostic.hint == f"restore it with `git checkout -- {path}`; nothing was written to it"
+    assert diagnostic.location
+    return f"{diagnostic.location.line}:{diagnostic.location.column} {diagnostic.message}"
+
+
+def changed(**values: object) -> str:
+    document = json.loads(LEDGER)
+    document["releases"][0] |= values
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "1:1 the ledger of releases is damaged: it is not JSON: Expecting value"),
+        (LEDGER[:60], "5:22 the ledger of releases is damaged: it is not JSON: Expecting ',' delimiter"),
+        ("[" * 100_000, "1:1 the ledger of releases is damaged: it is nested too deeply"),
+        ("[]", "1:1 the ledger of releases is damaged: the ledger has to be an object"),
+        ("{}", "1:1 the ledger of releases is damaged: the ledger lacks `format`, `releases`"),
+        (
+            '{"format": 2, "releases": []}',
+            "1:1 the ledger of releases is damaged: its format is not 1",
+        ),
+        (
+            '{"format": 1, "releases": [], "more": 1}',
+            "1:1 the ledger of releases is damaged: the ledger has an unknown `more`",
+        ),
+        (
+            '{"format": 1, "releases": {}}',
+            "1:1 the ledger of releases is damaged: `releases` has to be a list",
+        ),
+        (
+            '{"format": 1, "releases": [3]}',
+            "1:1 the ledger of releases is damaged: a release has to be an object",
+        ),
+        (changed(tested="yes"), "1:1 the ledger of releases is damaged: `tested` has to be of type bool"),
+        (changed(bytes=True), "1:1 the ledger of releases is damaged: `bytes` has to be of type int"),
+        (
+            changed(tags=[1]),
+            "1:1 the ledger of releases is damaged: every entry of `tags` has to be of type str",
+        ),
+        (
+            changed(parts=[{"component": "x"}]),
+            "1:1 the ledger of releases is damaged: an entry of `parts` lacks `variant`, `version`",
+        ),
+        (changed(digest="sha256:12"), "1:1 the ledger of releases is damaged: `sha256:12` is not a digest"),
+        (
+            changed(image_uri="elsewhere"),
+            "1:1 the ledger of releases is damaged: "
+            "`elsewhere` does not match its registry, repository and digest",
+        ),
+    ],
+    ids=[
+        *("empty", "cut off", "brackets", "a list", "nothing in it", "another format", "more", "releases"),
+        *("a release", "tested", "bytes", "tags", "parts", "digest", "image_uri"),
+    ],
+)
+def test_a_damaged_ledger_is_reported_and_kept(tmp_path: Path, text: str, message: str) -> None:
+    assert damaged(tmp_path, text) == message
+
+
+def test_a_damaged_ledger_as_a_person_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("releases.json").write_text("{]")
+    with pytest.raises(RecipeError) as caught:
+        load(Path("releases.json"))
+    assert failure_text(caught.value.diagnostics[0]) == (
+        "error: the ledger of releases is damaged: it is not JSON: "
+        "Expecting property name enclosed in double quotes\n"
+        "  --> releases.json:1:2\n"
+        "\n"
+        "hint: restore it with `git checkout -- releases.json`; nothing was written to it\n"
+    )
+
+
+def test_images_without_a_release_of_their_key_are_unreleased(tmp_path: Path) -> None:
+    ledger = open_ledger(Project(tmp_path, ()))
+    candidate = replace(a_record(), candidate=True)
+
+    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
+    ledger.add(candidate)
+    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
+    assert unreleased_images(ledger, [IMAGE], candidates=True) == ()
+    ledger.add(replace(candidate, candidate=False))
+    assert unreleased_images(ledger, [IMAGE]) == ()
+    other = replace(IMAGE, key=ImageKey("0" * 64))
+    assert unreleased_images(ledger, [other], candidates=True) == (other,)
+
+
+def test_release_notes_list_the_changes_since_the_release_before() -> None:
+    first = replace(
+        a_record(), checks=(ReleasedCheck("mpi_2x2", "passed"),), parts=(ReleasedComponent("a", "1", ""),)
+    )
+    parts = (ReleasedComponent("a", "2", ""), ReleasedComponent("b", "1", ""))
+    uri = first.image_uri.replace(first.digest, OTHER)
+    second = replace(first, digest=OTHER, image_uri=uri, date="2026-11-21", parts=parts, bytes=600_000_000)
+    candidate = replace(second, candidate=True, digest=DIGEST)
+
+    assert tables.release_notes([replace(first, candidate=True)]) == ""
+    assert tables.release_notes([first]) == (
+        f"## mpi-cpu 2026-11-20\n\n`{first.image_uri}`\n\nFirst release, 595.0 MB.\n\n- a 1\n\n"
+        "Checks: mpi_2x2: passed.\n\n"
+    )
+    assert tables.release_notes([first, second, candidate]) == (
+        f"## mpi-cpu 2026-11-21\n\n`{uri}`\n\nChanges since 2026-11-20 (`{first.digest[:19]}`):\n\n"
+        "- a 1 → 2\n- b none → 1\n- size 595.0 MB → 600.0 MB\n\nChecks: mpi_2x2: passed.\n\n"
+    )

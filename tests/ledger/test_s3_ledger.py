@@ -1,0 +1,266 @@
+"""The ledger in S3, played by moto's server."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import MISSING, fields, replace
+from pathlib import Path
+from typing import Any
+
+import boto3  # type: ignore[import-untyped]
+import pytest
+from botocore.exceptions import ResponseStreamingError  # type: ignore[import-untyped]
+
+from bakehouse import image_uris
+from bakehouse.catalog.project import Project
+from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, RegistryAuthError, UsageError
+from bakehouse.ledger.image_uris import newest
+from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.releases import ReleaseRecord, load, text_of
+from bakehouse.ledger.s3_ledger import S3Ledger
+from tests.ledger.test_releases import a_record
+from tests.support.ecr import moto_server
+
+BUCKET, REGION = "our-bucket", "eu-west-1"
+ADDRESS = f"s3://{BUCKET}/team/releases"
+
+
+@pytest.fixture(scope="module")
+def moto() -> Iterator[int]:
+    with moto_server() as port:
+        yield port
+
+
+@pytest.fixture
+def s3(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """An empty bucket, and this process's environment as on a machine with AWS credentials."""
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{moto}")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
+    client = boto3.client("s3", region_name=REGION)
+    client.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    yield client
+    for key in keys(client):
+        client.delete_object(Bucket=BUCKET, Key=key)
+    client.delete_bucket(Bucket=BUCKET)
+
+
+def keys(client: Any) -> list[str]:
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
+    return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+
+
+def numbered(number: int, **changed: Any) -> ReleaseRecord:
+    digest = f"sha256:{number:064x}"
+    record = replace(a_record(), digest=digest, **changed)
+    return replace(record, image_uri=f"{record.registry}/{record.repository}@{digest}")
+
+
+def team() -> S3Ledger:
+    return S3Ledger(ADDRESS, REGION)
+
+
+def test_what_is_written_is_read_in_the_order_of_its_days(s3: Any) -> None:
+    records = [numbered(number, date=f"2026-11-{number:02}") for number in (3, 1, 2)]
+    for record in records:
+        team().add(record)
+    assert [record.date[-2:] for record in team().records("mpi-cpu")] == ["01", "02", "03"]
+    assert set(team().records("mpi-cpu")) == set(records)
+    assert team().images() == ("mpi-cpu",)
+
+
+def test_image_uris_are_looked_up_in_s3(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = numbered(1)
+    team().add(record)
+
+    assert image_uris.retrieve("mpi-cpu", ledger=ADDRESS) == record.image_uri
+    monkeypatch.setenv("BAKEHOUSE_LEDGER", ADDRESS)
+    assert image_uris.retrieve("mpi-cpu") == record.image_uri
+    with pytest.raises(UsageError) as caught:
+        image_uris.retrieve("mpi-cup")
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.hint == "did you mean `mpi-cpu`?"
+    assert diagnostic.facts == (("looked in", f"{ADDRESS} (BAKEHOUSE_LEDGER)"),)
+
+
+def test_a_record_is_there_once_and_is_never_written_again(s3: Any) -> None:
+    first = numbered(1)
+    team().add(first)
+    team().add(replace(first, date="2027-01-01", revision="abc"))
+    assert team().records("mpi-cpu") == (first,)
+
+
+def test_a_field_that_a_later_version_adds_moves_no_object(s3: Any) -> None:
+    record = numbered(1)
+    team().add(record)
+    [key] = keys(s3)
+    stored = json.loads(s3.get_object(Bucket=BUCKET, Key=key)["Body"].read())
+    defaults = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
+    older = {name: value for name, value in stored.items() if name not in defaults or value != defaults[name]}
+    assert len(older) < len(stored)
+    s3.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(older).encode())
+
+    team().add(record)
+    assert team().records("mpi-cpu") == (record,)
+    assert len(keys(s3)) == 1
+
+
+def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = numbered(1), numbered(2)
+    ledger = team()
+    for record in (first, second):
+        ledger.add(record)
+    fetched: list[str] = []
+    ask = ledger._request
+
+    def count(operation: str, doing: str, **arguments: Any) -> Any:
+        fetched.append(operation)
+        return ask(operation, doing, **arguments)
+
+    monkeypatch.setattr(ledger, "_request", count)
+    assert set(ledger.records("mpi-cpu", [first])) == {first, second}
+    assert fetched == ["list_objects_v2", "get_object"]
+
+
+def test_a_project_s_own_file_follows_the_team_s(s3: Any, tmp_path: Path) -> None:
+    first, second = Project(tmp_path / "a", (), ledger=ADDRESS), Project(tmp_path / "b", (), ledger=ADDRESS)
+    mine, other = numbered(1), numbered(2, date="2026-11-21")
+    open_ledger(first).add(mine)
+    open_ledger(second).add(other)
+    assert newest(first.images, "mpi-cpu") == mine
+    assert open_ledger(first).records("mpi-cpu") == (mine, other)
+    assert newest(first.images, "mpi-cpu") == newest(second.images, "mpi-cpu") == other
+
+
+def test_what_only_a_project_has_stays_in_its_file(s3: Any, tmp_path: Path) -> None:
+    own, shared = numbered(1), numbered(2)
+    project = Project(tmp_path, (), ledger=ADDRESS)
+    (project.images / "mpi-cpu").mkdir(parents=True)
+    (project.images / "mpi-cpu" / "releases.json").write_text(text_of([own]))
+    open_ledger(project).add(shared)
+    assert load(project.images / "mpi-cpu" / "releases.json") == (own, shared)
+
+
+def test_a_record_that_was_changed_is_refused(s3: Any) -> None:
+    team().add(numbered(1))
+    [key] = keys(s3)
+    text = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read().decode()
+    s3.put_object(Bucket=BUCKET, Key=key, Body=text.replace('"tested": true', '"tested": false'))
+    with pytest.raises(RecipeError) as caught:
+        team().records("mpi-cpu")
+    assert caught.value.diagnostics[0].message == (
+        f"`s3://{BUCKET}/{key}` was changed: its content does not match its name"
+    )
+
+
+@pytest.mark.parametrize("body", ["", "{}", "[1]", json.dumps({"image": 3})])
+def test_an_object_that_is_not_a_record_is_refused(s3: Any, body: str) -> None:
+    s3.put_object(Bucket=BUCKET, Key="team/releases/mpi-cpu/x.json", Body=body)
+    with pytest.raises(RecipeError, match="is not a release record"):
+        team().records("mpi-cpu")
+
+
+def test_a_bucket_that_is_not_there(s3: Any) -> None:
+    with pytest.raises(PublishError) as caught:
+        S3Ledger("s3://missing-bucket", REGION).add(numbered(1))
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "there is no bucket `missing-bucket`",
+            hint="create the bucket, or correct `ledger` in [tool.bakehouse]",
+        ),
+    )
+
+
+def test_without_credentials(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    with pytest.raises(RegistryAuthError, match="no AWS credentials were found"):
+        team().records("mpi-cpu")
+
+
+def test_a_record_that_breaks_off_while_it_is_read(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    team().add(numbered(1))
+    client = s3
+
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise ResponseStreamingError(error="connection broken")
+
+    class Client:
+        def get_object(self, **arguments: Any) -> Any:
+            return {**client.get_object(**arguments), "Body": Broken()}
+
+        def list_objects_v2(self, **arguments: Any) -> Any:
+            return client.list_objects_v2(**arguments)
+
+    ledger = team()
+    monkeypatch.setitem(vars(ledger), "_client", Client())
+    with pytest.raises(PublishError) as caught:
+        ledger.records("mpi-cpu")
+    assert caught.value.diagnostics[0].message == (
+        f"could not read the ledger `{ADDRESS}`: AWS does not answer"
+    )
+
+
+def test_an_invalid_endpoint_url(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
+    with pytest.raises(PublishError) as caught:
+        team().records("mpi-cpu")
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == f"could not read the ledger `{ADDRESS}`"
+    assert diagnostic.facts == (("because", "boto3 rejects its settings"),)
+
+
+def test_a_record_that_the_team_did_not_get_is_named(
+    s3: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "nowhere")
+    record = numbered(1)
+    with pytest.raises(PublishError) as caught:
+        open_ledger(Project(tmp_path, (), ledger=ADDRESS)).add(record)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == f"could not write to the ledger `{ADDRESS}`"
+    assert ("not recorded", record.image_uri) in diagnostic.facts
+    assert diagnostic.reasons == (
+        Reason("the image is published all the same; run the same command again to record it"),
+    )
+
+
+WRITE = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from tests.ledger.test_s3_ledger import numbered, team
+first, count, threads = map(int, sys.argv[1:])
+ledger = team()
+with ThreadPoolExecutor(threads) as pool:
+    list(pool.map(lambda number: ledger.add(numbered(number)), range(first, first + count)))
+"""
+
+
+def test_concurrent_writers_lose_nothing(s3: Any) -> None:
+    """Each in a thread of one of three processes; BAKEHOUSE_WRITERS makes them more."""
+    processes = 3
+    each = int(os.environ.get("BAKEHOUSE_WRITERS", "120")) // processes
+    with ThreadPoolExecutor(processes) as pool:
+        codes = pool.map(
+            lambda number: (
+                subprocess.run(
+                    [sys.executable, "-c", WRITE, str(number * each), str(each), str(min(each, 100))],
+                    check=False,
+                ).returncode
+            ),
+            range(processes),
+        )
+    assert [*codes] == [0] * processes
+    records = team().records("mpi-cpu")
+    assert {record.digest for record in records} == {numbered(n).digest for n in range(processes * each)}

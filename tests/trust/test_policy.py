@@ -1,0 +1,295 @@
+"""The policy on images that are promoted and launched, with a registry in memory."""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from bakehouse.builder.verify import Outcome
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.errors import Diagnostic, Reason, TrustError
+from bakehouse.publish.scans import statement_of
+from bakehouse.registry.client import RetryPolicy
+from bakehouse.registry.referrers import Artifact, ArtifactRepository
+from bakehouse.registry.registry import NamedRegistry
+from bakehouse.security import waivers
+from bakehouse.security.findings import SecurityReport
+from bakehouse.trust import bundle, policy
+from bakehouse.trust.bundle import Statement
+from bakehouse.trust.statements import TESTS, rebuild_of, results_of, signature_of, statements_of
+from bakehouse.util.oci import Digest
+from tests.ledger.test_releases import a_record
+from tests.publish.test_publish import DIGEST, holding
+from tests.publish.test_push import IMAGE, report
+from tests.registry.test_referrers import FakeRegistry
+from tests.support.proxy import Proxy
+from tests.support.signing_keys import KeyFiles, make_key
+from tests.trust.test_sbom import INSTALLED
+
+NOW = datetime.now(UTC).replace(microsecond=0)
+NO_TIME, MONTH = timedelta(), timedelta(days=30)
+PASSED, FAILED = report(Outcome.PASSED), report(Outcome.FAILED)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KeyFiles]:
+    directory = tmp_path_factory.mktemp("keys")
+    return {name: make_key(directory, name) for name in ("builder", "tester", "stranger")}
+
+
+@contextlib.contextmanager
+def image_in_registry() -> Iterator[Proxy]:
+    shelf = FakeRegistry()
+    holding(shelf)
+    with Proxy(1).running() as running:
+        running.answers.append(shelf.answer)
+        yield running
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    with image_in_registry() as running:
+        yield running
+
+
+class Team:
+    """An image in a registry, keys that sign statements about it, and a policy that trusts two of them."""
+
+    def __init__(self, proxy: Proxy, keys: dict[str, KeyFiles]) -> None:
+        self.proxy, self.keys = proxy, keys
+        self.registry = NamedRegistry(proxy.host, lambda _: None)
+        self.retry_policy = RetryPolicy(attempts=2, pause=0.01, timeout=5)
+        self.policy = Policy((keys["builder"].public, keys["tester"].public))
+        self.waived: tuple[waivers.Statement, ...] = ()
+        uri = f"{proxy.host}/team/image@{DIGEST}"
+        self.record = replace(
+            a_record(), digest=DIGEST, registry=proxy.host, repository="team/image", image_uri=uri
+        )
+
+    @property
+    def builder(self) -> str:
+        return self.keys["builder"].public_key.name
+
+    def sign(self, key: str, *statements: Statement) -> None:
+        signer = self.keys[key].signer
+        self.attach(*(bundle.sign(each.content, signer) for each in statements))
+
+    def attach(self, *contents: bytes) -> None:
+        remote = ArtifactRepository(self.registry, "team/image", self.retry_policy)
+        subject = remote.manifest(DIGEST)
+        assert subject
+        remote.attach(subject, [Artifact(bundle.MEDIA_TYPE, content, "bundle.json") for content in contents])
+
+    def check(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> None:
+        required = replace(self.policy, require=require, rebuilds=rebuilds)
+        policy.check(required, self.record, self.registry, self.retry_policy, self.waived, max_age)
+
+    def refusal(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> Diagnostic:
+        with pytest.raises(TrustError) as caught:
+            self.check(*require, rebuilds=rebuilds, max_age=max_age)
+        [diagnostic] = caught.value.diagnostics
+        return diagnostic
+
+    def reasons(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> list[str]:
+        return [reason.text for reason in self.refusal(*require, rebuilds=rebuilds, max_age=max_age).reasons]
+
+
+@pytest.fixture
+def team(proxy: Proxy, keys: dict[str, KeyFiles]) -> Team:
+    return Team(proxy, keys)
+
+
+def results(outcomes: SmokeReport, age: timedelta = NO_TIME) -> Statement:
+    [statement] = results_of(IMAGE, DIGEST, replace(outcomes, date=(NOW - age).isoformat()))
+    return statement
+
+
+def test_an_image_with_all_statements_meets_the_policy(team: Team) -> None:
+    team.sign("builder", *statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED))
+    clean = SecurityReport(("mpi-cpu",), (), (), ())
+    team.sign("builder", statement_of("mpi-cpu", DIGEST, clean, NOW, NOW))
+
+    team.check(*REQUIREMENTS, max_age=MONTH)
+
+
+def test_an_image_without_statements_meets_no_requirement(team: Team) -> None:
+    assert team.refusal(*REQUIREMENTS, rebuilds=1) == Diagnostic(
+        "`mpi-cpu` does not meet [tool.bakehouse.policy]",
+        reasons=(
+            Reason("it has no signature that a trusted key signed"),
+            Reason("it has no provenance that a trusted key signed"),
+            Reason("it has no SBOM that a trusted key signed"),
+            Reason("it has no test result that a trusted key signed"),
+            Reason("it has no scan result that a trusted key signed"),
+            Reason("it has 0 of 1 rebuild by trusted keys other than that of its provenance"),
+        ),
+        facts=(
+            ("image URI", team.record.image_uri),
+            ("trusted", f"{team.builder}, {team.keys['tester'].public_key.name}"),
+        ),
+        hint="run `bake push mpi-cpu` with a trusted `signing_key`; the image is not pushed twice",
+    )
+
+
+def test_the_hint_for_a_candidate_stages_it_again(team: Team) -> None:
+    team.record = replace(team.record, candidate=True)
+
+    assert team.refusal("signature").hint.startswith("run `bake push mpi-cpu --candidate` with a trusted")
+
+
+def test_only_what_is_required_is_needed(team: Team) -> None:
+    team.sign("tester", signature_of(IMAGE, DIGEST))
+
+    team.check("signature")
+    assert team.reasons("signature", "sbom") == ["it has no SBOM that a trusted key signed"]
+
+
+def test_a_statement_by_a_stranger_is_refused(team: Team) -> None:
+    team.sign("stranger", signature_of(IMAGE, DIGEST))
+
+    first, second = team.reasons("signature")
+    assert first == "it has no signature that a trusted key signed"
+    assert second.endswith(" is not signed by a trusted key, or was changed")
+
+
+def test_a_replayed_statement_about_another_image_is_refused(team: Team) -> None:
+    team.sign("builder", signature_of(IMAGE, Digest("sha256:" + "5f" * 32)))
+
+    assert team.reasons("signature")[1].endswith(
+        f" is about another image, although `{team.builder}` signed it"
+    )
+
+
+def test_a_statement_of_another_kind_does_not_count(team: Team) -> None:
+    team.sign("builder", rebuild_of(IMAGE, DIGEST, ["overlay2"]))
+
+    assert team.reasons("signature") == ["it has no signature that a trusted key signed"]
+
+
+def test_hostile_artifacts_are_named_but_do_not_hide_others(team: Team) -> None:
+    team.attach(*(b"%d" % number for number in range(7)))
+    reasons = team.reasons("signature")
+    team.sign("builder", signature_of(IMAGE, DIGEST))
+
+    assert len(reasons) == 7
+    assert reasons[1].endswith(" is not a Sigstore bundle with one signature")
+    assert reasons[-1] == "2 more statements are refused"
+    team.check("signature")
+
+
+def test_old_test_results_are_stale_for_a_promotion(team: Team) -> None:
+    team.sign("builder", results(PASSED, timedelta(days=31)))
+
+    team.check("tests")
+    assert team.reasons("tests", max_age=MONTH) == [
+        "its signed test results are older than 30 days, or have no date"
+    ]
+
+
+def test_test_results_from_the_future_do_not_count(team: Team) -> None:
+    team.sign("builder", results(PASSED, -timedelta(days=1)))
+
+    assert team.reasons("tests") == ["its signed test results are dated in the future"]
+
+
+def test_a_replayed_pass_does_not_hide_a_later_failure(team: Team) -> None:
+    team.sign("builder", results(FAILED))
+    team.sign("builder", results(PASSED, timedelta(hours=1)))
+
+    assert team.reasons("tests") == [f"`{team.builder}` signed that tests failed: `check_1`"]
+
+
+def test_a_later_pass_of_the_same_key_replaces_a_failure(team: Team) -> None:
+    team.sign("builder", results(FAILED, timedelta(hours=1)), results(PASSED))
+
+    team.check("tests", max_age=MONTH)
+
+
+def test_a_failure_by_one_key_counts_against_a_pass_by_another(team: Team) -> None:
+    team.sign("tester", results(PASSED))
+    team.sign("builder", results(FAILED, timedelta(hours=1)))
+
+    assert team.reasons("tests") == [f"`{team.builder}` signed that tests failed: `check_1`"]
+
+
+def test_a_failure_by_a_stranger_does_not_count(team: Team) -> None:
+    team.sign("builder", results(PASSED))
+    team.sign("stranger", results(FAILED))
+
+    team.check("tests")
+
+
+def test_test_results_without_a_date_count_where_age_does_not_matter(team: Team) -> None:
+    predicate = {"result": "PASSED", "configuration": []}
+    team.sign("builder", bundle.statement("mpi-cpu", DIGEST, TESTS, predicate))
+
+    team.check("tests")
+    assert team.reasons("tests", max_age=MONTH) == [
+        "its signed test results are older than 30 days, or have no date"
+    ]
+
+
+def test_a_result_that_names_failed_tests_is_a_failure(team: Team) -> None:
+    predicate = {"result": "PASSED", "configuration": [], "failedTests": ["nccl"]}
+    team.sign("builder", bundle.statement("mpi-cpu", DIGEST, TESTS, predicate))
+
+    assert team.reasons("tests") == [f"`{team.builder}` signed that tests failed: `nccl`"]
+
+
+def test_two_files_of_one_key_are_one_key(team: Team, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.pub"
+    copy.write_bytes(team.keys["builder"].public.read_bytes())
+    team.policy = Policy((copy, team.keys["builder"].public))
+    team.sign("builder", *statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED))
+    team.sign("builder", rebuild_of(IMAGE, DIGEST, ["overlay2"]))
+
+    assert "it has 0 of 1 rebuild" in team.reasons(rebuilds=1)[0]
+
+
+def test_rebuilds_by_other_keys_are_counted_once_each(team: Team) -> None:
+    team.sign("builder", *statements_of(IMAGE, DIGEST, INSTALLED, "c0ffee", PASSED))
+    team.sign("builder", rebuild_of(IMAGE, DIGEST, ["overlay2"]))
+    team.sign("stranger", rebuild_of(IMAGE, DIGEST, ["overlay2"]))
+    refused = team.refusal(rebuilds=1)
+    team.sign("tester", rebuild_of(IMAGE, DIGEST, ["overlay2"]), rebuild_of(IMAGE, DIGEST, ["containerd"]))
+
+    assert (
+        refused.reasons[0].text == "it has 0 of 1 rebuild by trusted keys other than that of its provenance"
+    )
+    assert refused.hint == "run `bake reproduce mpi-cpu --sign` with another trusted `signing_key`"
+    team.check(rebuilds=1)
+    assert team.reasons(rebuilds=2)[0] == (
+        "it has 1 of 2 rebuilds by trusted keys other than that of its provenance"
+    )
+
+
+def test_a_registry_that_fails_is_not_taken_for_one_without_statements(team: Team) -> None:
+    team.sign("builder", signature_of(IMAGE, DIGEST))
+    team.proxy.fail("GET", "/referrers/", 403, b"{}")
+
+    diagnostic = team.refusal("signature")
+    assert diagnostic.message == "the signed statements of `mpi-cpu` could not be read"
+    assert diagnostic.facts == (("image URI", team.record.image_uri), ("answer", "HTTP 403 Forbidden"))
+
+
+def test_a_project_without_a_policy_asks_no_registry(team: Team, tmp_path: Path) -> None:
+    policy.require(Project(tmp_path, ()), team.record, print)
+
+    assert team.proxy.requests == []
+
+
+def test_a_release_is_checked_in_its_registry(
+    team: Team, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    project = Project(tmp_path, (), policy=replace(team.policy, require=("signature",)))
+
+    with pytest.raises(TrustError, match="does not meet"):
+        policy.require(project, team.record, print)
+    team.sign("builder", signature_of(IMAGE, DIGEST))
+    policy.require(project, team.record, print)
