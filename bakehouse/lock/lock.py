@@ -132,7 +132,7 @@ def _run(
     changes += _lock_variants(
         drift.candidates(selection.components), workspace, report, on_event, upgrade=scope.python
     )
-    workspace, selection = _satisfiable(workspace, selection)
+    workspace, selection = _satisfiable(workspace, selection, selection.recipes)
     chosen = (
         candidate
         for candidate in drift.chosen(workspace, selection.recipes)
@@ -144,6 +144,8 @@ def _run(
     changes += pin(workspace, selection.recipes, report, problems, upgrade=scope.is_all)
     # Packages on a base are recorded for one digest of it
     workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots, Problems()))
+    # A new lock can contradict the locks of other components
+    workspace, selection = _satisfiable(workspace, selection, workspace.recipes.values())
     named = selection.recipes if patterns else ()
     try:
         changes += base_contents.record(workspace, selection.recipes, named, report, on_event)
@@ -294,9 +296,11 @@ def require_locked(drifts: Sequence[Drift]) -> None:
         raise (StaleError if is_stale else BuildError)(*errors)
 
 
-def _satisfiable(workspace: Workspace, selection: "_Selection") -> "tuple[Workspace, _Selection]":
-    """Return the workspace and the selection without unsatisfiable images; selected ones are failures."""
-    resolve_all(workspace, selection.recipes)
+def _satisfiable(
+    workspace: Workspace, selection: "_Selection", recipes: Iterable[Recipe]
+) -> "tuple[Workspace, _Selection]":
+    """Leave unsatisfiable images out of the workspace and the selection; those of `recipes` are failures."""
+    resolve_all(workspace, recipes)
     fitting = {}
     for name, recipe in workspace.recipes.items():
         with contextlib.suppress(Unsatisfiable):

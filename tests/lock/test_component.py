@@ -7,6 +7,7 @@ import pytest
 
 from bakehouse.catalog.python_lock import digest_line
 from bakehouse.catalog.requirements_file import lock_heading
+from bakehouse.errors import BakehouseError
 from bakehouse.lock import apt_suite
 from bakehouse.lock import lock as locking
 from tests.conftest import COMPONENTS, IMAGE, Tree
@@ -129,6 +130,31 @@ def test_of_two_equally_frequent_versions_the_newer_one_is_kept(project: Tree) -
     project.component("tuning", TUNING.replace(', torch: "*"', ""))
 
     assert "shared==2.0" in locked(project)
+
+
+def test_a_new_lock_that_contradicts_another_component_is_reported(project: Tree) -> None:
+    file = "shared-1.0-py3-none-any.whl"
+    project.component(
+        "other",
+        "summary: Another\nreleases: [{version: '1', requires: {python: '3.11'}, lock: other.txt}]\n",
+    )
+    project.write("components/other/other.txt", f"shared==1.0 --hash=sha256:{'ab' * 32}  # {file} 10\n")
+    project.component("tuning", TUNING.replace(', torch: "*"', ""))
+    base = 'base: {debian: "12"}\n'
+    project.write(
+        "images/both.yaml", f'summary: Both\n{base}components: {{python: "3.11", tuning: "*", other: "*"}}\n'
+    )
+    project.write("images/tuned.yaml", f'summary: One\n{base}components: {{python: "3.11", tuning: "*"}}\n')
+    assert "shared==1.0" in locked(project)
+    newer = TUNING.replace(', torch: "*"', "").replace("[tuning]", '[tuning, "shared>=2"]')
+    project.component("tuning", newer)
+    failures: list[BakehouseError] = []
+
+    changes = locking.run(project.root, ["tuning"], lambda _: None, failures=failures)
+
+    assert "tuning.txt: 4 packages" in changes
+    [failure] = failures
+    assert failure.diagnostics[0].message == "no versions satisfy image `both` on linux/amd64"
 
 
 LOCKED = f"""\
