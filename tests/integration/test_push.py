@@ -345,7 +345,7 @@ import sys
 from datetime import date
 from pathlib import Path
 from bakehouse.engine import docker
-from bakehouse.publish import releases
+from bakehouse.ledger import releases
 from bakehouse.publish.record import record_of
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.registry.local_registry import EmbeddedRegistry
