@@ -241,7 +241,7 @@ def check(
     if _has_unlocked(drifts):
         # Images cannot be resolved without these locks
         return tuple(drifts)
-    workspace, selection = _satisfiable(workspace, selection)
+    workspace, selection = _satisfiable(workspace, selection, selection.recipes)
     drifts += (point for point in drift.open_points(workspace, selection.recipes) if point not in drifts)
     drifts += _doubts(workspace, selection.recipes, drifts)
     images = vendor_images.vendor_images(workspace, selection.recipes)
