@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 _LOGIN = re.compile(
     r"""(?<=://)
@@ -117,7 +117,29 @@ class BakehouseError(Exception):
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, *diagnostics: Diagnostic) -> None:
+    def __init__(
+        self,
+        message: str,
+        location: Location | None = None,
+        label: str = "",
+        *,
+        reasons: tuple[Reason, ...] = (),
+        facts: tuple[tuple[str, str], ...] = (),
+        tail: tuple[str, ...] = (),
+        hint: str = "",
+        tables: tuple[Table, ...] = (),
+    ) -> None:
+        """Report one mistake, with the fields of its `Diagnostic`."""
+        self._report(Diagnostic(message, location, label, reasons, facts, tail, hint, tables))
+
+    @classmethod
+    def of(cls, *diagnostics: Diagnostic) -> Self:
+        """Return one failure with several mistakes, or with those of another failure."""
+        failure = cls.__new__(cls)
+        failure._report(*diagnostics)
+        return failure
+
+    def _report(self, *diagnostics: Diagnostic) -> None:
         super().__init__("; ".join(diagnostic.message for diagnostic in diagnostics))
         self.diagnostics = diagnostics
 
@@ -241,7 +263,7 @@ class Problems:
     def raise_as(self, error: type[BakehouseError]) -> None:
         """Raise the collected diagnostics in file order. Do nothing if there are none."""
         if self._diagnostics:
-            raise error(*self.all)
+            raise error.of(*self.all)
 
 
 def _file_order(diagnostic: Diagnostic) -> tuple[str, int, int]:

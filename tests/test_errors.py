@@ -60,7 +60,7 @@ def test_no_problems_raise_nothing() -> None:
 
 
 def test_a_failure_reads_as_its_messages() -> None:
-    assert str(RecipeError(Diagnostic("one"), Diagnostic("two"))) == "one; two"
+    assert str(RecipeError.of(Diagnostic("one"), Diagnostic("two"))) == "one; two"
 
 
 def test_a_location_reads_as_editors_take_it() -> None:

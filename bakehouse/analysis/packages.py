@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from bakehouse.engine.protocol import ContainerSpec, Engine
-from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.errors import PublishError
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 
@@ -94,4 +94,4 @@ def read(printed: str) -> Installed:
 
 def _listing_error(image: Image, reason: str, log: Path) -> PublishError:
     message = f"the packages of image `{image.name}` cannot be listed"
-    return PublishError(Diagnostic(message, facts=(("answer", reason), ("full log", str(log)))))
+    return PublishError(message, facts=(("answer", reason), ("full log", str(log))))

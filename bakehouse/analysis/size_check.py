@@ -86,7 +86,7 @@ def layer_names(image: Image, made_by: Sequence[str], templates: Mapping[str, st
             ("in the engine", str(len(made_by))),
             ("in the Dockerfile", f"{len(above)}, without those of the base"),
         )
-        raise EngineError(Diagnostic(message, facts=facts, hint=f"run `bake build {image.name}`"))
+        raise EngineError(message, facts=facts, hint=f"run `bake build {image.name}`")
     return (*[image.base_part.component or "base"] * below, *(owner.name for owner in above))
 
 
@@ -100,7 +100,7 @@ def stored_images(
     missing = [image.name for image, stored in pairs if not stored]
     named_missing = [name for name in missing if name in named]
     if named_missing or not built:
-        raise UsageError(*(_not_built(name) for name in (named_missing or missing)[:_LARGEST]))
+        raise UsageError.of(*(_not_built(name) for name in (named_missing or missing)[:_LARGEST]))
     if missing:
         report(f"{len(missing)} of {len(images)} images are missing: not built from their current recipes")
     return built
@@ -122,7 +122,7 @@ def require_budgets(reader: SizeReader, built: Sequence[BuiltImage]) -> None:
             if sizes.get(budget.name, 0) > budget.bytes
         ]
     if errors:
-        raise BuildError(*errors)
+        raise BuildError.of(*errors)
 
 
 def _exceeded(budget: Budget, sizes: Mapping[str, int], reader: SizeReader, built: BuiltImage) -> Diagnostic:

@@ -25,7 +25,7 @@ from bakehouse.engine.buildkit_events import LOG_LINES, TAIL_LINES, Tail
 from bakehouse.engine.image_load import add_entry
 from bakehouse.engine.protocol import Engine
 from bakehouse.engine.step_output import telling_lines
-from bakehouse.errors import BuildError, Diagnostic, EngineError
+from bakehouse.errors import BuildError, EngineError
 from bakehouse.fetch import apt_config
 from bakehouse.fetch.connection import redacted
 from bakehouse.plan.model import BootstrappedBase
@@ -92,13 +92,16 @@ def ensure_base(
 
 def _bootstrap(base: BootstrappedBase, state: Path, report: Callable[[str], None], get: Get) -> None:
     if shutil.which("mmdebstrap") is None:
-        message = f"base `{base.reference}` needs mmdebstrap, which is not installed"
-        hint = "run `apt-get install mmdebstrap`, on Debian or Ubuntu"
-        raise EngineError(Diagnostic(message, hint=hint))
+        raise EngineError(
+            f"base `{base.reference}` needs mmdebstrap, which is not installed",
+            hint="run `apt-get install mmdebstrap`, on Debian or Ubuntu",
+        )
     mirrors = () if base.debs else apt_config.for_suite(base.suite, apt_config.sources())
     if not base.debs and not mirrors and not _KEYRING.exists():
-        message = f"this machine has no key to verify Debian `{base.suite}`"
-        raise EngineError(Diagnostic(message, hint="run `apt-get install debian-archive-keyring`"))
+        raise EngineError(
+            f"this machine has no key to verify Debian `{base.suite}`",
+            hint="run `apt-get install debian-archive-keyring`",
+        )
     packages = f" with {', '.join(base.packages)}" if base.packages else ""
     report(f"base {base.reference}: bootstrapping Debian {base.suite}{packages}")
     with private_directory(state) as directory:
@@ -305,4 +308,4 @@ def _failure(base: BootstrappedBase, lines: Sequence[str], mirrors: Sequence[str
         hint = "run the command as root, or give your user subordinate ids (see `man subuid`)"
     facts = tuple(("mirror", url) for url in dict.fromkeys(map(redacted, mirrors)))
     facts = (*facts, ("log", display_path(log)))
-    return BuildError(Diagnostic(message, facts=facts, tail=telling_lines(lines), hint=hint))
+    return BuildError(message, facts=facts, tail=telling_lines(lines), hint=hint)

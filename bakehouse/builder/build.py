@@ -247,8 +247,10 @@ def build(
         digests = baked[image.name]
         stored = engine.image(digests.stored)
         if stored is None:
-            message = f"image `{image.name}` was removed from the engine right after its build"
-            raise BuildError(Diagnostic(message, hint="run the same command again"))
+            raise BuildError(
+                f"image `{image.name}` was removed from the engine right after its build",
+                hint="run the same command again",
+            )
         record_configuration(digests.stored, digests.config, state)
         built.append(BuiltImage(image, digests.config, digests.stored, stored.bytes))
     try:
@@ -256,7 +258,7 @@ def build(
     except BuildError as error:
         failures += error.diagnostics
     if failures:
-        raise BuildError(*failures)
+        raise BuildError.of(*failures)
     return tuple(built)
 
 
@@ -270,7 +272,7 @@ def verify_all(built: Sequence[BuiltImage], verify: Verify, report: Reporter) ->
             for diagnostic in diagnostics
         ]
     if mismatches:
-        raise BuildError(*mismatches)
+        raise BuildError.of(*mismatches)
 
 
 def _mismatches(built: BuiltImage, verify: Verify) -> tuple[Diagnostic, ...]:
@@ -309,8 +311,11 @@ def _check_disk(absent: Sequence[Image], expected_bytes: Callable[[Sequence[Imag
             ("needed", f"about {format_bytes(needed)}"),
             ("free", f"{format_bytes(free)} in {directory}"),
         )
-        hint = "check `docker system df`; `docker builder prune` removes unused build cache"
-        raise EngineError(Diagnostic(message, facts=facts, hint=hint))
+        raise EngineError(
+            message,
+            facts=facts,
+            hint="check `docker system df`; `docker builder prune` removes unused build cache",
+        )
 
 
 def _engine_directory() -> Path | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bakehouse.builder import file_server, step_files
-from bakehouse.errors import Diagnostic, EngineError, Reason
+from bakehouse.errors import EngineError, Reason
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
 from bakehouse.fetch.downloader import Fetcher
@@ -150,8 +150,11 @@ def _served(downloads: Downloads, report: Reporter) -> Iterator[str]:
             except OSError:
                 problem = f"the address {gateway} of its network is not on this machine"
         if not url and downloads.required_hint:
-            message = "build steps cannot reach this machine, which must serve their files"
-            raise EngineError(Diagnostic(message, reasons=(Reason(problem),), hint=downloads.required_hint))
+            raise EngineError(
+                "build steps cannot reach this machine, which must serve their files",
+                reasons=(Reason(problem),),
+                hint=downloads.required_hint,
+            )
         if not url:
             report(f"build steps cannot reach this machine ({problem}); they download directly")
         yield url

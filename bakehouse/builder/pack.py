@@ -10,7 +10,7 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.engine import usage_lock
 from bakehouse.engine.image_archive import READ_BYTES
 from bakehouse.engine.protocol import Engine
-from bakehouse.errors import Diagnostic, EngineError, PublishError
+from bakehouse.errors import EngineError, PublishError
 from bakehouse.registry.layer_cache import LAYERS, CompressedLayer, LayerCache
 from bakehouse.registry.manifest import Form, Manifest, digest_of, parse, short
 from bakehouse.util.deadline import NEVER
@@ -57,7 +57,7 @@ class Packer:
         if digest_of(config) != built.digest or len(layers) != len(_diff_ids(config)):
             message = f"the engine exported another image than {built.image.name}"
             facts = (("built", built.digest), ("exported", digest_of(config)))
-            raise EngineError(Diagnostic(message, facts=facts, hint=f"run `bake build {built.image.name}`"))
+            raise EngineError(message, facts=facts, hint=f"run `bake build {built.image.name}`")
         if self._known_config(built.digest) is None:
             write_whole(self._config_path(built.digest), config)
         return PackedImage(_manifest(config, layers, form), config, layers)
@@ -78,8 +78,10 @@ class Packer:
             return None if cache.get(Digest(digest)) else compress
 
         if self.engine.image(built.stored) is None:
-            message = f"the engine no longer has the tested image {short(built.digest)}"
-            raise PublishError(Diagnostic(message, hint=f"run `bake release {built.image.name}`"))
+            raise PublishError(
+                f"the engine no longer has the tested image {short(built.digest)}",
+                hint=f"run `bake release {built.image.name}`",
+            )
         with usage_lock.engine_in_use():
             return self.engine.read_image(built.stored, reader_of).config
 

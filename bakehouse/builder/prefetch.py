@@ -37,8 +37,10 @@ def start_downloads(
     Raises UsageError if `source` is not a mirror, BuildError if an offline build lacks files.
     """
     if source and not is_mirror(source):
-        message = f"`{redacted(source)}` is not a directory or a mirror URL"
-        raise UsageError(Diagnostic(message, hint="create one with `bake fetch IMAGE --to DIRECTORY`"))
+        raise UsageError(
+            f"`{redacted(source)}` is not a directory or a mirror URL",
+            hint="create one with `bake fetch IMAGE --to DIRECTORY`",
+        )
     with open_fetcher(project, report, source=source, offline=offline) as fetcher:
         if offline:
             require_here(images, engine, fetcher, source)
@@ -114,9 +116,11 @@ def require_known(needed: RequiredFiles) -> None:
     """Raise UsageError for files without a sha256."""
     if needed.unknown:
         rows = tuple((file.file, ", ".join(needed.images[file])) for file in needed.unknown)
-        message = f"the sha256 of {format_count(len(rows), 'file')} is unknown"
-        hint = "run `bake lock` to record it"
-        raise UsageError(Diagnostic(message, tables=(Table("needed by", rows[:_MAX_FILES]),), hint=hint))
+        raise UsageError(
+            f"the sha256 of {format_count(len(rows), 'file')} is unknown",
+            tables=(Table("needed by", rows[:_MAX_FILES]),),
+            hint="run `bake lock` to record it",
+        )
 
 
 def require_downloaded(transfers: Iterable[Transfer], needed: RequiredFiles) -> None:
@@ -126,7 +130,7 @@ def require_downloaded(transfers: Iterable[Transfer], needed: RequiredFiles) -> 
         if isinstance(transfer.failure, BakehouseError):
             raise transfer.failure
     if failed:
-        raise BuildError(missing_files_error(failed, needed))
+        raise BuildError.of(missing_files_error(failed, needed))
 
 
 def missing_files_error(failed: Sequence[Transfer], needed: RequiredFiles) -> Diagnostic:
@@ -174,7 +178,7 @@ def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, dire
     hint = f"run `bake fetch {names} --to {to}` with a network, then use `--offline --from {to}`"
     if any(isinstance(image.base, RegistryBase) and {*_bases(image)} & bases.keys() for image in absent):
         hint += "; pull bases with `docker pull`"
-    raise BuildError(Diagnostic(message, tables=(Table("missing", tuple(rows)),), hint=hint))
+    raise BuildError(message, tables=(Table("missing", tuple(rows)),), hint=hint)
 
 
 def _bases(image: Image) -> tuple[str, ...]:

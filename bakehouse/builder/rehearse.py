@@ -65,7 +65,7 @@ class Outcome:
     def require_all(self) -> None:
         """Raise BuildError with all failures."""
         if self.failures:
-            raise BuildError(*self.failures)
+            raise BuildError.of(*self.failures)
 
 
 def prepare(

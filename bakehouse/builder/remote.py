@@ -27,7 +27,7 @@ from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import TransferBroken
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.engine.protocol import Engine
-from bakehouse.errors import BuildError, Diagnostic, EngineError
+from bakehouse.errors import BuildError, EngineError
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.plan.model import BootstrappedBase, Image
@@ -146,8 +146,10 @@ class RemoteBuild:
             output.load(digests.stored, image.names)
         stored = self.engine.image(image.reference)
         if stored is None:
-            message = f"image `{image.name}` was removed from the engine right after its build"
-            raise BuildError(Diagnostic(message, hint="run the same command again"))
+            raise BuildError(
+                f"image `{image.name}` was removed from the engine right after its build",
+                hint="run the same command again",
+            )
         return buildx.BakedImage(Digest(stored.digest), digests.config)
 
     def _targets(self, images: Sequence[Image], distribution: Distribution) -> list[buildx.Target]:

@@ -38,7 +38,7 @@ class RemoteBuilders:
             self._available = tuple(name for name in names if not faults[name])
             diagnostics = [diagnostic for name in names for diagnostic in faults[name]]
             if not self._available:
-                raise EngineError(*diagnostics)
+                raise EngineError.of(*diagnostics)
             for diagnostic in diagnostics:
                 self.report(f"{diagnostic.message}; building on {format_names(self._available)}")
         return self._available

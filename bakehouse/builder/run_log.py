@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bakehouse.builder.verify import Outcome
-from bakehouse.errors import Diagnostic, Location, RecipeError
+from bakehouse.errors import Location, RecipeError
 from bakehouse.plan.model import Image
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
@@ -92,7 +92,7 @@ def load_runs(directory: Path) -> dict[str, Run]:
             f"`{path.name}` is not a valid record of runs",
             "restore the committed file, or remove it",
         )
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1), hint=hint)) from error
+        raise RecipeError(message, Location(path, 1, 1), hint=hint) from error
 
 
 def _smoke_run(record: Mapping[str, Any]) -> SmokeRun:

@@ -14,7 +14,7 @@ from pathlib import Path
 from bakehouse.builder.build_steps import CACHE_EXPORT, BuildStep, StepKey, part_of, read_steps
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx, daemon_info
-from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.errors import PublishError
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.http_errors import RegistryError
@@ -129,9 +129,11 @@ def remove_unused(project: Project, reference: str, used: Collection[StepKey]) -
                 repository.delete(digest)
                 removed += 1
     except RegistryError as error:
-        message = f"cannot remove stages from the build cache `{reference}`"
-        hint = "let a lifecycle policy of the registry expire them" if error.status == 405 else ""
-        raise PublishError(Diagnostic(message, facts=(("answer", error.answer),), hint=hint)) from error
+        raise PublishError(
+            f"cannot remove stages from the build cache `{reference}`",
+            facts=(("answer", error.answer),),
+            hint="let a lifecycle policy of the registry expire them" if error.status == 405 else "",
+        ) from error
     return removed
 
 

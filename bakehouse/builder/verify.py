@@ -114,7 +114,7 @@ def verify_image(engine: Engine, image: Image, digest: Digest, state: Path) -> N
         changed = {*current.components}
     results = run_probes(engine, image, digest, log=directory / "components.log", components=changed)
     if mismatches := [version for version in results.versions if not version.matches]:
-        raise BuildError(*(mismatch_error(image, digest, version, results.log) for version in mismatches))
+        raise BuildError.of(*(mismatch_error(image, digest, version, results.log) for version in mismatches))
     write_whole(directory / _RECORD, json.dumps(asdict(current), indent=2, sort_keys=True) + "\n")
 
 

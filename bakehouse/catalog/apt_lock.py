@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote
 
-from bakehouse.errors import Diagnostic, Location, Reason, RecipeError
+from bakehouse.errors import Location, Reason, RecipeError
 from bakehouse.util.oci import PLATFORM, PLATFORMS, architecture_of, platform_suffix
 
 DIRECTORY = "apt"
@@ -310,16 +310,14 @@ class LockFile:
         raise self.mistake(line, message)
 
     def mistake(self, line: int, message: str, *reasons: Reason) -> RecipeError:
-        return RecipeError(
-            Diagnostic(message, Location(self.path, line, 1), reasons=reasons, hint=self._restore)
-        )
+        return RecipeError(message, Location(self.path, line, 1), reasons=reasons, hint=self._restore)
 
 
 def _read(path: Path) -> Mapping[str, _Entry]:
     try:
         status = path.stat()
     except OSError as error:
-        raise RecipeError(Diagnostic(f"cannot read `{path.name}`", Location(path, 1, 1))) from error
+        raise RecipeError(f"cannot read `{path.name}`", Location(path, 1, 1)) from error
     return _read_once(path, status.st_mtime_ns, status.st_size)
 
 
@@ -384,6 +382,8 @@ def _check_versions(entries: Mapping[str, _Entry]) -> None:
         for needed, version in entry.exactly:
             other = entries.get(needed)
             if other and other.deb.version != version:
-                message = f"`{name}` needs `{needed}` {version}, but {other.deb.version} is locked"
-                hint = f"run `bake lock --upgrade {needed}` to lock them together"
-                raise RecipeError(Diagnostic(message, entry.location, hint=hint))
+                raise RecipeError(
+                    f"`{name}` needs `{needed}` {version}, but {other.deb.version} is locked",
+                    entry.location,
+                    hint=f"run `bake lock --upgrade {needed}` to lock them together",
+                )

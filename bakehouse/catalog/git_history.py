@@ -14,7 +14,7 @@ from bakehouse.catalog.base_image_lock import AptLocks, read_locks
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Recipe, read_recipes
-from bakehouse.errors import Diagnostic, Problems, RecipeError, UsageError
+from bakehouse.errors import Problems, RecipeError, UsageError
 from bakehouse.util.process import MISSING_PROGRAM
 from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.yaml_fields import Fields
@@ -66,8 +66,7 @@ def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
             if spot:
                 # Print the path like git, because the temporary file is removed.
                 spot = replace(spot, path=Path(f"{revision}:{spot.path.relative_to(directory).as_posix()}"))
-            message = f"cannot read the recipes of `{revision}`: {first.message}"
-            raise UsageError(Diagnostic(message, spot)) from error
+            raise UsageError(f"cannot read the recipes of `{revision}`: {first.message}", spot) from error
 
 
 def files_at(directory: Path, revision: str, path: str, name: str) -> dict[str, bytes]:
@@ -195,8 +194,7 @@ def _contents(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
         end = output.index(b"\n", start)
         size = output[start:end].decode().rpartition(" ")[2]
         if not size.isdecimal():
-            hint = "run `git fetch`"
-            raise UsageError(Diagnostic(f"git has no object `{name}`", hint=hint))
+            raise UsageError(f"git has no object `{name}`", hint="run `git fetch`")
         contents[name] = output[end + 1 : end + 1 + int(size)]
         start = end + int(size) + 2
     return contents
@@ -227,8 +225,9 @@ def commit_of(directory: Path, revision: str) -> str:
             directory, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
         )
     except UsageError as error:
-        hint = "run `git log --oneline` to list the commits"
-        raise UsageError(Diagnostic(f"commit `{revision}` does not exist", hint=hint)) from error
+        raise UsageError(
+            f"commit `{revision}` does not exist", hint="run `git log --oneline` to list the commits"
+        ) from error
     return commit.decode().strip()
 
 
@@ -248,12 +247,10 @@ def _git(directory: Path, *words: str, lines: Iterable[str] = ()) -> bytes:
     try:
         process = subprocess.run(command, input=stdin, capture_output=True, timeout=_SECONDS, check=False)
     except MISSING_PROGRAM as error:
-        raise UsageError(
-            Diagnostic("`git` is not installed", hint="install it, or compare two images")
-        ) from error
+        raise UsageError("`git` is not installed", hint="install it, or compare two images") from error
     except subprocess.TimeoutExpired as error:
-        raise UsageError(Diagnostic(f"git did not read `{directory}` within {_SECONDS} s")) from error
+        raise UsageError(f"git did not read `{directory}` within {_SECONDS} s") from error
     if process.returncode != 0:
         tail = tuple(process.stderr.decode(errors="replace").strip().splitlines()[-3:])
-        raise UsageError(Diagnostic(f"git cannot read `{directory}`", tail=tail))
+        raise UsageError(f"git cannot read `{directory}`", tail=tail)
     return process.stdout

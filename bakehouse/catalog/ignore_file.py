@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.errors import Diagnostic, Location, RecipeError
+from bakehouse.errors import Location, RecipeError
 from bakehouse.util.files import display_path
 
 NAME = ".dockerignore"
@@ -70,11 +70,11 @@ def read(path: Path) -> IgnoreFile:
     try:
         content = path.read_bytes()
     except OSError as error:
-        message = f"cannot read `{path.name}`: {(error.strerror or str(error)).lower()}"
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1))) from error
+        raise RecipeError(
+            f"cannot read `{path.name}`: {(error.strerror or str(error)).lower()}", Location(path, 1, 1)
+        ) from error
     if len(content) > _MAX_BYTES:
-        message = f"`{path.name}` is larger than {_MAX_BYTES:,} bytes"
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1)))
+        raise RecipeError(f"`{path.name}` is larger than {_MAX_BYTES:,} bytes", Location(path, 1, 1))
     lines = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").split("\n")
     patterns = []
     for number, line in enumerate(lines, 1):
@@ -83,9 +83,11 @@ def read(path: Path) -> IgnoreFile:
             pattern = _pattern(text, f"{display_path(path)}:{number} {text}")
             if pattern is None:
                 spot = Location(path, number, 1 + line.index(text), len(text), line.rstrip("\r"))
-                message = f"`{text}` is not a valid pattern of `{path.name}`"
-                hint = "write a bracket as `\\[`, and an exception as `!path`"
-                raise RecipeError(Diagnostic(message, spot, hint=hint))
+                raise RecipeError(
+                    f"`{text}` is not a valid pattern of `{path.name}`",
+                    spot,
+                    hint="write a bracket as `\\[`, and an exception as `!path`",
+                )
             patterns.append(pattern)
     return IgnoreFile(path, tuple(patterns))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.util.oci import ARM64, PLATFORM
 from bakehouse.util.suggest import nearest
 
@@ -73,15 +73,21 @@ def find_gpus(name: str) -> InstanceGpus:
     if name in ("local", "local_gpu"):
         return InstanceGpus(name, gpu=name == "local_gpu")
     if _INFERENTIA.match(name):
-        message = f"no training job runs on `{name}`: SageMaker offers it for inference only"
-        raise UsageError(Diagnostic(message, hint="use a type with Trainium, such as `ml.trn1.32xlarge`"))
+        raise UsageError(
+            f"no training job runs on `{name}`: SageMaker offers it for inference only",
+            hint="use a type with Trainium, such as `ml.trn1.32xlarge`",
+        )
     architecture = _architectures().get(name)
     if architecture is None:
-        hint = instance_type_hint(name) or "name an image; `bake list` lists them"
-        raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
+        raise UsageError(
+            f"unknown instance type `{name}`",
+            hint=instance_type_hint(name) or "name an image; `bake list` lists them",
+        )
     if architecture == "unknown":
-        message = f"the catalogue does not record the GPUs of `{name}`"
-        raise UsageError(Diagnostic(message, hint="name an image; `bake list` lists them"))
+        raise UsageError(
+            f"the catalogue does not record the GPUs of `{name}`",
+            hint="name an image; `bake list` lists them",
+        )
     if architecture.startswith(NEURON):
         return InstanceGpus(name, gpu=False, neuron_architecture=architecture.removeprefix(NEURON))
     is_cpu = architecture == "none"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import INSTANCE
 from bakehouse.catalog.instance_gpus import NEURON, instance_type_hint
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,10 @@ def instances(catalog: Catalog) -> dict[str, Instance]:
 def find_instance(known: Mapping[str, Instance], name: str) -> Instance:
     """Return the instance type of a name. Raises UsageError if there is none."""
     if name not in known:
-        hint = instance_type_hint(name) or "SageMaker's types start with `ml.`, such as `ml.g5.12xlarge`"
-        raise UsageError(Diagnostic(f"unknown instance type `{name}`", hint=hint))
+        raise UsageError(
+            f"unknown instance type `{name}`",
+            hint=instance_type_hint(name) or "SageMaker's types start with `ml.`, such as `ml.g5.12xlarge`",
+        )
     return known[name]
 
 

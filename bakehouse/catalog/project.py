@@ -151,23 +151,22 @@ def _table(path: Path) -> dict[str, object] | None:
         tools = tomllib.loads(text).get("tool", {})
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise RecipeError(Diagnostic(f"cannot read `{path.name}`: {reason}", Location(path, 1, 1))) from error
+        raise RecipeError(f"cannot read `{path.name}`: {reason}", Location(path, 1, 1)) from error
     except UnicodeDecodeError as error:
-        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1))) from error
+        raise RecipeError(f"`{path.name}` is not UTF-8 text", Location(path, 1, 1)) from error
     except tomllib.TOMLDecodeError as error:
-        raise RecipeError(_syntax_error(path, text, str(error))) from error
+        raise RecipeError.of(_syntax_error(path, text, str(error))) from error
     except (RecursionError, ValueError) as error:
         # Python refuses integers of thousands of digits
         problem = "it is nested too deeply" if isinstance(error, RecursionError) else "a number is too long"
-        raise RecipeError(
-            Diagnostic(f"cannot read `{path.name}`: {problem}", Location(path, 1, 1))
-        ) from error
+        raise RecipeError(f"cannot read `{path.name}`: {problem}", Location(path, 1, 1)) from error
     if not isinstance(tools, dict) or "bakehouse" not in tools:
         return None
     table = tools["bakehouse"]
     if not isinstance(table, dict):
-        message = "`tool.bakehouse` must be a table of names and values"
-        raise RecipeError(Diagnostic(message, key_location(path, "bakehouse", "tool")))
+        raise RecipeError(
+            "`tool.bakehouse` must be a table of names and values", key_location(path, "bakehouse", "tool")
+        )
     return table
 
 

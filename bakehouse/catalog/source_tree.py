@@ -175,8 +175,11 @@ def _read_inside(path: Path, inside: Sequence[Path]) -> IgnoreFile:
     """Read a file of patterns. Errors quote its lines, so it must not be a link to outside."""
     real = Path(os.path.realpath(path))
     if inside and not any(real.is_relative_to(directory) for directory in inside):
-        message = f"`{path.name}` links to `{_readable(str(real))}`, which is outside the project"
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1), hint="copy the file into the project"))
+        raise RecipeError(
+            f"`{path.name}` links to `{_readable(str(real))}`, which is outside the project",
+            Location(path, 1, 1),
+            hint="copy the file into the project",
+        )
     return ignore_file.read(path)
 
 

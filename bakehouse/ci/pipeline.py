@@ -201,13 +201,14 @@ def _requirement(project: Project, settings: CiSettings) -> str:
     if not settings.requirement:
         message = f"[{table}] has no `requirement`, so jobs cannot install Bakehouse"
         reason = "no package index has Bakehouse, so a package of that name comes from a stranger"
-        raise UsageError(Diagnostic(message, location, reasons=(Reason(reason),), hint=REQUIREMENT_HINT))
+        raise UsageError(message, location, reasons=(Reason(reason),), hint=REQUIREMENT_HINT)
     if not (file := settings.requirements_file):
         return shlex.join([settings.requirement])
     path = project.root / file
     if not is_file(path) or not path.resolve().is_relative_to(project.root.resolve()):
-        message = f"`requirement` in [{table}] names `{file}`, which is not a file of the project"
-        raise RecipeError(Diagnostic(message, location))
+        raise RecipeError(
+            f"`requirement` in [{table}] names `{file}`, which is not a file of the project", location
+        )
     packages = read_requirements(path).packages
     problems = Problems()
     for package in packages:
@@ -291,13 +292,15 @@ def _publishing(project: Project, settings: CiSettings) -> Publishing | None:
     if registry is None or not registry.account:
         return None
     if not project.ledger:
-        message = "a pipeline that publishes needs a ledger in S3, because its machines keep no files"
-        hint = 'set `ledger` in [tool.bakehouse], such as `ledger = "s3://our-bucket/releases"`'
-        raise UsageError(Diagnostic(message, hint=hint))
+        raise UsageError(
+            "a pipeline that publishes needs a ledger in S3, because its machines keep no files",
+            hint='set `ledger` in [tool.bakehouse], such as `ledger = "s3://our-bucket/releases"`',
+        )
     if not settings.repository:
-        message = "the repository that may publish images is unknown"
-        hint = 'set `repository = "owner/name"` in [tool.bakehouse.ci]'
-        raise UsageError(Diagnostic(message, hint=hint))
+        raise UsageError(
+            "the repository that may publish images is unknown",
+            hint='set `repository = "owner/name"` in [tool.bakehouse.ci]',
+        )
     bucket, _, prefix = project.ledger.removeprefix("s3://").partition("/")
     partition = partition_of(registry.regions[0])
     return Publishing(

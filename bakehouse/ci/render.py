@@ -58,7 +58,7 @@ def check(system: str, files: Mapping[str, str], root: Path) -> None:
         message = f"`{name}` was removed from the pipeline"
         problems.append(Diagnostic(message, Location(root / name, 1, 1), hint=hint))
     if problems:
-        raise StaleError(*problems)
+        raise StaleError.of(*problems)
 
 
 def _orphans(system: str, files: Mapping[str, str], root: Path) -> list[str]:
@@ -103,8 +103,10 @@ def _gitlab(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
 def _codebuild(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     tests = pipeline.gpu_tests
     if tests and tests.settings.runner:
-        hint = "set `instance_type` and `output` in [tool.bakehouse.ci.gpu] instead of `runner`"
-        raise UsageError(Diagnostic("a pipeline for CodeBuild tests GPUs only on SageMaker", hint=hint))
+        raise UsageError(
+            "a pipeline for CodeBuild tests GPUs only on SageMaker",
+            hint="set `instance_type` and `output` in [tool.bakehouse.ci.gpu] instead of `runner`",
+        )
     for name in (
         *("pull-request", "build"),
         *_publishing_files(pipeline, "publish", "release", *(["gpu"] if tests else [])),

@@ -8,7 +8,7 @@ from bakehouse.builder.build_steps import StepKey, read_steps
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.fetch.cache import FileCache
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Plan
@@ -39,8 +39,10 @@ def run(
     """
     repository = workspace.project.build_cache
     if build_cache and not repository:
-        hint = "set `build_cache` in [tool.bakehouse], or BAKEHOUSE_BUILD_CACHE"
-        raise UsageError(Diagnostic("this project has no build cache in a registry", hint=hint))
+        raise UsageError(
+            "this project has no build cache in a registry",
+            hint="set `build_cache` in [tool.bakehouse], or BAKEHOUSE_BUILD_CACHE",
+        )
     require_project(workspace)
     inspect()
     plan = plan_recipes(workspace, select_own(workspace))

@@ -6,7 +6,7 @@ from invoke.parser.argument import Argument
 
 from bakehouse.cli.tasks.collection import namespace
 from bakehouse.cli.tasks.declare import BakeTask
-from bakehouse.errors import Diagnostic, PublishError, UsageError
+from bakehouse.errors import PublishError, UsageError
 from bakehouse.util.suggest import suggestion
 
 PLACEHOLDERS = {
@@ -36,8 +36,10 @@ _CHECKED_BY_TASK = ("deadline", "limit")
 def find_task(name: str) -> BakeTask:
     """Return the task of a name. Raises UsageError with the nearest name."""
     if name not in namespace.task_names:
-        hint = suggestion(name, namespace.task_names) or "run `bake` for a list of tasks"
-        raise UsageError(Diagnostic(f"unknown task `{name}`", hint=hint))
+        raise UsageError(
+            f"unknown task `{name}`",
+            hint=suggestion(name, namespace.task_names) or "run `bake` for a list of tasks",
+        )
     task = namespace[name]
     assert isinstance(task, BakeTask)
     return task
@@ -79,8 +81,9 @@ def expand(words: Sequence[str]) -> list[str]:
     """
     name, *rest = words
     if name.startswith("-"):
-        hint = "write options after the task: `bake TASK --option`"
-        raise UsageError(Diagnostic(f"unknown option `{name}`", hint=hint))
+        raise UsageError(
+            f"unknown option `{name}`", hint="write options after the task: `bake TASK --option`"
+        )
     return [name, *_expanded(rest, find_task(name))]
 
 
@@ -104,14 +107,14 @@ def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:
             continue
         key = str(option.name)
         if key in names and option.kind is not list:
-            raise UsageError(Diagnostic(f"`{name}` is given twice", hint="it takes one value"))
+            raise UsageError(f"`{name}` is given twice", hint="it takes one value")
         names.add(key)
         value = word.partition("=")[2]
         if "=" not in word:
             value = next(remaining, "")
             given.append(value)
         if not value:
-            raise UsageError(Diagnostic(f"`{name}` needs a value", hint=usage_hint(task.name)))
+            raise UsageError(f"`{name}` needs a value", hint=usage_hint(task.name))
         if key in ("images", "image"):
             _check_value(value, task)
         _check_range(name, value, option)
@@ -124,12 +127,10 @@ def _named(values: Sequence[str], names: set[str], task: BakeTask) -> list[str]:
     if arguments[:1] and arguments[0] in MANY:
         return [f"--{arguments[0]}={','.join(values)}"]
     if len(values) > len(arguments):
-        message = f"`{task.name}` takes no `{values[len(arguments)]}`"
-        raise UsageError(Diagnostic(message, hint=usage_hint(task.name)))
+        raise UsageError(f"`{task.name}` takes no `{values[len(arguments)]}`", hint=usage_hint(task.name))
     missing = [name for name in arguments[len(values) :] if name not in task.optional_arguments]
     if missing:
-        message = f"`{task.name}` needs {PLACEHOLDERS[missing[0]]}"
-        raise UsageError(Diagnostic(message, hint=usage_hint(task.name)))
+        raise UsageError(f"`{task.name}` needs {PLACEHOLDERS[missing[0]]}", hint=usage_hint(task.name))
     return [f"--{name}={value}" for name, value in zip(arguments, values, strict=False)]
 
 
@@ -141,14 +142,15 @@ def _option(word: str, task: BakeTask) -> Argument | None:
 def _unknown_option(option: str, task: BakeTask) -> UsageError:
     names = [option_name(argument) for argument in options(task)]
     hint = suggestion(option, names) or usage_hint(task.name)
-    return UsageError(Diagnostic(f"`{task.name}` has no option `{option}`", hint=hint))
+    return UsageError(f"`{task.name}` has no option `{option}`", hint=hint)
 
 
 def _check_value(value: str, task: BakeTask) -> None:
     """Refuse an empty name, which an unset shell variable gives: it must not mean all images."""
     if not value.strip(","):
-        message = f"`{task.name}` got an empty name"
-        raise UsageError(Diagnostic(message, hint="check whether a variable in the command is empty"))
+        raise UsageError(
+            f"`{task.name}` got an empty name", hint="check whether a variable in the command is empty"
+        )
 
 
 def _check_range(name: str, value: str, option: Argument) -> None:
@@ -160,7 +162,7 @@ def _check_range(name: str, value: str, option: Argument) -> None:
         try:
             check_region(value)
         except PublishError as error:
-            raise UsageError(*error.diagnostics) from error
+            raise UsageError.of(*error.diagnostics) from error
     if option.kind not in (int, float) or key in _CHECKED_BY_TASK:
         return
     try:
@@ -169,4 +171,4 @@ def _check_range(name: str, value: str, option: Argument) -> None:
         return
     least = 0 if key in _FROM_ZERO or option.kind is float else 1
     if not number >= least:
-        raise UsageError(Diagnostic(f"`{name}` must be at least {least}, not {value}"))
+        raise UsageError(f"`{name}` must be at least {least}, not {value}")

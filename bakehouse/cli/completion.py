@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from bakehouse.cli.command_line import MANY, option_name, options
 from bakehouse.cli.tasks.collection import namespace
 from bakehouse.cli.tasks.declare import BakeTask
-from bakehouse.errors import BakehouseError, Diagnostic, UsageError
+from bakehouse.errors import BakehouseError, UsageError
 from bakehouse.util.suggest import suggestion
 
 COMPLETE = "__complete"
@@ -52,7 +52,7 @@ complete --command bake --arguments '(__bake_candidates)'
 def script(shell: str) -> str:
     """Return the completion script of a shell. Raises UsageError for an unknown shell."""
     if shell not in _SCRIPTS:
-        raise UsageError(Diagnostic(f"no completion for shell `{shell}`", hint=suggestion(shell, _SCRIPTS)))
+        raise UsageError(f"no completion for shell `{shell}`", hint=suggestion(shell, _SCRIPTS))
     return _SCRIPTS[shell]
 
 

@@ -24,7 +24,7 @@ from bakehouse.engine.builder import Program
 from bakehouse.engine.builder_preflight import Check
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon, run_program
 from bakehouse.engine.dockerd import DaemonPaths
-from bakehouse.errors import BakehouseError, Diagnostic, EngineError
+from bakehouse.errors import BakehouseError, EngineError
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
 from bakehouse.fetch.http_client import SourceError
@@ -122,7 +122,7 @@ def require_complete(findings: Iterable[Finding]) -> None:
     """Raise EngineError if something is missing."""
     missing = [finding.name for finding in findings if finding.state is State.MISSING]
     if missing:
-        raise EngineError(Diagnostic(f"missing: {', '.join(missing)}"))
+        raise EngineError(f"missing: {', '.join(missing)}")
 
 
 def text(findings: Iterable[Finding], width: int = WIDTH) -> str:

@@ -8,7 +8,7 @@ from typing import Self, TextIO
 
 from bakehouse.builder import prefetch
 from bakehouse.builder.progress import Mode, mode_for
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.fetch.downloader import Fetcher, Transfer
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan.model import Image, RegistryBase
@@ -125,6 +125,8 @@ def _writable(directory: Path) -> Path:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
     if reason:
-        message = f"cannot write to `{directory}`: {reason}"
-        raise UsageError(Diagnostic(message, hint="`--to` takes a directory, which is created if needed"))
+        raise UsageError(
+            f"cannot write to `{directory}`: {reason}",
+            hint="`--to` takes a directory, which is created if needed",
+        )
     return directory

@@ -9,7 +9,7 @@ from bakehouse.builder.run_log import Level
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.cli.image_page import ImagePage, page
 from bakehouse.cli.image_table import BANNER, ImageRow, table
-from bakehouse.errors import Diagnostic, StaleError
+from bakehouse.errors import StaleError
 from bakehouse.ledger import releases
 from bakehouse.plan.dockerfile import PAGE, RenderedFile
 from bakehouse.plan.model import Image
@@ -122,9 +122,11 @@ def check_table(
     old, new = (text.splitlines() for text in _texts(workspace, resolutions, images))
     difference = list(unified_diff(old, new, lineterm="", n=0))[2:]
     if difference:
-        hint = "run `bake render` and commit the result"
-        message = f"`images/{PAGE}` is out of date"
-        raise StaleError(Diagnostic(message, tail=tuple(difference[:_MAX_LINES]), hint=hint))
+        raise StaleError(
+            f"`images/{PAGE}` is out of date",
+            tail=tuple(difference[:_MAX_LINES]),
+            hint="run `bake render` and commit the result",
+        )
 
 
 def _texts(

@@ -15,7 +15,7 @@ from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.cli import dockerfile_import
 from bakehouse.cli.dockerfile_import import BUILD_VARIABLES, DEFAULT_BASE, Proposal, Selection, Untranslated
-from bakehouse.errors import Diagnostic, Location, Problems, RecipeError, UsageError
+from bakehouse.errors import Location, Problems, RecipeError, UsageError
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_count, format_table
@@ -73,7 +73,7 @@ def run(start: Path, name: str = "", dockerfile: str = "") -> Created:
     root = _root(start)
     source = start / dockerfile
     if dockerfile and not is_file(source):
-        raise UsageError(Diagnostic(f"there is no file `{dockerfile}`", hint="name a Dockerfile"))
+        raise UsageError(f"there is no file `{dockerfile}`", hint="name a Dockerfile")
     created = Created(name or _default_name(root))
     _check_name(created.name)
     pyproject = root / "pyproject.toml"
@@ -113,8 +113,10 @@ def run(start: Path, name: str = "", dockerfile: str = "") -> Created:
 def _root(start: Path) -> Path:
     """Return the directory of the enclosing project, else the current one. Raises UsageError in Bakehouse."""
     if IS_CHECKOUT and start.is_relative_to(HOME):
-        message = "this is the repository of Bakehouse itself"
-        raise UsageError(Diagnostic(message, hint="run `bake init` in the repository of your training code"))
+        raise UsageError(
+            "this is the repository of Bakehouse itself",
+            hint="run `bake init` in the repository of your training code",
+        )
     # The settings may name a recipe directory that `init` still has to create.
     root = project.images_directory(start).parent
     return start if root == HOME else root
@@ -127,8 +129,10 @@ def _default_name(root: Path) -> str:
 
 def _check_name(name: str) -> None:
     if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", name) or len(name) > 100:
-        hint = "use lowercase letters and digits, with single `-`, `.` or `_` between them"
-        raise UsageError(Diagnostic(f"`{name}` is not an image name", hint=hint))
+        raise UsageError(
+            f"`{name}` is not an image name",
+            hint="use lowercase letters and digits, with single `-`, `.` or `_` between them",
+        )
 
 
 def with_settings(text: str, path: Path, region: str = "") -> tuple[str, str]:
@@ -141,7 +145,7 @@ def with_settings(text: str, path: Path, region: str = "") -> tuple[str, str]:
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise RecipeError(Diagnostic(f"`{path.name}` is not TOML: {error}", Location(path, 1, 1))) from error
+        raise RecipeError(f"`{path.name}` is not TOML: {error}", Location(path, 1, 1)) from error
     tool = values.get("tool", {})
     table = tool.get("bakehouse") if isinstance(tool, dict) else None
     known = table if isinstance(table, dict) else {}
@@ -161,9 +165,11 @@ def with_settings(text: str, path: Path, region: str = "") -> tuple[str, str]:
     expected = {**values, "tool": {**tool, "bakehouse": {**(table or {}), **added}}}
     if not _is_toml(changed, expected):
         names = " and ".join(f"`{name}`" for name in added)
-        message = f"cannot add {names} to [tool.bakehouse] in `{path.name}`"
-        hint = f"add `{lines.replace(newline, '` and `')}` to that table"
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1), hint=hint))
+        raise RecipeError(
+            f"cannot add {names} to [tool.bakehouse] in `{path.name}`",
+            Location(path, 1, 1),
+            hint=f"add `{lines.replace(newline, '` and `')}` to that table",
+        )
     return changed, RECIPES if "recipes" in added else str(known["recipes"][0])
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
 from bakehouse.cluster.job import INSTANCE_TYPE, Group, NetworkPartition
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.suggest import suggestion
 
@@ -234,4 +234,4 @@ def _number(text: str, option: str) -> float:
 
 
 def _refuse(message: str, hint: str) -> NoReturn:
-    raise UsageError(Diagnostic(message, hint=hint))
+    raise UsageError(message, hint=hint)

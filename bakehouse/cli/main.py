@@ -58,7 +58,7 @@ def run(words: Sequence[str]) -> int:
             raise
         if error.filename == _OUTPUT:
             _discard_output()
-        diagnostics.write_failure(BakehouseError(_machine_error(error)), sys.stderr)
+        diagnostics.write_failure(BakehouseError.of(_machine_error(error)), sys.stderr)
         return BakehouseError.exit_code
     return 0
 
@@ -113,14 +113,13 @@ def _parse(expanded: list[str], words: list[str]) -> list[ParserContext]:
         return list(Parser(contexts=namespace.to_contexts()).parse_argv(expanded))
     except ParseError as error:
         message = str(error).strip().splitlines()[0].rstrip(".")
-        raise UsageError(
-            Diagnostic(message[:1].lower() + message[1:], hint=command_line.usage_hint(task))
-        ) from error
+        raise UsageError(message[:1].lower() + message[1:], hint=command_line.usage_hint(task)) from error
     except ValueError as error:
         # invoke converts option values to numbers and reports nothing itself.
         value = str(error).rpartition(": ")[2].strip("'")
-        hint = f"`bake help {task}` lists the options that take numbers"
-        raise UsageError(Diagnostic(f"`{value}` is not a number", hint=hint)) from error
+        raise UsageError(
+            f"`{value}` is not a number", hint=f"`bake help {task}` lists the options that take numbers"
+        ) from error
 
 
 def _machine_error(error: OSError) -> Diagnostic:

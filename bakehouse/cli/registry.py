@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.catalog.project import Project
-from bakehouse.errors import Diagnostic, PublishError, UsageError
+from bakehouse.errors import PublishError, UsageError
 from bakehouse.registry import destination
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.util.format import format_bytes
@@ -33,17 +33,20 @@ class RegistryStatus:
 def run(project: Project, action: str, report: Reporter) -> RegistryStatus:
     """Start or stop the registry, and return its state. Raises UsageError for an unknown action."""
     if action not in ACTIONS:
-        hint = suggestion(action, ACTIONS) or "use `start`, `stop` or `status`"
-        raise UsageError(Diagnostic(f"`registry` has no action `{action}`", hint=hint))
+        raise UsageError(
+            f"`registry` has no action `{action}`",
+            hint=suggestion(action, ACTIONS) or "use `start`, `stop` or `status`",
+        )
     registry = destination.local_registry(project)
     if action == "start":
         with destination.open_local(project, report) as started:
             started.keep()
     elif action == "stop":
         if not registry.stop():
-            message = f"the registry at {registry.host} is in use"
-            hint = "it stops when the running push or release ends"
-            raise PublishError(Diagnostic(message, hint=hint))
+            raise PublishError(
+                f"the registry at {registry.host} is in use",
+                hint="it stops when the running push or release ends",
+            )
     else:
         # It reports another server on the port.
         registry.check_port()

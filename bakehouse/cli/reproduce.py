@@ -11,7 +11,7 @@ from bakehouse.cli import workflow
 from bakehouse.engine import daemon_info, docker, dockerd, fake_clock, provision
 from bakehouse.engine.fake_clock import FakeClock
 from bakehouse.engine.isolated_engine import isolated_engine
-from bakehouse.errors import BuildError, Diagnostic, DifferenceError, EngineError, UsageError
+from bakehouse.errors import BuildError, DifferenceError, EngineError, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_resolutions, resolve_all, select
 from bakehouse.publish import rebuilds
@@ -30,12 +30,12 @@ def reproduce(
     """Build images here and on a new engine of each image store; return the differences."""
     for store in stores or ("",):
         if store not in STORES:
-            hint = f"use {' or '.join(f'`{name}`' for name in STORES)}"
-            message = f"unknown image store `{store}`" if store else "`--image-store` is empty"
-            raise UsageError(Diagnostic(message, hint=hint))
+            raise UsageError(
+                f"unknown image store `{store}`" if store else "`--image-store` is empty",
+                hint=f"use {' or '.join(f'`{name}`' for name in STORES)}",
+            )
     if not patterns:
-        message = "`reproduce` needs at least one image"
-        raise UsageError(Diagnostic(message, hint="such as `bake reproduce pytorch-cpu`"))
+        raise UsageError("`reproduce` needs at least one image", hint="such as `bake reproduce pytorch-cpu`")
     resolutions = resolve_all(workspace, select(workspace, patterns))
     plan = workflow.without_foreign(workspace, plan_resolutions(workspace, resolutions), patterns, report)
     for image in plan.images:
@@ -58,7 +58,7 @@ def require_same(reproductions: Sequence[Reproduction]) -> None:
         compare.diagnostic(reproduction) for reproduction in reproductions if not reproduction.is_same
     ]
     if different:
-        raise DifferenceError(*different)
+        raise DifferenceError.of(*different)
 
 
 def sign(
@@ -126,5 +126,7 @@ def _build_again(paths: dockerd.DaemonPaths, root: Path, directory: Path, names:
         assert bake.stderr
         process.read({bake.stderr: forward}, lambda: None)
         if bake.wait():
-            message = f"{', '.join(f'`{name}`' for name in names)} could not be built again on another engine"
-            raise BuildError(Diagnostic(message, hint="see the error above"))
+            raise BuildError(
+                f"{', '.join(f'`{name}`' for name in names)} could not be built again on another engine",
+                hint="see the error above",
+            )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.engine import daemon_info, provision
-from bakehouse.errors import BakehouseError, Diagnostic, UsageError
+from bakehouse.errors import BakehouseError, UsageError
 from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.terminal import Reporter
 
@@ -117,11 +117,14 @@ def _totals(runs: Sequence[Counts]) -> str:
 def run(report: Reporter, *, pure: bool, projects: bool) -> Summary:
     """Run all checks, the fast ones first. A failed check does not stop the others. Raises UsageError."""
     if not IS_CHECKOUT:
-        message = "the tests of Bakehouse are not part of the installed package"
-        raise UsageError(Diagnostic(message, hint="run `./bake test` in a checkout of Bakehouse"))
+        raise UsageError(
+            "the tests of Bakehouse are not part of the installed package",
+            hint="run `./bake test` in a checkout of Bakehouse",
+        )
     if pure and projects:
-        message = "`--pure` cannot be combined with `--projects`"
-        raise UsageError(Diagnostic(message, hint="the projects of customers need an engine"))
+        raise UsageError(
+            "`--pure` cannot be combined with `--projects`", hint="the projects of customers need an engine"
+        )
     _check_space(report, Path(tempfile.gettempdir()), _TEMPORARY_BYTES)
     with tempfile.TemporaryDirectory() as directory:
         checks = _Checks(report, Path(directory))

@@ -10,7 +10,7 @@ from bakehouse.analysis.sizes import ImageSize, PartSize, parts_of
 from bakehouse.builder.pack import Packer
 from bakehouse.cli import workflow
 from bakehouse.engine.daemon_info import Feature
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import Image
@@ -34,8 +34,7 @@ def run(
 ) -> str:
     """Return the report of one image, or a comparison with another image or with the last release."""
     if limit < 1:
-        message = "`--limit` must be at least 1"
-        raise UsageError(Diagnostic(message, hint="the default is 15"))
+        raise UsageError("`--limit` must be at least 1", hint="the default is 15")
     planned = plan_images(workspace, patterns).images
     others = _others(workspace, against, planned)
     with workflow.engine(report, Feature.PLATFORM) as connected:
@@ -43,8 +42,7 @@ def run(
         stored = stored_images(packer, planned, patterns, report)
         first = stored[0].image
         if against and len(stored) > 1:
-            message = f"`--against` needs exactly one image, got {len(stored)}"
-            raise UsageError(Diagnostic(message))
+            raise UsageError(f"`--against` needs exactly one image, got {len(stored)}")
         released = _releases(workspace, first.name)[-1:] if against == RELEASE else ()
         reader = SizeReader(packer, workspace.templates, report)
         sizes = [reader.size(built) for built in stored]
@@ -68,15 +66,18 @@ def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tupl
     if against in ("", RELEASE):
         return ()
     if suggestion(against, [RELEASE, *workspace.recipes]) == f"did you mean `{RELEASE}`?":
-        message = f"unknown image `{against}`"
-        raise UsageError(Diagnostic(message, hint=f"did you mean `{RELEASE}`?"))
+        raise UsageError(f"unknown image `{against}`", hint=f"did you mean `{RELEASE}`?")
     others = plan_images(workspace, [against]).images
     if len(others) > 1:
-        message = f"`--against {against}` matches {len(others)} images"
-        raise UsageError(Diagnostic(message, hint="name one of them; `bake list` lists them"))
+        raise UsageError(
+            f"`--against {against}` matches {len(others)} images",
+            hint="name one of them; `bake list` lists them",
+        )
     if [image.name for image in others] == [image.name for image in images]:
-        message = f"`--against {against}` is the image itself"
-        raise UsageError(Diagnostic(message, hint=f"`--against {RELEASE}` compares it with its last release"))
+        raise UsageError(
+            f"`--against {against}` is the image itself",
+            hint=f"`--against {RELEASE}` compares it with its last release",
+        )
     return others
 
 
@@ -111,8 +112,9 @@ def _releases(workspace: Workspace, name: str) -> tuple[ReleaseRecord, ...]:
     records = open_ledger(workspace.project).records(name)
     releases = tuple(record for record in records if not record.candidate)
     if not releases:
-        message = f"image `{name}` was never released"
-        raise UsageError(Diagnostic(message, hint="`--against IMAGE` compares it with another image"))
+        raise UsageError(
+            f"image `{name}` was never released", hint="`--against IMAGE` compares it with another image"
+        )
     return releases
 
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from bakehouse.cluster import remote_smoke
 from bakehouse.cluster.remote_smoke import MARK, RemoteSmoke
-from bakehouse.errors import Diagnostic, EngineError, SmokeError, UsageError
+from bakehouse.errors import EngineError, SmokeError, UsageError
 from bakehouse.util.files import display_path
 from bakehouse.util.hashing import key_of
 from bakehouse.util.terminal import Reporter
@@ -59,12 +59,16 @@ def run_over_ssh(remote: RemoteSmoke, target: str, seconds: int, report: Reporte
                 remove = shlex.join(["docker", "rm", "--force", name])
                 subprocess.run([*ssh, remove], stdout=subprocess.DEVNULL, timeout=30, check=False)
             if isinstance(error, subprocess.TimeoutExpired):
-                message = f"the checks on `{target}` did not end within {seconds} s"
-                raise SmokeError(Diagnostic(message, hint="set a higher `--max-run`")) from None
+                raise SmokeError(
+                    f"the checks on `{target}` did not end within {seconds} s",
+                    hint="set a higher `--max-run`",
+                ) from None
             raise
     if process.returncode == 255:
-        hint = f"run `{shlex.join([*ssh, 'docker', 'version'])}` to see why"
-        raise EngineError(Diagnostic(f"`{target}` cannot be reached over ssh", hint=hint))
+        raise EngineError(
+            f"`{target}` cannot be reached over ssh",
+            hint=f"run `{shlex.join([*ssh, 'docker', 'version'])}` to see why",
+        )
     return remote_smoke.read_results(output.decode(errors="replace"), f"the output of `{target}`")
 
 
@@ -76,11 +80,13 @@ def _ssh_command(target: str) -> list[str]:
         port = 0
     if parts.password is not None:
         # The address of the host goes into the report.
-        hint = "remove it; ssh uses keys or an agent"
-        raise UsageError(Diagnostic("the address of the host contains a password", hint=hint))
+        raise UsageError(
+            "the address of the host contains a password", hint="remove it; ssh uses keys or an agent"
+        )
     if not parts.hostname or port == 0 or parts.path.strip("/") or parts.hostname.startswith("-"):
-        message = f"`{target}` is not the address of a host"
-        raise UsageError(Diagnostic(message, hint="use `ssh://user@host` or `ssh://host:port`"))
+        raise UsageError(
+            f"`{target}` is not the address of a host", hint="use `ssh://user@host` or `ssh://host:port`"
+        )
     host = f"{parts.username}@{parts.hostname}" if parts.username else parts.hostname
     return ["ssh", "-o", "BatchMode=yes", *(["-p", str(port)] if port else []), "--", host]
 
@@ -179,8 +185,7 @@ def slurm_script(remote: RemoteSmoke, tag: str, directory: Path, seconds: int) -
 def kubernetes_job(remote: RemoteSmoke, script: bytes, seconds: int) -> dict[str, object]:
     """Return a ConfigMap with the script, and a Job that runs it. Raises UsageError if it is too big."""
     if len(script) * 4 // 3 > MAX_CONFIG_MAP:
-        message = "the checks are too big for a ConfigMap"
-        raise UsageError(Diagnostic(message, hint="select some with `--check`"))
+        raise UsageError("the checks are too big for a ConfigMap", hint="select some with `--check`")
     metadata = {"name": job_id(remote)}
     limits = {"limits": {"nvidia.com/gpu": str(remote.gpus)}} if remote.gpus else {}
     container = {

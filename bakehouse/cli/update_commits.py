@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bakehouse.cli import rendering
-from bakehouse.errors import BuildError, Diagnostic, Reason, UsageError
+from bakehouse.errors import BuildError, Reason, UsageError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.upstream import update as updating
 from bakehouse.upstream.update import ComponentUpdate, Proposal
@@ -39,8 +39,10 @@ def run(
         try:
             git.commit(workspace.project.root, paths, message(update))
         except git.GitError as error:
-            text = f"`{component.name}` was updated, but not committed"
-            raise BuildError(Diagnostic(text, reasons=(Reason(f"the repository {error}"),))) from error
+            raise BuildError(
+                f"`{component.name}` was updated, but not committed",
+                reasons=(Reason(f"the repository {error}"),),
+            ) from error
         report(f"committed {component.name}")
     return updates
 
@@ -68,8 +70,10 @@ def _paragraph(proposal: Proposal) -> str:
 
 def _require_no_changes(root: Path, paths: Sequence[Path]) -> None:
     if changed := _changes(root, [path for path in paths if path.exists()]):
-        text = f"`{changed[0]}` has changes that are not committed"
-        raise UsageError(Diagnostic(text, hint="commit them first, or use `--write` instead of `--commit`"))
+        raise UsageError(
+            f"`{changed[0]}` has changes that are not committed",
+            hint="commit them first, or use `--write` instead of `--commit`",
+        )
 
 
 def _changes(root: Path, paths: Sequence[Path]) -> tuple[str, ...]:
@@ -78,4 +82,4 @@ def _changes(root: Path, paths: Sequence[Path]) -> tuple[str, ...]:
     except git.GitError as error:
         text = "`--commit` needs a git repository"
         reason = Reason(f"`{root}` {error}")
-        raise UsageError(Diagnostic(text, reasons=(reason,), hint="use `--write` without one")) from error
+        raise UsageError(text, reasons=(reason,), hint="use `--write` without one") from error

@@ -281,7 +281,7 @@ def make_base(workspace: Workspace, name: str, report: Reporter) -> Bootstrapped
     project, bases = workspace.project, bootstrapped_bases(workspace.catalog, workspace.apt_locks)
     base = bases.get(name)
     if base is None:
-        raise UsageError(Diagnostic(f"unknown base `{name}`", hint=suggestion(name, bases)))
+        raise UsageError(f"unknown base `{name}`", hint=suggestion(name, bases))
     with engine(report, *_BUILDS, platforms=[base.platform]) as connected:
         provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
         files = debs(base.debs)
@@ -300,8 +300,7 @@ def _debian(workspace: Workspace) -> BootstrappedBase:
         if base.suite == rehearse.SUITE
     ]
     if not bases:
-        message = f"no component bootstraps Debian `{rehearse.SUITE}`, which stubs of bases need"
-        raise EngineError(Diagnostic(message))
+        raise EngineError(f"no component bootstraps Debian `{rehearse.SUITE}`, which stubs of bases need")
     return bases[0]
 
 
@@ -358,7 +357,7 @@ def smoke_images(
             except SmokeError as failure:
                 failures += failure.diagnostics
     if failures:
-        raise SmokeError(*failures)
+        raise SmokeError.of(*failures)
     return tuple(results)
 
 
@@ -466,8 +465,7 @@ def require_smoke_options(workspace: Workspace, patterns: Sequence[str], options
 
 def _require_smoke_options(images: Sequence[Image], options: RunOptions) -> None:
     if options.report and len(images) > 1:
-        message = f"`--report` needs exactly one image, got {len(images)}"
-        raise UsageError(Diagnostic(message))
+        raise UsageError(f"`--report` needs exactly one image, got {len(images)}")
     for image in images:
         smoke.require_checks(image, options.only)
 
@@ -569,22 +567,24 @@ def pulled_image(workspace: Workspace, name: str, image_uri: str, report: Report
     with engine(report, Feature.PLATFORM, platforms=[image.platform]) as connected:
         stored = connected.image(image_uri)
         if stored is None:
-            message = f"the engine has no image `{image_uri}`"
-            raise UsageError(Diagnostic(message, hint=f"run `docker pull {image_uri}`"))
+            raise UsageError(f"the engine has no image `{image_uri}`", hint=f"run `docker pull {image_uri}`")
         built = BuiltImage.stored_as(stored, image, connected, workspace.project.state)
     if stored.key != image.key:
         facts = (("key of the recipe", image.key), ("key of the image", stored.key or "none"))
-        hint = "check out the commit it was published from; `bake releases` lists the commits"
-        message = f"`{image_uri}` was not built from this recipe of `{image.name}`"
-        raise UsageError(Diagnostic(message, facts=facts, hint=hint))
+        raise UsageError(
+            f"`{image_uri}` was not built from this recipe of `{image.name}`",
+            facts=facts,
+            hint="check out the commit it was published from; `bake releases` lists the commits",
+        )
     return built
 
 
 def _only(workspace: Workspace, name: str) -> Image:
     images = plan_images(workspace, [name]).images
     if len(images) > 1:
-        message = f"`{name}` matches {len(images)} images"
-        raise UsageError(Diagnostic(message, hint="name one of them; `bake list` lists them"))
+        raise UsageError(
+            f"`{name}` matches {len(images)} images", hint="name one of them; `bake list` lists them"
+        )
     return images[0]
 
 
@@ -629,9 +629,10 @@ def run_job(
         if not resolutions:
             stored = connected.image(image)
             if stored is None:
-                hint = suggestion(image, workspace.recipes) or "`bake list` lists the images"
-                message = f"no recipe is named `{image}`, and the engine has no such image"
-                raise UsageError(Diagnostic(message, hint=hint))
+                raise UsageError(
+                    f"no recipe is named `{image}`, and the engine has no such image",
+                    hint=suggestion(image, workspace.recipes) or "`bake list` lists the images",
+                )
             reference = Digest(stored.digest)
         job = replace(prepared.job, image=reference)
         with listen(job) as handler:

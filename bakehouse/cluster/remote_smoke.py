@@ -36,7 +36,7 @@ from bakehouse.cluster.smoke_results import (
     key_result,
     not_tested,
 )
-from bakehouse.errors import Diagnostic, SmokeError
+from bakehouse.errors import SmokeError
 from bakehouse.plan.model import Image
 from bakehouse.util.format import format_count
 from bakehouse.util.hashing import key_of
@@ -117,12 +117,15 @@ class RemoteSmoke:
     def _require_own(self, document: Mapping[str, Any]) -> None:
         if document["image"] != self.uri:
             facts = (("expected", self.uri), ("found", str(document["image"])))
-            raise SmokeError(Diagnostic("the results are of another image", facts=facts))
+            raise SmokeError("the results are of another image", facts=facts)
         expected = self._plan()["id"]
         if document["id"] != expected:
             facts = (("expected", expected[:12]), ("found", str(document["id"])[:12]))
-            hint = "run the checks again with this version of the recipe and of Bakehouse"
-            raise SmokeError(Diagnostic("the results are of other checks", facts=facts, hint=hint))
+            raise SmokeError(
+                "the results are of other checks",
+                facts=facts,
+                hint="run the checks again with this version of the recipe and of Bakehouse",
+            )
 
     def _is_selected(self, name: str) -> bool:
         return not self.only or name in self.only
@@ -208,8 +211,9 @@ def read_results(text: str, source: str) -> dict[str, Any]:
             document[field]
     except (ValueError, KeyError, TypeError, zlib.error) as error:
         facts = (("because", f"{type(error).__name__}: {error}"),)
-        message = f"{source} contains no complete results of smoke checks"
-        raise SmokeError(Diagnostic(message, facts=facts, hint="run the checks again")) from error
+        raise SmokeError(
+            f"{source} contains no complete results of smoke checks", facts=facts, hint="run the checks again"
+        ) from error
     return document
 
 

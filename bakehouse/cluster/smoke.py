@@ -30,7 +30,7 @@ from bakehouse.cluster.smoke_results import (
     not_tested,
 )
 from bakehouse.engine.protocol import ContainerSpec, Engine
-from bakehouse.errors import Diagnostic, SmokeError, UsageError
+from bakehouse.errors import SmokeError, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.util.format import format_seconds
 from bakehouse.util.oci import Digest
@@ -68,8 +68,10 @@ def smoke(
     A failed check raises nothing; see `smoke_report.require_passed`.
     """
     if built.is_rehearsed:
-        message = f"`{built.image.name}` was rehearsed, not built: a test of stubs proves nothing"
-        raise SmokeError(Diagnostic(message, hint=f"run `bake build {built.image.name}`"))
+        raise SmokeError(
+            f"`{built.image.name}` was rehearsed, not built: a test of stubs proves nothing",
+            hint=f"run `bake build {built.image.name}`",
+        )
     require_checks(built.image, only)
     engine.sweep()
     report = _thread_safe(report)
@@ -168,8 +170,10 @@ def require_checks(image: Image, only: Sequence[str]) -> None:
     names = {COMPONENTS, PRIVATE_KEYS, *jobs}
     for name in only:
         if name not in names:
-            hint = suggestion(name, names) or f"choose from {', '.join(sorted(names))}"
-            raise UsageError(Diagnostic(f"`{image.name}` has no check `{name}`", hint=hint))
+            raise UsageError(
+                f"`{image.name}` has no check `{name}`",
+                hint=suggestion(name, names) or f"choose from {', '.join(sorted(names))}",
+            )
 
 
 def _run_all(engine: Engine, checks: Mapping[str, RunCheck], report: Reporter) -> tuple[CheckResult, ...]:

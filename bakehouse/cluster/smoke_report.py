@@ -167,24 +167,20 @@ def attach(
     report = file.report
     if report.image != image or report.digest not in digests:
         facts = (("expected", f"{image} {digests[0]}"), ("found", f"{report.image} {report.digest}"))
-        raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=facts))
+        raise SmokeError(f"`{path}` is the report of another image", facts=facts)
     if report.unfinished:
         facts = (("not run", format_names(report.unfinished)), ("because", report.interrupted))
         raise SmokeError(
-            Diagnostic(
-                f"`{path}` is incomplete: {format_count(len(report.unfinished), 'check')} did not run",
-                facts=tuple((name, text) for name, text in facts if text),
-                hint="run the checks again",
-            )
+            f"`{path}` is incomplete: {format_count(len(report.unfinished), 'check')} did not run",
+            facts=tuple((name, text) for name, text in facts if text),
+            hint="run the checks again",
         )
     if (age := _age(report)) > MAX_AGE or age < -MAX_CLOCK_DIFFERENCE:
         reason = "dated in the future"
         if age > MAX_AGE:
             reason = f"{age.days} days old; the limit is {MAX_AGE.days}"
         written = (("written", report.date),)
-        raise SmokeError(
-            Diagnostic(f"`{path}` is stale: it is {reason}", facts=written, hint="run the checks again")
-        )
+        raise SmokeError(f"`{path}` is stale: it is {reason}", facts=written, hint="run the checks again")
     if verify:
         verify(file)
     return store(report, state)
@@ -298,7 +294,7 @@ def require_passed(report: SmokeReport) -> None:
     """Raise SmokeError with a diagnostic for each failed check."""
     failed = [check for check in report.checks if check.outcome is Outcome.FAILED]
     if failed:
-        raise SmokeError(*(check_diagnostic(report, check) for check in failed))
+        raise SmokeError.of(*(check_diagnostic(report, check) for check in failed))
 
 
 def check_diagnostic(report: SmokeReport, check: CheckResult) -> Diagnostic:
@@ -326,7 +322,7 @@ def _read(path: Path, digest: Digest | None = None) -> SmokeReport:
     report = _read_file(path).report
     if digest and report.digest != digest:
         digests = (("expected", digest), ("found", report.digest))
-        raise SmokeError(Diagnostic(f"`{path}` is the report of another image", facts=digests, hint=_RERUN))
+        raise SmokeError(f"`{path}` is the report of another image", facts=digests, hint=_RERUN)
     return report
 
 
@@ -339,10 +335,10 @@ def _read_file(path: Path) -> ReportFile:
         report = _parse(document)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         facts = (("because", f"{type(error).__name__}: {error}"),)
-        raise SmokeError(Diagnostic(f"`{path}` is not a smoke report", facts=facts, hint=_RERUN)) from error
+        raise SmokeError(f"`{path}` is not a smoke report", facts=facts, hint=_RERUN) from error
     if expected != found:
         hashes = (("expected", f"sha256:{expected}"), ("found", f"sha256:{found}"))
-        raise SmokeError(Diagnostic(f"`{path}` was changed after it was written", facts=hashes, hint=_RERUN))
+        raise SmokeError(f"`{path}` was changed after it was written", facts=hashes, hint=_RERUN)
     return ReportFile(path, report, found, json.dumps(signature).encode() if signature else b"")
 
 

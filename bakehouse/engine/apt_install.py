@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import heartbeat
 
@@ -88,11 +88,9 @@ class Apt:
         targets = subprocess.run(command, env=_environment(), capture_output=True, text=True).stdout
         entry = release_entry(targets, own)
         if entry is None:
-            message = (
-                f"apt's configuration has no mirror of Debian {own}, which would also provide {codename}"
-            )
             raise EngineError(
-                Diagnostic(message, hint=f"add Debian {own} (main) to {self.directory}/sources.list")
+                f"apt's configuration has no mirror of Debian {own}, which would also provide {codename}",
+                hint=f"add Debian {own} (main) to {self.directory}/sources.list",
             )
         name = f"bakehouse-{codename}"
         write_whole(self.directory / "preferences.d" / name, PIN.format(codename=codename))
@@ -130,7 +128,7 @@ class Apt:
         if done.returncode:
             with self.log.open(errors="replace") as lines:
                 tail = tuple(line.rstrip() for line in deque(lines, maxlen=6))
-            raise EngineError(Diagnostic(f"apt-get {failure}", tail=tail, hint=f"read {self.log}"))
+            raise EngineError(f"apt-get {failure}", tail=tail, hint=f"read {self.log}")
 
 
 def _environment() -> dict[str, str]:

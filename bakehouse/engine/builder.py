@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.engine.daemon_info import ProgramResult, run_program
-from bakehouse.errors import Diagnostic, EngineError, UsageError
+from bakehouse.errors import EngineError, UsageError
 from bakehouse.util.suggest import suggestion
 
 DOCKER = "docker"
@@ -62,12 +62,13 @@ def find_builder(
     directory = _directory(environment) / "instances"
     contexts = run("docker", "context", "ls", "--format", "{{.Name}}")
     if contexts.code == 127:
-        raise EngineError(Diagnostic("the `docker` command is not installed", hint="run `bake doctor`"))
+        raise EngineError("the `docker` command is not installed", hint="run `bake doctor`")
     known = [path.name for path in directory.glob("*")] if directory.is_dir() else []
     known += contexts.out.split()
     if name not in known or not _NAME.fullmatch(name):
-        hint = suggestion(name, known) or "`docker buildx ls` lists builders"
-        raise UsageError(Diagnostic(f"unknown builder `{name}`", hint=hint))
+        raise UsageError(
+            f"unknown builder `{name}`", hint=suggestion(name, known) or "`docker buildx ls` lists builders"
+        )
     path = directory / name
     if not path.is_file():
         return Builder(name, DOCKER, (Node(name, name, {}),))
@@ -79,8 +80,10 @@ def find_builder(
         )
         return Builder(name, str(definition["Driver"]), nodes)
     except (ValueError, LookupError, TypeError) as error:
-        hint = f"run `docker buildx rm {name}` and create it again"
-        raise EngineError(Diagnostic(f"the definition of builder `{name}` is damaged", hint=hint)) from error
+        raise EngineError(
+            f"the definition of builder `{name}` is damaged",
+            hint=f"run `docker buildx rm {name}` and create it again",
+        ) from error
 
 
 def variables_of(

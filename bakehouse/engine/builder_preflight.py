@@ -93,7 +93,7 @@ def require_builder(
     """Raise EngineError with the faults of a builder."""
     checks = preflight(name, environment=environment, run=run)
     if faults := [check.fault for check in checks if check.fault]:
-        raise EngineError(*faults)
+        raise EngineError.of(*faults)
 
 
 def is_own_engine(name: str, environment: Mapping[str, str] = os.environ, run: Program = run_program) -> bool:
@@ -125,11 +125,12 @@ def _engine_check(node: Node, run: Program, until: float) -> Check:
     daemon = daemon_info.probe(client)
     if isinstance(daemon, UnavailableDaemon):
         hint = f"check `docker --context {node.endpoint} info`"
-        raise EngineError(daemon_info.unavailable(daemon, hint))
+        raise EngineError.of(daemon_info.unavailable(daemon, hint))
     if daemon.remote and not daemon.containerd_store:
-        message = f"the engine of builder `{node.name}` cannot export images without a containerd store"
-        hint = 'set {"features": {"containerd-snapshotter": true}} in its daemon.json and restart it'
-        raise EngineError(Diagnostic(message, hint=hint))
+        raise EngineError(
+            f"the engine of builder `{node.name}` cannot export images without a containerd store",
+            hint='set {"features": {"containerd-snapshotter": true}} in its daemon.json and restart it',
+        )
     return Check(f"node {node.name}", f"Docker {daemon.version} at {daemon.endpoint}")
 
 
@@ -377,4 +378,4 @@ def _platform_check(node: Node, platforms: tuple[str, ...]) -> Check:
 
 def _fault(message: str, hint: str, answer: str = "") -> EngineError:
     facts = (("answer", " ".join(answer.split())),) if answer else ()
-    return EngineError(Diagnostic(message, facts=facts, hint=hint))
+    return EngineError(message, facts=facts, hint=hint)

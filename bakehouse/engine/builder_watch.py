@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from bakehouse.engine.builder import Program, read_workers
 from bakehouse.engine.daemon_info import run_program
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 
 INTERVAL_SECONDS = 8.0
 ANSWER_SECONDS = 7.0
@@ -46,7 +46,7 @@ def lost(name: str, answer: str) -> BuilderLost:
     """Return the error for a builder that stopped answering."""
     hint = f"run `bake doctor --builder {name}`; the same command then continues with the finished steps"
     facts = (("answer", " ".join(answer.split())),)
-    return BuilderLost(Diagnostic(f"builder `{name}` stopped answering", facts=facts, hint=hint))
+    return BuilderLost(f"builder `{name}` stopped answering", facts=facts, hint=hint)
 
 
 @contextlib.contextmanager

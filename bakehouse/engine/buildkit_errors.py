@@ -95,7 +95,7 @@ class ImagesFailed(BuildError):
     def __init__(
         self, *diagnostics: Diagnostic, images: frozenset[str], is_network_failure: bool = False
     ) -> None:
-        super().__init__(*diagnostics)
+        self._report(*diagnostics)
         self.images = images
         self.is_network_failure = is_network_failure
         """True if only the network failed, so that a retry may succeed."""
@@ -153,19 +153,19 @@ def explain(
     """
     if _GONE.search(failure.text):
         message, hint = "the container engine does not answer", "run `bake doctor`"
-        return EngineGone(Diagnostic(message, tail=(_last_word(failure.text),), hint=hint))
+        return EngineGone(message, tail=(_last_word(failure.text),), hint=hint)
     causes = _causes(failure, dockerfiles)
     failed = frozenset(image for cause in causes for image in cause.images)
     stopped = [name for name in failure.targets if name not in failed | failure.exported]
     affects_all = any(_ENGINES_OWN.search(cause.evidence) or not cause.images for cause in causes)
     diagnostics = [_diagnostic(cause, stopped if affects_all else (), sources, logs) for cause in causes]
     if any(_LOST.search(cause.evidence) for cause in causes):
-        return LayerLost(*diagnostics)
+        return LayerLost.of(*diagnostics)
     if any(_PARTIAL.search(cause.evidence) for cause in causes):
-        return TransferBroken(*diagnostics)
+        return TransferBroken.of(*diagnostics)
     if affects_all:
         timed_out = all(_TIMED_OUT.search(cause.evidence) for cause in causes)
-        return EngineTimedOut(*diagnostics) if timed_out else BuildError(*diagnostics)
+        return EngineTimedOut.of(*diagnostics) if timed_out else BuildError.of(*diagnostics)
     by_network = all(diagnostic.hint == _NETWORK_HINT for diagnostic in diagnostics)
     return ImagesFailed(*diagnostics, images=failed, is_network_failure=by_network)
 

@@ -14,7 +14,7 @@ from typing import Any
 from bakehouse.engine import buildkit_errors, usage_lock
 from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import EXPORT, LOG_LINES, Event, Log, Output, Step, Tail, Tick, events
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.util import process
 from bakehouse.util.oci import PLATFORM, Digest
 from bakehouse.util.tempdir import private_directory
@@ -83,8 +83,10 @@ def bake(
     BuildError.
     """
     if shutil.which("docker") is None:
-        hint = "run `bake doctor`; it lists what is missing and how to install it"
-        raise EngineError(Diagnostic("the `docker` command is not installed", hint=hint))
+        raise EngineError(
+            "the `docker` command is not installed",
+            hint="run `bake doctor`; it lists what is missing and how to install it",
+        )
     call = partial(_call, cwd=cwd, state=state, secrets=secrets, arguments=arguments, environment=environment)
     # Parts of images are built once, with the first images
     others = [target for target in targets if target.name not in first and not target.part_of]

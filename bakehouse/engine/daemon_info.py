@@ -158,7 +158,7 @@ def inspect(client: DockerClient = docker, hostname: str = "") -> Daemon:
     if isinstance(daemon, UnavailableDaemon):
         own = daemon.endpoint in ("", _DEFAULT_ENDPOINT)
         hint = f"install {REQUIRED_PROGRAMS}, and start the engine" if own else START_SELECTED
-        raise EngineError(unavailable(daemon, hint))
+        raise EngineError.of(unavailable(daemon, hint))
     return daemon
 
 
@@ -172,7 +172,7 @@ def require(daemon: Daemon, *features: Feature) -> None:
     missing = [lack for lack in missing_features(daemon) if lack.feature in features]
     if missing:
         engine = (("engine", f"{daemon.version} at {daemon.endpoint}"),)
-        raise EngineError(
+        raise EngineError.of(
             *(
                 Diagnostic(lack.message, reasons=(Reason(lack.effect),), facts=engine, hint=lack.hint)
                 for lack in missing

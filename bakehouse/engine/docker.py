@@ -20,7 +20,7 @@ from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remo
 from bakehouse.engine.docker_errors import check_socket, translate_errors
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 from bakehouse.engine.protocol import CleanupCounts, Container, ContainerSpec, StoredImage
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.util import tempdir
 from bakehouse.util.hashing import KEY_LABEL
 
@@ -102,7 +102,7 @@ class DockerEngine:
         container = DockerContainer(created, self._volume_keeper(spec, created))
         try:
             if self._closed:
-                raise EngineError(Diagnostic("stopped before the container was started"))
+                raise EngineError("stopped before the container was started")
             if spec.files:
                 with translate_errors("copy files into a container"):
                     created.put_archive("/", tar.pack(spec.files))
@@ -167,7 +167,7 @@ class DockerEngine:
         except RuntimeError as error:
             if not self._closed:
                 raise
-            raise EngineError(Diagnostic("stopped before the container was started")) from error
+            raise EngineError("stopped before the container was started") from error
 
     def _volume_keeper(self, spec: ContainerSpec, container: "SdkContainer") -> "SdkContainer | None":
         """Start a container that keeps volumes in memory, which would otherwise end with their container."""

@@ -22,13 +22,13 @@ def translate_errors(action: str) -> Iterator[None]:
     try:
         yield
     except docker.errors.ImageNotFound as error:
-        raise EngineError(_request_error(action, error, "build it with `bake build`")) from error
+        raise EngineError.of(_request_error(action, error, "build it with `bake build`")) from error
     except docker.errors.APIError as error:
         answer = str(error.explanation or error)
         hint = next((hint for text, hint in _HINTS.items() if text in answer), "")
-        raise EngineError(_request_error(action, error, hint)) from error
+        raise EngineError.of(_request_error(action, error, hint)) from error
     except (docker.errors.DockerException, requests.exceptions.RequestException) as error:
-        raise EngineError(_connection_error(action, str(error))) from error
+        raise EngineError.of(_connection_error(action, str(error))) from error
 
 
 def check_socket(host: str) -> None:
@@ -39,7 +39,7 @@ def check_socket(host: str) -> None:
         try:
             client.connect(host.removeprefix("unix://"))
         except OSError as error:
-            raise EngineError(_connection_error(f"open {host}", str(error.strerror))) from error
+            raise EngineError.of(_connection_error(f"open {host}", str(error.strerror))) from error
 
 
 def _connection_error(action: str, answer: str) -> Diagnostic:

@@ -127,9 +127,9 @@ def start(paths: DaemonPaths, report: Callable[[str], None]) -> None:
     beat = Heartbeat(report, "waiting for dockerd to answer")
     while not answers(paths.socket):
         if not _alive(process):
-            raise EngineError(_not_started("dockerd exited during its start", paths))
+            raise EngineError.of(_not_started("dockerd exited during its start", paths))
         if time.monotonic() > deadline:
-            raise EngineError(_not_started(f"dockerd does not answer at `{paths.endpoint}`", paths))
+            raise EngineError.of(_not_started(f"dockerd does not answer at `{paths.endpoint}`", paths))
         beat.tick()
         time.sleep(0.1)
     fix_address(owner_settings(paths.configured).get("bridge") or BRIDGE, report)
@@ -179,8 +179,7 @@ def stop(paths: DaemonPaths) -> bool:
     deadline = time.monotonic() + STOP_SECONDS
     while _alive(process):
         if time.monotonic() > deadline:
-            message = f"dockerd (process {process}) does not stop"
-            raise EngineError(Diagnostic(message, hint=f"read {paths.log}"))
+            raise EngineError(f"dockerd (process {process}) does not stop", hint=f"read {paths.log}")
         time.sleep(0.1)
     return True
 
@@ -287,8 +286,11 @@ def owner_settings(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        message = f"{path} is not valid JSON, so no engine can be started with it"
-        raise EngineError(Diagnostic(message, tail=(str(error),), hint=f"correct {path}")) from error
+        raise EngineError(
+            f"{path} is not valid JSON, so no engine can be started with it",
+            tail=(str(error),),
+            hint=f"correct {path}",
+        ) from error
     return dict(settings)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from bakehouse.engine.builder import Program, read_workers
 from bakehouse.engine.daemon_info import Daemon, run_program
-from bakehouse.errors import Diagnostic, EngineError, Reason
+from bakehouse.errors import EngineError, Reason
 from bakehouse.util.oci import PLATFORM, PLATFORMS
 
 HINT = "run `apt-get install qemu-user-static binfmt-support`, or use an engine on a {} machine"
@@ -26,4 +26,4 @@ def require_platforms(daemon: Daemon, platforms: Iterable[str], run: Program = r
         message = f"the container engine does not run {platform} programs"
         engine = (("engine", f"{daemon.version} at {daemon.endpoint}"),)
         reason = Reason(f"it runs {daemon.platform}, and its kernel has no emulator for {platform}")
-        raise EngineError(Diagnostic(message, reasons=(reason,), facts=engine, hint=HINT.format(platform)))
+        raise EngineError(message, reasons=(reason,), facts=engine, hint=HINT.format(platform))

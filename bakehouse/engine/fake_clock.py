@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.engine import dockerd, runc_wrapper
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.util.process import MISSING_PROGRAM
 
 COMPILER = "gcc"
@@ -49,9 +49,11 @@ def compile_library(library: Path, days: int) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except MISSING_PROGRAM as error:
-        message = "the fake clock is a library that needs gcc, which is not installed"
-        raise EngineError(Diagnostic(message, hint="run `apt-get install gcc libc6-dev`")) from error
+        raise EngineError(
+            "the fake clock is a library that needs gcc, which is not installed",
+            hint="run `apt-get install gcc libc6-dev`",
+        ) from error
     if done.returncode:
         message = "the library of the fake clock could not be compiled"
         tail = tuple(done.stderr.splitlines()[-5:])
-        raise EngineError(Diagnostic(message, tail=tail, hint="run `apt-get install gcc libc6-dev`"))
+        raise EngineError(message, tail=tail, hint="run `apt-get install gcc libc6-dev`")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import IO, Any, Literal
 
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 
 READ_BYTES = 1 << 20
 _LARGEST_DOCUMENT = 16 << 20
@@ -82,9 +82,11 @@ def unreadable_as_engine_error() -> Iterator[None]:
         yield
     except _UNREADABLE as error:
         reason = " ".join(str(error).split()) or type(error).__name__
-        hint = "run `docker save IMAGE | tar t` to see the engine's archive"
-        message = "the engine exported an unreadable image"
-        raise EngineError(Diagnostic(message, facts=(("reason", reason),), hint=hint)) from error
+        raise EngineError(
+            "the engine exported an unreadable image",
+            facts=(("reason", reason),),
+            hint="run `docker save IMAGE | tar t` to see the engine's archive",
+        ) from error
 
 
 def _take(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import IO
 
 from bakehouse.engine.buildkit_events import Tail
-from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.errors import BuildError
 from bakehouse.util import process
 
 
@@ -24,7 +24,7 @@ def load(write: Callable[[tarfile.TarFile], object], message: str, hint: str = "
             docker.stdin.close()
         process.read({docker.stderr: lambda data: tail.add(data.decode(errors="replace"))}, lambda: None)
         if docker.wait() != 0:
-            raise BuildError(Diagnostic(message, tail=tail.lines(), hint=hint))
+            raise BuildError(message, tail=tail.lines(), hint=hint)
 
 
 def add_entry(archive: tarfile.TarFile, name: str, content: IO[bytes], size: int) -> None:

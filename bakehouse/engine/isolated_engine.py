@@ -18,7 +18,7 @@ from pathlib import Path
 from bakehouse.engine import dockerd
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.engine.fake_clock import FakeClock
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.util import tempdir
 from bakehouse.util.process import MISSING_PROGRAM
 
@@ -44,8 +44,9 @@ def isolated_engine(
     Build steps can get a fake clock.
     """
     if os.geteuid() != 0:
-        message = "only root can start a second container engine"
-        raise EngineError(Diagnostic(message, hint="run the same command as root"))
+        raise EngineError(
+            "only root can start a second container engine", hint="run the same command as root"
+        )
     under.mkdir(parents=True, exist_ok=True)
     sweep(under)
     directory = Path(tempfile.mkdtemp(prefix=f"{tempdir.run_id()}.", dir=under))
@@ -134,9 +135,11 @@ def _remove(directory: Path) -> None:
 def _run(*command: str) -> None:
     done = _try(*command)
     if done.returncode:
-        message = f"could not create a network for a second container engine: `{command[0]}` failed"
-        hint = f"install iproute2 and iptables, and check that root can run `{shlex.join(command)}`"
-        raise EngineError(Diagnostic(message, tail=tuple(done.stderr.splitlines()[-3:]), hint=hint))
+        raise EngineError(
+            f"could not create a network for a second container engine: `{command[0]}` failed",
+            tail=tuple(done.stderr.splitlines()[-3:]),
+            hint=f"install iproute2 and iptables, and check that root can run `{shlex.join(command)}`",
+        )
 
 
 def _output(*command: str) -> str:

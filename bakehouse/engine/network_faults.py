@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from bakehouse.errors import BakehouseError, Diagnostic, EngineError, UsageError
+from bakehouse.errors import BakehouseError, EngineError, UsageError
 
 _UNKNOWN_QDISC = "Specified qdisc kind is unknown"
 _INTERFACE = "eth0"
@@ -30,8 +30,9 @@ def require(netem: str, *, cuts: bool) -> None:
         try:
             shlex.split(netem)
         except ValueError as error:
-            message = f"`--netem` cannot be split into words: {error}"
-            raise UsageError(Diagnostic(message, hint="use for example `delay 100ms loss 1%`")) from error
+            raise UsageError(
+                f"`--netem` cannot be split into words: {error}", hint="use for example `delay 100ms loss 1%`"
+            ) from error
         _try("--netem", _netem(netem, "lo"))
     if cuts:
         _try("--partition", _blocking(_TEST_ADDRESS))
@@ -72,15 +73,16 @@ def _try(option: str, command: Sequence[str]) -> None:
         reason = "its kernel has no netem (CONFIG_NET_SCH_NETEM)"
         raise _unsupported(option, reason, "try `modprobe sch_netem`, or use another machine")
     if result.returncode and command[0] == "tc":
-        hint = "use for example `delay 100ms loss 1%`; `man tc-netem` lists all options"
-        message = f"`tc` rejects the value of `--netem`: {output.splitlines()[0]}"
-        raise UsageError(Diagnostic(message, hint=hint))
+        raise UsageError(
+            f"`tc` rejects the value of `--netem`: {output.splitlines()[0]}",
+            hint="use for example `delay 100ms loss 1%`; `man tc-netem` lists all options",
+        )
     if result.returncode:
         raise _unsupported(option, output.splitlines()[-1], "use `--kill`, which has no requirements")
 
 
 def _unsupported(option: str, reason: str, hint: str) -> BakehouseError:
-    return EngineError(Diagnostic(f"this machine does not support `{option}`: {reason}", hint=hint))
+    return EngineError(f"this machine does not support `{option}`: {reason}", hint=hint)
 
 
 def _inside(process: int, command: Sequence[str]) -> None:
@@ -91,5 +93,6 @@ def _inside(process: int, command: Sequence[str]) -> None:
     )
     # A host that has exited has no network any more.
     if result.returncode and Path(f"/proc/{process}").exists():
-        message = "could not inject a network fault"
-        raise EngineError(Diagnostic(message, facts=(("answer", " ".join(result.stderr.split())),)))
+        raise EngineError(
+            "could not inject a network fault", facts=(("answer", " ".join(result.stderr.split())),)
+        )

@@ -84,7 +84,7 @@ def ensure(ask: Ask, report: Reporter, paths: DaemonPaths | None = None) -> Daem
         return daemon
     problem = refusal(daemon, read_host_info(), paths)
     if problem:
-        raise EngineError(problem)
+        raise EngineError.of(problem)
     with _lock(paths, report):
         daemon = daemon_info.probe()
         if isinstance(daemon, UnavailableDaemon):
@@ -123,10 +123,9 @@ def ensure_tools(ask: Ask, report: Reporter, *tools: str, paths: DaemonPaths | N
     mask = host.systemd and "docker-registry" in missing
     steps = Steps(mask_registry=mask, packages=_tool_packages(host, missing))
     if host.system not in ("debian", "ubuntu"):
-        raise EngineError(Diagnostic(problem, hint=f"install {names} from the packages of your system"))
+        raise EngineError(problem, hint=f"install {names} from the packages of your system")
     if not host.root:
-        hint = f"run `apt-get install {' '.join(steps.packages)}` as root"
-        raise EngineError(Diagnostic(problem, hint=hint))
+        raise EngineError(problem, hint=f"run `apt-get install {' '.join(steps.packages)}` as root")
     with _lock(paths, report):
         _confirm(Diagnostic(problem, hint=f"install {names}"), steps, paths, ask, report)
         _execute(steps, paths, report)
@@ -291,7 +290,7 @@ def _confirm(problem: Diagnostic, steps: Steps, paths: DaemonPaths, ask: Ask, re
     for line in describe_steps(steps, paths):
         report(f"  - {line}")
     if not ask("Continue?"):
-        raise EngineError(problem)
+        raise EngineError.of(problem)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.util.files import is_file
 
@@ -84,8 +84,10 @@ class ConnectionSettings:
 def bundle_of(ca: Path | None, pip: PipConfig, environment: Mapping[str, str] = os.environ) -> Path | None:
     """Return the file of trusted certificates from settings, pip, the environment or the system."""
     if ca and not is_file(ca):
-        message = f"there is no file `{ca}` with certificates"
-        raise EngineError(Diagnostic(message, hint="correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA"))
+        raise EngineError(
+            f"there is no file `{ca}` with certificates",
+            hint="correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA",
+        )
     paths = (str(ca or ""), pip.cert, *(environment.get(name, "") for name in _CA_VARIABLES), *_SYSTEM_CA)
     return next((Path(path) for path in paths if path and is_file(Path(path))), None)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, origin, origin_of, redacted
 from bakehouse.fetch.credentials import Credentials
 from bakehouse.util.format import format_bytes
@@ -254,9 +254,10 @@ def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
         try:
             context.load_verify_locations(certificates)
         except OSError as error:
-            message = f"`{certificates}` contains no readable certificates"
-            hint = "set `ca` in [tool.bakehouse] or PIP_CERT to a file of certificates (PEM)"
-            raise EngineError(Diagnostic(message, hint=hint)) from error
+            raise EngineError(
+                f"`{certificates}` contains no readable certificates",
+                hint="set `ca` in [tool.bakehouse] or PIP_CERT to a file of certificates (PEM)",
+            ) from error
     if not is_checked:
         import urllib3
 

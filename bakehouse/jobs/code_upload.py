@@ -11,7 +11,7 @@ from typing import IO
 from bakehouse.catalog import project, source_tree
 from bakehouse.catalog.source_tree import Limits, SourceTree
 from bakehouse.catalog.user_files import hint_of
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.rules import Finding
 from bakehouse.util.files import is_directory
@@ -35,7 +35,7 @@ def select(source: Path) -> SourceTree:
     """
     tree = _tree(source)
     if tree.problems:
-        raise UsageError(*tree.problems)
+        raise UsageError.of(*tree.problems)
     return tree
 
 
@@ -50,8 +50,7 @@ def check(source: Path, entry_point: str, report: Reporter) -> None:
     """Report which files of a directory are not sent; raise UsageError if the entry point is one of them."""
     tree = select(source)
     if entry_point and (rule := tree.rule_of(entry_point)):
-        message = f"`{entry_point}` is not sent with the job: {rule}"
-        raise UsageError(Diagnostic(message, hint=hint_of(rule, entry_point)))
+        raise UsageError(f"`{entry_point}` is not sent with the job: {rule}", hint=hint_of(rule, entry_point))
     for line in tree.left_out_lines:
         report(f"not sent: {line}")
 
@@ -122,4 +121,4 @@ def _translate_errors(source: Path) -> Iterator[None]:
         if not error.filename:
             message = f"can't write an archive of `{source}`: {error.strerror or error}"
             hint = "set `TMPDIR` to a directory with more space"
-        raise UsageError(Diagnostic(message, hint=hint)) from error
+        raise UsageError(message, hint=hint) from error

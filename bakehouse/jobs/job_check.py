@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bakehouse.catalog.instance_types import instances
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.code_upload import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.job_file import JobFile
@@ -36,18 +36,23 @@ def check(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> Job
     """
     if file:
         if job != JobSpec():
-            hint = "change the settings in the file"
-            raise UsageError(Diagnostic("`--file` cannot be combined with settings of a job", hint=hint))
+            raise UsageError(
+                "`--file` cannot be combined with settings of a job", hint="change the settings in the file"
+            )
         content = JobFile(Path(file), instances(workspace.catalog))
         name = image or content.image
         found = find_image(workspace, name) if name else None
         return _check(found, content.findings_with(found))
     if not image:
-        hint = "name an image, or set `--file`: `bake help validate` shows both"
-        raise UsageError(Diagnostic("`validate` needs IMAGE or `--file`", hint=hint))
+        raise UsageError(
+            "`validate` needs IMAGE or `--file`",
+            hint="name an image, or set `--file`: `bake help validate` shows both",
+        )
     if job.sdk == "boto3":
-        hint = "save the request as JSON, and run `bake validate --file request.json`"
-        raise UsageError(Diagnostic("`--sdk boto3` has no settings of its own to check", hint=hint))
+        raise UsageError(
+            "`--sdk boto3` has no settings of its own to check",
+            hint="save the request as JSON, and run `bake validate --file request.json`",
+        )
     found = find_image(workspace, image, job.instance_type)
     code_root = Path() if job.source_dir else None
     job, _ = select_sdk(found, job, workspace.catalog, code_root=code_root)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from bakehouse.catalog.instance_types import Instance
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.code_upload import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
@@ -241,7 +241,7 @@ class JobFile:
         return value
 
     def _refuse(self, message: str, hint: str, error: Exception | None = None) -> NoReturn:
-        raise UsageError(Diagnostic(message, hint=hint)) from error
+        raise UsageError(message, hint=hint) from error
 
 
 def _decoded(text: str) -> object:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import find_gpus
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.jobs.training_request import LaunchImage, launch_image, with_parts
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
@@ -28,8 +28,9 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
         return launch_image(image_uris.find(workspace.project.images, name, query), workspace.catalog)
     recipes = select(workspace, [name])
     if len(recipes) > 1:
-        hint = f"name one of them, such as `{recipes[-1].name}`"
-        raise UsageError(Diagnostic(f"`{name}` names {len(recipes)} images", hint=hint))
+        raise UsageError(
+            f"`{name}` names {len(recipes)} images", hint=f"name one of them, such as `{recipes[-1].name}`"
+        )
     [image] = plan_recipes(workspace, recipes).images
     return planned_image(image, workspace.catalog)
 

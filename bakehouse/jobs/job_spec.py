@@ -8,7 +8,7 @@ from typing import NoReturn
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import instances
 from bakehouse.cluster.job import Group
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.distribution import launch_settings
 from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
@@ -105,7 +105,7 @@ def check_job(
     job, reason = select_sdk(image, job, catalog, code_root=code_root)
     request, findings = job_findings(image, job, catalog, code_root=code_root)
     if errors := [finding for finding in findings if finding.is_error]:
-        raise UsageError(*(error.diagnostic for error in errors))
+        raise UsageError.of(*(error.diagnostic for error in errors))
     hyperparameters = request.hyperparameters
     needs_settings = bool(image.entry_point) or job.sdk == "boto3"
     if needs_settings and request.sender != "ModelTrainer":
@@ -336,4 +336,4 @@ def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, hosts: int) -> s
 
 
 def _refuse(message: str, hint: str) -> NoReturn:
-    raise UsageError(Diagnostic(message, hint=hint))
+    raise UsageError(message, hint=hint)

@@ -65,7 +65,7 @@ class Findings:
     def raise_errors(self) -> None:
         """Raise UsageError if there are errors."""
         if self.errors:
-            raise UsageError(*(Diagnostic(error.message, hint=error.hint) for error in self.errors))
+            raise UsageError.of(*(Diagnostic(error.message, hint=error.hint) for error in self.errors))
 
 
 _V2, _V3 = "sagemaker 2.257.7", "sagemaker-train 1.27.0"

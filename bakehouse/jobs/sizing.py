@@ -272,12 +272,13 @@ def _read_mix(text: str, types: Mapping[str, Instance], trainer: Instance) -> Mi
     parts = [_MIX_PART.fullmatch(part.strip()) for part in text.split("+")]
     counts = [(find_instance(types, part["name"]), int(part["count"] or 1)) for part in parts if part]
     if len(counts) != len(parts) or len(counts) > 2 or not all(count for _, count in counts):
-        message = f"`{text}` is not a combination of instances"
-        hint = f"use for example `{trainer.name}+2*{HELPERS[-1]}`"
-        raise UsageError(Diagnostic(message, hint=hint))
+        raise UsageError(
+            f"`{text}` is not a combination of instances",
+            hint=f"use for example `{trainer.name}+2*{HELPERS[-1]}`",
+        )
     (instance, count), *rest = counts
     if not instance.accelerators or not instance.vcpus:
-        raise UsageError(Diagnostic(f"`{instance.name}` has no GPU", hint="name the type with GPUs first"))
+        raise UsageError(f"`{instance.name}` has no GPU", hint="name the type with GPUs first")
     return Mix(instance, count, *rest[0]) if rest else Mix(instance, count)
 
 

@@ -53,7 +53,7 @@ def bisect(line: Sequence[ReleaseRecord], good: Sequence[str], bad: Sequence[str
     last = max(index for index, record in enumerate(searched) if record.digest in good)
     first = min(index for index, record in enumerate(searched) if record.digest in bad)
     if last >= first:
-        raise UsageError(_contradiction(searched[last], searched[first]))
+        raise UsageError.of(_contradiction(searched[last], searched[first]))
     return Bisection(searched[last], searched[first], tuple(searched[last + 1 : first]))
 
 
@@ -82,11 +82,16 @@ def start(
     images = [image for image in ledger if all(image in each for each in matches.values())]
     if not images:
         rows = tuple((text, ", ".join(each)) for text, each in matches.items())
-        hint = "run `bake diff IMAGE IMAGE` to compare two images"
-        raise UsageError(Diagnostic("the releases are of different images", facts=rows, hint=hint))
+        raise UsageError(
+            "the releases are of different images",
+            facts=rows,
+            hint="run `bake diff IMAGE IMAGE` to compare two images",
+        )
     if len(images) > 1:
-        message = f"the releases are of several images: {', '.join(f'`{image}`' for image in images)}"
-        raise UsageError(Diagnostic(message, hint="name the image after the two releases"))
+        raise UsageError(
+            f"the releases are of several images: {', '.join(f'`{image}`' for image in images)}",
+            hint="name the image after the two releases",
+        )
     for text, each in matches.items():
         if len(records := each[images[0]]) > 1:
             rows = tuple((record.date, digest) for digest, record in records.items())
@@ -144,9 +149,9 @@ def _commit(project: Project, record: ReleaseRecord) -> Iterator[tuple[Past, Res
     """Read the recipe and the locks of a release at its commit."""
     release, revision = f"release {short(record.digest)}", record.revision
     if not revision:
-        raise UsageError(Diagnostic(f"{release} has no commit"))
+        raise UsageError(f"{release} has no commit")
     if revision.endswith(git_history.DIRTY):
-        raise UsageError(Diagnostic(f"{release} was published from uncommitted files"))
+        raise UsageError(f"{release} was published from uncommitted files")
     with git_history.past(project, revision, record.image) as state:
         recipe = state.recipes.get(record.image)
         try:
@@ -159,5 +164,5 @@ def _commit(project: Project, record: ReleaseRecord) -> Iterator[tuple[Past, Res
             (part.component, part.version, part.variant) for part in record.parts
         }:
             # Such as a catalogue outside the repository, which is read in its present state
-            raise UsageError(Diagnostic(f"commit {revision[:12]} does not give the versions of {release}"))
+            raise UsageError(f"commit {revision[:12]} does not give the versions of {release}")
         yield state, resolution

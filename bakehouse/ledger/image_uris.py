@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bakehouse.catalog import project
 from bakehouse.catalog.instance_gpus import InstanceGpus, find_gpus
-from bakehouse.errors import Diagnostic, Reason, UsageError
+from bakehouse.errors import Reason, UsageError
 from bakehouse.ledger.releases import ReleaseRecord, by_release, load, newest_first, text_of
 from bakehouse.util.files import expand_home
 from bakehouse.util.oci import is_named
@@ -68,8 +68,7 @@ def retrieve(
     """
     try:
         if image_scope not in (None, "training"):
-            message = f"there are no images for `{image_scope}`"
-            raise UsageError(Diagnostic(message, hint='use `image_scope="training"`'))
+            raise UsageError(f"there are no images for `{image_scope}`", hint='use `image_scope="training"`')
         query = ImageQuery(
             region=region or "",
             version=version or "",
@@ -102,8 +101,10 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
     variable = os.environ.get(LEDGER_VARIABLE, "")
     given = os.fspath(ledger or variable)
     if name.startswith(REHEARSAL):
-        message = f"`{name}` was rehearsed, not built, so it has no image URI"
-        raise UsageError(Diagnostic(message, hint=f"run `bake release {name.removeprefix(REHEARSAL)}`"))
+        raise UsageError(
+            f"`{name}` was rehearsed, not built, so it has no image URI",
+            hint=f"run `bake release {name.removeprefix(REHEARSAL)}`",
+        )
     origin = "" if ledger else f" ({LEDGER_VARIABLE})" if variable else " (from the current directory)"
     with contextlib.ExitStack() as stack:
         if given.startswith("s3://"):
@@ -119,12 +120,12 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
             # A project without builds has no such directory yet
             is_project = not given and (images.parent / "pyproject.toml").is_file()
             if not images.is_dir() and not is_project:
-                raise UsageError(Diagnostic("there is no ledger", hint=_LEDGER_HINT))
+                raise UsageError("there is no ledger", hint=_LEDGER_HINT)
             yield images
         except UsageError as error:
             facts = (("looked in", f"{location}{origin}"),)
             diagnostics = (replace(each, facts=(*each.facts, *facts)) for each in error.diagnostics)
-            raise UsageError(*diagnostics) from None
+            raise UsageError.of(*diagnostics) from None
 
 
 def _local(path: Path) -> Path:
@@ -193,8 +194,9 @@ def _candidates(images: Path, image: str, matches: Callable[[ReleaseRecord], boo
     records = load(images / image / "releases.json") if _is_file_name(image) else ()
     candidates = [record for record in records if matches(record)]
     if not candidates:
-        message = f"no candidate of `{image}` was published"
-        raise UsageError(Diagnostic(message, hint=f"run `bake push --candidate {image}`"))
+        raise UsageError(
+            f"no candidate of `{image}` was published", hint=f"run `bake push --candidate {image}`"
+        )
     return candidates
 
 
@@ -202,16 +204,17 @@ def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -
     in_registry = [record for record in records if _is_in(record, query.registry)]
     if not in_registry:
         hosts = sorted({record.registry for record in records})
-        message = f"`{image}` was never published to `{query.registry}`"
-        hint = "it is in " + ", ".join(f"`{host}`" for host in hosts)
-        raise UsageError(Diagnostic(message, hint=hint))
+        raise UsageError(
+            f"`{image}` was never published to `{query.registry}`",
+            hint="it is in " + ", ".join(f"`{host}`" for host in hosts),
+        )
     released = [record for record in by_release(in_registry) if record.is_released]
     if not released:
         message = f"no release of `{image}` has passed its smoke test"
         hint = f"run `bake release {image}`"
         if any(record.candidate for record in in_registry):
             hint = f"smoke-test its candidate, then run `bake promote {image}`"
-        raise UsageError(Diagnostic(message, hint=hint))
+        raise UsageError(message, hint=hint)
     return _newest_match(released, query, f"no release of `{image}` fits")
 
 
@@ -221,7 +224,7 @@ def _newest_match(records: Sequence[ReleaseRecord], query: ImageQuery, message: 
     for record in reversed(records):
         if not _mismatch(record, framework, query):
             return record
-    raise UsageError(Diagnostic(message, reasons=(_reason(records[-1], framework, query),)))
+    raise UsageError(message, reasons=(_reason(records[-1], framework, query),))
 
 
 def _of_framework(framework: str, ledgers: Sequence[Path], query: ImageQuery) -> ReleaseRecord:
@@ -245,9 +248,10 @@ def _of_framework(framework: str, ledgers: Sequence[Path], query: ImageQuery) ->
     hosts = {_hosts(record) for record in fitting}
     if query.instance is None and len(hosts) > 1:
         listed = " and for ".join(name for name in _HOSTS if name in hosts)
-        message = f"there are releases with `{framework}` for {listed}"
-        hint = 'add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`'
-        raise UsageError(Diagnostic(message, hint=hint))
+        raise UsageError(
+            f"there are releases with `{framework}` for {listed}",
+            hint='add the instance type of the job, as in `instance_type="ml.p4d.24xlarge"`',
+        )
 
     def rank(record: ReleaseRecord) -> tuple[object, ...]:
         versions = (record.version_of(name) for name in (framework, "python", "cuda"))
@@ -273,12 +277,12 @@ def _with_framework(framework: str, ledger: Path, gpu: bool | None = None) -> It
 def _none_fits(framework: str, reasons: list[Reason]) -> UsageError:
     if not reasons:
         message = f"no image with `{framework}` has been released yet"
-        return UsageError(Diagnostic(message, hint=_LIST_HINT))
+        return UsageError(message, hint=_LIST_HINT)
     if len(reasons) > _MAX_REASONS:
         reasons[_MAX_REASONS:] = [Reason(f"and {len(reasons) - _MAX_REASONS} more images")]
     message = f"no release with `{framework}` fits"
     hint = "run `bake releases` to list all releases"
-    return UsageError(Diagnostic(message, reasons=tuple(reasons), hint=hint))
+    return UsageError(message, reasons=tuple(reasons), hint=hint)
 
 
 def _reason(record: ReleaseRecord, framework: str, query: ImageQuery) -> Reason:
@@ -332,8 +336,7 @@ def _python(name: str) -> str:
     """Return `3.11` for `py311`, as the SageMaker SDK writes it."""
     match = _PYTHON.fullmatch(name)
     if match is None:
-        hint = "write it as `py311` or `3.11`"
-        raise UsageError(Diagnostic(f"`{name}` is not a Python version", hint=hint))
+        raise UsageError(f"`{name}` is not a Python version", hint="write it as `py311` or `3.11`")
     return ".".join(filter(None, match.groups()))
 
 
@@ -351,6 +354,6 @@ def _not_released(images: Path, image: str, recipes: Iterable[str]) -> UsageErro
     names = {*directories, *recipes}
     if image in names:
         message, hint = f"`{image}` has not been released yet", f"run `bake release {image}`"
-        return UsageError(Diagnostic(message, hint=hint))
+        return UsageError(message, hint=hint)
     hint = (suggestion(image, [*names, *FRAMEWORKS]) if names else "") or _LIST_HINT
-    return UsageError(Diagnostic(f"unknown image `{image}`", hint=hint))
+    return UsageError(f"unknown image `{image}`", hint=hint)

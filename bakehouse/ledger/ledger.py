@@ -114,7 +114,7 @@ class TeamLedger:
         try:
             self.team.add(record)
         except PublishError as error:
-            raise type(error)(
+            raise type(error).of(
                 *(_unrecorded(record, diagnostic) for diagnostic in error.diagnostics)
             ) from error
         self.files.update(record.image, self.team)

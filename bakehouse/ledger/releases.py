@@ -10,7 +10,7 @@ from dataclasses import MISSING, asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bakehouse.errors import Diagnostic, Location, RecipeError
+from bakehouse.errors import Location, RecipeError
 from bakehouse.util.files import write_whole
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import PLATFORM, region_of
@@ -269,7 +269,7 @@ class InvalidRecordError(Exception):
 def _damaged(path: Path, reason: str, line: int = 1, column: int = 1) -> RecipeError:
     message = f"the ledger of releases is damaged: {reason}"
     hint = f"restore it with `git checkout -- {path}`; nothing was written to it"
-    return RecipeError(Diagnostic(message, Location(path, line, column), hint=hint))
+    return RecipeError(message, Location(path, line, column), hint=hint)
 
 
 def _record(path: Path, entry: Any) -> ReleaseRecord:

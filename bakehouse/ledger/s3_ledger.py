@@ -92,12 +92,15 @@ class S3Ledger:
         try:
             record = record_in(parse_json(body))
         except (ValueError, InvalidRecordError) as error:
-            message = f"`s3://{self._bucket}/{key}` is not a release record: {error}"
-            hint = "a newer Bakehouse may have written it; update yours. Nothing was changed"
-            raise RecipeError(Diagnostic(message, hint=hint)) from error
+            raise RecipeError(
+                f"`s3://{self._bucket}/{key}` is not a release record: {error}",
+                hint="a newer Bakehouse may have written it; update yours. Nothing was changed",
+            ) from error
         if self._key(record) != key:
-            message = f"`s3://{self._bucket}/{key}` was changed: its content does not match its name"
-            raise RecipeError(Diagnostic(message, hint="restore its first version, or remove it"))
+            raise RecipeError(
+                f"`s3://{self._bucket}/{key}` was changed: its content does not match its name",
+                hint="restore its first version, or remove it",
+            )
         return record
 
     @cached_property

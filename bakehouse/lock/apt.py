@@ -109,7 +109,7 @@ def _unknown_packages_error(
         hint = f"did you mean `{near}`?" if near else ""
         locations = spots.get(request) or spots.get(name)
         problems.extend(Diagnostic(message, location, hint=hint) for location in locations or [None])
-    return RecipeError(*problems.all)
+    return RecipeError.of(*problems.all)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +146,9 @@ def resolve(
     suite, platform = suite_and_platform(name)
     mirrors = apt_config.for_suite(suite, apt_config.sources())
     if not mirrors:
-        message = f"this machine's apt has no Debian mirror to lock packages of `{suite}` from"
-        raise EngineError(Diagnostic(message, hint=_ON_DEBIAN))
+        raise EngineError(
+            f"this machine's apt has no Debian mirror to lock packages of `{suite}` from", hint=_ON_DEBIAN
+        )
     before = {deb.name: deb for deb in locked.debs} if locked else {}
     kept = list(kept_packages(before, upgrade))
     lists = sorted({tuple(sorted({*names})) for names in lists})
@@ -203,7 +204,7 @@ def merged_versions(suite: str, installed: Iterable[Mapping[str, str]]) -> dict[
     merged: dict[str, str] = {}
     for name, version in (item for versions in installed for item in versions.items()):
         if merged.setdefault(name, version) != version:
-            raise ConflictError(two_versions(f"Debian {suite}", "suite", name, merged[name], version))
+            raise ConflictError.of(two_versions(f"Debian {suite}", "suite", name, merged[name], version))
     return merged
 
 
@@ -309,16 +310,23 @@ class _Apt:
                 check=False,
             )
         except MISSING_PROGRAM as error:
-            message = f"`{command[0]}` is missing; locking Debian packages needs it"
-            raise EngineError(Diagnostic(message, hint=_ON_DEBIAN)) from error
+            raise EngineError(
+                f"`{command[0]}` is missing; locking Debian packages needs it", hint=_ON_DEBIAN
+            ) from error
         if result.returncode == 0:
             return result.stdout
         require_space(result.stderr, self._directory)
         tail = tuple(f"{result.stdout}{result.stderr}".splitlines()[-_MOST_LINES:])
         if command[1] == "update":
-            hint = "check that `apt-get update` works on this machine: its mirrors are used"
-            raise BuildError(Diagnostic("a Debian mirror cannot be read", tail=tail, hint=hint))
+            raise BuildError(
+                "a Debian mirror cannot be read",
+                tail=tail,
+                hint="check that `apt-get update` works on this machine: its mirrors are used",
+            )
         if unknown := unknown_packages(result.stderr):
             raise UnknownPackages(unknown, self._run("apt-cache", "pkgnames").split())
-        hint = "run `bake lock --upgrade` to lock all packages anew"
-        raise ConflictError(Diagnostic("these Debian packages do not fit together", tail=tail, hint=hint))
+        raise ConflictError(
+            "these Debian packages do not fit together",
+            tail=tail,
+            hint="run `bake lock --upgrade` to lock all packages anew",
+        )

@@ -238,7 +238,7 @@ def resolve_steps(
         lines = (line[max(line.find("E: "), 0) :] for line in error.diagnostics[0].tail)
         if unknown := apt.unknown_packages("\n".join(lines)):
             raise apt.UnknownPackages(unknown) from error
-        raise BuildError(_apt_failed(base, error.diagnostics[0], is_kept=bool(kept))) from error
+        raise BuildError.of(_apt_failed(base, error.diagnostics[0], is_kept=bool(kept))) from error
     return read_output(base, before, texts)
 
 
@@ -275,7 +275,7 @@ def read_output(base: VendorBase, before: Mapping[str, Deb], texts: Mapping[str,
     for number, step in enumerate(base.steps, 1):
         simulation = texts[f"{number}.steps"]
         if removed := _REMOVED.search(simulation):
-            raise ConflictError(_removes_package(base, step, removed["name"]))
+            raise ConflictError.of(_removes_package(base, step, removed["name"]))
         versions = apt.installed_versions(simulation)
         urls = [unquote(_CREDENTIALS.sub("", url)) for url in _URL.findall(texts[f"{number}.files"])]
         for _, fields in stanzas(texts.get(f"{number}.packages", "")):
@@ -287,11 +287,12 @@ def read_output(base: VendorBase, before: Mapping[str, Deb], texts: Mapping[str,
         for name, version in versions.items():
             if name in packages and packages[name]["Version"] != version:
                 first = packages[name]["Version"]
-                raise ConflictError(apt.two_versions(f"`{base.name}`", "base", name, first, version))
+                raise ConflictError.of(apt.two_versions(f"`{base.name}`", "base", name, first, version))
         if missing := [name for name in versions if name not in packages or not _has_file(packages[name])]:
-            message = f"apt of `{base.name}` has no usable file of package `{missing[0]}`"
-            hint = "its sources need a sha256 of the file and an http or https URL"
-            raise BuildError(Diagnostic(message, hint=hint))
+            raise BuildError(
+                f"apt of `{base.name}` has no usable file of package `{missing[0]}`",
+                hint="its sources need a sha256 of the file and an http or https URL",
+            )
         steps[step_of(step)] = tuple(sorted(versions))
     return LockedSteps(steps, packages, apt.package_changes(before, packages))
 

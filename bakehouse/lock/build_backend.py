@@ -98,8 +98,11 @@ class Backends:
                     break
                 requires.append(missing)
         tail = tuple(output.get("log", "").splitlines()[-_MOST_LINES:])
-        message = f"the build backend of `{requirement}` failed in a container without network"
-        raise BuildError(Diagnostic(message, tail=tail, hint="name a wheel, or a version that has one"))
+        raise BuildError(
+            f"the build backend of `{requirement}` failed in a container without network",
+            tail=tail,
+            hint="name a wheel, or a version that has one",
+        )
 
     def _base(self, name: str, fetcher: Fetcher) -> BootstrappedBase:
         """Return a base, made on this machine unless the engine has it."""
@@ -141,7 +144,7 @@ def _wheels(requirement: str, requires: Sequence[str], index: Index) -> tuple[Lo
 
 def _no_wheels(requirement: str, requires: Sequence[str], cause: Diagnostic) -> BuildError:
     message = f"the build requirements of `{requirement}` have no wheels: {', '.join(requires)}"
-    return BuildError(Diagnostic(message, tail=cause.tail, hint="name a wheel, or a version that has one"))
+    return BuildError(message, tail=cause.tail, hint="name a wheel, or a version that has one")
 
 
 def _path(file: LockedFile, fetcher: Fetcher) -> Path:
@@ -155,8 +158,7 @@ def _path(file: LockedFile, fetcher: Fetcher) -> Path:
     try:
         return fetcher.get(required)
     except (MissingError, StoppedError, OSError) as error:
-        message = f"cannot download `{file.file}`: {error}"
-        raise BuildError(Diagnostic(message)) from error
+        raise BuildError(f"cannot download `{file.file}`: {error}") from error
 
 
 def _build_requires(sdist: Path) -> tuple[str, ...]:
@@ -216,5 +218,7 @@ def _metadata(requirement: str, report: str) -> Metadata:
             canonicalize_name(metadata["name"]), str(Version(metadata["version"])), requires, python
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InvalidRequirement) as error:
-        message = f"the build backend of `{requirement}` states invalid metadata"
-        raise BuildError(Diagnostic(message, reasons=(Reason(str(error).partition("\n")[0]),))) from error
+        raise BuildError(
+            f"the build backend of `{requirement}` states invalid metadata",
+            reasons=(Reason(str(error).partition("\n")[0]),),
+        ) from error

@@ -133,9 +133,11 @@ def _replace(pinned: Pinned, texts: Mapping[Location, str], shift: int, line: st
         current = lines[location.line + shift - 1] if location.line + shift <= len(lines) else ""
         is_same = not location.text or location.text.rstrip("\r\n") == current.rstrip("\r\n")
         if not is_same or not pattern.match(current, location.column - 1):
-            message = f"`{path.name}` has changed since it was read; nothing was written"
-            hint = f"run the command again, or write sha256: {pinned.sha256}"
-            raise StaleError(Diagnostic(message, location, hint=hint))
+            raise StaleError(
+                f"`{path.name}` has changed since it was read; nothing was written",
+                location,
+                hint=f"run the command again, or write sha256: {pinned.sha256}",
+            )
     for location, text in sorted(texts.items(), key=lambda item: item[0].column, reverse=True):
         index, start = location.line + shift - 1, location.column - 1
         match = pattern.match(lines[index], start)
@@ -187,10 +189,9 @@ def _pinned(
         message = f"`{artifact.file}` has {pinned.bytes:,} bytes, but `bytes` is {artifact.bytes:,}"
         hint = "compare both with the publisher's value"
         facts = (("found", pinned.origin),)
-        raise BuildError(Diagnostic(message, artifact.location, facts=facts, hint=hint))
+        raise BuildError(message, artifact.location, facts=facts, hint=hint)
     if not pinned.bytes:
-        message = f"`{artifact.file}` is empty"
-        raise BuildError(Diagnostic(message, artifact.location, facts=(("found", pinned.origin),)))
+        raise BuildError(f"`{artifact.file}` is empty", artifact.location, facts=(("found", pinned.origin),))
     return pinned
 
 
@@ -201,7 +202,7 @@ def _from_index(artifact: Artifact, index: Index) -> Pinned:
             return Pinned(artifact, Sha256(file.sha256), file.bytes, "the package index")
     message = f"`{artifact.source}` is not `{artifact.file}` in the package index"
     facts = tuple(("it has", file.file) for file in files)
-    raise BuildError(Diagnostic(message, artifact.location, facts=facts))
+    raise BuildError(message, artifact.location, facts=facts)
 
 
 def _download(

@@ -115,17 +115,24 @@ def _local(
         raise _unreadable(source, line, error) from error
     if not files.keys() & _PROJECT:
         projects = sorted(str(path.parent) for path in map(PurePosixPath, files) if path.name in _PROJECT)
-        message = f"`{source.url}` has no pyproject.toml or setup.py"
-        hint = f"add `#subdirectory={projects[0]}` to the URL" if projects else ""
-        raise RecipeError(Diagnostic(message, line.location, hint=hint))
+        raise RecipeError(
+            f"`{source.url}` has no pyproject.toml or setup.py",
+            line.location,
+            hint=f"add `#subdirectory={projects[0]}` to the URL" if projects else "",
+        )
     name = _name(files)
     if name not in ("", line.name):
-        message = f"`{source.url}` is the project `{name}`, not `{line.name}`"
-        raise RecipeError(Diagnostic(message, line.location, hint=f"write `{name} @ {source.text}`"))
+        raise RecipeError(
+            f"`{source.url}` is the project `{name}`, not `{line.name}`",
+            line.location,
+            hint=f"write `{name} @ {source.text}`",
+        )
     if others := _other_build_tools(files):
-        message = f"building `{line.name}` needs {', '.join(others)}, which build steps do not have"
-        hint = f"run `pip wheel --no-deps {source.text}` and name the wheel"
-        raise RecipeError(Diagnostic(message, line.location, hint=hint))
+        raise RecipeError(
+            f"building `{line.name}` needs {', '.join(others)}, which build steps do not have",
+            line.location,
+            hint=f"run `pip wheel --no-deps {source.text}` and name the wheel",
+        )
     data = git.archive(files)
     sha256 = hashlib.sha256(data).hexdigest()
     sources[sha256] = source.text
@@ -167,4 +174,4 @@ def _other_build_tools(files: Tree) -> list[str]:
 def _unreadable(source: git.GitSource, line: RequiredPackage, error: git.GitError) -> BuildError:
     message = f"`{source.url}` {error}"
     hint = "check the URL and the commit; only git's own credential helpers supply credentials"
-    return BuildError(Diagnostic(message, line.location, hint=hint))
+    return BuildError(message, line.location, hint=hint)

@@ -54,8 +54,7 @@ def refuse_conflicts(
         with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
             pages = [*pool.map(lambda file: downloads.pages(file.name), files)]
     except SourceError as error:
-        message = f"cannot compare the package indexes: {error.reason}"
-        raise BuildError(Diagnostic(message)) from error
+        raise BuildError(f"cannot compare the package indexes: {error.reason}") from error
     problems = Problems()
     for file, links in zip(files, pages, strict=True):
         if others := _others(file, links, locked, is_exact=canonicalize_name(file.name) in exact):

@@ -15,7 +15,7 @@ from typing import Any
 
 from uv import find_uv_bin
 
-from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.errors import BuildError
 from bakehouse.util.tempdir import scratch_directory
 
 _MOST_LINES = 20
@@ -90,6 +90,7 @@ def _description(python: str) -> str:
             words, input="", env=environment(), capture_output=True, text=True, check=False
         )
         if result.returncode:
-            message = f"uv cannot use the Python `{python}`"
-            raise BuildError(Diagnostic(message, tail=tuple(result.stderr.splitlines()[-_MOST_LINES:])))
+            raise BuildError(
+                f"uv cannot use the Python `{python}`", tail=tuple(result.stderr.splitlines()[-_MOST_LINES:])
+            )
         return answer.read_text()

@@ -167,7 +167,7 @@ def _run(
         changes += apt_suite.lock(workspace, recipes, report, suites=suites, upgrade=upgraded)
         changes += apt_base_image.lock(workspace, recipes, report, on_event, named=named, upgrade=upgraded)
     except BakehouseError as error:
-        raise type(error)(*problems.all, *error.diagnostics) from error
+        raise type(error).of(*problems.all, *error.diagnostics) from error
     problems.raise_as(BuildError)
     return tuple(changes) or ("everything is locked",)
 
@@ -293,7 +293,7 @@ def require_locked(drifts: Sequence[Drift]) -> None:
         errors.append(Diagnostic(message, hint="run `bake lock` and commit the result"))
     if errors:
         is_stale = count or any(item.kind is DriftKind.MOVED for item in drifts)
-        raise (StaleError if is_stale else BuildError)(*errors)
+        raise (StaleError if is_stale else BuildError).of(*errors)
 
 
 def _satisfiable(
@@ -390,7 +390,7 @@ def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = Fa
         if (_matches(component.name, patterns) if patterns else is_own(workspace, component.directory))
     ]
     if broken:
-        error = RecipeError(*(mistake for each in broken for mistake in each.mistakes))
+        error = RecipeError.of(*(mistake for each in broken for mistake in each.mistakes))
         if {each.name for each in broken} & {*patterns}:
             raise error
         leave_out(workspace, error)
@@ -447,9 +447,11 @@ def _lock_variants(
         seen.add(lock.path)
         name = candidate.component.name
         if python is None:
-            message = f"{name} {candidate.release.version} has requirements but does not pin a Python version"
-            hint = 'pin one, such as `requires: {python: "3.12"}`'
-            raise RecipeError(Diagnostic(message, lock.named_at, hint=hint))
+            raise RecipeError(
+                f"{name} {candidate.release.version} has requirements but does not pin a Python version",
+                lock.named_at,
+                hint='pin one, such as `requires: {python: "3.12"}`',
+            )
         heading = lock.heading(python)
         is_older = lock.first_line != heading or not lock.is_readable
         locked = _packages_of(lock) if upgrade else ()

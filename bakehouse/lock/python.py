@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
 from bakehouse.catalog.python_lock import Package
-from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
+from bakehouse.errors import BuildError, ConflictError, Reason
 from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.pip_config import PipConfig
@@ -95,11 +95,14 @@ def no_engine(requirement: str, file: LockedFile, index: "Index") -> Metadata:
     """Refuse to run a build backend."""
     message = f"the requirements of `{requirement}` are unknown"
     reason = "its metadata is not static, so its build backend must run, and no container engine answers"
-    hint = (
-        "start a container engine, or set `build_on_host = true` in [tool.bakehouse] to run the code of "
-        "packages on this machine"
+    raise BuildError(
+        message,
+        reasons=(Reason(reason),),
+        hint=(
+            "start a container engine, or set `build_on_host = true` in [tool.bakehouse] to run the code of "
+            "packages on this machine"
+        ),
     )
-    raise BuildError(Diagnostic(message, reasons=(Reason(reason),), hint=hint))
 
 
 RunBackend = Callable[[str, LockedFile, "Index"], Metadata]
@@ -306,11 +309,14 @@ def _run_uv(
             if result.returncode == _NO_SOLUTION:
                 missing = _NOT_FOUND.findall(result.stderr)
                 _require_access(missing, index)
-                hint = _INDEX_HINT if missing else ""
-                raise ConflictError(Diagnostic(f"no versions satisfy {names}", tail=tail, hint=hint))
-            message = f"uv failed to find versions of {names}"
-            hint = _INDEX_HINT if "Failed to fetch" in result.stderr else ""
-            raise BuildError(Diagnostic(message, tail=tail, hint=hint))
+                raise ConflictError(
+                    f"no versions satisfy {names}", tail=tail, hint=_INDEX_HINT if missing else ""
+                )
+            raise BuildError(
+                f"uv failed to find versions of {names}",
+                tail=tail,
+                hint=_INDEX_HINT if "Failed to fetch" in result.stderr else "",
+            )
         packages: list[Mapping[str, Any]] = tomllib.loads(output.read_text()).get("packages", [])
         environment = marker_environment(index.python_version, index.platform)
         return [
@@ -332,8 +338,10 @@ def _metadata(requirement: str, index: Index, *, is_alone: bool) -> Metadata:
     [file] = _files(packages, index, [requirement])
     metadata = index.run_backend(requirement, file, index)
     if metadata.name != name or version not in ("", metadata.version):
-        message = f"the source distribution of `{requirement}` contains {metadata.name} {metadata.version}"
-        raise BuildError(Diagnostic(message, hint="choose another version of the package"))
+        raise BuildError(
+            f"the source distribution of `{requirement}` contains {metadata.name} {metadata.version}",
+            hint="choose another version of the package",
+        )
     index.metadata[requirement] = metadata
     return metadata
 
@@ -345,8 +353,9 @@ def _require_access(names: Iterable[str], index: Index) -> None:
         try:
             downloads.pages(name)
         except SourceError as error:
-            message = f"cannot search the package indexes for `{name}`: {error.reason}"
-            raise BuildError(Diagnostic(message, hint=_INDEX_HINT)) from error
+            raise BuildError(
+                f"cannot search the package indexes for `{name}`: {error.reason}", hint=_INDEX_HINT
+            ) from error
 
 
 def _preferences(packages: Iterable[Package]) -> str:
@@ -402,8 +411,7 @@ def _choose(package: Mapping[str, Any], tags: Mapping[Tag, int], platform: str) 
         return {**archive, "origin": archive.get("url") or archive["path"]}
     if "sdist" in package:
         return dict(package["sdist"])
-    message = f"`{package['name']}` {package['version']} has no file for CPython on {platform}"
-    raise BuildError(Diagnostic(message))
+    raise BuildError(f"`{package['name']}` {package['version']} has no file for CPython on {platform}")
 
 
 def python_tags(python_version: str, platform: str = PLATFORM) -> dict[Tag, int]:
@@ -443,5 +451,8 @@ def _size(file: Mapping[str, Any], downloads: DownloadConfig) -> int:
             return size
     except SourceError as error:
         reason = error.reason
-    message = f"the size of `{_file_name(file)}` is unknown"
-    raise BuildError(Diagnostic(message, reasons=(Reason(f"`{redacted(url)}` {reason}"),), hint=_INDEX_HINT))
+    raise BuildError(
+        f"the size of `{_file_name(file)}` is unknown",
+        reasons=(Reason(f"`{redacted(url)}` {reason}"),),
+        hint=_INDEX_HINT,
+    )

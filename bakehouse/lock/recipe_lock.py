@@ -166,8 +166,11 @@ def lock_recipe(
     assert lock
     python = resolution.version_of("python")
     if python is None:
-        message = f"image `{recipe.name}` has requirements but no Python"
-        raise UsageError(Diagnostic(message, recipe.location, hint="add `python` to its components"))
+        raise UsageError(
+            f"image `{recipe.name}` has requirements but no Python",
+            recipe.location,
+            hint="add `python` to its components",
+        )
     report(f"{recipe.name}: locking {path.name} for Python {python}")
     requirements = read_requirements(path)
     base = resolution.base.candidate
@@ -372,13 +375,13 @@ def _explained(
         conflicts = dict(zip(lines, pool.map(conflict, lines), strict=True))
     guilty = {line: conflict for line, conflict in conflicts.items() if conflict}
     if guilty:
-        return ConflictError(*(_blame(line, around, each) for line, each in guilty.items()))
+        return ConflictError.of(*(_blame(line, around, each) for line, each in guilty.items()))
     for number, line in enumerate(lines):
         if each := _conflict(around, lines[: number + 1], around.needs):
             others = [other for other in lines[:number] if _conflict(around, [other, line], around.needs)]
             reasons = tuple(Reason(f"`{other.text}` is required too", other.location) for other in others)
             message = f"`{line.text}` does not fit the other requirements"
-            return ConflictError(Diagnostic(message, line.location, reasons=reasons, tail=_tail(each)))
+            return ConflictError(message, line.location, reasons=reasons, tail=_tail(each))
     return error
 
 

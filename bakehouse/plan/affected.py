@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.plan import image_lock
 from bakehouse.plan.model import Image
 from bakehouse.util.json_reader import parse_json
@@ -46,7 +46,7 @@ def parse_shard(text: str) -> tuple[int, int]:
     match = re.fullmatch(r"([1-9][0-9]{0,2})/([1-9][0-9]{0,2})", text)
     if match and int(match[1]) <= int(match[2]):
         return int(match[1]), int(match[2])
-    raise UsageError(Diagnostic(f"invalid shard `{text}`", hint="use NUMBER/COUNT, such as `2/4`"))
+    raise UsageError(f"invalid shard `{text}`", hint="use NUMBER/COUNT, such as `2/4`")
 
 
 def shard(images: Sequence[Image], number: int, count: int) -> tuple[Image, ...]:

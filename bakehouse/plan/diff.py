@@ -10,7 +10,7 @@ from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.errors import Diagnostic, Problems, UsageError
+from bakehouse.errors import Problems, UsageError
 from bakehouse.plan.apt_packages import apt_steps
 from bakehouse.plan.recipe_diff import RecipeDifference, recipe_differences
 from bakehouse.resolve.resolver import Choice, Resolution, Unsatisfiable, resolve
@@ -186,8 +186,10 @@ def history(old: Snapshot, new: Snapshot, pattern: str) -> History:
         }
     )
     if not names:
-        hint = suggestion(pattern, {**before, **after})
-        raise UsageError(Diagnostic(f"image `{pattern}` does not exist at either commit", hint=hint))
+        raise UsageError(
+            f"image `{pattern}` does not exist at either commit",
+            hint=suggestion(pattern, {**before, **after}),
+        )
     changed, same = [], 0
     for name in names:
         if name not in before or name not in after:

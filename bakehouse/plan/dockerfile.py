@@ -225,7 +225,7 @@ def check(files: Iterable[RenderedFile], directory: Path, names: Iterable[str]) 
         # A change of shared input changes all images in the same way, so the first ones are enough
         problems[_MOST_STALE:] = [_stale(f"{len(problems) - _MOST_STALE} more files are out of date")]
     if problems:
-        raise StaleError(*problems)
+        raise StaleError.of(*problems)
 
 
 def leftovers(files: Iterable[RenderedFile], directory: Path, names: Iterable[str]) -> tuple[Path, ...]:
@@ -359,7 +359,7 @@ def _render_stage(
             macros = _macros(environment, locks_apt)
             build = f"{macros['wheels_stage'](stage, values.package_stage)}\n\n{build}"
     except (jinja2.TemplateError, *_FAILURES) as error:
-        raise RecipeError(_template_error(stage, template, error)) from error
+        raise RecipeError.of(_template_error(stage, template, error)) from error
     return _StageText(build, runtime, stage.inputs)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bakehouse.catalog.size_budget import FILES, STEPS, SYSTEM
-from bakehouse.errors import Diagnostic, Location, RecipeError
+from bakehouse.errors import Location, RecipeError
 from bakehouse.plan.model import BootstrappedBase, Image, Stage, ships
 
 HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
@@ -39,7 +39,7 @@ def links_system(image: Image, chain: Texts) -> bool:
             message = f"`{lost[0]}` in the `runtime` block of `{stage.name}` has no effect on the image"
             hint = "set `environment` or `path` in its component.yaml instead"
             location = Location(stage.source / "install.j2", 1, 1, 0, "")
-            raise RecipeError(Diagnostic(message, location, hint=hint))
+            raise RecipeError(message, location, hint=hint)
     return bool(image.apt_debs or chain)
 
 

@@ -143,7 +143,7 @@ def leave_out_broken(workspace: Workspace, patterns: Sequence[str]) -> None:
     """Add the mistakes of the selected recipes that have some to the failures."""
     mistakes = [mistake for broken in selected_broken(workspace, patterns) for mistake in broken.mistakes]
     if mistakes:
-        leave_out(workspace, RecipeError(*dict.fromkeys(mistakes)))
+        leave_out(workspace, RecipeError.of(*dict.fromkeys(mistakes)))
 
 
 def leave_out(workspace: Workspace, error: BakehouseError) -> None:
@@ -156,7 +156,7 @@ def raise_failures(workspace: Workspace) -> None:
     """Raise the errors of selected images that were left out, as one error. Do nothing if there are none."""
     if errors := [*workspace.failures]:
         workspace.failures.clear()
-        raise type(errors[0])(*dict.fromkeys(each for error in errors for each in error.diagnostics))
+        raise type(errors[0]).of(*dict.fromkeys(each for error in errors for each in error.diagnostics))
 
 
 def require_valid(workspace: Workspace, patterns: Sequence[str], *, only_named: bool = False) -> None:
@@ -185,9 +185,11 @@ def _is_named(broken: BrokenRecipe, pattern: str) -> bool:
 def require_project(workspace: Workspace) -> None:
     """Raise UsageError if the own images are those of Bakehouse's checkout only for want of a project."""
     if workspace.project.is_fallback:
-        message = "there is no project in this directory or above it"
-        hint = f"run `bake init` to create one, name images, or change to Bakehouse's checkout: `cd {HOME}`"
-        raise UsageError(Diagnostic(message, hint=hint))
+        raise UsageError(
+            "there is no project in this directory or above it",
+            hint="run `bake init` to create one, name images, or change to Bakehouse's checkout: "
+            f"`cd {HOME}`",
+        )
 
 
 def _default(workspace: Workspace) -> tuple[Recipe, ...]:
@@ -199,8 +201,11 @@ def _default(workspace: Workspace) -> tuple[Recipe, ...]:
     if rendered := select_own(workspace):
         return rendered
     images = len(workspace.recipes)
-    hint = f"run `bake init` to write one, or name images; `'*'` stands for all {images} images of Bakehouse"
-    raise UsageError(Diagnostic("this project has no recipes of its own", hint=hint))
+    raise UsageError(
+        "this project has no recipes of its own",
+        hint="run `bake init` to write one, or name images; "
+        f"`'*'` stands for all {images} images of Bakehouse",
+    )
 
 
 def _no_match(workspace: Workspace, pattern: str) -> Diagnostic:
@@ -284,7 +289,7 @@ def resolve_all(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Resolu
             conflicts += 1
             problems.extend(conflict.diagnostics)
     if problems:
-        failure = (type(conflict) if conflict else ConflictError)(*problems.all)
+        failure = (type(conflict) if conflict else ConflictError).of(*problems.all)
         if not resolutions:
             raise failure
         leave_out(workspace, failure)

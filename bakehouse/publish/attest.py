@@ -92,7 +92,9 @@ class Attested:
     def require_all(self) -> None:
         """Raise the failures, after the rest is recorded."""
         if self.failures:
-            raise PublishError(*(diagnostic for error in self.failures for diagnostic in error.diagnostics))
+            raise PublishError.of(
+                *(diagnostic for error in self.failures for diagnostic in error.diagnostics)
+            )
 
 
 def bundler_of(project: Project) -> Bundler | None:
@@ -218,6 +220,4 @@ def _unattached(published: PublishedImage, kind: str, command: str, *reasons: Re
     message = f"`{published.image}` is published, but its {kind} could not be attached"
     pushed = "; the image is not pushed twice" if command.startswith("push") else ""
     hint = f"run `bake {command}` again{pushed}"
-    return PublishError(
-        Diagnostic(message, reasons=reasons, facts=(("published", published.image_uri),), hint=hint)
-    )
+    return PublishError(message, reasons=reasons, facts=(("published", published.image_uri),), hint=hint)

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
+from bakehouse.errors import PublishError, Reason, RegistryAuthError, TagTakenError
 from bakehouse.publish.target import ReleaseTarget
 from bakehouse.registry.http_errors import RegistryError, Unreached
 from bakehouse.registry.manifest import Descriptor, Origin, short
@@ -48,31 +48,27 @@ class PushDiagnostics:
             ("by", origin.authors),
         )
         return TagTakenError(
-            Diagnostic(
-                f"tag `{target.tag}` is taken by a different image",
-                reasons=(Reason(self._cause(origin)),),
-                facts=(
-                    ("in repository", target.repository_uri),
-                    ("there, manifest", other),
-                    *((f"there, {name}", value) for name, value in facts if value),
-                    ("here, configuration", target.digest),
-                    *((("here, revision", self.revision),) if self.revision else ()),
-                    ("to use it", f"{target.repository_uri}@{other}"),
-                ),
-                hint="use the existing image, or push under tomorrow's tag",
-            )
+            f"tag `{target.tag}` is taken by a different image",
+            reasons=(Reason(self._cause(origin)),),
+            facts=(
+                ("in repository", target.repository_uri),
+                ("there, manifest", other),
+                *((f"there, {name}", value) for name, value in facts if value),
+                ("here, configuration", target.digest),
+                *((("here, revision", self.revision),) if self.revision else ()),
+                ("to use it", f"{target.repository_uri}@{other}"),
+            ),
+            hint="use the existing image, or push under tomorrow's tag",
         )
 
     def format_taken(self, other: Digest, reasons: tuple[Reason, ...]) -> TagTakenError:
         """The immutable tag names this image in another format."""
         target = self.target
         return TagTakenError(
-            Diagnostic(
-                f"tag `{target.tag}` is taken by the same image in another format",
-                reasons=reasons,
-                facts=(("in repository", target.repository_uri), ("there, manifest", other)),
-                hint=f"set the previous `format` of `{target.image}`, or push under tomorrow's tag",
-            )
+            f"tag `{target.tag}` is taken by the same image in another format",
+            reasons=reasons,
+            facts=(("in repository", target.repository_uri), ("there, manifest", other)),
+            hint=f"set the previous `format` of `{target.image}`, or push under tomorrow's tag",
         )
 
     def _cause(self, origin: Origin) -> str:
@@ -89,7 +85,7 @@ class PushDiagnostics:
         message = f"`{self.target.image}` is not a single {self.target.platform} {self.target.form}"
         facts = (("digest", self.target.digest), ("result", result))
         hint = f"run `bake build {self.target.image}` to build it in that format"
-        return PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
+        return PublishError(message, reasons=reasons, facts=facts, hint=hint)
 
     @contextlib.contextmanager
     def translate_errors(self) -> Iterator[None]:
@@ -108,12 +104,10 @@ class PushDiagnostics:
         host = self._registry.host
         match error.unreached:
             case Unreached.NAME:
-                return PublishError(Diagnostic(f"cannot resolve `{host}`", hint=self._name_hint))
+                return PublishError(f"cannot resolve `{host}`", hint=self._name_hint)
             case Unreached.TRUST:
                 facts = (("because", error.text),)
-                return PublishError(
-                    Diagnostic(f"`{host}` is not trusted", facts=facts, hint=self._trust_hint)
-                )
+                return PublishError(f"`{host}` is not trusted", facts=facts, hint=self._trust_hint)
         if error.status is None:
             hint = f"check that it runs and is reachable from here, then run {self.retry}"
             return self._failure(f"`{host}` does not answer", (("answer", error.text),), hint)
@@ -125,7 +119,7 @@ class PushDiagnostics:
             return self.unanswered(error)
         hint = f"use credentials with push permission, then run {self.retry}"
         message = f"not allowed to set a tag in `{self.target.repository_uri}`"
-        return RegistryAuthError(Diagnostic(message, reasons=(self._denied(error.text),), hint=hint))
+        return RegistryAuthError(message, reasons=(self._denied(error.text),), hint=hint)
 
     @property
     def _name_hint(self) -> str:
@@ -149,7 +143,7 @@ class PushDiagnostics:
         if error.is_corrupted:
             message = f"`{repository}` received corrupted data"
             hint = "check the proxy and the network path to the registry"
-            return PublishError(Diagnostic(message, facts=answers, hint=hint))
+            return PublishError(message, facts=answers, hint=hint)
         if error.is_stalled:
             message = f"the push to `{repository}` stalled and was stopped"
             return self._failure(message, (), self._resume_hint)
@@ -159,7 +153,7 @@ class PushDiagnostics:
             return self._not_allowed(error.text)
         if error.is_repository_missing:
             message = f"there is no repository `{self.target.repository}` in `{self._registry.host}`"
-            return PublishError(Diagnostic(message, facts=answers, hint=f"create it, then run {self.retry}"))
+            return PublishError(message, facts=answers, hint=f"create it, then run {self.retry}")
         if error.status is None:
             return self.unanswered(error)
         hint = f"check the registry's log and disk, then {self._resume_hint}"
@@ -190,30 +184,30 @@ class PushDiagnostics:
         )
         facts = tuple((f"blob {number}", blob.digest) for number, blob in enumerate(absent, 1))
         hint = f"run {self.retry} again to upload the missing blobs"
-        return PublishError(Diagnostic(message, facts=(("digest", self.target.digest), *facts), hint=hint))
+        return PublishError(message, facts=(("digest", self.target.digest), *facts), hint=hint)
 
     def tag_missing(self) -> PublishError:
         """A successful push left no tag."""
         message = f"`{self.target.repository_uri}` accepted the push, but has no tag `{self.target.tag}`"
-        return PublishError(Diagnostic(message, hint=f"run {self.retry} again"))
+        return PublishError(message, hint=f"run {self.retry} again")
 
     def damaged(self, diff_id: Digest) -> PublishError:
         """A file of the layer cache was changed on disk, and is removed."""
         message = f"the compressed layer {short(diff_id)} in the cache was damaged; it was removed"
-        return PublishError(Diagnostic(message, hint=f"run {self.retry} again to compress it anew"))
+        return PublishError(message, hint=f"run {self.retry} again to compress it anew")
 
     def candidate_gone(self) -> PublishError:
         """The candidate is no longer in the registry."""
         message = f"`{self.target.repository_uri}` no longer has the candidate {short(self.target.digest)}"
         hint = f"run `bake push --candidate {self.target.image}` again"
-        return PublishError(Diagnostic(message, hint=hint))
+        return PublishError(message, hint=hint)
 
     def _not_logged_in(self, text: str) -> RegistryAuthError:
         principal = self._registry.principal()
         reason = Reason(f"it answered {principal}: {text}" if principal else f"not logged in: {text}")
         hint = f"log in, then run {self.retry}; the built image is reused"
         message = f"`{self._registry.host}` does not accept the credentials"
-        return RegistryAuthError(Diagnostic(message, reasons=(reason,), hint=hint))
+        return RegistryAuthError(message, reasons=(reason,), hint=hint)
 
     def _not_allowed(self, text: str) -> RegistryAuthError:
         reasons = (
@@ -222,13 +216,13 @@ class PushDiagnostics:
         )
         hint = f"use credentials with push permission, then run {self.retry}; the built image is reused"
         message = f"not allowed to push to `{self.target.repository_uri}`"
-        return RegistryAuthError(Diagnostic(message, reasons=reasons, hint=hint))
+        return RegistryAuthError(message, reasons=reasons, hint=hint)
 
     def _not_allowed_to_read(self, text: str) -> RegistryAuthError:
         permissions = "`ecr:BatchGetImage` and `ecr:GetDownloadUrlForLayer` on Amazon ECR"
         hint = f"use credentials with read permission ({permissions}), then run {self.retry}"
         message = f"not allowed to read from `{self.target.repository_uri}`"
-        return RegistryAuthError(Diagnostic(message, reasons=(self._denied(text),), hint=hint))
+        return RegistryAuthError(message, reasons=(self._denied(text),), hint=hint)
 
     def _denied(self, text: str) -> Reason:
         principal = self._registry.principal()
@@ -238,6 +232,4 @@ class PushDiagnostics:
 
     def _failure(self, message: str, facts: tuple[tuple[str, str], ...], hint: str = "") -> PublishError:
         """Failure for which a problem on this side may be the reason."""
-        return PublishError(
-            Diagnostic(message, reasons=self._registry.known_problems(), facts=facts, hint=hint)
-        )
+        return PublishError(message, reasons=self._registry.known_problems(), facts=facts, hint=hint)

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError
+from bakehouse.errors import PublishError, RegistryAuthError
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import short
@@ -58,11 +58,12 @@ def _await(
                 return
             case "FAILED":
                 facts = (("image", published.image_uri), ("code", str(status.get("failureCode", ""))))
-                message = f"Amazon ECR could not replicate `{published.image}` to {target.region}"
-                hint = (
-                    "run `aws ecr describe-registry`, and check the rules and the permissions of the region"
+                raise PublishError(
+                    f"Amazon ECR could not replicate `{published.image}` to {target.region}",
+                    facts=facts,
+                    hint="run `aws ecr describe-registry`, "
+                    "and check the rules and the permissions of the region",
                 )
-                raise PublishError(Diagnostic(message, facts=facts, hint=hint))
             case None if published.was_there:
                 # It is older than the rule. ECR replicates only later pushes.
                 return
@@ -78,7 +79,7 @@ def _late(target: EcrRegistry, published: PublishedImage, since: float) -> Publi
     )
     facts = (("image", published.image_uri), ("digest", short(published.digest)))
     hint = "run the same command again later; published images stay"
-    return PublishError(Diagnostic(message, facts=facts, hint=hint))
+    return PublishError(message, facts=facts, hint=hint)
 
 
 def _is_covered(source: EcrRegistry, target: EcrRegistry, repository: str) -> bool:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bakehouse.catalog.registry_settings import SEVERITIES
-from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
+from bakehouse.errors import PublishError, Reason, RegistryAuthError, UsageError
 from bakehouse.ledger.releases import ReleasedFindings, ReleaseRecord
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.tags import PublishedImage
@@ -49,8 +49,7 @@ def level(severity: str, *, is_asked: bool) -> str:
     if not severity:
         return "HIGH" if is_asked else ""
     if severity.upper() not in SEVERITIES:
-        hint = suggestion(severity.upper(), SEVERITIES)
-        raise UsageError(Diagnostic(f"there is no severity `{severity}`", hint=hint))
+        raise UsageError(f"there is no severity `{severity}`", hint=suggestion(severity.upper(), SEVERITIES))
     return severity.upper()
 
 
@@ -87,8 +86,10 @@ def scan(registry: EcrRegistry, published: PublishedImage, progress: Reporter, w
 def require_scanning(registry: Registry) -> EcrRegistry:
     """Return a registry that scans; raise UsageError for others."""
     if not isinstance(registry, EcrRegistry):
-        message = f"`{registry.host}` does not scan images; only Amazon ECR does"
-        raise UsageError(Diagnostic(message, hint="omit `--scan` and `--fail-on`"))
+        raise UsageError(
+            f"`{registry.host}` does not scan images; only Amazon ECR does",
+            hint="omit `--scan` and `--fail-on`",
+        )
     return registry
 
 
@@ -99,14 +100,14 @@ def require_clean(result: Scan, severity: str, published: PublishedImage) -> Non
         message = f"`{published.image}` was not scanned, but a scan was requested"
         hint = "set `scan_on_push`, or enable scanning in the registry's settings"
         reasons = (Reason(result.missing_reason),)
-        raise PublishError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
+        raise PublishError(message, reasons=reasons, facts=facts, hint=hint)
     severe = SEVERITIES[: SEVERITIES.index(severity) + 1]
     if findings := [finding for finding in result.findings if finding.severity in severe]:
         counts = ", ".join(f"{finding.count} {finding.severity}" for finding in findings)
         message = f"the scan of `{published.image}` found {counts}"
         hint = "list them with `aws ecr describe-image-scan-findings`, or allow them with `--fail-on`"
         facts = (*facts, ("scanned", result.completed), ("allowed", f"below {severity}"))
-        raise PublishError(Diagnostic(message, facts=facts, hint=hint))
+        raise PublishError(message, facts=facts, hint=hint)
 
 
 class _NotScannedError(Exception):

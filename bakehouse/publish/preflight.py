@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from bakehouse.catalog.project import Project
-from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, RegistryAuthError
+from bakehouse.errors import Problems, PublishError, Reason, RegistryAuthError
 from bakehouse.registry import destination
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
@@ -82,29 +82,25 @@ def _failure(registry: Registry, place: str, error: RegistryError) -> PublishErr
         hint = f"run `docker login {host}`"
         if isinstance(registry, EcrRegistry):
             hint = "run `aws sts get-caller-identity` to see which credentials are used"
-        return RegistryAuthError(Diagnostic(message, reasons=(Reason(reason),), hint=hint))
+        return RegistryAuthError(message, reasons=(Reason(reason),), hint=hint)
     if error.status == 403:
         subject = f"{principal} is valid but not authorized" if principal else "not logged in"
         reasons = (Reason(f"{subject}: {error.text}"), Reason("nothing was built"))
         message = f"not allowed to push to `{place}`"
-        return RegistryAuthError(
-            Diagnostic(message, reasons=reasons, hint="use credentials with push permission")
-        )
+        return RegistryAuthError(message, reasons=reasons, hint="use credentials with push permission")
     name = host.partition(":")[0]
     match error.unreached:
         case Unreached.NAME:
             hint = f"check the name; `getent hosts {name}` looks it up"
-            return PublishError(Diagnostic(f"cannot resolve `{host}`", hint=hint))
+            return PublishError(f"cannot resolve `{host}`", hint=hint)
         case Unreached.TRUST:
             facts = (("because", error.text),)
             hint = "name its CA certificate in REQUESTS_CA_BUNDLE"
-            return PublishError(Diagnostic(f"`{host}` is not trusted", facts=facts, hint=hint))
+            return PublishError(f"`{host}` is not trusted", facts=facts, hint=hint)
     if error.status is None:
         hint = "check that it runs and is reachable from here"
-        return PublishError(
-            Diagnostic(f"`{host}` does not answer", facts=(("answer", error.text),), hint=hint)
-        )
+        return PublishError(f"`{host}` does not answer", facts=(("answer", error.text),), hint=hint)
     if error.status < 400:
-        return PublishError(Diagnostic(f"`{host}` is not a registry", hint="check the host and its port"))
+        return PublishError(f"`{host}` is not a registry", hint="check the host and its port")
     facts = (("answer", error.answer),)
-    return PublishError(Diagnostic(f"`{place}` does not accept uploads", facts=facts))
+    return PublishError(f"`{place}` does not accept uploads", facts=facts)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
-from bakehouse.errors import Diagnostic, NotReleasableError, PublishError, Reason, UsageError
+from bakehouse.errors import NotReleasableError, PublishError, Reason, UsageError
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedScan, ReleaseRecord
@@ -140,9 +140,11 @@ def require_same_key(candidate: ReleaseRecord, image: Image) -> None:
     """Raise UsageError for a candidate of another recipe: the present one may require fewer checks."""
     if candidate.key != image.key:
         facts = (("recipe's key", image.key), ("candidate's key", candidate.key))
-        hint = "check out the commit that it was published from, which `bake releases` shows"
-        message = f"the candidate of `{image.name}` was not built from this recipe"
-        raise UsageError(Diagnostic(message, facts=facts, hint=hint))
+        raise UsageError(
+            f"the candidate of `{image.name}` was not built from this recipe",
+            facts=facts,
+            hint="check out the commit that it was published from, which `bake releases` shows",
+        )
 
 
 def _smoke_report(project: Project, candidate: ReleaseRecord, options: PublishOptions) -> SmokeReport | None:
@@ -286,20 +288,23 @@ def move_tag(published: PublishedImage, registry: Registry, options: PushOptions
             remote.tag(manifest, tag)
     except (RegistryError, OverdueError) as error:
         facts = (("answer", str(error)), ("released", published.image_uri))
-        hint = f"except `{tag}` from the immutability of tags, or omit `--move-tag`"
-        message = f"`{published.image}` is released, but the moving tag `{tag}` could not be set"
-        raise PublishError(Diagnostic(message, facts=facts, hint=hint)) from error
+        raise PublishError(
+            f"`{published.image}` is released, but the moving tag `{tag}` could not be set",
+            facts=facts,
+            hint=f"except `{tag}` from the immutability of tags, or omit `--move-tag`",
+        ) from error
 
 
 def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, image: Image) -> None:
     """Raise NotReleasableError for a candidate that has not passed its required checks."""
     if candidate.candidate and (reasons := release_blockers(report, image.required, image.smoke)):
         facts = (("candidate", candidate.image_uri),)
-        hint = (
-            f"run `bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "
-            f"these checks can run, then `bake promote {candidate.image} --report FILE` here"
-        )
-        message = f"`{candidate.image}` cannot be released yet"
         raise NotReleasableError(
-            Diagnostic(message, reasons=tuple(Reason(text) for text in reasons), facts=facts, hint=hint)
+            f"`{candidate.image}` cannot be released yet",
+            reasons=tuple(Reason(text) for text in reasons),
+            facts=facts,
+            hint=(
+                f"run `bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "
+                f"these checks can run, then `bake promote {candidate.image} --report FILE` here"
+            ),
         )

@@ -18,7 +18,6 @@ from bakehouse.engine import docker, provision
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import (
     BakehouseError,
-    Diagnostic,
     NotReleasableError,
     Problems,
     PublishError,
@@ -77,9 +76,10 @@ class PublishOptions:
     def __post_init__(self) -> None:
         """Reject an invalid deadline before anything is built."""
         if not 0 <= self.deadline <= _MAX_DEADLINE:
-            message = f"invalid `--deadline {self.deadline:g}`"
-            hint = f"use seconds, at most {_MAX_DEADLINE} (30 days); 0 is six hours"
-            raise UsageError(Diagnostic(message, hint=hint))
+            raise UsageError(
+                f"invalid `--deadline {self.deadline:g}`",
+                hint=f"use seconds, at most {_MAX_DEADLINE} (30 days); 0 is six hours",
+            )
 
 
 def push_images(
@@ -116,7 +116,7 @@ def push_images(
             progress(f"{record.image}: published as {record.image_uri}")
         kinds = {type(failure) for failure in failures}
         kind = kinds.pop() if len(kinds) == 1 else PublishError
-        raise kind(*(diagnostic for failure in failures for diagnostic in failure.diagnostics))
+        raise kind.of(*(diagnostic for failure in failures for diagnostic in failure.diagnostics))
     return tuple(record for _, record in results)
 
 
@@ -327,7 +327,7 @@ def _raise_all(failures: Sequence[BakehouseError]) -> None:
 def _with_region(registry: Registry, error: BakehouseError, published_in: str) -> BakehouseError:
     """Failure with its region, the published regions and a hint."""
     facts = (("region", _region(registry)), ("published in", published_in))
-    return type(error)(
+    return type(error).of(
         *(
             replace(diagnostic, facts=(*facts, *diagnostic.facts), hint=diagnostic.hint or _COMPLETE_HINT)
             for diagnostic in error.diagnostics
@@ -339,7 +339,7 @@ def _different_manifest(first: PublishedImage, published: PublishedImage) -> Pub
     facts = (("there", published.image_uri), ("first", first.image_uri))
     hint = "another version of Bakehouse compressed it; delete the release that was there, and push again"
     message = f"`{published.registry}` has a different manifest of `{published.image}`"
-    return PublishError(Diagnostic(message, facts=facts, hint=hint))
+    return PublishError(message, facts=facts, hint=hint)
 
 
 def released_regions(published: Sequence[tuple[Registry, PublishedImage]]) -> tuple[ReleasedRegion, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import PackedImage, Packer
 from bakehouse.cluster.smoke_report import SmokeReport
-from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.errors import PublishError
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.release_gate import check_releasable
@@ -82,8 +82,7 @@ def publish(
     try:
         bounded_registry = DeadlineRegistry(registry, options.until)
     except OverdueError as error:
-        message = f"`{image.name}` was not pushed: {error}"
-        raise PublishError(Diagnostic(message, hint="increase `--deadline`")) from error
+        raise PublishError(f"`{image.name}` was not pushed: {error}", hint="increase `--deadline`") from error
     repository = f"{options.prefix}/{image.name}"
     check_names(bounded_registry.host, repository, tag, image.name)
     target = ReleaseTarget(

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from bakehouse.catalog.project import Project
-from bakehouse.errors import Diagnostic, DifferenceError
+from bakehouse.errors import DifferenceError
 from bakehouse.plan.model import Image
 from bakehouse.publish.attest import Bundler
 from bakehouse.publish.signing import require_published, sign_published
@@ -32,6 +32,6 @@ def sign_rebuild(
         message = f"`{image.name}` was built again as {short(digest)}, but published with another digest"
         digests = dict.fromkeys(record.digest for record in published)
         facts = (("built", digest), *(("published", each) for each in digests))
-        raise DifferenceError(Diagnostic(message, facts=facts))
+        raise DifferenceError(message, facts=facts)
     statement = rebuild_of(image, digest, stores)
     sign_published(project, records, statement, bundler, progress, f"reproduce {image.name} --sign")

@@ -20,8 +20,10 @@ def is_tested(built: BuiltImage, report: SmokeReport | None) -> bool:
 def check_releasable(built: BuiltImage, report: SmokeReport | None, *, candidate: bool) -> None:
     """Raise NotReleasableError for a rehearsed or unpinned image, or an untested one if no `candidate`."""
     if built.is_rehearsed:
-        message = f"`{built.image.name}` was rehearsed, not built: it contains stubs"
-        raise NotReleasableError(Diagnostic(message, hint=f"run `bake release {built.image.name}`"))
+        raise NotReleasableError(
+            f"`{built.image.name}` was rehearsed, not built: it contains stubs",
+            hint=f"run `bake release {built.image.name}`",
+        )
     check_pinned(built.image)
     if not candidate:
         check_tested(built, report)
@@ -61,6 +63,9 @@ def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
     else:
         reasons = release_blockers(report, built.image.required, built.image.smoke)
         facts = (("digest", built.digest),)
-    hint = f"run `bake smoke {name}`, or publish it as a candidate with `bake push --candidate {name}`"
-    message = f"`{name}` has not passed its smoke test"
-    raise NotReleasableError(Diagnostic(message, reasons=tuple(map(Reason, reasons)), facts=facts, hint=hint))
+    raise NotReleasableError(
+        f"`{name}` has not passed its smoke test",
+        reasons=tuple(map(Reason, reasons)),
+        facts=facts,
+        hint=f"run `bake smoke {name}`, or publish it as a candidate with `bake push --candidate {name}`",
+    )

@@ -3,7 +3,7 @@
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cluster.smoke_report import ReportFile, Sign, SmokeReport, Verify
-from bakehouse.errors import Diagnostic, Reason, TrustError
+from bakehouse.errors import Reason, TrustError
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError
 from bakehouse.trust.keys import open_signer, read_public_key
@@ -33,16 +33,17 @@ def verifier(policy: Policy | None) -> Verify | None:
         facts = (("trusted", ", ".join(key.name for key in keys)),)
         hint = f"run `bake smoke {file.report.image} --report FILE` with a trusted `signing_key`"
         if not file.bundle:
-            message = f"`{file.path}` is not signed, but the project has a policy"
-            raise TrustError(Diagnostic(message, facts=facts, hint=hint))
+            raise TrustError(
+                f"`{file.path}` is not signed, but the project has a policy", facts=facts, hint=hint
+            )
         message = f"the signature of `{file.path}` was refused"
         try:
             signed = bundle.verify(file.bundle, file.report.digest, keys)
         except RefusedError as error:
             reasons = (Reason(f"it {error}"),)
-            raise TrustError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint)) from error
+            raise TrustError(message, reasons=reasons, facts=facts, hint=hint) from error
         if signed.predicate_type != SMOKE_REPORT or signed.predicate.get("sha256") != file.sha256:
             reasons = (Reason(f"`{signed.key.name}` signed something else about this image"),)
-            raise TrustError(Diagnostic(message, reasons=reasons, facts=facts, hint=hint))
+            raise TrustError(message, reasons=reasons, facts=facts, hint=hint)
 
     return verify

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Iterable
 
 from bakehouse.catalog.project import Project
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import Image
@@ -20,17 +20,20 @@ def require_bundler(project: Project) -> Bundler:
     """Return the project's signing key; raise UsageError without one."""
     if bundler := bundler_of(project):
         return bundler
-    hint = "set `signing_key` in [tool.bakehouse], or BAKEHOUSE_SIGNING_KEY"
-    raise UsageError(Diagnostic("`--sign` needs a signing key", hint=hint))
+    raise UsageError(
+        "`--sign` needs a signing key", hint="set `signing_key` in [tool.bakehouse], or BAKEHOUSE_SIGNING_KEY"
+    )
 
 
 def require_published(project: Project, image: Image) -> tuple[ReleaseRecord, ...]:
     """Return the records of an image with its present build key; raise UsageError without one."""
     records = tuple(record for record in open_ledger(project).records(image.name) if record.key == image.key)
     if not records:
-        message = f"`{image.name}` was not published from this recipe"
-        hint = "check out the commit that it was published from, which `bake releases` shows"
-        raise UsageError(Diagnostic(message, facts=(("recipe's key", image.key),), hint=hint))
+        raise UsageError(
+            f"`{image.name}` was not published from this recipe",
+            facts=(("recipe's key", image.key),),
+            hint="check out the commit that it was published from, which `bake releases` shows",
+        )
     return records
 
 

@@ -95,4 +95,4 @@ def require_all(verified: Sequence[Verified]) -> None:
         for difference in result.missing
     ]
     if diagnostics:
-        raise PublishError(*diagnostics)
+        raise PublishError.of(*diagnostics)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.engine import provision
-from bakehouse.errors import Diagnostic, EngineError, PublishError, UsageError
+from bakehouse.errors import EngineError, PublishError, UsageError
 from bakehouse.registry.docker_login import docker_login
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
@@ -164,5 +164,6 @@ def _check_known(project: Project, host: str) -> None:
     if host in (*_BY_NAME, "localhost") or "." in host or ":" in host:
         return
     hint = suggestion(host, (*_BY_NAME, *project.registries))
-    hint = hint or "use a name of [tool.bakehouse.registries], or a host"
-    raise UsageError(Diagnostic(f"there is no registry `{host}`", hint=hint))
+    raise UsageError(
+        f"there is no registry `{host}`", hint=hint or "use a name of [tool.bakehouse.registries], or a host"
+    )

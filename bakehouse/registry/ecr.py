@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from bakehouse.catalog.registry_settings import Creation
-from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError
+from bakehouse.errors import PublishError, Reason, RegistryAuthError
 from bakehouse.registry.ecr_endpoints import registry_host
 from bakehouse.registry.ecr_repository import EcrRepository
 from bakehouse.registry.registry import Credentials
@@ -70,9 +70,10 @@ class EcrRegistry:
 
     def create_repository(self, repository: str, moving_tag: str) -> None:
         if not self._create:
-            message = f"there is no repository `{repository}` in `{self.host}`"
-            hint = "add `--create`, or ask the owner of the account to create it"
-            raise PublishError(Diagnostic(message, hint=hint))
+            raise PublishError(
+                f"there is no repository `{repository}` in `{self.host}`",
+                hint="add `--create`, or ask the owner of the account to create it",
+            )
         self._repository(repository, moving_tag).create()
 
     def differences(self, repository: str, moving_tag: str) -> tuple[Reason, ...]:
@@ -95,9 +96,10 @@ class EcrRegistry:
             progress(f"warning: could not read the lifecycle policy of {name}; not checked: {reason}")
             return
         if rule:
-            message = f"{name} would expire the image: {rule}"
-            hint = "limit the rule to untagged images, because recorded images must stay"
-            raise PublishError(Diagnostic(message, hint=hint))
+            raise PublishError(
+                f"{name} would expire the image: {rule}",
+                hint="limit the rule to untagged images, because recorded images must stay",
+            )
 
     def _repository(self, name: str, moving_tag: str = "") -> EcrRepository:
         return EcrRepository(self.aws, self.api, self.owner, name, moving_tag, self._creation)

@@ -4,7 +4,7 @@ import re
 from functools import cache
 from typing import Any
 
-from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.errors import PublishError
 from bakehouse.util.aws import regions
 from bakehouse.util.oci import ECR_HOST
 from bakehouse.util.suggest import suggestion
@@ -22,8 +22,7 @@ def is_ecr(host: str) -> bool:
 def registry_host(account: str, region: str, *, fips: bool = False, dual_stack: bool = False) -> str:
     """Return the host of an account's registry, with the domain of the region's partition."""
     if not _ACCOUNT.fullmatch(account):
-        message = f"`{account}` is not the id of an AWS account"
-        raise PublishError(Diagnostic(message, hint="use the id's 12 digits"))
+        raise PublishError(f"`{account}` is not the id of an AWS account", hint="use the id's 12 digits")
     partition = _partition(region)
     variant = "-fips" if fips else ""
     if fips:
@@ -31,8 +30,7 @@ def registry_host(account: str, region: str, *, fips: bool = False, dual_stack: 
     if not dual_stack:
         return f"{account}.dkr.ecr{variant}.{region}.{partition['outputs']['dnsSuffix']}"
     if partition["id"] not in _DUAL_STACK:
-        message = f"AWS documents no dual-stack endpoint of Amazon ECR for `{region}`"
-        raise PublishError(Diagnostic(message))
+        raise PublishError(f"AWS documents no dual-stack endpoint of Amazon ECR for `{region}`")
     # Hosts of the API end in `api.aws`, those of registries in `on.aws`.
     suffix = partition["outputs"]["dualStackDnsSuffix"].replace("api.", "on.", 1)
     return f"{account}.dkr-ecr{variant}.{region}.{suffix}"
@@ -52,7 +50,7 @@ def check_host(host: str) -> None:
         hint = "use `<12 digits>.dkr.ecr.<region>.amazonaws.com` (outside China)"
     else:
         return
-    raise PublishError(Diagnostic(f"`{host}` is not a valid host of Amazon ECR", hint=hint))
+    raise PublishError(f"`{host}` is not a valid host of Amazon ECR", hint=hint)
 
 
 def _partition(region: str) -> Any:
@@ -63,8 +61,10 @@ def _partition(region: str) -> Any:
         # Regions newer than botocore. Its patterns alone would match misspelled regions.
         if re.fullmatch(partition["regionRegex"], region) and region.split("-")[-2] in directions:
             return partition
-    hint = suggestion(region, regions()) or "use the name of a region, such as `eu-west-1`"
-    raise PublishError(Diagnostic(f"there is no AWS region `{region}`", hint=hint))
+    raise PublishError(
+        f"there is no AWS region `{region}`",
+        hint=suggestion(region, regions()) or "use the name of a region, such as `eu-west-1`",
+    )
 
 
 def partition_of(region: str) -> str:
@@ -90,7 +90,7 @@ def _check_fips(region: str) -> None:
     if not has_fips(region):
         message = f"Amazon ECR has no FIPS endpoint in `{region}`"
         names = ", ".join(name for name in regions() if has_fips(name))
-        raise PublishError(Diagnostic(message, hint=f"use a region with FIPS endpoints: {names}"))
+        raise PublishError(message, hint=f"use a region with FIPS endpoints: {names}")
 
 
 @cache

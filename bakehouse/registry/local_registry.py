@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.errors import PublishError, Reason
 from bakehouse.registry import registry_keeper
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.file_lock import exclusive, shared
@@ -151,7 +151,7 @@ class EmbeddedRegistry(NamedRegistry):
         message = f"port {self._port} of the local registry is used by {user}"
         stop = "run `bake registry stop` in that project" if owner else "stop the other program"
         hint = f"set `registry_port` in [tool.bakehouse] to a free port, or {stop}"
-        return PublishError(Diagnostic(message, hint=hint))
+        return PublishError(message, hint=hint)
 
     def _start(self) -> None:
         # It is left from a registry that was killed, as at the shutdown of the machine.
@@ -177,7 +177,7 @@ class EmbeddedRegistry(NamedRegistry):
         keeper.wait()
         tail = self._log.read_text(errors="replace").splitlines()[-5:]
         facts = (("log", str(self._log)),)
-        raise PublishError(Diagnostic("the local registry did not start", facts=facts, tail=tuple(tail)))
+        raise PublishError("the local registry did not start", facts=facts, tail=tuple(tail))
 
     def _remove_interrupted_uploads(self) -> None:
         """Remove the uploads of killed pushes. No upload is in progress while the registry does not run.
@@ -196,8 +196,11 @@ class EmbeddedRegistry(NamedRegistry):
         if not shutil.which("docker"):
             message = "the local registry cannot run"
             reason = Reason("neither `docker-registry` nor `docker` is on PATH")
-            hint = "install Debian's package docker-registry, or set `registry` in [tool.bakehouse]"
-            raise PublishError(Diagnostic(message, reasons=(reason,), hint=hint))
+            raise PublishError(
+                message,
+                reasons=(reason,),
+                hint="install Debian's package docker-registry, or set `registry` in [tool.bakehouse]",
+            )
         write_whole(configuration, self._configuration("/var/lib/registry", f":{_PORT_INSIDE}"))
         # It exists already if the last registry was killed.
         network = ["docker", "network", "create", "--label", "bakehouse=registry", self._network]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.util.aws import Aws
 from bakehouse.util.files import display_path, write_whole
 
@@ -31,14 +31,14 @@ def write(page: bytes, to: str, region: str | None) -> str:
         except OSError as error:
             if error.errno not in _UNUSABLE:
                 raise
-            message = f"cannot write `{display_path(path)}`: {os.strerror(error.errno).lower()}"
-            hint = "name a directory that you may write to: `bake report --to DIRECTORY`"
-            raise UsageError(Diagnostic(message, hint=hint)) from error
+            raise UsageError(
+                f"cannot write `{display_path(path)}`: {os.strerror(error.errno).lower()}",
+                hint="name a directory that you may write to: `bake report --to DIRECTORY`",
+            ) from error
         return display_path(path)
     bucket, _, prefix = to.removeprefix(_S3).partition("/")
     if not bucket:
-        hint = "write it as `s3://our-bucket/report`"
-        raise UsageError(Diagnostic(f"`{to}` does not name a bucket", hint=hint))
+        raise UsageError(f"`{to}` does not name a bucket", hint="write it as `s3://our-bucket/report`")
     key = f"{prefix.rstrip('/')}/{_FILE}".lstrip("/")
     aws = Aws(region)
     with aws.translate_errors(f"write `{_S3}{bucket}/{key}`"):

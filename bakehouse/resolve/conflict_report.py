@@ -44,7 +44,7 @@ def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> 
     search = AlternativeSearch(conflict.recipe, catalog, calls, budget=min(BUDGET, calls * _BUDGET_OF_A_CALL))
     message = f"no versions satisfy image `{conflict.recipe.name}` on {conflict.recipe.platform}"
     nearest = search.nearest(_MOST_HINTS) if calls else None
-    return ConflictError(diagnostic(message, minimal_conflict(conflict, search), catalog, nearest))
+    return ConflictError.of(diagnostic(message, minimal_conflict(conflict, search), catalog, nearest))
 
 
 def minimal_conflict(conflict: Conflict, search: AlternativeSearch) -> Conflict:

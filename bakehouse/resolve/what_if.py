@@ -305,7 +305,7 @@ def _error(
     hint = ""
     if nearest.alternatives and (options := _options(nearest.alternatives[0], assumptions)):
         hint = f"run `bake resolve {image}{options}` to see the first one in full"
-    return ConflictError(replace(diagnostic, tables=(*diagnostic.tables, Table(title, rows)), hint=hint))
+    return ConflictError.of(replace(diagnostic, tables=(*diagnostic.tables, Table(title, rows)), hint=hint))
 
 
 def _direct_reasons(

@@ -104,7 +104,7 @@ def launch(
         arguments = _with_code(service, request, checked, name, callbacks.report)
     except AwsError as error:
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
-        raise LaunchError(replace(error.diagnostic, facts=facts)) from error
+        raise LaunchError.of(replace(error.diagnostic, facts=facts)) from error
     return send_and_follow(
         service,
         arguments,
@@ -160,10 +160,11 @@ def follow_job(
         description = service.describe(name)
     except AwsError as error:
         if error.fault is AwsFault.NOT_FOUND:
-            hint = "set `--region` to the region of the job"
-            message = f"the training job `{name}` does not exist in {region}"
-            raise LaunchError(Diagnostic(message, hint=hint)) from error
-        raise LaunchError(error.diagnostic) from error
+            raise LaunchError(
+                f"the training job `{name}` does not exist in {region}",
+                hint="set `--region` to the region of the job",
+            ) from error
+        raise LaunchError.of(error.diagnostic) from error
     ranks = first_ranks(description.request, instances(workspace.catalog))
     return _follow(service, name, ranks, callbacks, pace, stop_on_interrupt=stop_on_interrupt)
 
@@ -173,11 +174,9 @@ def default_region(workspace: Workspace) -> str:
     try:
         region = workspace.project.region or TrainingService("").configured_region
     except AwsError as error:
-        raise LaunchError(error.diagnostic) from error
+        raise LaunchError.of(error.diagnostic) from error
     if not region:
-        raise UsageError(
-            Diagnostic("no AWS region is set", hint="set `--region`, for example to `eu-west-1`")
-        )
+        raise UsageError("no AWS region is set", hint="set `--region`, for example to `eu-west-1`")
     return region
 
 
@@ -351,7 +350,7 @@ def _send(service: TrainingService, arguments: Mapping[str, Any]) -> None:
         elif error.fault in (AwsFault.UNREACHABLE, AwsFault.BUSY):
             hint = f"check whether the job exists: `bake follow {name} --region {service.region}`"
             diagnostic = replace(diagnostic, hint=hint)
-        raise LaunchError(diagnostic) from error
+        raise LaunchError.of(diagnostic) from error
 
 
 def _is_same_job(service: TrainingService, arguments: Mapping[str, Any], began: datetime) -> bool:

@@ -14,7 +14,7 @@ from bakehouse.cluster.job import CODE_DIRECTORY, HOMOGENEOUS, ML, Group, Traini
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import UsageError
 from bakehouse.jobs import code_upload, model_trainer
 from bakehouse.jobs.distribution import Framework, Training, launch_settings
 from bakehouse.jobs.instance_groups import check_channels, instance_group
@@ -123,20 +123,24 @@ def _check_faults(job: TrainingJob) -> None:
     """Check that the targets of injected faults exist, and that this machine can inject them."""
     for host in job.kills:
         if host not in job.host_names:
-            hint = f"choose from {', '.join(job.host_names)}"
-            raise UsageError(Diagnostic(f"can't kill `{host}`, which is not a host of this job", hint=hint))
+            raise UsageError(
+                f"can't kill `{host}`, which is not a host of this job",
+                hint=f"choose from {', '.join(job.host_names)}",
+            )
     groups = [group.name for group in job.groups] if job.is_heterogeneous else []
     names = (*groups, *job.host_names)
     for partition in job.partitions:
         for name in (partition.first, partition.second):
             if name not in names:
-                message = f"can't partition `{name}`, which is not a group or host of this job"
-                raise UsageError(Diagnostic(message, hint=f"choose from {', '.join(names)}"))
+                raise UsageError(
+                    f"can't partition `{name}`, which is not a group or host of this job",
+                    hint=f"choose from {', '.join(names)}",
+                )
         if {*job.hosts_of(partition.first)} & {*job.hosts_of(partition.second)}:
-            message = (
-                f"can't partition `{partition.first}` and `{partition.second}`, which have a common host"
+            raise UsageError(
+                f"can't partition `{partition.first}` and `{partition.second}`, which have a common host",
+                hint="use two groups, or two hosts",
             )
-            raise UsageError(Diagnostic(message, hint="use two groups, or two hosts"))
     network_faults.require(job.netem, cuts=bool(job.partitions))
 
 
@@ -146,8 +150,7 @@ def _with_launcher(
     """Return the job with its launcher: a command, the SDK's drivers, or the image's toolkit."""
     if job.command:
         if request.distribution:
-            message = "a command and a distribution both start the job"
-            raise UsageError(Diagnostic(message, hint="remove one of them"))
+            raise UsageError("a command and a distribution both start the job", hint="remove one of them")
         code = code_upload.read_files(request.source_dir) if request.source_dir else {}
         processes = _processes(job, request)
         return replace(job, has_toolkit=False, baked_code=code, processes_per_host=processes), ()
@@ -157,8 +160,10 @@ def _with_launcher(
     parameters = {**job.hyperparameters, **settings.hyperparameters}
     starts_ranks = settings.launcher not in _ONE_PROCESS
     if request.processes_per_host and not starts_ranks:
-        hint = "set `--distribution` to a launcher, such as `mpi` or `torch_distributed`"
-        raise UsageError(Diagnostic("`--processes-per-host` needs a launcher", hint=hint))
+        raise UsageError(
+            "`--processes-per-host` needs a launcher",
+            hint="set `--distribution` to a launcher, such as `mpi` or `torch_distributed`",
+        )
     if request.processes_per_host:
         parameters[_PROCESSES] = request.processes_per_host
     job = replace(job, hyperparameters=parameters, launcher_groups=settings.groups)
@@ -178,16 +183,22 @@ def _with_drivers(
     if request.sdk is None or not (request.sdk / "sagemaker/train/container_drivers").is_dir():
         message = f"`{name}` needs the drivers of SageMaker SDK v3"
         reason = f"`{request.sdk}` does not contain them" if request.sdk else "`--sdk` is not set"
-        hint = "run `pip install --target sdk sagemaker-train sagemaker-core` and add `--sdk sdk`"
-        raise UsageError(Diagnostic(message, facts=(("because", reason),), hint=hint))
+        raise UsageError(
+            message,
+            facts=(("because", reason),),
+            hint="run `pip install --target sdk sagemaker-train sagemaker-core` and add `--sdk sdk`",
+        )
     if request.source_dir is None:
-        message = f"`{name}` needs a script, which is sent with the job"
-        raise UsageError(Diagnostic(message, hint="set `--source-dir` to the script's directory"))
+        raise UsageError(
+            f"`{name}` needs a script, which is sent with the job",
+            hint="set `--source-dir` to the script's directory",
+        )
     settings = model_trainer.driver_settings(request.distribution, training, str(request.source_dir))
     if request.processes_per_host:
-        message = f"`--processes-per-host` can't be used with `{name}`"
-        hint = f'write `{{"{name}": {{"process_count_per_node": {request.processes_per_host}}}}}` instead'
-        raise UsageError(Diagnostic(message, hint=hint))
+        raise UsageError(
+            f"`--processes-per-host` can't be used with `{name}`",
+            hint=f'write `{{"{name}": {{"process_count_per_node": {request.processes_per_host}}}}}` instead',
+        )
     processes = _processes(job, request, settings.distributed.get("process_count_per_node"))
     job = replace(
         job,

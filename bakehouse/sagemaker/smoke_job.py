@@ -87,10 +87,11 @@ def check(job: SmokeJob, candidate: ReleaseRecord, catalog: Catalog) -> int:
     instance = find_instance(instances(catalog), job.instance_type)
     findings = validate(_request(job, catalog), launch_image(candidate, catalog))
     if errors := [finding.diagnostic for finding in findings if finding.is_error]:
-        raise UsageError(*errors)
+        raise UsageError.of(*errors)
     if instance.gpus is None:
-        message = f"the number of GPUs of `{job.instance_type}` is unknown"
-        raise UsageError(Diagnostic(message, hint="use another instance type"))
+        raise UsageError(
+            f"the number of GPUs of `{job.instance_type}` is unknown", hint="use another instance type"
+        )
     return instance.gpus
 
 
@@ -125,7 +126,7 @@ def smoke_on_sagemaker(
         service.upload(bucket, key, remote.script(), owner)
     except AwsError as error:
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
-        raise LaunchError(replace(error.diagnostic, facts=facts)) from error
+        raise LaunchError.of(replace(error.diagnostic, facts=facts)) from error
     arguments = _arguments(remote, job, catalog, name, f"s3://{bucket}/{key.rpartition('/')[0]}/")
     ranks = first_ranks(arguments, instances(catalog))
     launched = send_and_follow(service, arguments, ranks, callbacks, pace, stop_on_interrupt=True)
@@ -195,11 +196,10 @@ def _results(service: TrainingService, name: str, launched: LaunchReport) -> dic
         if launched.status is Status.STOPPED:
             # It was stopped before its container could write anything.
             return None
-        raise LaunchError(error.diagnostic) from error
+        raise LaunchError.of(error.diagnostic) from error
     text = _member(content)
     if text is None:
-        message = f"the model of the job `{name}` contains no `{RESULTS}`"
-        raise SmokeError(Diagnostic(message, facts=(("model", model),)))
+        raise SmokeError(f"the model of the job `{name}` contains no `{RESULTS}`", facts=(("model", model),))
     return remote_smoke.read_results(text, f"`{RESULTS}` of the job `{name}`")
 
 

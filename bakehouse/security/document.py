@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Never
 
-from bakehouse.errors import Diagnostic, Location, RecipeError
+from bakehouse.errors import Location, RecipeError
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_bytes
 from bakehouse.util.json_reader import parse_json
@@ -97,15 +97,16 @@ def read(path: Path) -> bytes:
     """Return the content of a file that the user names. Raises RecipeError."""
     try:
         if (size := path.stat().st_size) > MOST_BYTES:
-            message = f"`{display_path(path)}` has {format_bytes(size)}"
-            raise RecipeError(Diagnostic(message, hint=f"use a file below {format_bytes(MOST_BYTES)}"))
+            raise RecipeError(
+                f"`{display_path(path)}` has {format_bytes(size)}",
+                hint=f"use a file below {format_bytes(MOST_BYTES)}",
+            )
         return path.read_bytes()
     except OSError as error:
-        message = f"`{display_path(path)}` cannot be read: {error.strerror}"
-        raise RecipeError(Diagnostic(message)) from error
+        raise RecipeError(f"`{display_path(path)}` cannot be read: {error.strerror}") from error
 
 
 def invalid(path: Path, kind: str, error: DocumentError, hint: str = "") -> RecipeError:
     """Return the failure that a file is not a document of this kind."""
     message = f"`{display_path(path)}` is not {kind}: {error}"
-    return RecipeError(Diagnostic(message, Location(path, 1, 1), hint=hint))
+    return RecipeError(message, Location(path, 1, 1), hint=hint)

@@ -141,10 +141,9 @@ def require_clean(report: SecurityReport, hint: str = "") -> None:
         packages = format_count(len({(each.kind, each.name, each.version) for each in findings}), "package")
         message = f"{packages} with {problem if count else 'security updates'}"
         has_fix = any(finding.newer for finding in findings)
-        raise VulnerableError(Diagnostic(message, hint=hint if has_fix else ""))
+        raise VulnerableError(message, hint=hint if has_fix else "")
     if report.not_scanned:
-        message = "no open finding, but parts of the images were not scanned"
-        raise NotScannedError(Diagnostic(message))
+        raise NotScannedError("no open finding, but parts of the images were not scanned")
 
 
 def named(id: str, aliases: Iterable[str]) -> tuple[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 from bakehouse.catalog.python_lock import normal_name
-from bakehouse.errors import Diagnostic, RecipeError
+from bakehouse.errors import RecipeError
 from bakehouse.plan.model import Image
 from bakehouse.security.contents import python_packages
 from bakehouse.security.document import MOST_BYTES, DocumentError, Node, parse, read
@@ -186,11 +186,14 @@ def load(path: Path, names: Collection[str]) -> Snapshot:
                 if package in names:
                     affected.setdefault(package, []).append(_affected(record, entry))
         except DocumentError as error:
-            message = f"`{name}` is not a valid record of OSV: {error}"
-            raise RecipeError(Diagnostic(message, hint="download the snapshot again")) from error
+            raise RecipeError(
+                f"`{name}` is not a valid record of OSV: {error}", hint="download the snapshot again"
+            ) from error
     if not count:
-        message = f"`{display_path(path)}` has no record of PyPI"
-        raise RecipeError(Diagnostic(message, hint="use the export `PyPI/all.zip` of OSV, or its JSON files"))
+        raise RecipeError(
+            f"`{display_path(path)}` has no record of PyPI",
+            hint="use the export `PyPI/all.zip` of OSV, or its JSON files",
+        )
     return Snapshot(day, count, {name: tuple(records) for name, records in affected.items()})
 
 
@@ -246,7 +249,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
                     yield info.filename, archive.read(info)
     except read_error as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-        message = f"`{display_path(path)}` cannot be read as a zip archive: {reason}"
         raise RecipeError(
-            Diagnostic(message, hint="use the export `all.zip` of OSV, or a directory of its JSON files")
+            f"`{display_path(path)}` cannot be read as a zip archive: {reason}",
+            hint="use the export `all.zip` of OSV, or a directory of its JSON files",
         ) from error

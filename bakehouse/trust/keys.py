@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from bakehouse.errors import Diagnostic, TrustError
+from bakehouse.errors import TrustError
 from bakehouse.util.aws import Aws
 from bakehouse.util.files import display_path
 
@@ -139,9 +139,10 @@ def read_public_key(path: Path) -> PublicKey:
     try:
         der = _der(load_pem_public_key(_read(path)))
     except (ValueError, UnsupportedAlgorithm) as error:
-        message = f"`{name}` is not a public key in PEM"
-        hint = f"write it with `openssl pkey -in signing.pem -pubout -out {path.name}`"
-        raise TrustError(Diagnostic(message, hint=hint)) from error
+        raise TrustError(
+            f"`{name}` is not a public key in PEM",
+            hint=f"write it with `openssl pkey -in signing.pem -pubout -out {path.name}`",
+        ) from error
     _require_p256(der, name)
     return PublicKey(der, name)
 
@@ -155,11 +156,15 @@ def _open_pem(path: Path) -> PemSigner:
     is_encrypted = b"ENCRYPTED" in content
     passphrase = os.environ.get(PASSPHRASE) or _hidden.get(PASSPHRASE, "")
     if b"ENCRYPTED SIGSTORE" in content or b"ENCRYPTED COSIGN" in content:
-        message = f"the signing key `{name}` has cosign's own format, which only cosign reads"
-        raise TrustError(Diagnostic(message, hint=f"create a key with `{_GENERATE}`"))
+        raise TrustError(
+            f"the signing key `{name}` has cosign's own format, which only cosign reads",
+            hint=f"create a key with `{_GENERATE}`",
+        )
     if is_encrypted and not passphrase:
-        message = f"the signing key `{name}` is encrypted, and `{PASSPHRASE}` is not set"
-        raise TrustError(Diagnostic(message, hint=f"set `{PASSPHRASE}` to its passphrase"))
+        raise TrustError(
+            f"the signing key `{name}` is encrypted, and `{PASSPHRASE}` is not set",
+            hint=f"set `{PASSPHRASE}` to its passphrase",
+        )
     try:
         key = load_pem_private_key(content, passphrase.encode() if is_encrypted else None)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
@@ -169,7 +174,7 @@ def _open_pem(path: Path) -> PemSigner:
             hint = f"check the passphrase in `{PASSPHRASE}`"
         else:
             message, hint = f"`{name}` is not a private key in PEM", f"create one with `{_GENERATE}`"
-        raise TrustError(Diagnostic(message, hint=hint)) from error
+        raise TrustError(message, hint=hint) from error
     _require_p256(_der(key.public_key()), name)
     assert isinstance(key, EllipticCurvePrivateKey), "as its public key is"
     return PemSigner(key, name)
@@ -180,7 +185,7 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise TrustError(Diagnostic(f"cannot read the key `{display_path(path)}`: {reason}")) from error
+        raise TrustError(f"cannot read the key `{display_path(path)}`: {reason}") from error
 
 
 def _der(key: Any) -> bytes:
@@ -195,5 +200,6 @@ def _require_p256(der: bytes, name: str) -> None:
 
     key = load_der_public_key(der)
     if not (isinstance(key, EllipticCurvePublicKey) and isinstance(key.curve, SECP256R1)):
-        message = f"the key `{name}` is not an ECDSA key on the curve P-256"
-        raise TrustError(Diagnostic(message, hint=f"create one with `{_GENERATE}`"))
+        raise TrustError(
+            f"the key `{name}` is not an ECDSA key on the curve P-256", hint=f"create one with `{_GENERATE}`"
+        )

@@ -8,7 +8,7 @@ from typing import Any
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cluster.smoke_report import MAX_CLOCK_DIFFERENCE
-from bakehouse.errors import Diagnostic, Reason, TrustError
+from bakehouse.errors import Reason, TrustError
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.registry import destination
 from bakehouse.registry.client import RetryPolicy
@@ -77,8 +77,9 @@ def check(
     except (RegistryError, OverdueError) as error:
         answer = error.answer if isinstance(error, RegistryError) else str(error)
         facts = (("image URI", record.image_uri), ("answer", answer))
-        message = f"the signed statements of `{record.image}` could not be read"
-        raise TrustError(Diagnostic(message, facts=facts)) from error
+        raise TrustError(
+            f"the signed statements of `{record.image}` could not be read", facts=facts
+        ) from error
     statements, refused = [], []
     for manifest, content in bundles.items():
         try:
@@ -92,8 +93,7 @@ def check(
             refused[_MOST_REFUSED:] = [Reason(f"{len(refused) - _MOST_REFUSED} more statements are refused")]
         message = f"`{record.image}` does not meet [tool.bakehouse.policy]"
         facts = (("image URI", record.image_uri), ("trusted", ", ".join(key.name for key in keys)))
-        hint = problems[0][1]
-        raise TrustError(Diagnostic(message, reasons=(*reasons, *refused), facts=facts, hint=hint))
+        raise TrustError(message, reasons=(*reasons, *refused), facts=facts, hint=problems[0][1])
     return tuple(statements)
 
 

@@ -24,7 +24,7 @@ from packaging.version import InvalidVersion, Version
 
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.upstream import VERSION, Upstream
-from bakehouse.errors import BuildError, Diagnostic, Reason
+from bakehouse.errors import BuildError, Reason
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.simple_index import Link
 from bakehouse.fetch.sources import DownloadConfig
@@ -67,7 +67,7 @@ class UpstreamError(BuildError):
 
     def __init__(self, name: str, *reasons: str, hint: str = "") -> None:
         message = f"`{name}` was not updated"
-        super().__init__(Diagnostic(message, reasons=tuple(map(Reason, reasons)), hint=hint))
+        super().__init__(message, reasons=tuple(map(Reason, reasons)), hint=hint)
 
 
 def new_releases(component: Component, downloads: DownloadConfig, since: str = "") -> UpstreamState:

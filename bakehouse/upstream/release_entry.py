@@ -17,7 +17,7 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString, ScalarString
 from ruamel.yaml.tokens import ScalarToken
 
 from bakehouse.catalog.component import Component, Release
-from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.errors import BuildError
 
 _VERSIONED = ("source", "lock", "url", "file", "pypi", "name", "image", "build_image")
 """Keys whose text may contain the version of the release."""
@@ -82,8 +82,7 @@ def entry_text(text: str, release: Release) -> tuple[str, int]:
     lines = text.splitlines(keepends=True)
     start = release.location.line - 1
     if not lines[start].lstrip().startswith("- "):
-        message = f"release {release.version} is not a line that starts with `- `"
-        raise BuildError(Diagnostic(message, release.location))
+        raise BuildError(f"release {release.version} is not a line that starts with `- `", release.location)
     indent = _depth(lines[start])
     end = start + 1
     for number, line in enumerate(lines[end:], end):

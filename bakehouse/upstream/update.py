@@ -132,15 +132,14 @@ def parse_day(text: str) -> str:
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError as error:
-        message = f"`{text}` is not a day"
-        raise UsageError(Diagnostic(message, hint="write it as `--since 2026-06-30`")) from error
+        raise UsageError(f"`{text}` is not a day", hint="write it as `--since 2026-06-30`") from error
 
 
 def raise_failures(updates: Iterable[ComponentUpdate]) -> None:
     """Raise the errors of components that could not be checked or updated, as one error."""
     diagnostics = [each for update in updates for failure in update.failures for each in failure.diagnostics]
     if diagnostics:
-        raise BuildError(*diagnostics)
+        raise BuildError.of(*diagnostics)
 
 
 def select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[Component]:
@@ -165,9 +164,10 @@ def select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[C
     if write:
         selected = [each for each in selected if is_own(workspace, each.location.path)]
         if not selected:
-            message = "this project has no components of its own to update"
-            hint = "leave out `--write` to list new releases of Bakehouse's components"
-            raise UsageError(Diagnostic(message, hint=hint))
+            raise UsageError(
+                "this project has no components of its own to update",
+                hint="leave out `--write` to list new releases of Bakehouse's components",
+            )
     return sorted(selected, key=lambda component: (component.stage_order, component.name))
 
 
@@ -302,7 +302,7 @@ class _Updater:
         if mistakes := [
             mistake for each in catalog.broken if each.name not in known for mistake in each.mistakes
         ]:
-            raise RecipeError(*mistakes)
+            raise RecipeError.of(*mistakes)
         recipes = read_recipes(roots, catalog, project=project.root)
         workspace = replace(self._workspace, project=project, catalog=catalog, recipes=recipes.by_name)
         return workspace, _resolutions(workspace)

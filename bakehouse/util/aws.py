@@ -73,7 +73,7 @@ class AwsError(Exception):
     def as_publish_error(self, diagnostic: Diagnostic | None = None) -> PublishError:
         """Return the error as `push` reports it, with its own exit code for credentials."""
         is_auth = self.fault in (AwsFault.UNAUTHENTICATED, AwsFault.DENIED)
-        return (RegistryAuthError if is_auth else PublishError)(diagnostic or self.diagnostic)
+        return (RegistryAuthError if is_auth else PublishError).of(diagnostic or self.diagnostic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,9 @@ class Aws:
     @cached_property
     def region(self) -> str:
         if not self._own_session.region_name:
-            hint = "set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"
-            raise PublishError(Diagnostic("no AWS region is set", hint=hint))
+            raise PublishError(
+                "no AWS region is set", hint="set `region` in [tool.bakehouse], or AWS_DEFAULT_REGION"
+            )
         return str(self._own_session.region_name)
 
     @cached_property

@@ -5,7 +5,7 @@ import re
 from contextlib import suppress
 from typing import NewType
 
-from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.errors import PublishError, Reason
 
 Sha256 = NewType("Sha256", str)
 """64 hex digits over the bytes of a file."""
@@ -82,15 +82,16 @@ def region_of(host: str) -> str:
 def check_names(host: str, repository: str, *tags: str) -> None:
     """Raise PublishError for names that a registry would reject after minutes of pushing."""
     if not _HOST.fullmatch(host):
-        message = f"`{host}` is not a registry host"
-        hint = "write a host and, if needed, a port, as in `registry.example.com:5000`"
-        raise PublishError(Diagnostic(message, hint=hint))
+        raise PublishError(
+            f"`{host}` is not a registry host",
+            hint="write a host and, if needed, a port, as in `registry.example.com:5000`",
+        )
     if not _REPOSITORY.fullmatch(repository) or len(repository) not in _REPOSITORY_LENGTHS:
         message = f"`{repository}` is not a valid repository name"
         rule = "2 to 256 characters: lower-case letters and digits, joined by `.`, `_`, `-` or `/`"
-        raise PublishError(Diagnostic(message, reasons=(Reason(f"registries accept {rule}"),)))
+        raise PublishError(message, reasons=(Reason(f"registries accept {rule}"),))
     for tag in tags:
         if not _TAG.fullmatch(tag):
             message = f"`{tag}` is not a valid tag"
             rule = "at most 128 letters, digits, `.`, `_` and `-`, not beginning with `.` or `-`"
-            raise PublishError(Diagnostic(message, reasons=(Reason(f"registries accept {rule}"),)))
+            raise PublishError(message, reasons=(Reason(f"registries accept {rule}"),))

@@ -64,23 +64,21 @@ def load(path: Path) -> Node:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         reason = error.strerror or str(error)
-        message = f"cannot read `{path.name}`: {reason.lower()}"
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1))) from error
+        raise RecipeError(f"cannot read `{path.name}`: {reason.lower()}", Location(path, 1, 1)) from error
     return parse(data, path)
 
 
 def parse(data: bytes, path: Path) -> Node:
     """Return the root node of YAML text; `path` is the path in locations."""
     if len(data) > MAX_BYTES:
-        message = f"`{path.name}` is larger than {MAX_BYTES:,} bytes"
-        raise RecipeError(Diagnostic(message, Location(path, 1, 1)))
+        raise RecipeError(f"`{path.name}` is larger than {MAX_BYTES:,} bytes", Location(path, 1, 1))
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
         line, column = data[: error.start].count(b"\n"), error.start - data.rfind(b"\n", 0, error.start)
         text = data.split(b"\n")[line].decode(errors="replace")
         spot = Location(path, line + 1, column, 1, text)
-        raise RecipeError(Diagnostic(f"`{path.name}` is not UTF-8 text", spot)) from error
+        raise RecipeError(f"`{path.name}` is not UTF-8 text", spot) from error
     return _Reader(path, text).read()
 
 
@@ -121,11 +119,11 @@ class _Reader:
         try:
             return self._build(_events(self._text))
         except yaml.MarkedYAMLError as error:
-            raise RecipeError(self._syntax_error(error)) from error
+            raise RecipeError.of(self._syntax_error(error)) from error
         except yaml.YAMLError as error:
             # The only error without marks is a character that YAML forbids.
             spot = self._unreadable()
-            raise RecipeError(Diagnostic("this is not YAML", spot, "a control character")) from error
+            raise RecipeError("this is not YAML", spot, "a control character") from error
 
     def _build(self, events: Iterator[yaml.Event]) -> Node:
         stack: list[tuple[yaml.Event, list[Node]]] = []
@@ -160,8 +158,7 @@ class _Reader:
             if nodes > MAX_NODES:
                 raise self._refuse(event, f"a file of more than {MAX_NODES:,} values", "split it")
         if not items:
-            message = f"`{self._path.name}` is empty"
-            raise RecipeError(Diagnostic(message, Location(self._path, 1, 1)))
+            raise RecipeError(f"`{self._path.name}` is empty", Location(self._path, 1, 1))
         return items[0]
 
     def _refuse_tag(self, event: yaml.Event) -> RecipeError:
@@ -176,10 +173,11 @@ class _Reader:
         location = self._location(start, length)
         if self._may_hide and (hidden := _HIDDEN.search(value)):
             name = hidden[0].encode("unicode_escape").decode()
-            raise RecipeError(Diagnostic(f"a text contains the character `{name}`", location))
+            raise RecipeError(f"a text contains the character `{name}`", location)
         if len(value) > MAX_TEXT:
-            message = f"a text has more than {MAX_TEXT:,} characters"
-            raise RecipeError(Diagnostic(message, location, hint="move it to a file"))
+            raise RecipeError(
+                f"a text has more than {MAX_TEXT:,} characters", location, hint="move it to a file"
+            )
         return Scalar(value, location)
 
     def _close(self, event: yaml.Event, items: list[Node]) -> Node:
@@ -189,7 +187,7 @@ class _Reader:
         entries = []
         for key, value in zip(items[::2], items[1::2], strict=True):
             if not isinstance(key, Scalar):
-                raise RecipeError(Diagnostic("a key must be a word or a quoted text", key.location))
+                raise RecipeError("a key must be a word or a quoted text", key.location)
             entries.append((key, value))
         return Mapping(tuple(entries), location)
 
@@ -201,7 +199,7 @@ class _Reader:
 
     def _refuse(self, event: yaml.Event, what: str, hint: str) -> RecipeError:
         spot = self._location(event.start_mark, 1)
-        return RecipeError(Diagnostic(f"{what} is not allowed here", spot, hint=hint))
+        return RecipeError(f"{what} is not allowed here", spot, hint=hint)
 
     def _syntax_error(self, error: yaml.MarkedYAMLError) -> Diagnostic:
         spot = self._location(error.problem_mark or error.context_mark, 1)

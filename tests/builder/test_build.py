@@ -16,7 +16,7 @@ from bakehouse.builder.progress import Mode, Progress
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import StoredImage
-from bakehouse.errors import BuildError, Diagnostic, EngineError
+from bakehouse.errors import BuildError, EngineError
 from bakehouse.plan.model import Image, InstalledComponent, RegistryBase, Stage, StageKey
 from bakehouse.plan.workspace import open_workspace, plan_images
 from tests.support import fake_engine, feeds
@@ -161,7 +161,7 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
 def test_all_that_differs_from_what_is_declared_is_reported() -> None:
     def verify(built: BuiltImage) -> None:
         if built.image.name != "b":
-            raise BuildError(Diagnostic(f"`{built.image.name}` is wrong"))
+            raise BuildError(f"`{built.image.name}` is wrong")
 
     built = [replace(fake_engine.built(IMAGE), image=replace(IMAGE, name=name)) for name in "abc"]
     with pytest.raises(BuildError) as caught:
@@ -197,7 +197,7 @@ def test_an_image_that_differs_keeps_no_other_from_being_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def differs(*arguments: object) -> None:
-        raise BuildError(Diagnostic("`known` is not as declared"))
+        raise BuildError("`known` is not as declared")
 
     built: list[str] = []
 

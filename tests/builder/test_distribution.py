@@ -164,7 +164,7 @@ def test_another_error_is_raised_after_all_builders_ended(tmp_path: Path) -> Non
     builders = Builders(tmp_path)
     distributed = builders.distribute()
     distributed._passed_on = frozenset({builders.steps["one"][1].key})
-    builders.failing = {"far": BuildError(Diagnostic("out of order"))}
+    builders.failing = {"far": BuildError("out of order")}
 
     with pytest.raises(BuildError, match="out of order"):
         builders.run(distributed)

@@ -10,7 +10,7 @@ import pytest
 
 from bakehouse.builder.registry_auth import docker_logins, ecr_logins, pulled_bases
 from bakehouse.catalog.project import Project
-from bakehouse.errors import Diagnostic, Reason, RegistryAuthError
+from bakehouse.errors import Reason, RegistryAuthError
 from bakehouse.plan.model import RegistryBase
 from bakehouse.registry import destination
 from bakehouse.registry.registry import Credentials, NamedRegistry
@@ -78,7 +78,7 @@ def test_without_a_login_the_build_goes_on_with_the_user_s_own(docker: Path) -> 
     messages: list[str] = []
 
     def refuse(host: str) -> Credentials:
-        raise RegistryAuthError(Diagnostic("no AWS credentials were found", reasons=(Reason("nowhere"),)))
+        raise RegistryAuthError("no AWS credentials were found", reasons=(Reason("nowhere"),))
 
     environment = {"DOCKER_CONFIG": str(docker)}
     with docker_logins(

@@ -11,7 +11,7 @@ from bakehouse.builder.remote_builders import RemoteBuilders, is_remote
 from bakehouse.engine.builder_watch import BuilderLost, Watch, lost
 from bakehouse.engine.buildkit_errors import EngineGone
 from bakehouse.engine.buildx import BakedImage
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.util.oci import Digest
 from tests.support.fake_commands import put
 
@@ -30,7 +30,7 @@ class Farm:
 
     def require(self, name: str) -> None:
         if name in self.down:
-            raise EngineError(Diagnostic(f"builder node `{name}0` does not run"))
+            raise EngineError(f"builder node `{name}0` does not run")
 
     @contextlib.contextmanager
     def watch(self, name: str) -> Iterator[Watch]:
@@ -89,7 +89,7 @@ def test_no_builder_is_available() -> None:
 
 
 def test_another_builder_continues_after_a_loss() -> None:
-    farm = Farm("far near", [EngineGone(Diagnostic("gone", tail=("closing transport",))), None])
+    farm = Farm("far near", [EngineGone("gone", tail=("closing transport",)), None])
 
     assert farm.run() == BAKED
     assert farm.used == ["far", "near"]

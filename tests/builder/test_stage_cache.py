@@ -9,7 +9,7 @@ from bakehouse.builder.build_steps import StepKey, read_steps
 from bakehouse.builder.stage_cache import StageCache, open_cache, remove_unused, stage_ends
 from bakehouse.catalog.project import Project
 from bakehouse.engine.buildx import Target
-from bakehouse.errors import BuildError, Diagnostic, PublishError
+from bakehouse.errors import BuildError, PublishError
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.util.oci import Digest
@@ -95,7 +95,7 @@ def test_a_second_try_writes_the_stages_of_a_failed_build(images: Images) -> Non
     one, _ = images.targets
 
     with pytest.raises(BuildError), cache.extended([one]):
-        raise BuildError(Diagnostic("a step failed"))
+        raise BuildError("a step failed")
     with cache.extended([one]) as targets:
         assert [target.stage for target in targets[1:]] == ["tools", "own"]
 
@@ -129,7 +129,7 @@ def test_a_missing_repository_is_an_empty_cache(tmp_path: Path, monkeypatch: pyt
 
 def test_a_registry_without_credentials_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def tags(repository: Repository) -> tuple[str, ...]:
-        raise PublishError(Diagnostic("there are no AWS credentials"))
+        raise PublishError("there are no AWS credentials")
 
     answering(monkeypatch, tags)
     lines: list[str] = []

@@ -187,14 +187,14 @@ error: wrong
 
 def test_several_failures_end_with_their_count() -> None:
     stream = io.StringIO()
-    write_failure(RecipeError(Diagnostic("one"), Diagnostic("two", hint="act")), stream, {})
+    write_failure(RecipeError.of(Diagnostic("one"), Diagnostic("two", hint="act")), stream, {})
 
     assert stream.getvalue() == "error: one\n\nerror: two\n\nhint: act\n\n2 errors\n"
 
 
 def test_one_failure_has_no_count() -> None:
     stream = io.StringIO()
-    write_failure(RecipeError(Diagnostic("one")), stream, {})
+    write_failure(RecipeError("one"), stream, {})
 
     assert stream.getvalue() == "error: one\n"
 
@@ -202,7 +202,7 @@ def test_one_failure_has_no_count() -> None:
 def test_a_terminal_gets_colour() -> None:
     stream = Terminal()
     location = Location(Path("a.yaml"), 1, 1)
-    write_failure(RecipeError(Diagnostic("one", reasons=(Reason("two", location),))), stream, {})
+    write_failure(RecipeError("one", reasons=(Reason("two", location),)), stream, {})
 
     assert stream.getvalue() == (
         "\033[31;1merror\033[0m: \033[1mone\033[0m\n  because two   \033[34ma.yaml:1:1\033[0m\n"
@@ -215,21 +215,21 @@ def test_a_terminal_gets_colour() -> None:
     ids=["no terminal", "NO_COLOR"],
 )
 def test_others_get_none(stream: io.StringIO, environment: dict[str, str]) -> None:
-    write_failure(RecipeError(Diagnostic("one")), stream, environment)
+    write_failure(RecipeError("one"), stream, environment)
 
     assert stream.getvalue() == "error: one\n"
 
 
 def test_an_empty_no_color_asks_for_nothing() -> None:
     stream = Terminal()
-    write_failure(RecipeError(Diagnostic("one")), stream, {"NO_COLOR": ""})
+    write_failure(RecipeError("one"), stream, {"NO_COLOR": ""})
 
     assert "\033[31;1m" in stream.getvalue()
 
 
 def test_github_gets_an_annotation_for_each() -> None:
     stream = io.StringIO()
-    error = RecipeError(Diagnostic("one", location_at("a: b", 4)), Diagnostic("two"))
+    error = RecipeError.of(Diagnostic("one", location_at("a: b", 4)), Diagnostic("two"))
     write_failure(error, stream, {"GITHUB_ACTIONS": "true"})
 
     assert stream.getvalue().splitlines()[-2:] == [

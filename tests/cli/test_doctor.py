@@ -284,7 +284,7 @@ def test_the_registry_is_the_one_that_the_engine_means() -> None:
 
 def refuse(message: str = "no", hint: str = "") -> Callable[..., str]:
     def ask(*_: object) -> str:
-        raise PublishError(Diagnostic(message, hint=hint))
+        raise PublishError(message, hint=hint)
 
     return ask
 

@@ -7,7 +7,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.engine import emulation, provision
-from bakehouse.errors import Diagnostic, EngineError
+from bakehouse.errors import EngineError
 from bakehouse.plan.workspace import open_workspace, plan_images, raise_failures
 from tests.conftest import error_text
 
@@ -20,8 +20,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def require_platforms(daemon: None, platforms: Iterable[str]) -> None:
         [platform] = platforms
-        message = f"the container engine does not run {platform} programs"
-        raise EngineError(Diagnostic(message, hint=emulation.HINT.format(platform)))
+        raise EngineError(
+            f"the container engine does not run {platform} programs", hint=emulation.HINT.format(platform)
+        )
 
     monkeypatch.setattr(provision, "ensure", lambda *_: None)
     monkeypatch.setattr(emulation, "require_platforms", require_platforms)

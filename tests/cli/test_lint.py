@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bakehouse.cli import main, sarif
-from bakehouse.errors import Diagnostic, RecipeError
+from bakehouse.errors import RecipeError
 from tests.conftest import Tree
 
 
@@ -112,5 +112,5 @@ def test_a_finding_without_a_location_is_in_the_settings(project: Tree) -> None:
 
 
 def test_credentials_of_urls_are_not_in_the_findings() -> None:
-    error = RecipeError(Diagnostic("`https://ci:s3cret@host/simple` is not a requirement"))
+    error = RecipeError("`https://ci:s3cret@host/simple` is not a requirement")
     assert "s3cret" not in sarif.text([error], ())

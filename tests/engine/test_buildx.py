@@ -293,7 +293,7 @@ def goes(
     return calls, len(restarts)
 
 
-LOST = LayerLost(Diagnostic("the engine lost a layer"))
+LOST = LayerLost("the engine lost a layer")
 B_FAILED = ImagesFailed(Diagnostic("b failed to build"), images=frozenset({"b"}))
 
 
@@ -312,7 +312,7 @@ def test_a_target_that_failed_for_the_network_is_given_one_more_try() -> None:
 
 
 def test_an_engine_that_faltered_is_asked_once_more() -> None:
-    faltered = EngineTimedOut(Diagnostic("DeadlineExceeded: failed to copy"))
+    faltered = EngineTimedOut("DeadlineExceeded: failed to copy")
     messages = list[str]()
     assert goes(faltered, None, messages=messages) == ([["a", "b", "c"]] * 2, 0)
     assert messages == ["DeadlineExceeded: failed to copy: retrying once"]

@@ -8,7 +8,7 @@ import pytest
 from bakehouse.catalog.base_contents import DIRECTORY, file_of, read_contents, text_of
 from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
-from bakehouse.errors import BuildError, Diagnostic, RecipeError
+from bakehouse.errors import BuildError, RecipeError
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import base_contents
@@ -151,7 +151,7 @@ def test_a_base_that_cannot_be_pulled_is_reported(
     vendor: Tree, engine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def run_step(*_: object) -> dict[str, str]:
-        raise BuildError(Diagnostic("cannot pull `vendor/training`"))
+        raise BuildError("cannot pull `vendor/training`")
 
     monkeypatch.setattr(base_contents, "run_step", run_step)
     vendor.write("images/requirements.txt", "regex\n")

@@ -132,7 +132,7 @@ def test_another_failure_hides_neither_a_silent_vendor_nor_what_was_locked(
     project: Tree, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> Iterator[str]:
-        raise EngineError(Diagnostic("no engine"))
+        raise EngineError("no engine")
 
     def pin(*arguments: object, upgrade: bool) -> Iterator[str]:
         problems = arguments[3]

@@ -181,7 +181,7 @@ def test_a_registry_that_denies_access_does_not_stop_the_others(
 
     def login(host: str) -> Credentials | None:
         if host == proxies[0].host:
-            raise RegistryAuthError(Diagnostic("no AWS credentials were found"))
+            raise RegistryAuthError("no AWS credentials were found")
         return None
 
     checked = verify.verify(

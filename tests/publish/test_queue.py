@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.errors import PublishError
 from bakehouse.publish import queue as push_queue
 from bakehouse.publish.queue import PushQueue, QueuedUpload
 from bakehouse.util.oci import Digest
@@ -119,7 +119,7 @@ def test_a_push_that_does_not_move_is_not_waited_for(monkeypatch: pytest.MonkeyP
 
 
 def test_one_that_fails_keeps_no_other_from_being_tried() -> None:
-    error = PublishError(Diagnostic("no"))
+    error = PublishError("no")
 
     def fail() -> str:
         raise error

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse.errors import BakehouseError, Diagnostic, EngineError
+from bakehouse.errors import BakehouseError, EngineError
 from bakehouse.publish.publish import for_each_region
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.registry import NamedRegistry, Registry
@@ -15,7 +15,7 @@ FIRST, SECOND = (NamedRegistry(f"{name}.example.com", lambda _: None) for name i
 def test_successful_pushes_are_reported_even_if_one_registry_fails() -> None:
     def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
         if first:
-            raise EngineError(Diagnostic("no container engine answers"))
+            raise EngineError("no container engine answers")
         return PublishedImage("mpi-cpu", target.host, "team/mpi-cpu", ("mpi-cpu-1",), DIGEST)
 
     spread = for_each_region([FIRST, SECOND], publish)
@@ -26,7 +26,7 @@ def test_successful_pushes_are_reported_even_if_one_registry_fails() -> None:
 
 def test_what_no_registry_took_is_raised_as_it_was() -> None:
     def publish(target: Registry, first: PublishedImage | None) -> PublishedImage:
-        raise EngineError(Diagnostic("no container engine answers"))
+        raise EngineError("no container engine answers")
 
     with pytest.raises(BakehouseError) as caught:
         for_each_region([FIRST], publish)

@@ -21,7 +21,7 @@ def nothing_configured(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_denied_call_is_reported_without_a_known_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreached(aws: Aws) -> str:
-        raise PublishError(Diagnostic("no answer from STS"))
+        raise PublishError("no answer from STS")
 
     monkeypatch.setattr(Aws, "principal", unreached)
     message = "User: x is not authorized to perform: ecr:CreateRepository on y"
@@ -36,7 +36,7 @@ def test_a_denied_call_is_reported_without_a_known_identity(monkeypatch: pytest.
 
 def test_a_refusal_is_reported_without_a_known_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreached(aws: Aws) -> str:
-        raise PublishError(Diagnostic("no answer from STS"))
+        raise PublishError("no answer from STS")
 
     monkeypatch.setattr(Aws, "principal", unreached)
     assert EcrRegistry(region="eu-west-1").principal() == "the AWS session"

@@ -16,7 +16,7 @@ from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
-from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.errors import PublishError
 from bakehouse.ledger.ledger import TeamLedger
 from bakehouse.ledger.releases import ReleasedCheck, ReleasedComponent, ReleasedScan, ReleaseRecord
 from bakehouse.report_page import versions
@@ -88,7 +88,7 @@ def test_a_ledger_that_cannot_be_read_is_asked_once_and_replaced_by_its_copies(
 
     def refuse(self: TeamLedger, image: str) -> tuple[ReleaseRecord, ...]:
         asked.append(image)
-        raise PublishError(Diagnostic("could not read the ledger `s3://team`: AWS does not answer"))
+        raise PublishError("could not read the ledger `s3://team`: AWS does not answer")
 
     monkeypatch.setattr(TeamLedger, "records", refuse)
     workspace = site.workspace

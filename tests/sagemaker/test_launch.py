@@ -176,7 +176,7 @@ def test_an_image_that_the_policy_does_not_accept_is_not_sent(
 
     def refuse(_: object, record: ReleaseRecord, __: object) -> None:
         checked.append(record.image_uri)
-        raise TrustError(Diagnostic("`pytorch-cpu` does not meet [tool.bakehouse.policy]"))
+        raise TrustError("`pytorch-cpu` does not meet [tool.bakehouse.policy]")
 
     monkeypatch.setattr(policy, "require", refuse)
     with pytest.raises(TrustError):

@@ -15,7 +15,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.catalog.recipe import read_recipes
 from bakehouse.cli import json_report, rendering, update_commits
-from bakehouse.errors import BuildError, Diagnostic, EngineError, Problems, UsageError
+from bakehouse.errors import BuildError, EngineError, Problems, UsageError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.workspace import Workspace
 from bakehouse.upstream import update
@@ -751,7 +751,7 @@ def test_a_project_without_components_of_its_own_has_nothing_to_write(workspace:
 
 
 def test_a_failure_without_reasons_is_in_the_json_report(workspace: Workspace) -> None:
-    failure = EngineError(Diagnostic("`ca.pem` contains no readable certificates"))
+    failure = EngineError("`ca.pem` contains no readable certificates")
     [grid] = json_report.updates([ComponentUpdate(workspace.catalog.components["grid"], failures=[failure])])
     assert grid["failures"] == ["`ca.pem` contains no readable certificates"]
 

@@ -63,7 +63,7 @@ def bake_task(
             finally:
                 # Also if the task ends with an exit code of its own
                 if mistakes := dict.fromkeys(each for error in failures for each in error.diagnostics):
-                    diagnostics.write_failure(BakehouseError(*mistakes), sys.stderr)
+                    diagnostics.write_failure(BakehouseError.of(*mistakes), sys.stderr)
             if failures:
                 raise Exit(code=failures[0].exit_code) from failures[0]
 

@@ -16,7 +16,7 @@ from bakehouse.cli.tasks.declare import (
     show,
     split,
 )
-from bakehouse.errors import BakehouseError, Diagnostic, UsageError
+from bakehouse.errors import BakehouseError, UsageError
 from bakehouse.util.suggest import suggestion
 
 if TYPE_CHECKING:
@@ -121,9 +121,11 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
         origins = explain_package.explain_package(resolution, workspace.apt_locks, component)
         if not origins:
             names = (*names, *explain_package.package_names(resolution, workspace.apt_locks))
-            message = f"image `{recipe.name}` has no component or package `{component}`"
-            hint = suggestion(component, names) or f"run `bake explain {recipe.name}` to list its components"
-            raise UsageError(Diagnostic(message, hint=hint))
+            raise UsageError(
+                f"image `{recipe.name}` has no component or package `{component}`",
+                hint=suggestion(component, names)
+                or f"run `bake explain {recipe.name}` to list its components",
+            )
         lines = explanation.lines_text(explain_package.report(origins))
         show(json_report.packages(recipe.name, origins) if json else lines)
     elif json:
@@ -163,8 +165,10 @@ def diff(
 
     workspace = open_project(f"{image},{other}")
     if bool(other) == bool(from_):
-        hint = "name a second image, or a commit with `--from`"
-        raise UsageError(Diagnostic("`diff` compares with another image or with a commit", hint=hint))
+        raise UsageError(
+            "`diff` compares with another image or with a commit",
+            hint="name a second image, or a commit with `--from`",
+        )
     if other:
         recipes = [select(workspace, [name])[0] for name in (image, other)]
         [before] = resolve_all(workspace, recipes[:1])

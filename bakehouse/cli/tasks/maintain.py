@@ -132,7 +132,7 @@ def security(
     from datetime import UTC, datetime
 
     from bakehouse.cli import diagnostics, json_report
-    from bakehouse.errors import Diagnostic, UsageError
+    from bakehouse.errors import UsageError
     from bakehouse.ledger.ledger import open_ledger
     from bakehouse.plan.workspace import plan_images
     from bakehouse.publish import scans
@@ -143,11 +143,11 @@ def security(
     from bakehouse.util.files import write_whole
 
     if message and not fix:
-        raise UsageError(Diagnostic("`--message` needs `--fix`"))
+        raise UsageError("`--message` needs `--fix`")
     if json and fix:
-        raise UsageError(Diagnostic("`--fix` cannot be combined with `--json`"))
+        raise UsageError("`--fix` cannot be combined with `--json`")
     if sign and fix:
-        raise UsageError(Diagnostic("`--fix` cannot be combined with `--sign`"))
+        raise UsageError("`--fix` cannot be combined with `--sign`")
     started = datetime.now(UTC)
     workspace = open_project(images)
     bundler = require_bundler(workspace.project) if sign else None
@@ -237,14 +237,13 @@ def ci(context: Context, system: str, check: bool = False) -> None:
     bake ci gitlab --check
     """
     from bakehouse.ci import pipeline, render
-    from bakehouse.errors import Diagnostic, UsageError
+    from bakehouse.errors import UsageError
     from bakehouse.plan.workspace import plan_images
     from bakehouse.util.format import format_count
     from bakehouse.util.suggest import suggestion
 
     if system not in render.SYSTEMS:
-        hint = suggestion(system, render.SYSTEMS)
-        raise UsageError(Diagnostic(f"unknown CI system `{system}`", hint=hint))
+        raise UsageError(f"unknown CI system `{system}`", hint=suggestion(system, render.SYSTEMS))
     workspace = open_project("")
     project = workspace.project
     planned = plan_images(workspace, project.ci.images if project.ci else ())
@@ -298,11 +297,10 @@ def test(context: Context, pure: bool = False, projects: bool = False) -> None: 
     bake test --projects
     """
     from bakehouse.cli import diagnostics, selftest
-    from bakehouse.errors import Diagnostic
 
     summary = selftest.run(report, pure=pure, projects=projects)
     if summary.failed:
-        error = selftest.SelfTestError(Diagnostic("failed: " + ", ".join(summary.failed)))
+        error = selftest.SelfTestError("failed: " + ", ".join(summary.failed))
         # Not raised: the numbers of tests are the last line.
         diagnostics.write_failure(error, sys.stderr)
     show(summary.text())

@@ -186,7 +186,7 @@ def validate(
         return
     diagnostics.write_warnings(warnings, sys.stderr)
     if errors:
-        raise UsageError(*(error.diagnostic for error in errors))
+        raise UsageError.of(*(error.diagnostic for error in errors))
     counts = f", {format_count(len(warnings), 'warning')}" if warnings else ""
     show(f"{result.title}: the job is valid{counts}\n")
 

@@ -20,7 +20,7 @@ from bakehouse.cli.tasks.declare import (
     show,
     split,
 )
-from bakehouse.errors import Diagnostic, SmokeError, UsageError
+from bakehouse.errors import SmokeError, UsageError
 from bakehouse.util import terminal
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_names
@@ -121,7 +121,7 @@ def smoke(
 def _refuse(options: Mapping[str, object], reason: str) -> None:
     """Raise UsageError for the first option that has a value."""
     for name in (name for name, value in options.items() if value):
-        raise UsageError(Diagnostic(f"`{name}` {reason}"))
+        raise UsageError(f"`{name}` {reason}")
 
 
 def _smoke_elsewhere(
@@ -136,10 +136,12 @@ def _smoke_elsewhere(
     from bakehouse.cli import json_report, smoke_runners, tables, workflow
 
     if runner not in smoke_runners.PRINTED and not runner.startswith(smoke_runners.SSH):
-        hint = f"use `sagemaker`, `ssh://HOST`, {format_names(smoke_runners.PRINTED)}"
-        raise UsageError(Diagnostic(f"unknown runner `{runner}`", hint=hint))
+        raise UsageError(
+            f"unknown runner `{runner}`",
+            hint=f"use `sagemaker`, `ssh://HOST`, {format_names(smoke_runners.PRINTED)}",
+        )
     if results and not Path(results).is_file():
-        raise UsageError(Diagnostic(f"the file `{results}` does not exist"))
+        raise UsageError(f"the file `{results}` does not exist")
     path = Path(results) if results else None
     result = workflow.smoke_elsewhere(workspace, image, runner, seconds, path, report, options)
     if isinstance(result, smoke_runners.PrintedJob):
