@@ -16,8 +16,8 @@ from pathlib import Path
 from bakehouse.ledger.release_changes import Change
 from bakehouse.plan.diff import PackageChange, PackageChanges
 from bakehouse.plan.workspace import open_workspace
-from bakehouse.report_page.commits import Comparison, Difference, ImageChange
-from bakehouse.report_page.fleet import Fleet, Release, read_fleet
+from bakehouse.report_page.commits import ChangedImage, Comparison, Difference
+from bakehouse.report_page.fleet import Fleet, ReleaseRow, read_fleet
 from bakehouse.report_page.page import render
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result
@@ -57,13 +57,13 @@ def generated(fleet: Fleet, count: int) -> Fleet:
     return replace(fleet, images=tuple(images), since=since)
 
 
-def _change(image: str) -> ImageChange:
+def _change(image: str) -> ChangedImage:
     """Return an image with differences of all kinds, such as an upgrade of its locks makes them."""
     python, debian = (
         tuple(PackageChange(f"package-{number}", f"1.{number}", f"2.{number}") for number in range(count))
         for count in CHANGED_PACKAGES
     )
-    return ImageChange(
+    return ChangedImage(
         image,
         components=tuple(Difference(f"component-{number}", "1.0", "2.0") for number in range(5)),
         packages=(
@@ -77,9 +77,9 @@ def _change(image: str) -> ImageChange:
     )
 
 
-def _releases(image: str) -> tuple[Release, ...]:
+def _releases(image: str) -> tuple[ReleaseRow, ...]:
     releases = [
-        Release(
+        ReleaseRow(
             date=f"2026-{month:02}-01",
             image_uri=f"registry.example/{image}@sha256:{month:064}",
             tags=(f"{image}-2026{month:02}01",),

@@ -38,7 +38,7 @@ class _Stopped(Exception):
 
 
 @dataclass
-class Distribution:
+class DistributedBuild:
     """A build of images, given by their steps, on the builders of a schedule."""
 
     steps: Mapping[str, Sequence[BuildStep]]
@@ -152,7 +152,7 @@ def distribute(
     directory: Path,
     measured: Mapping[tuple[str, str], float],
     report: Reporter,
-) -> Distribution:
+) -> DistributedBuild:
     """Distribute images over the available builders; `measured` has seconds by image and stage.
 
     Raises EngineError if no builder is available.
@@ -167,7 +167,7 @@ def distribute(
         report(f"`{builder}` builds {format_names(names)}")
     if schedule.first:
         report(f"`{schedule.first}` first runs the steps that these images share")
-    return Distribution(steps, schedule, builders, directory, OciLayout(directory / "shared"))
+    return DistributedBuild(steps, schedule, builders, directory, OciLayout(directory / "shared"))
 
 
 def record_steps(directory: Path, builder: str, image: str, steps: Sequence[BuildStep]) -> None:

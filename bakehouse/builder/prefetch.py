@@ -16,7 +16,7 @@ from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Reason, Tab
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.connection import bundle_of, redacted
-from bakehouse.fetch.downloader import Fetcher, MissingError, Transfer
+from bakehouse.fetch.downloader import Fetcher, FileDownload, MissingError
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import KINDS, RequiredFile, RequiredFiles, debs, required_files
 from bakehouse.fetch.sources import DownloadConfig, directory_of, is_mirror
@@ -100,7 +100,7 @@ def download_packages(downloads: Downloads, packages: Sequence[Deb], directory: 
 
 def download_all(
     needed: RequiredFiles, fetcher: Fetcher, show: Callable[[Fetcher], None]
-) -> tuple[Transfer, ...]:
+) -> tuple[FileDownload, ...]:
     """Download all files. Raises BuildError for missing files, UsageError for files without sha256."""
     require_known(needed)
     transfers = tuple(fetcher.ask(file) for file in needed.files)
@@ -123,7 +123,7 @@ def require_known(needed: RequiredFiles) -> None:
         )
 
 
-def require_downloaded(transfers: Iterable[Transfer], needed: RequiredFiles) -> None:
+def require_downloaded(transfers: Iterable[FileDownload], needed: RequiredFiles) -> None:
     """Raise BuildError for failed downloads."""
     failed = [transfer for transfer in transfers if transfer.failure]
     for transfer in failed:
@@ -133,7 +133,7 @@ def require_downloaded(transfers: Iterable[Transfer], needed: RequiredFiles) -> 
         raise BuildError.of(missing_files_error(failed, needed))
 
 
-def missing_files_error(failed: Sequence[Transfer], needed: RequiredFiles) -> Diagnostic:
+def missing_files_error(failed: Sequence[FileDownload], needed: RequiredFiles) -> Diagnostic:
     """Return the error for missing files: their images, and the answers of the sources, grouped."""
     if all(isinstance(transfer.failure, OSError) for transfer in failed):
         return storage_error([transfer.failure for transfer in failed if transfer.failure])
@@ -188,7 +188,7 @@ def _bases(image: Image) -> tuple[str, ...]:
     return tuple(filter(None, (image.base.pinned, image.build_base)))
 
 
-def summary(transfers: Sequence[Transfer]) -> str:
+def summary(transfers: Sequence[FileDownload]) -> str:
     """Return counts and sizes of the files by kind, as a table."""
     rows = []
     for kind, name in KINDS.items():
@@ -201,7 +201,7 @@ def summary(transfers: Sequence[Transfer]) -> str:
     return format_table(rows, align="lr")
 
 
-def _answers(transfer: Transfer) -> tuple[tuple[str, str], ...]:
+def _answers(transfer: FileDownload) -> tuple[tuple[str, str], ...]:
     if isinstance(transfer.failure, MissingError):
         return transfer.failure.failures or (("", "there is no source for it"),)
     return (("", _reason(transfer.failure) if transfer.failure else ""),)

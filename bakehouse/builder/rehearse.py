@@ -55,7 +55,7 @@ class Rehearsed:
 
 
 @dataclass(slots=True)
-class Outcome:
+class RehearsalResults:
     """Results of the rehearsal of many images; a failed image does not stop the others."""
 
     rehearsed: list[Rehearsed] = field(default_factory=list)
@@ -119,12 +119,12 @@ def run_rehearsals(
     progress: Progress,
     restart: Callable[[], bool],
     done: Callable[[Sequence[Rehearsed]], None] = lambda _: None,
-) -> Outcome:
+) -> RehearsalResults:
     """Let BuildKit run prepared rehearsals, and return their results.
 
     `restart` restarts an engine that lost a layer, and returns whether it did.
     """
-    root, outcome = state / "rehearsal", Outcome()
+    root, outcome = state / "rehearsal", RehearsalResults()
     with (
         file_server.serve_stubs(root / "apt", inputs.address) as url,
         private_directory(state) as directory,
@@ -199,7 +199,7 @@ def _bake_bases(
     engine: Engine,
     bake: Bake,
     progress: Progress,
-    outcome: Outcome,
+    outcome: RehearsalResults,
     restart: Callable[[], bool],
 ) -> set[str]:
     """Bake the base stubs that the engine lacks, as one graph; return the names of failed ones."""
@@ -234,7 +234,7 @@ def _bake_images(
     engine: Engine,
     bake: Bake,
     progress: Progress,
-    outcome: Outcome,
+    outcome: RehearsalResults,
     restart: Callable[[], bool],
 ) -> None:
     """Bake the images of a group, and verify the successful ones."""

@@ -18,7 +18,7 @@ from bakehouse.builder import build_log, prefetch, step_files
 from bakehouse.builder.bake import bake_with_inputs, require_files, target_of
 from bakehouse.builder.build_inputs import BuildInputs, Downloads
 from bakehouse.builder.build_steps import read_steps
-from bakehouse.builder.distribution import Bake, Distribution, distribute
+from bakehouse.builder.distribution import Bake, DistributedBuild, distribute
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.builder.stage_cache import StageCache
@@ -51,7 +51,7 @@ class RemoteBuild:
     state: Path
     progress: Progress
     cache: StageCache | None = None
-    _distribution: Distribution | None = None
+    _distribution: DistributedBuild | None = None
     """Images by builder; None before the first call of buildx."""
     _loaded: dict[str, buildx.BakedImage] = field(default_factory=dict)
     """Images that were built, and that the engine of this machine has."""
@@ -152,7 +152,7 @@ class RemoteBuild:
             )
         return buildx.BakedImage(Digest(stored.digest), digests.config)
 
-    def _targets(self, images: Sequence[Image], distribution: Distribution) -> list[buildx.Target]:
+    def _targets(self, images: Sequence[Image], distribution: DistributedBuild) -> list[buildx.Target]:
         """Download the files of all steps, and return targets with their contexts.
 
         Raises UsageError for files without sha256, ImagesFailed for missing ones.

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from bakehouse.engine.buildkit_events import EXPORT, Event, Log, Step, Tail, Transfer
+from bakehouse.engine.buildkit_events import EXPORT, Event, Log, Step, StepTransfer, Tail
 
 Activity = Literal["download", "compile", "install", "export", "other"]
 
@@ -45,7 +45,7 @@ class Work:
     step: Step
     builder: str = ""
     images: dict[str, Step] = field(default_factory=dict)
-    transfers: dict[str, Transfer] = field(default_factory=dict)
+    transfers: dict[str, StepTransfer] = field(default_factory=dict)
     tail: Tail = field(default_factory=lambda: Tail(1))
     _activity: Activity = "other"
     _since: float = 0.0
@@ -169,7 +169,7 @@ class BuildTimes:
             work = self.works.setdefault((builder, event.digest), Work(event, builder))
             work.note(event)
             return work
-        if isinstance(event, Log | Transfer) and (owner := self.works.get((builder, event.digest))):
+        if isinstance(event, Log | StepTransfer) and (owner := self.works.get((builder, event.digest))):
             if isinstance(event, Log):
                 owner.log(event.text, event.time)
             else:

@@ -84,7 +84,7 @@ class Untranslated:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class BaseAndComponents:
     """Base and components of a recipe."""
 
     base: tuple[str, str]
@@ -93,7 +93,7 @@ class Selection:
 
 
 @dataclass(slots=True)
-class Proposal:
+class RecipeProposal:
     """Content of the recipe that replaces a Dockerfile. Paths are relative to the Dockerfile's directory."""
 
     base: tuple[int, str] = (0, "")
@@ -114,12 +114,12 @@ class Proposal:
     untranslated: list[Untranslated] = field(default_factory=list)
 
 
-def translate(text: str, context: Path) -> Proposal:
+def translate(text: str, context: Path) -> RecipeProposal:
     """Return the recipe for a Dockerfile. `context` is the directory that COPY reads."""
     return _Translation(context).run([*instructions(text)])
 
 
-def selections(proposal: Proposal, components: Iterable[str]) -> Iterator[Selection]:
+def selections(proposal: RecipeProposal, components: Iterable[str]) -> Iterator[BaseAndComponents]:
     """Yield bases and components for a proposal, the most faithful ones first.
 
     `components` are the names in the catalogue.
@@ -156,10 +156,10 @@ def selections(proposal: Proposal, components: Iterable[str]) -> Iterator[Select
         for globs in (variants, any_cuda):
             for base, base_variants in bases:
                 for python in (*pythons, {}):
-                    yield Selection(base, {**python, **chosen}, {**base_variants, **globs})
+                    yield BaseAndComponents(base, {**python, **chosen}, {**base_variants, **globs})
     kept = {name: "*" for name in newest if name in variants or name.startswith("sagemaker")}
-    yield Selection(DEFAULT_BASE, kept, dict.fromkeys(variants, "*"))
-    yield Selection(DEFAULT_BASE, kept, {})
+    yield BaseAndComponents(DEFAULT_BASE, kept, dict.fromkeys(variants, "*"))
+    yield BaseAndComponents(DEFAULT_BASE, kept, {})
 
 
 def _is_python(image: str) -> bool:
@@ -171,13 +171,13 @@ def _is_python(image: str) -> bool:
     )
 
 
-def _vendor_base(base: str, version: str, tag: str, known: set[str]) -> Iterator[Selection]:
+def _vendor_base(base: str, version: str, tag: str, known: set[str]) -> Iterator[BaseAndComponents]:
     """Yield AWS's image of the same version, and images of the same minor version."""
     if base not in known or not version:
         return
     kind = "cpu-*" if "-cpu-" in tag else "cu*"
     for versions in dict.fromkeys((version, _minor(version))):
-        yield Selection((base, versions), {}, {base: kind})
+        yield BaseAndComponents((base, versions), {}, {base: kind})
 
 
 def _toolkit(frameworks: Mapping[str, str], known: set[str]) -> dict[str, str]:
@@ -188,7 +188,7 @@ def _toolkit(frameworks: Mapping[str, str], known: set[str]) -> dict[str, str]:
     return {name: "" for name in (names or ["sagemaker-training"])[:1] if name in known}
 
 
-def region_of(proposal: Proposal) -> str:
+def region_of(proposal: RecipeProposal) -> str:
     """Return the region of the registry of an AWS base; empty for other bases."""
     match = _DLC.match(proposal.base[1])
     return match["region"] if match else ""
@@ -210,13 +210,13 @@ class _Translation:
 
     def __init__(self, context: Path) -> None:
         self._context = context
-        self._result = Proposal()
+        self._result = RecipeProposal()
         self._variables: dict[str, str] = {}
         self._directory = PurePosixPath("/")
         self._command: tuple[int, str, Sequence[str]] | None = None
         self._program_line = 0
 
-    def run(self, given: Sequence[Instruction]) -> Proposal:
+    def run(self, given: Sequence[Instruction]) -> RecipeProposal:
         for instruction in self._last_stage(given):
             translate_instruction: Callable[[Instruction], None] = getattr(
                 self, f"_{instruction.keyword.lower()}", self._other

@@ -21,7 +21,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.engine import builder_preflight, daemon_info, dockerd, emulation, provision
 from bakehouse.engine.builder import Program
-from bakehouse.engine.builder_preflight import Check
+from bakehouse.engine.builder_preflight import BuilderCheck
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon, run_program
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import BakehouseError, EngineError
@@ -48,18 +48,18 @@ FLEET_GIGABYTES = 20
 """Twice the bytes of the catalogue's four images: the engine's store keeps each layer packed and unpacked."""
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     OK = "ok"
     MISSING = "missing"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class DoctorCheck:
     """Result of one check."""
 
     name: str
-    state: State
+    state: CheckState
     detail: str
     cost: str = ""
     """Effect on the user if it is missing or unknown."""
@@ -70,7 +70,7 @@ def examine(
     project: Project,
     environment: Mapping[str, str] = os.environ,
     engine: Daemon | UnavailableDaemon | None = None,
-) -> tuple[Finding, ...]:
+) -> tuple[DoctorCheck, ...]:
     """Return all findings, in pipeline order. Each `ok` is an answer that could have been a refusal."""
     engine = engine or daemon_info.probe()
     pip = pip_config.read(environment)
@@ -102,30 +102,32 @@ def examine(
         )
 
 
-def examine_builders(names: Iterable[str]) -> tuple[Finding, ...]:
+def examine_builders(names: Iterable[str]) -> tuple[DoctorCheck, ...]:
     """Return the findings of builders, within seconds. Raises UsageError for unknown names."""
     return tuple(
         builder_finding(name, check) for name in names for check in builder_preflight.preflight(name)
     )
 
 
-def builder_finding(builder: str, check: Check) -> Finding:
+def builder_finding(builder: str, check: BuilderCheck) -> DoctorCheck:
     """Return one check of a builder as a finding."""
     if check.fault:
         answer = "".join(f": {value}" for _, value in check.fault.facts)
         cost = f"no image can be built on {builder}"
-        return Finding(check.name, State.MISSING, f"{check.fault.message}{answer}", cost, check.fault.hint)
-    return Finding(check.name, State.OK if check.is_known else State.UNKNOWN, check.detail)
+        return DoctorCheck(
+            check.name, CheckState.MISSING, f"{check.fault.message}{answer}", cost, check.fault.hint
+        )
+    return DoctorCheck(check.name, CheckState.OK if check.is_known else CheckState.UNKNOWN, check.detail)
 
 
-def require_complete(findings: Iterable[Finding]) -> None:
+def require_complete(findings: Iterable[DoctorCheck]) -> None:
     """Raise EngineError if something is missing."""
-    missing = [finding.name for finding in findings if finding.state is State.MISSING]
+    missing = [finding.name for finding in findings if finding.state is CheckState.MISSING]
     if missing:
         raise EngineError(f"missing: {', '.join(missing)}")
 
 
-def text(findings: Iterable[Finding], width: int = WIDTH) -> str:
+def text(findings: Iterable[DoctorCheck], width: int = WIDTH) -> str:
     """Format findings as aligned lines, each with its cost and hint below."""
     findings = tuple(findings)
     names = max((len(finding.name) for finding in findings), default=0)
@@ -137,16 +139,16 @@ def text(findings: Iterable[Finding], width: int = WIDTH) -> str:
         for word, value in (("cost: ", finding.cost), ("hint: ", finding.hint)):
             indent = margin + " " * len(word)
             lines += textwrap.wrap(value, width, initial_indent=margin + word, subsequent_indent=indent)
-    count = {state: sum(finding.state is state for finding in findings) for state in State}
+    count = {state: sum(finding.state is state for finding in findings) for state in CheckState}
     return "\n".join([*lines, "", ", ".join(f"{number} {state}" for state, number in count.items())]) + "\n"
 
 
-def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple[Finding, ...]:
+def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple[DoctorCheck, ...]:
     """Return findings about the engine and each of its features."""
     if isinstance(engine, UnavailableDaemon):
         problem = daemon_info.unavailable(engine, hint)
         cost = "nothing can be built, smoke-tested or pushed; list, resolve, explain, plan and render work"
-        return (Finding("engine", State.MISSING, problem.message, cost, problem.hint),)
+        return (DoctorCheck("engine", CheckState.MISSING, problem.message, cost, problem.hint),)
     has = {
         Feature.LOCAL: ("engine's machine", "this one"),
         Feature.PLATFORM: ("engine's platform", engine.platform),
@@ -156,32 +158,34 @@ def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple
     }
     missing = {lack.feature: lack for lack in daemon_info.missing_features(engine)}
     detail = f"Docker {engine.version} at {engine.endpoint}, data in {engine.data_root}"
-    findings = [Finding("engine", State.OK, detail)]
+    findings = [DoctorCheck("engine", CheckState.OK, detail)]
     for feature, (name, value) in has.items():
         if lack := missing.get(feature):
-            findings.append(Finding(name, State.MISSING, lack.message, lack.effect, lack.hint))
+            findings.append(DoctorCheck(name, CheckState.MISSING, lack.message, lack.effect, lack.hint))
         else:
-            findings.append(Finding(name, State.OK, value))
+            findings.append(DoctorCheck(name, CheckState.OK, value))
     return tuple(findings)
 
 
-def emulation_finding(engine: Daemon | UnavailableDaemon, run: Program = run_program) -> tuple[Finding, ...]:
+def emulation_finding(
+    engine: Daemon | UnavailableDaemon, run: Program = run_program
+) -> tuple[DoctorCheck, ...]:
     """Return whether the engine runs images for other platforms; empty without an engine."""
     if isinstance(engine, UnavailableDaemon):
         return ()
     name = "other platforms"
     _, *others = emulation.runnable_platforms(engine, run)
     if others:
-        return (Finding(name, State.OK, f"{', '.join(others)}, emulated"),)
+        return (DoctorCheck(name, CheckState.OK, f"{', '.join(others)}, emulated"),)
     missing = next(platform for platform in PLATFORMS if platform != engine.platform)
     detail = f"the engine does not run {missing} programs"
     cost = f"images for {missing} cannot be built or smoke-tested"
-    return (Finding(name, State.MISSING, detail, cost, emulation.HINT.format(missing)),)
+    return (DoctorCheck(name, CheckState.MISSING, detail, cost, emulation.HINT.format(missing)),)
 
 
 def bridge_finding(
     engine: Daemon | UnavailableDaemon, interfaces: Path = dockerd.INTERFACES
-) -> tuple[Finding, ...]:
+) -> tuple[DoctorCheck, ...]:
     """Return whether the bridge of a local engine keeps its address; empty if that is not visible."""
     if isinstance(engine, UnavailableDaemon) or engine.remote or engine.rootless or not engine.interface:
         return ()
@@ -190,65 +194,67 @@ def bridge_finding(
     name = "engine's bridge"
     address = dockerd.loose_address(engine.interface, interfaces)
     if not address:
-        return (Finding(name, State.OK, f"{engine.interface} keeps its address"),)
+        return (DoctorCheck(name, CheckState.OK, f"{engine.interface} keeps its address"),)
     detail = f"the address of {engine.interface} changes when a container starts or stops"
     cost = "downloads of other build steps and containers then stall for a minute or more"
     hint = f"run `{' '.join(dockerd.address_command(engine.interface, address))}` as root"
-    return (Finding(name, State.MISSING, detail, cost, hint),)
+    return (DoctorCheck(name, CheckState.MISSING, detail, cost, hint),)
 
 
-def cache_finding(limit: str | None) -> Finding:
+def cache_finding(limit: str | None) -> DoctorCheck:
     """Return a finding about the limit of the build cache: "" for no limit, None if unknown."""
     name = "build cache"
     if limit:
-        return Finding(name, State.OK, f"limited to {limit}")
+        return DoctorCheck(name, CheckState.OK, f"limited to {limit}")
     if limit is None:
         cost = "the cache may be deleted too early, which repeats builds, or never"
-        return Finding(name, State.UNKNOWN, "this engine does not report its limit", cost)
+        return DoctorCheck(name, CheckState.UNKNOWN, "this engine does not report its limit", cost)
     cost = "the build cache grows until the disk is full"
     hint = 'add {"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}}} to its daemon.json'
-    return Finding(name, State.MISSING, "the engine's configuration sets no limit", cost, hint)
+    return DoctorCheck(name, CheckState.MISSING, "the engine's configuration sets no limit", cost, hint)
 
 
-def disk_finding(directory: Path, free: int) -> Finding:
+def disk_finding(directory: Path, free: int) -> DoctorCheck:
     """Return whether the disk has room for the images of the catalogue."""
     detail = f"{free / GIGABYTE:.0f} GB free for {directory}"
     if free >= FLEET_GIGABYTES * GIGABYTE:
-        return Finding("disk", State.OK, detail)
+        return DoctorCheck("disk", CheckState.OK, detail)
     need = f"four images of the catalogue need about {FLEET_GIGABYTES} GB"
     cost = f"{need}; a build that does not fit is refused"
-    return Finding("disk", State.MISSING, detail, cost, "run `docker builder prune` and `docker image prune`")
+    return DoctorCheck(
+        "disk", CheckState.MISSING, detail, cost, "run `docker builder prune` and `docker image prune`"
+    )
 
 
-def tool_findings(installed: Sequence[str]) -> tuple[Finding, ...]:
+def tool_findings(installed: Sequence[str]) -> tuple[DoctorCheck, ...]:
     """Return findings about programs of Debian packages."""
     costs = {
         "mmdebstrap": "Debian bases cannot be created, so only images on vendor bases can be built",
         "docker-registry": "the local registry needs the `registry` image of an image registry",
     }
     return tuple(
-        Finding(tool, State.OK, "installed")
+        DoctorCheck(tool, CheckState.OK, "installed")
         if tool in installed
-        else Finding(tool, State.MISSING, "not installed", cost, f"apt-get install {tool}")
+        else DoctorCheck(tool, CheckState.MISSING, "not installed", cost, f"apt-get install {tool}")
         for tool, cost in costs.items()
     )
 
 
-def gpu_finding(reply: ProgramResult, engine: Daemon | UnavailableDaemon) -> Finding:
+def gpu_finding(reply: ProgramResult, engine: Daemon | UnavailableDaemon) -> DoctorCheck:
     """Return the GPUs that nvidia-smi lists, and whether containers can use them."""
     cost = "NCCL is not tested: smoke checks run on the CPU, through gloo"
     if reply.code == 127:
-        return Finding("GPUs", State.MISSING, "none: nvidia-smi is not installed", cost)
+        return DoctorCheck("GPUs", CheckState.MISSING, "none: nvidia-smi is not installed", cost)
     cards = [line.rpartition(",") for line in reply.out.splitlines() if "," in line]
     if reply.code != 0 or not cards:
         output = " ".join((reply.out + reply.err).split()) or "nvidia-smi lists none"
-        return Finding("GPUs", State.MISSING, output, cost)
+        return DoctorCheck("GPUs", CheckState.MISSING, output, cost)
     kinds = {name: [card[0] for card in cards].count(name) for name, _, _ in cards}
     detail = ", ".join(f"{count} x {name}" for name, count in kinds.items()) + f", driver{cards[0][2]}"
     if isinstance(engine, UnavailableDaemon) or "nvidia" in engine.runtimes:
-        return Finding("GPUs", State.OK, detail)
+        return DoctorCheck("GPUs", CheckState.OK, detail)
     hint = "install nvidia-container-toolkit, run `nvidia-ctk runtime configure` and restart the engine"
-    return Finding("GPUs", State.MISSING, f"{detail}; the engine has no nvidia runtime", cost, hint)
+    return DoctorCheck("GPUs", CheckState.MISSING, f"{detail}; the engine has no nvidia runtime", cost, hint)
 
 
 def default_registries(engine: Daemon | UnavailableDaemon) -> tuple[str, ...]:
@@ -257,45 +263,45 @@ def default_registries(engine: Daemon | UnavailableDaemon) -> tuple[str, ...]:
     return (host,) if host else ()
 
 
-def registry_finding(host: str, reply: ProgramResult) -> Finding:
+def registry_finding(host: str, reply: ProgramResult) -> DoctorCheck:
     """Return whether an image registry answers. `reply` has the HTTP status as code, the headers as out."""
     # A proxy may answer for any host: only 200 and 401 with a registry's headers count.
     if reply.code in (200, 401) and re.search(r"(?mi)^(docker-distribution|www-authenticate)", reply.out):
-        return Finding("image registry", State.OK, f"{host} answers")
+        return DoctorCheck("image registry", CheckState.OK, f"{host} answers")
     why = reply.err or f"HTTP {reply.code}, which is not a registry's answer"
     cost = "images with a base from there cannot be built; images on a bootstrapped Debian base can"
-    return Finding("image registry", State.MISSING, f"{host} is not reachable: {why}", cost)
+    return DoctorCheck("image registry", CheckState.MISSING, f"{host} is not reachable: {why}", cost)
 
 
-def target_finding(ask: Callable[[], str], name: str) -> Finding:
+def target_finding(ask: Callable[[], str], name: str) -> DoctorCheck:
     """Return whether the registry of the project's settings accepts its login."""
     hint = "run `bake push --registry NAME` for another registry"
     return _asked("registry", ask, f"nothing can be pushed to `{name}`", hint)
 
 
-def region_finding(ask: Callable[[], str]) -> Finding:
+def region_finding(ask: Callable[[], str]) -> DoctorCheck:
     """Return the AWS region."""
     return _asked("AWS region", ask, "nothing can be pushed to Amazon ECR; the local registry works")
 
 
-def aws_finding(ask: Callable[[], str]) -> Finding:
+def aws_finding(ask: Callable[[], str]) -> DoctorCheck:
     """Return the AWS identity of this machine."""
     return _asked("AWS identity", ask, "nothing can be pushed to Amazon ECR; the local registry works")
 
 
-def _asked(name: str, ask: Callable[[], str], cost: str, hint: str = "") -> Finding:
+def _asked(name: str, ask: Callable[[], str], cost: str, hint: str = "") -> DoctorCheck:
     """Return the answer to a question as a finding; an error is a refusal."""
     try:
-        return Finding(name, State.OK, bounded(ask, time.monotonic() + ANSWER_SECONDS))
+        return DoctorCheck(name, CheckState.OK, bounded(ask, time.monotonic() + ANSWER_SECONDS))
     except BakehouseError as error:
         first = error.diagnostics[0]
         reasons = (*(reason.text for reason in first.reasons), *(value for _, value in first.facts))
         detail = "; ".join((first.message, *reasons))
-        return Finding(name, State.MISSING, detail, cost, first.hint or hint)
+        return DoctorCheck(name, CheckState.MISSING, detail, cost, first.hint or hint)
     except SourceError as error:
-        return Finding(name, State.MISSING, error.reason, cost, hint)
+        return DoctorCheck(name, CheckState.MISSING, error.reason, cost, hint)
     except OverdueError:
-        return Finding(name, State.MISSING, f"no answer within {ANSWER_SECONDS} s", cost, hint)
+        return DoctorCheck(name, CheckState.MISSING, f"no answer within {ANSWER_SECONDS} s", cost, hint)
 
 
 def _check_registries(project: Project) -> str:
@@ -325,7 +331,7 @@ def _identity(project: Project, settings: RegistrySettings | None) -> str:
     return Aws(region, _access(settings)).principal()
 
 
-def directory_finding(name: str, directory: Path, cost: str) -> Finding:
+def directory_finding(name: str, directory: Path, cost: str) -> DoctorCheck:
     """Return whether Bakehouse can write to a directory, or make it."""
     existing = next(path for path in (directory, *directory.parents) if _exists(path))
     try:
@@ -335,9 +341,11 @@ def directory_finding(name: str, directory: Path, cost: str) -> Finding:
     except OSError as error:
         detail = f"{existing} is not writable: {(error.strerror or str(error)).lower()}"
         hint = "set BAKEHOUSE_STATE" if name.startswith("build") else "set `cache` or BAKEHOUSE_CACHE"
-        return Finding(name, State.MISSING, detail, cost, f"{hint} to a directory that you can write to")
+        return DoctorCheck(
+            name, CheckState.MISSING, detail, cost, f"{hint} to a directory that you can write to"
+        )
     free = shutil.disk_usage(existing).free
-    return Finding(name, State.OK, f"{directory} is writable, {free / GIGABYTE:.0f} GB free")
+    return DoctorCheck(name, CheckState.OK, f"{directory} is writable, {free / GIGABYTE:.0f} GB free")
 
 
 def _exists(path: Path) -> bool:
@@ -347,7 +355,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def ca_findings(ca: Path | None, pip: PipConfig, environment: Mapping[str, str]) -> tuple[Finding, ...]:
+def ca_findings(ca: Path | None, pip: PipConfig, environment: Mapping[str, str]) -> tuple[DoctorCheck, ...]:
     """Return the CA bundle for HTTPS, and the bundles that variables name for other programs."""
     named = [(key, Path(value)) for key in _CA_VARIABLES if (value := environment.get(key))]
     used = ca or (Path(pip.cert) if pip.cert else None) or next((path for _, path in named), None)
@@ -386,7 +394,9 @@ def _certificates(path: Path) -> str:
     return f"{path}, {format_count(count, 'certificate')}"
 
 
-def _source_findings(project: Project, pip: PipConfig, environment: Mapping[str, str]) -> tuple[Finding, ...]:
+def _source_findings(
+    project: Project, pip: PipConfig, environment: Mapping[str, str]
+) -> tuple[DoctorCheck, ...]:
     try:
         certificates = bundle_of(project.ca, pip, environment)
     except EngineError:
@@ -400,7 +410,7 @@ def _source_findings(project: Project, pip: PipConfig, environment: Mapping[str,
         return (*mirrors, *indexes.result(), apt.result())
 
 
-def mirror_finding(mirror: str, check: Callable[[str], str]) -> Finding:
+def mirror_finding(mirror: str, check: Callable[[str], str]) -> DoctorCheck:
     """Return whether a mirror of the settings answers."""
     cost = "its files are downloaded from their origins, or are unavailable"
     hint = "correct `mirrors` in [tool.bakehouse], or BAKEHOUSE_MIRRORS"
@@ -408,7 +418,7 @@ def mirror_finding(mirror: str, check: Callable[[str], str]) -> Finding:
     return _asked("mirror", lambda: _named(name, lambda: check(mirror)), cost, hint)
 
 
-def index_findings(config: DownloadConfig) -> tuple[Finding, ...]:
+def index_findings(config: DownloadConfig) -> tuple[DoctorCheck, ...]:
     """Return whether each index and directory of pip's configuration has packages."""
     cost = "Python packages from there cannot be locked or downloaded"
     hint = "correct pip's configuration; `pip config debug` shows its files and variables"
@@ -418,7 +428,7 @@ def index_findings(config: DownloadConfig) -> tuple[Finding, ...]:
     ]
     if not asked:
         detail = "pip's configuration names no index and no directory of wheels"
-        return (Finding("package index", State.MISSING, detail, cost, hint),)
+        return (DoctorCheck("package index", CheckState.MISSING, detail, cost, hint),)
     with ThreadPoolExecutor(len(asked)) as pool:
         return tuple(
             pool.map(
@@ -428,7 +438,9 @@ def index_findings(config: DownloadConfig) -> tuple[Finding, ...]:
         )
 
 
-def apt_finding(named: Callable[[], Sequence[tuple[str, str]]], check: Callable[[str, str], None]) -> Finding:
+def apt_finding(
+    named: Callable[[], Sequence[tuple[str, str]]], check: Callable[[str, str], None]
+) -> DoctorCheck:
     """Return whether apt's mirrors have their suites; `named` returns URLs and suites."""
     cost = "Debian bases and tools cannot be installed"
 
@@ -470,18 +482,18 @@ def _engine_hint(engine: Daemon | UnavailableDaemon) -> str:
     )
 
 
-def _room(engine: Daemon | UnavailableDaemon, project: Path) -> tuple[Finding, ...]:
+def _room(engine: Daemon | UnavailableDaemon, project: Path) -> tuple[DoctorCheck, ...]:
     if isinstance(engine, UnavailableDaemon):
         return (disk_finding(project, shutil.disk_usage(project).free),)
     limit = cache_finding(None if engine.remote else dockerd.configured_cache_limit(engine.endpoint))
     if engine.remote:
         detail = "the free space on a remote engine's disk is unknown"
-        return (limit, Finding("disk", State.UNKNOWN, detail, "a build may fill the engine's disk"))
+        return (limit, DoctorCheck("disk", CheckState.UNKNOWN, detail, "a build may fill the engine's disk"))
     directory = Path(engine.data_root)
     return (limit, disk_finding(directory, shutil.disk_usage(directory).free))
 
 
-def _ask_registry(host: str) -> Finding:
+def _ask_registry(host: str) -> DoctorCheck:
     try:
         with urllib.request.urlopen(f"https://{host}/v2/", timeout=SECONDS) as response:
             reply = ProgramResult(response.status, str(response.headers))

@@ -9,7 +9,7 @@ from typing import Self, TextIO
 from bakehouse.builder import prefetch
 from bakehouse.builder.progress import Mode, mode_for
 from bakehouse.errors import UsageError
-from bakehouse.fetch.downloader import Fetcher, Transfer
+from bakehouse.fetch.downloader import Fetcher, FileDownload
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, plan_images
@@ -59,13 +59,13 @@ class FetchProgress:
             self._drawn = now
             self._write(self._summary(transfers, now), now)
 
-    def _summary(self, transfers: Sequence[Transfer], now: float) -> str:
+    def _summary(self, transfers: Sequence[FileDownload], now: float) -> str:
         present = sum(transfer.path is not None for transfer in transfers)
         fetched = sum(transfer.fetched for transfer in transfers)
         rate = format_bytes(fetched / max(now - self._began, 0.1))
         return f"{present} of {self._count} files are here, {format_bytes(fetched)} fetched, {rate}/s"
 
-    def _draw(self, transfers: Sequence[Transfer], now: float) -> None:
+    def _draw(self, transfers: Sequence[FileDownload], now: float) -> None:
         self._drawn = now
         running = [transfer for transfer in transfers if transfer.source and not transfer.done.is_set()]
         rows = [f"{format_seconds(now - self._began):>7}  {self._summary(transfers, now)}"]

@@ -14,7 +14,13 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.cli import dockerfile_import
-from bakehouse.cli.dockerfile_import import BUILD_VARIABLES, DEFAULT_BASE, Proposal, Selection, Untranslated
+from bakehouse.cli.dockerfile_import import (
+    BUILD_VARIABLES,
+    DEFAULT_BASE,
+    BaseAndComponents,
+    RecipeProposal,
+    Untranslated,
+)
 from bakehouse.errors import Location, Problems, RecipeError, UsageError
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
@@ -25,7 +31,7 @@ RECIPES = "training-images"
 """Directory of the recipes of a new project."""
 IGNORED = ("/build/",)
 """Paths that Bakehouse writes into a project and that are not committed."""
-_FIRST = Selection(
+_FIRST = BaseAndComponents(
     DEFAULT_BASE,
     {"pytorch": "2.13.0", "sagemaker-pytorch-training": "*"},
     {"pytorch": "cpu-*"},
@@ -211,7 +217,7 @@ def first_recipe(name: str, root: Path, recipe: Path) -> str:
     )
 
 
-def _head(summary: str, selection: Selection) -> list[str]:
+def _head(summary: str, selection: BaseAndComponents) -> list[str]:
     name, versions = selection.base
     lines = [
         f"summary: {summary}",
@@ -226,7 +232,7 @@ def _head(summary: str, selection: Selection) -> list[str]:
     return lines
 
 
-def _imported(proposal: Proposal, context: Path, recipe: Path, created: Created) -> dict[Path, str]:
+def _imported(proposal: RecipeProposal, context: Path, recipe: Path, created: Created) -> dict[Path, str]:
     """Return the recipe of a Dockerfile, and the file with packages that only the Dockerfile named."""
     own = recipe.parent.parent
     roots = (HOME / "recipes", *([own] if own.is_dir() else []))
@@ -281,7 +287,7 @@ def _imported(proposal: Proposal, context: Path, recipe: Path, created: Created)
     return {**files, recipe: "\n".join(lines) + "\n"}
 
 
-def _first_that_fits(proposal: Proposal, catalog: Catalog) -> Selection:
+def _first_that_fits(proposal: RecipeProposal, catalog: Catalog) -> BaseAndComponents:
     """Return the most faithful base and components that resolve."""
     tried: set[str] = set()
     for selection in dockerfile_import.selections(proposal, catalog.components):
@@ -301,7 +307,7 @@ def _first_that_fits(proposal: Proposal, catalog: Catalog) -> Selection:
     return _FIRST
 
 
-def _changes(proposal: Proposal, selection: Selection) -> Iterable[Untranslated]:
+def _changes(proposal: RecipeProposal, selection: BaseAndComponents) -> Iterable[Untranslated]:
     """Yield how the selected base and components differ from those of the Dockerfile."""
     line, image = proposal.base
     name, versions = selection.base

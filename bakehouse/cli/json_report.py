@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from bakehouse.builder.built_image import BuiltImage
     from bakehouse.builder.rehearse import Rehearsed
     from bakehouse.catalog.catalog import Catalog
-    from bakehouse.cli.doctor import Finding
+    from bakehouse.cli.doctor import DoctorCheck
     from bakehouse.cluster.smoke_report import SmokeReport
-    from bakehouse.jobs.rules import Finding as JobFinding
+    from bakehouse.jobs.rules import RuleViolation
     from bakehouse.jobs.sizing import Recommendation
     from bakehouse.jobs.training_request import LaunchImage
     from bakehouse.lock.drift import Drift
@@ -329,7 +329,7 @@ def smoke(reports: Sequence[SmokeReport]) -> list[Json]:
     ]
 
 
-def doctor(findings: Iterable[Finding]) -> list[Json]:
+def doctor(findings: Iterable[DoctorCheck]) -> list[Json]:
     """Return what each check of this machine found."""
     return [
         {
@@ -369,7 +369,7 @@ def reproductions(results: Iterable[Reproduction]) -> list[Json]:
     ]
 
 
-def job_check(image: LaunchImage | None, findings: Sequence[JobFinding]) -> Json:
+def job_check(image: LaunchImage | None, findings: Sequence[RuleViolation]) -> Json:
     """Return whether a job is valid, with all findings."""
     return {
         "image": image.name if image else None,

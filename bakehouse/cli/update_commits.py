@@ -7,7 +7,7 @@ from bakehouse.cli import rendering
 from bakehouse.errors import BuildError, Reason, UsageError
 from bakehouse.plan.workspace import Workspace
 from bakehouse.upstream import update as updating
-from bakehouse.upstream.update import ComponentUpdate, Proposal
+from bakehouse.upstream.update import ComponentUpdate, ReleaseProposal
 from bakehouse.util import git
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
@@ -56,7 +56,7 @@ def message(update: ComponentUpdate) -> str:
     return "\n\n".join([subject, *map(_paragraph, update.proposals)])
 
 
-def _paragraph(proposal: Proposal) -> str:
+def _paragraph(proposal: ReleaseProposal) -> str:
     day = f", released on {proposal.day}" if proposal.day else ""
     return "\n".join(
         (

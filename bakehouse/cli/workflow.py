@@ -14,7 +14,7 @@ from bakehouse.builder.build_inputs import Downloads, build_inputs
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.progress import Progress
-from bakehouse.builder.rehearse import Outcome, Rehearsed
+from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.user_smoke import USER_CODE
@@ -228,7 +228,7 @@ def _require_budgets(workspace: Workspace, built: Sequence[BuiltImage], report: 
 
 def rehearse_images(
     workspace: Workspace, patterns: Sequence[str], report: Reporter, options: RunOptions
-) -> Outcome:
+) -> RehearsalResults:
     """Run every build step of images, with stubs for unavailable files.
 
     A failing image does not stop the others. Each group of images is recorded when it ends.

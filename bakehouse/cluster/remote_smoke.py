@@ -25,7 +25,7 @@ from bakehouse.cluster.cluster import HostResult, JobResult, split_logs
 from bakehouse.cluster.job import TrainingJob, input_files
 from bakehouse.cluster.ranks import read_events
 from bakehouse.cluster.smoke import COMPONENT_SECONDS, STARTUP, empty_directory, startup_of
-from bakehouse.cluster.smoke_checks import Check, Startup, job_checks
+from bakehouse.cluster.smoke_checks import SmokeCheck, Startup, job_checks
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.cluster.smoke_results import (
     COMPONENTS,
@@ -130,13 +130,13 @@ class RemoteSmoke:
     def _is_selected(self, name: str) -> bool:
         return not self.only or name in self.only
 
-    def _checks(self, startup: Startup) -> dict[str, Check | None]:
+    def _checks(self, startup: Startup) -> dict[str, SmokeCheck | None]:
         """Return the selected checks by name; None is the check of the components."""
         checks = job_checks(self.image, self.digest, self.gpus * self.hosts, startup, self.hosts)
-        by_name: dict[str, Check | None] = {COMPONENTS: None, **{check.name: check for check in checks}}
+        by_name: dict[str, SmokeCheck | None] = {COMPONENTS: None, **{check.name: check for check in checks}}
         return {name: check for name, check in by_name.items() if self._is_selected(name)}
 
-    def _obstacle(self, check: Check) -> str:
+    def _obstacle(self, check: SmokeCheck) -> str:
         """Return the reason why a check does not run; empty if it runs."""
         if check.job is None:
             return check.not_tested
@@ -144,7 +144,7 @@ class RemoteSmoke:
             return f"it needs {check.job.size} hosts; the job has {format_count(self.hosts, 'host')}"
         return _INPUTS_TOO_BIG if _channels(check.job) is None else ""
 
-    def _runnable(self, check: Check) -> TrainingJob | None:
+    def _runnable(self, check: SmokeCheck) -> TrainingJob | None:
         if check.job is None or self._obstacle(check):
             return None
         job = replace(check.job, deadline=self.deadline or check.job.deadline)

@@ -18,7 +18,7 @@ from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.base_contents import KEY_DIRECTORIES, KEY_MARK
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.job import CODE_DIRECTORY
-from bakehouse.cluster.smoke_checks import Check, Startup, job_checks
+from bakehouse.cluster.smoke_checks import SmokeCheck, Startup, job_checks
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.cluster.smoke_results import (
     COMPONENTS,
@@ -134,7 +134,7 @@ class _Checks:
         )
         return component_results(probes)
 
-    def _job(self, check: Check) -> tuple[CheckResult, ...]:
+    def _job(self, check: SmokeCheck) -> tuple[CheckResult, ...]:
         if check.job is None:
             return (not_tested(check, check.not_tested),)
         self.report(f"{check.name} started")

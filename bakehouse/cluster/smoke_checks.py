@@ -62,7 +62,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class SmokeCheck:
     """A smoke check: one job, or the reason why it does not apply."""
 
     name: str
@@ -83,7 +83,7 @@ class Check:
 
 def job_checks(
     image: Image, digest: Digest, gpus: int = 0, startup: Startup | None = None, hosts: int = 1
-) -> tuple[Check, ...]:
+) -> tuple[SmokeCheck, ...]:
     """Return the checks of an image, longest first. The GPUs are those of `hosts` hosts together."""
     makers = (
         *(_user_code, _mpi_2x2, _torchrun_2x2, _train_success, _train_failure),
@@ -100,8 +100,8 @@ def _script(name: str) -> dict[str, bytes]:
 
 def _check(
     check: str, script: str, job: TrainingJob, *, needs_model: bool = False, must_fail: bool = False
-) -> Check:
-    return Check(check, job, f"bakehouse/probes/{script}", needs_model=needs_model, must_fail=must_fail)
+) -> SmokeCheck:
+    return SmokeCheck(check, job, f"bakehouse/probes/{script}", needs_model=needs_model, must_fail=must_fail)
 
 
 def _job(subject: Subject, check: str) -> TrainingJob:
@@ -142,12 +142,14 @@ def _torchrun(processes: int, hosts: int = 1) -> tuple[str, ...]:
     return "sh", "-c", f'{start} "$@"', "torchrun", *options
 
 
-def _user_code(subject: Subject) -> Check | None:
+def _user_code(subject: Subject) -> SmokeCheck | None:
     """Return the check that the recipe describes in `smoke`."""
     image, smoke, gpus = subject.image, subject.image.smoke, subject.gpus
     if smoke is None:
-        return Check(USER_CODE, not_tested="the recipe has no `smoke`") if image.entry_point else None
-    check = Check(USER_CODE, source=f"{CODE_DIRECTORY}/{smoke.entry_point}", records_ranks=False, smoke=smoke)
+        return SmokeCheck(USER_CODE, not_tested="the recipe has no `smoke`") if image.entry_point else None
+    check = SmokeCheck(
+        USER_CODE, source=f"{CODE_DIRECTORY}/{smoke.entry_point}", records_ranks=False, smoke=smoke
+    )
     if missing := [path for _, path in smoke.channels if not path.is_dir()]:
         return replace(check, not_tested=f"{missing[0]} is not a directory")
     if image.gpu and gpus < smoke.hosts:
@@ -212,10 +214,10 @@ def _json_value(text: str) -> object:
         return text
 
 
-def _train_success(subject: Subject) -> Check:
+def _train_success(subject: Subject) -> SmokeCheck:
     name, script = "train_success", "train_ok.py"
     if obstacle := subject.startup.obstacle:
-        return Check(name, not_tested=obstacle)
+        return SmokeCheck(name, not_tested=obstacle)
     job = replace(
         _toolkit_job(subject, name, script),
         hyperparameters={"epochs": 2, "channel": "training"},
@@ -224,19 +226,19 @@ def _train_success(subject: Subject) -> Check:
     return _check(name, script, job, needs_model=True)
 
 
-def _train_failure(subject: Subject) -> Check:
+def _train_failure(subject: Subject) -> SmokeCheck:
     name, script = "train_failure", "train_fails.py"
     if obstacle := subject.startup.obstacle:
-        return Check(name, not_tested=obstacle)
+        return SmokeCheck(name, not_tested=obstacle)
     return _check(name, script, _toolkit_job(subject, name, script), must_fail=True)
 
 
-def _inapplicable(subject: Subject, name: str, reason: str) -> Check | None:
+def _inapplicable(subject: Subject, name: str, reason: str) -> SmokeCheck | None:
     """Return a check that no host can run for this image only if the recipe requires it."""
-    return Check(name, not_tested=reason) if name in subject.image.required else None
+    return SmokeCheck(name, not_tested=reason) if name in subject.image.required else None
 
 
-def _mpirun_1x2(subject: Subject) -> Check | None:
+def _mpirun_1x2(subject: Subject) -> SmokeCheck | None:
     name, script = "mpirun_1x2", "mpi_allreduce.py"
     if "mpirun" not in subject.image.launchers:
         return _inapplicable(subject, name, _NO_MPIRUN)
@@ -244,12 +246,12 @@ def _mpirun_1x2(subject: Subject) -> Check | None:
     return _check(name, script, replace(job, processes_per_host=2))
 
 
-def _mpi_2x2(subject: Subject) -> Check | None:
+def _mpi_2x2(subject: Subject) -> SmokeCheck | None:
     name, script = "mpi_2x2", "mpi_allreduce.py"
     if "mpirun" not in subject.image.launchers:
         return _inapplicable(subject, name, _NO_MPIRUN)
     if obstacle := subject.startup.obstacle:
-        return Check(name, not_tested=obstacle)
+        return SmokeCheck(name, not_tested=obstacle)
     job = replace(
         _toolkit_job(subject, name, script),
         groups=homogeneous(2),
@@ -260,7 +262,7 @@ def _mpi_2x2(subject: Subject) -> Check | None:
     return _check(name, script, job)
 
 
-def _torchrun_1x2(subject: Subject) -> Check | None:
+def _torchrun_1x2(subject: Subject) -> SmokeCheck | None:
     name, script = "torchrun_1x2", "torchrun_allreduce.py"
     if "torchrun" not in subject.image.launchers:
         return _inapplicable(subject, name, _NO_TORCHRUN)
@@ -269,7 +271,7 @@ def _torchrun_1x2(subject: Subject) -> Check | None:
     return _check(name, script, job)
 
 
-def _torchrun_2x2(subject: Subject) -> Check | None:
+def _torchrun_2x2(subject: Subject) -> SmokeCheck | None:
     name, script = "torchrun_2x2", "torchrun_allreduce.py"
     if "torchrun" not in subject.image.launchers:
         return _inapplicable(subject, name, _NO_TORCHRUN)
@@ -285,20 +287,20 @@ def _torchrun_2x2(subject: Subject) -> Check | None:
     return _check(name, script, replace(job, groups=homogeneous(2), processes_per_host=2))
 
 
-def _nccl(subject: Subject) -> Check | None:
+def _nccl(subject: Subject) -> SmokeCheck | None:
     name, script = "nccl_all_reduce", "torchrun_allreduce.py"
     hosts, gpus = subject.hosts, subject.gpus // subject.hosts
     if not subject.image.gpu or "torchrun" not in subject.image.launchers:
         return None
     if not gpus:
-        return Check(name, not_tested=_NO_GPU)
+        return SmokeCheck(name, not_tested=_NO_GPU)
     job = _launcher_job(subject, name, script, *_torchrun(gpus, hosts))
     command = (*job.command, "--transport=nccl")
     job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
     return _check(name, script, job)
 
 
-def _efa_bandwidth(subject: Subject) -> Check | None:
+def _efa_bandwidth(subject: Subject) -> SmokeCheck | None:
     """Return the check of NCCL's all-reduce and broadcast over EFA, on all GPUs of several hosts."""
     script, hosts, gpus = "nccl_bandwidth.py", subject.hosts, subject.gpus // subject.hosts
     image = subject.image
@@ -306,21 +308,21 @@ def _efa_bandwidth(subject: Subject) -> Check | None:
     if not image.gpu or "torchrun" not in image.launchers or not has_efa:
         return None
     if hosts == 1:
-        return Check(EFA_BANDWIDTH, not_tested="it needs two hosts with EFA; use `--on`")
+        return SmokeCheck(EFA_BANDWIDTH, not_tested="it needs two hosts with EFA; use `--on`")
     if not gpus:
-        return Check(EFA_BANDWIDTH, not_tested=_NO_GPU)
+        return SmokeCheck(EFA_BANDWIDTH, not_tested=_NO_GPU)
     job = _launcher_job(subject, EFA_BANDWIDTH, script, *_torchrun(gpus, hosts))
     command = (*job.command, f"--minimum={image.efa_bandwidth}")
     job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
     return replace(_check(EFA_BANDWIDTH, script, job), needs_efa=True)
 
 
-def _gpu(subject: Subject) -> Check | None:
+def _gpu(subject: Subject) -> SmokeCheck | None:
     """Return the check of PyTorch's kernels and memory on each GPU, and of NCCL across them."""
     name, script, gpus = "gpu", "gpu.py", subject.gpus // subject.hosts
     if not subject.image.gpu or "torchrun" not in subject.image.launchers:
         return None
     if not gpus:
-        return Check(name, not_tested=_NO_GPU)
+        return SmokeCheck(name, not_tested=_NO_GPU)
     job = replace(_launcher_job(subject, name, script, "python3"), groups=homogeneous(gpus=gpus))
-    return Check(name, job, f"bakehouse/probes/{script}", records_ranks=False)
+    return SmokeCheck(name, job, f"bakehouse/probes/{script}", records_ranks=False)

@@ -14,7 +14,7 @@ from bakehouse.cluster.job import ML, TrainingJob
 from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.nccl_log import SOCKET, read_transports
 from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
-from bakehouse.cluster.smoke_checks import Check
+from bakehouse.cluster.smoke_checks import SmokeCheck
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.util.format import format_names, format_seconds
 
@@ -25,13 +25,13 @@ _SKIPPED = re.compile(r"^(?:\[[^]]*\]:)?not tested: (?P<reason>.+)$", re.MULTILI
 """Line of a script that cannot test anything on these hosts; torchrun puts the rank before it."""
 
 
-def not_tested(check: Check, reason: str) -> CheckResult:
+def not_tested(check: SmokeCheck, reason: str) -> CheckResult:
     """Return the result of a check that does not run."""
     definition = check.smoke.definition if check.smoke else ""
     return CheckResult(check.name, Outcome.NOT_TESTED, 0.0, reason, ranks=0, definition=definition)
 
 
-def evaluate_job(check: Check, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:
+def evaluate_job(check: SmokeCheck, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:
     """Return the result of a check that runs a job."""
     failure, reason = _problem(check, job, result)
     if check.needs_efa and not reason:
@@ -71,7 +71,7 @@ def _without_efa(result: JobResult) -> str:
     return f"the hosts have EFA, but communicate over {SOCKET}" if SOCKET in networks else ""
 
 
-def evaluate_user_job(check: Check, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:
+def evaluate_user_job(check: SmokeCheck, job: TrainingJob, result: JobResult, logs: Path) -> CheckResult:
     """Return the result of the user's own test: all hosts exit with 0, and the log contains `expect`."""
     assert check.smoke is not None
     report = job_report.report(job, result, logs)
@@ -139,7 +139,7 @@ def key_result(keys: Sequence[str], seconds: float) -> CheckResult:
     return CheckResult(PRIVATE_KEYS, Outcome.FAILED if keys else Outcome.PASSED, round(seconds, 1), reason)
 
 
-def _problem(check: Check, job: TrainingJob, result: JobResult) -> tuple[RankFailure | None, str]:
+def _problem(check: SmokeCheck, job: TrainingJob, result: JobResult) -> tuple[RankFailure | None, str]:
     """Return the rank that failed first, if any, and the reason; the reason is empty if the check passed."""
     if check.must_fail:
         return None, _unreported_failure(job, result)
@@ -174,7 +174,7 @@ def _unreported_failure(job: TrainingJob, result: JobResult) -> str:
     return f"a failing script wrote {ML}/output/success" if host.success else ""
 
 
-def _late(check: Check, job: TrainingJob, result: JobResult) -> tuple[RankFailure | None, str]:
+def _late(check: SmokeCheck, job: TrainingJob, result: JobResult) -> tuple[RankFailure | None, str]:
     """Return the rank that kept a job from ending in time."""
     message = f"did not end within {job.deadline:g} s"
     if not check.records_ranks:

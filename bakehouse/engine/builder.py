@@ -20,7 +20,7 @@ _FIELD = re.compile(r"^(?P<name>[A-Z][A-Za-z ]*):\s+(?P<value>.+)$")
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class BuilderNode:
     """One BuildKit daemon of a builder."""
 
     name: str
@@ -36,7 +36,7 @@ class Builder:
 
     name: str
     driver: str
-    nodes: tuple[Node, ...]
+    nodes: tuple[BuilderNode, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,11 @@ def find_builder(
         )
     path = directory / name
     if not path.is_file():
-        return Builder(name, DOCKER, (Node(name, name, {}),))
+        return Builder(name, DOCKER, (BuilderNode(name, name, {}),))
     try:
         definition = json.loads(path.read_text())
         nodes = tuple(
-            Node(str(node["Name"]), str(node["Endpoint"]), dict(node.get("DriverOpts") or {}))
+            BuilderNode(str(node["Name"]), str(node["Endpoint"]), dict(node.get("DriverOpts") or {}))
             for node in definition["Nodes"]
         )
         return Builder(name, str(definition["Driver"]), nodes)

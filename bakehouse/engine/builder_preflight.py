@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bakehouse.engine import daemon_info
-from bakehouse.engine.builder import DOCKER, REMOTE, Builder, Node, Program, find_builder, read_workers
+from bakehouse.engine.builder import DOCKER, REMOTE, Builder, BuilderNode, Program, find_builder, read_workers
 from bakehouse.engine.daemon_info import UnavailableDaemon, run_program
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.deadline import OverdueError, bounded, remaining
@@ -54,7 +54,7 @@ _REJECTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class BuilderCheck:
     """Result of one check of a builder."""
 
     name: str
@@ -70,7 +70,7 @@ def preflight(
     environment: Mapping[str, str] = os.environ,
     run: Program = run_program,
     seconds: float = SECONDS,
-) -> tuple[Check, ...]:
+) -> tuple[BuilderCheck, ...]:
     """Return the checks of a builder; a fault ends those of its node.
 
     Raises UsageError for an unknown name.
@@ -78,7 +78,7 @@ def preflight(
     until = time.monotonic() + seconds
     builder = find_builder(name, environment, run)
     nodes = ", ".join(node.endpoint for node in builder.nodes)
-    definition = Check("builder", f"{name}, driver {builder.driver}: {nodes}")
+    definition = BuilderCheck("builder", f"{name}, driver {builder.driver}: {nodes}")
     with ThreadPoolExecutor(len(builder.nodes) or 1) as pool:
         checks = list(pool.map(lambda node: tuple(_node_checks(builder, node, run, until)), builder.nodes))
     results = [definition, *(check for of_node in checks for check in of_node)]
@@ -105,7 +105,7 @@ def is_own_engine(name: str, environment: Mapping[str, str] = os.environ, run: P
     return own.code == 0 and own.out == other.out
 
 
-def _node_checks(builder: Builder, node: Node, run: Program, until: float) -> Iterator[Check]:
+def _node_checks(builder: Builder, node: BuilderNode, run: Program, until: float) -> Iterator[BuilderCheck]:
     """Yield the checks of one node, up to its first fault."""
     try:
         if builder.driver == DOCKER:
@@ -113,13 +113,13 @@ def _node_checks(builder: Builder, node: Node, run: Program, until: float) -> It
         elif builder.driver == REMOTE and urlsplit(node.endpoint).scheme in _SOCKETS:
             yield from _endpoint_checks(node, until)
     except EngineError as error:
-        yield Check(f"node {node.name}", "", error.diagnostics[0])
+        yield BuilderCheck(f"node {node.name}", "", error.diagnostics[0])
     except OverdueError:
         message = f"builder node `{node.name}` does not answer in time"
-        yield Check(f"node {node.name}", "", Diagnostic(message, hint="restart BuildKit there"))
+        yield BuilderCheck(f"node {node.name}", "", Diagnostic(message, hint="restart BuildKit there"))
 
 
-def _engine_check(node: Node, run: Program, until: float) -> Check:
+def _engine_check(node: BuilderNode, run: Program, until: float) -> BuilderCheck:
     """Check a docker engine: only the containerd store can export images to other machines."""
     client = partial(run, "docker", "--context", node.endpoint, seconds=remaining(until))
     daemon = daemon_info.probe(client)
@@ -131,24 +131,24 @@ def _engine_check(node: Node, run: Program, until: float) -> Check:
             f"the engine of builder `{node.name}` cannot export images without a containerd store",
             hint='set {"features": {"containerd-snapshotter": true}} in its daemon.json and restart it',
         )
-    return Check(f"node {node.name}", f"Docker {daemon.version} at {daemon.endpoint}")
+    return BuilderCheck(f"node {node.name}", f"Docker {daemon.version} at {daemon.endpoint}")
 
 
-def _endpoint_checks(node: Node, until: float) -> Iterator[Check]:
+def _endpoint_checks(node: BuilderNode, until: float) -> Iterator[BuilderCheck]:
     address = _address(node)
     _connect(node, until).close()
-    yield Check(f"node {node.name}", f"accepts connections at {address}")
+    yield BuilderCheck(f"node {node.name}", f"accepts connections at {address}")
     context = _tls_context(node)
     _require_buildkit(node, context, until)
-    yield Check("TLS", "both certificates are accepted" if context else "not used")
+    yield BuilderCheck("TLS", "both certificates are accepted" if context else "not used")
 
 
-def _address(node: Node) -> str:
+def _address(node: BuilderNode) -> str:
     url = urlsplit(node.endpoint)
     return url.path if url.scheme == "unix" else url.netloc
 
 
-def _connect(node: Node, until: float) -> socket.socket:
+def _connect(node: BuilderNode, until: float) -> socket.socket:
     url, address = urlsplit(node.endpoint), _address(node)
     try:
         if url.scheme == "unix":
@@ -186,7 +186,7 @@ def _connect(node: Node, until: float) -> socket.socket:
         raise _fault(message, hint) from error
 
 
-def _tls_context(node: Node, protocols: tuple[str, ...] = ("h2",)) -> ssl.SSLContext | None:
+def _tls_context(node: BuilderNode, protocols: tuple[str, ...] = ("h2",)) -> ssl.SSLContext | None:
     """Return the TLS settings of a node; None if it uses none. Raises EngineError for unusable files."""
     given = [option for option in _TLS_OPTIONS if node.options.get(option)]
     if not given and not node.options.get("servername"):
@@ -219,7 +219,7 @@ def _tls_context(node: Node, protocols: tuple[str, ...] = ("h2",)) -> ssl.SSLCon
     return context
 
 
-def _require_buildkit(node: Node, context: ssl.SSLContext | None, until: float) -> None:
+def _require_buildkit(node: BuilderNode, context: ssl.SSLContext | None, until: float) -> None:
     """Open the connection as buildx does. Raises EngineError unless BuildKit's API answers."""
     address = _address(node)
     try:
@@ -245,7 +245,9 @@ def _require_buildkit(node: Node, context: ssl.SSLContext | None, until: float) 
         raise _not_buildkit(node, until)
 
 
-def _greet(node: Node, context: ssl.SSLContext | None, until: float, hello: bytes = _HELLO) -> bytes | None:
+def _greet(
+    node: BuilderNode, context: ssl.SSLContext | None, until: float, hello: bytes = _HELLO
+) -> bytes | None:
     """Return the first bytes of a node's answer; None if it does not agree to HTTP/2."""
     with _session(node, context, until) as connection:
         if isinstance(connection, ssl.SSLSocket) and connection.selected_alpn_protocol() != "h2":
@@ -262,7 +264,7 @@ def _greet(node: Node, context: ssl.SSLContext | None, until: float, hello: byte
 
 
 @contextlib.contextmanager
-def _session(node: Node, context: ssl.SSLContext | None, until: float) -> Iterator[socket.socket]:
+def _session(node: BuilderNode, context: ssl.SSLContext | None, until: float) -> Iterator[socket.socket]:
     """Connect to a node, with TLS if it has settings for that."""
     with contextlib.ExitStack() as stack:
         connection = stack.enter_context(_connect(node, until))
@@ -273,7 +275,7 @@ def _session(node: Node, context: ssl.SSLContext | None, until: float) -> Iterat
         yield connection
 
 
-def _server_certificate_fault(node: Node, error: ssl.SSLCertVerificationError) -> EngineError:
+def _server_certificate_fault(node: BuilderNode, error: ssl.SSLCertVerificationError) -> EngineError:
     server = node.options.get("servername") or urlsplit(node.endpoint).hostname
     match error.verify_code:
         case code if code == _EXPIRED:
@@ -291,7 +293,7 @@ def _server_certificate_fault(node: Node, error: ssl.SSLCertVerificationError) -
     return _fault(message, hint, error.verify_message)
 
 
-def _tls_fault(node: Node, error: ssl.SSLError, until: float) -> EngineError:
+def _tls_fault(node: BuilderNode, error: ssl.SSLError, until: float) -> EngineError:
     if reason := _REJECTED.get(error.reason or ""):
         message = f"builder node `{node.name}` rejected the client certificate: {reason}"
         return _fault(message, f"the certificate is `cert`: {node.options['cert']}")
@@ -304,7 +306,7 @@ def _tls_fault(node: Node, error: ssl.SSLError, until: float) -> EngineError:
     return _fault(message, "check the TLS settings of the builder", (error.reason or str(error)).lower())
 
 
-def _not_buildkit(node: Node, until: float) -> EngineError:
+def _not_buildkit(node: BuilderNode, until: float) -> EngineError:
     """Return the error for a server that is not BuildKit; the port of dockerd is a common mistake."""
     address = _address(node)
     if _is_dockerd(node, until):
@@ -317,7 +319,7 @@ def _not_buildkit(node: Node, until: float) -> EngineError:
     return _fault(message, "correct the port; buildkitd listens on the port of its option `--addr`")
 
 
-def _is_dockerd(node: Node, until: float) -> bool:
+def _is_dockerd(node: BuilderNode, until: float) -> bool:
     """Return whether an HTTP server is a docker engine."""
     try:
         with _session(node, _tls_context(node, ("http/1.1",)), until) as connection:
@@ -327,7 +329,7 @@ def _is_dockerd(node: Node, until: float) -> bool:
         return False
 
 
-def _worker_checks(builder: Builder, run: Program, until: float) -> Iterator[Check]:
+def _worker_checks(builder: Builder, run: Program, until: float) -> Iterator[BuilderCheck]:
     """Yield the facts that BuildKit reports: version, platforms, limit of the cache."""
     try:
         output = run("docker", "buildx", "inspect", builder.name, seconds=remaining(until))
@@ -337,43 +339,45 @@ def _worker_checks(builder: Builder, run: Program, until: float) -> Iterator[Che
         message = f"builder `{builder.name}` does not answer"
         detail = output.err.strip().removeprefix("ERROR: ")
         fault = _fault(message, f"run `docker buildx inspect {builder.name}`", detail).diagnostics[0]
-        yield Check("BuildKit", "", fault)
+        yield BuilderCheck("BuildKit", "", fault)
         return
     for node, worker in zip(builder.nodes, read_workers(output.out), strict=False):
         if worker.error:
             message = f"BuildKit of builder node `{node.name}` failed"
             hint = f"run `docker buildx inspect {builder.name}`"
-            yield Check("BuildKit", "", _fault(message, hint, worker.error).diagnostics[0])
+            yield BuilderCheck("BuildKit", "", _fault(message, hint, worker.error).diagnostics[0])
         elif worker.status != "running":
             detail = f"node {node.name} is {worker.status or 'not started'}; the first build starts it"
-            yield Check("BuildKit", detail, is_known=False)
+            yield BuilderCheck("BuildKit", detail, is_known=False)
         else:
             yield _version_check(node, worker.version)
             yield _platform_check(node, worker.platforms)
             limit = f"limited to {worker.cache_limit}" if worker.cache_limit else "without a known limit"
             detail = f"{limit}; BuildKit does not report its free disk space"
-            yield Check("build cache", detail, is_known=False)
+            yield BuilderCheck("build cache", detail, is_known=False)
 
 
-def _version_check(node: Node, version: str) -> Check:
+def _version_check(node: BuilderNode, version: str) -> BuilderCheck:
     match = re.match(r"v?(\d+)\.(\d+)", version)
     number = (int(match[1]), int(match[2])) if match else (0, 0)
     if number == (0, 0):
         # A package of a distribution may be built without the version.
-        return Check("BuildKit", f"node {node.name} does not report its version", is_known=False)
+        return BuilderCheck("BuildKit", f"node {node.name} does not report its version", is_known=False)
     if number < OLDEST_BUILDKIT:
         oldest = ".".join(map(str, OLDEST_BUILDKIT))
         message = f"BuildKit {version} of builder node `{node.name}` is too old"
-        return Check("BuildKit", "", _fault(message, f"install BuildKit {oldest} or newer").diagnostics[0])
-    return Check("BuildKit", version)
+        return BuilderCheck(
+            "BuildKit", "", _fault(message, f"install BuildKit {oldest} or newer").diagnostics[0]
+        )
+    return BuilderCheck("BuildKit", version)
 
 
-def _platform_check(node: Node, platforms: tuple[str, ...]) -> Check:
+def _platform_check(node: BuilderNode, platforms: tuple[str, ...]) -> BuilderCheck:
     if PLATFORM in platforms:
-        return Check("platform", PLATFORM)
+        return BuilderCheck("platform", PLATFORM)
     message = f"builder node `{node.name}` cannot build for {PLATFORM}"
     hint = f"use a builder on a {PLATFORM} machine; it builds for {', '.join(platforms) or 'no platform'}"
-    return Check("platform", "", _fault(message, hint).diagnostics[0])
+    return BuilderCheck("platform", "", _fault(message, hint).diagnostics[0])
 
 
 def _fault(message: str, hint: str, answer: str = "") -> EngineError:

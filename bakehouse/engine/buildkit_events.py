@@ -52,7 +52,7 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Transfer:
+class StepTransfer:
     """Progress of a step's download, upload or export in bytes; a total of 0 is unknown."""
 
     digest: str
@@ -67,7 +67,7 @@ class Tick:
     """Passing of time, four times a second."""
 
 
-Event = Step | Log | Transfer | Tick
+Event = Step | Log | StepTransfer | Tick
 
 
 class Output:
@@ -165,10 +165,10 @@ def _step(vertex: Mapping[str, Any], targets: Mapping[str, str]) -> Step:
     )
 
 
-def _transfer(transfer: Mapping[str, Any], targets: Mapping[str, str]) -> Transfer:
+def _transfer(transfer: Mapping[str, Any], targets: Mapping[str, str]) -> StepTransfer:
     current, total = int(transfer.get("current") or 0), int(transfer.get("total") or 0)
     is_completed = bool(transfer.get("completed"))
-    return Transfer(str(transfer["vertex"]), str(transfer["id"]), current, total, is_completed)
+    return StepTransfer(str(transfer["vertex"]), str(transfer["id"]), current, total, is_completed)
 
 
 def _log(log: Mapping[str, Any], targets: Mapping[str, str]) -> Log:

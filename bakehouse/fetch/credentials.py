@@ -17,7 +17,7 @@ _KEYRING_SECONDS = 10.0
 Login = tuple[str, str]
 
 
-class Credentials:
+class LoginStore:
     """User names and passwords by URL, for many threads."""
 
     def __init__(self, settings: ConnectionSettings, environment: Mapping[str, str]) -> None:

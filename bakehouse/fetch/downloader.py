@@ -46,7 +46,7 @@ class MissingError(Exception):
 
 
 @dataclass
-class Transfer:
+class FileDownload:
     """A download and its progress."""
 
     file: RequiredFile
@@ -80,8 +80,8 @@ class Fetcher:
         self._store, self._local, self._offers, self._here = store, local, offers, here
         self._copies, self._backoff = copies, SourceBackoff(patience)
         self._lock = threading.Lock()
-        self._transfers: dict[tuple[str, str], Transfer] = {}
-        self._waiting: queue.PriorityQueue[tuple[int, int, Transfer | None]] = queue.PriorityQueue()
+        self._transfers: dict[tuple[str, str], FileDownload] = {}
+        self._waiting: queue.PriorityQueue[tuple[int, int, FileDownload | None]] = queue.PriorityQueue()
         self._count = itertools.count()
         self._threads: list[threading.Thread] = []
         self._is_stopped = threading.Event()
@@ -106,7 +106,7 @@ class Fetcher:
         assert transfer.path
         return transfer.path
 
-    def ask(self, file: RequiredFile, *, urgent: bool = False) -> Transfer:
+    def ask(self, file: RequiredFile, *, urgent: bool = False) -> FileDownload:
         """Queue a download, again if it has failed before."""
         assert file.sha256
         with self._lock:
@@ -115,7 +115,7 @@ class Fetcher:
             transfer = self._transfers.get(key)
             if transfer is None or transfer.failure or (transfer.path and not transfer.path.exists()):
                 now = time.monotonic()
-                transfer = Transfer(file, now, now, total=file.bytes)
+                transfer = FileDownload(file, now, now, total=file.bytes)
                 self._transfers[key] = transfer
                 self._put(transfer, urgent=urgent)
             elif urgent and not transfer.done.is_set():
@@ -138,11 +138,11 @@ class Fetcher:
         return None
 
     @property
-    def transfers(self) -> tuple[Transfer, ...]:
+    def transfers(self) -> tuple[FileDownload, ...]:
         with self._lock:
             return tuple(self._transfers.values())
 
-    def take_failures(self) -> tuple[Transfer, ...]:
+    def take_failures(self) -> tuple[FileDownload, ...]:
         """Return and forget the transfers that failed, so that a new request tries again."""
         with self._lock:
             failed = [transfer for transfer in self._transfers.values() if transfer.failure]
@@ -158,7 +158,7 @@ class Fetcher:
     def say(self, line: str) -> None:
         self._lines.append(line)
 
-    def _put(self, transfer: Transfer, *, urgent: bool) -> None:
+    def _put(self, transfer: FileDownload, *, urgent: bool) -> None:
         self._waiting.put((0 if urgent else 1, next(self._count), transfer))
 
     def _go_on(self) -> None:
@@ -181,7 +181,7 @@ class Fetcher:
                 transfer.failure = error
             transfer.done.set()
 
-    def _have(self, transfer: Transfer) -> Path:
+    def _have(self, transfer: FileDownload) -> Path:
         file = transfer.file
         assert file.sha256
         began = time.monotonic()
@@ -204,7 +204,7 @@ class Fetcher:
                     self.say(_summary(transfer))
             return self._store.keep(part, file.sha256, file.file)
 
-    def _copy(self, path: Path, part: PartialFile, transfer: Transfer) -> None:
+    def _copy(self, path: Path, part: PartialFile, transfer: FileDownload) -> None:
         part.drop()
         with path.open("rb") as source, part.writing(0, "", "") as out:
             while chunk := source.read(1 << 20):
@@ -215,7 +215,7 @@ class Fetcher:
             part.drop()
             self.say(f"{path} changed on disk; ignored")
 
-    def _fetch(self, part: PartialFile, transfer: Transfer) -> None:
+    def _fetch(self, part: PartialFile, transfer: FileDownload) -> None:
         failures: list[tuple[str, str]] = []
         for offer in self._offers(transfer.file):
             if reason := self._backoff.refusal(offer.place, transfer.requested):
@@ -234,7 +234,7 @@ class Fetcher:
                 return
         raise MissingError(transfer.file, tuple(failures))
 
-    def _from(self, offer: Offer, part: PartialFile, transfer: Transfer) -> None:
+    def _from(self, offer: Offer, part: PartialFile, transfer: FileDownload) -> None:
         """Download a complete file from one source."""
         transfer.source = offer.name
         cuts, is_retry, is_resumed = 0, False, part.size > 0
@@ -260,7 +260,7 @@ class Fetcher:
             # The bytes before the interruption may come from another source.
             is_resumed = False
 
-    def _receive(self, offer: Offer, part: PartialFile, transfer: Transfer) -> None:
+    def _receive(self, offer: Offer, part: PartialFile, transfer: FileDownload) -> None:
         size = transfer.file.bytes
         if size is not None and part.size >= size:
             part.drop()
@@ -297,7 +297,7 @@ class Fetcher:
                 raise SourceError(reason, is_worth_a_retry=True)
 
 
-def _summary(transfer: Transfer) -> str:
+def _summary(transfer: FileDownload) -> str:
     seconds = max(time.monotonic() - transfer.began, 0.1)
     size, speed = format_bytes(transfer.fetched), format_bytes(transfer.fetched / seconds)
     time_text = format_seconds(seconds)

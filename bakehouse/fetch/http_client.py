@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from bakehouse.errors import EngineError
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, origin, origin_of, redacted
-from bakehouse.fetch.credentials import Credentials
+from bakehouse.fetch.credentials import LoginStore
 from bakehouse.util.format import format_bytes
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class HttpClient:
     """HTTP client with connection pools, for many threads."""
 
     def __init__(self, settings: ConnectionSettings, environment: Mapping[str, str] = os.environ) -> None:
-        self._settings, self._logins = settings, Credentials(settings, environment)
+        self._settings, self._logins = settings, LoginStore(settings, environment)
         self._pools: dict[tuple[str, bool], urllib3.PoolManager] = {}
         self._lock = threading.Lock()
 

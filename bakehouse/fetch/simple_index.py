@@ -13,7 +13,7 @@ JSON = "application/vnd.pypi.simple.v1+json"
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class IndexFile:
     """A file on an index page."""
 
     url: str
@@ -34,7 +34,7 @@ class Link:
         return unquote(urlsplit(self.url).path.rpartition("/")[2])
 
 
-def links(text: str, kind: str, address: str) -> tuple[Link, ...]:
+def links(text: str, kind: str, address: str) -> tuple[IndexFile, ...]:
     """Return the links of an index page; `address` is its URL. Empty if it is not an index page."""
     listed = _in_json(text) if kind == JSON else _in_html(text)
     absolute = ((link, _absolute(address, link.url)) for link in listed)
@@ -51,17 +51,17 @@ def _absolute(address: str, url: str) -> str:
     return absolute
 
 
-def _in_json(text: str) -> list[Link]:
+def _in_json(text: str) -> list[IndexFile]:
     try:
         return [_link(file) for file in parse_json(text)["files"]]
     except (ValueError, KeyError, TypeError, AttributeError):
         return []
 
 
-def _link(file: Mapping[str, Any]) -> Link:
+def _link(file: Mapping[str, Any]) -> IndexFile:
     yanked, metadata = file.get("yanked"), file.get("core-metadata", False)
     size = file.get("size")
-    return Link(
+    return IndexFile(
         str(file["url"]),
         str(file.get("hashes", {}).get("sha256", "")),
         size if isinstance(size, int) and size >= 0 else None,
@@ -73,7 +73,7 @@ def _link(file: Mapping[str, Any]) -> Link:
     )
 
 
-def _in_html(text: str) -> list[Link]:
+def _in_html(text: str) -> list[IndexFile]:
     page = _Page()
     try:
         page.feed(text)
@@ -88,7 +88,7 @@ class _Page(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self.links: list[Link] = []
+        self.links: list[IndexFile] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag == "a":
@@ -96,7 +96,7 @@ class _Page(HTMLParser):
             url, _, fragment = (values.get("href") or "").partition("#")
             metadata = values.get("data-core-metadata") or ""
             self.links.append(
-                Link(
+                IndexFile(
                     url,
                     _sha256(fragment),
                     yanked=(values["data-yanked"] or "") if "data-yanked" in values else None,

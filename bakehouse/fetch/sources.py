@@ -198,16 +198,16 @@ class DownloadConfig:
         """The indexes that are not directories, each once."""
         return tuple(dict.fromkeys(filter(_is_web, self.indexes)))
 
-    def project(self, name: str) -> tuple[simple_index.Link, ...]:
+    def project(self, name: str) -> tuple[simple_index.IndexFile, ...]:
         """Return the files of a project in the first index that has it. Raises SourceError."""
         for index in self.web_indexes:
             with contextlib.suppress(_MissingError):
                 return self._page(_project_page(index, name))
         raise SourceError(NO_PROJECT)
 
-    def pages(self, name: str) -> dict[str, tuple[simple_index.Link, ...]]:
+    def pages(self, name: str) -> dict[str, tuple[simple_index.IndexFile, ...]]:
         """Return the files of a project in each index, none where it is missing. Raises SourceError."""
-        links: dict[str, tuple[simple_index.Link, ...]] = {}
+        links: dict[str, tuple[simple_index.IndexFile, ...]] = {}
         for index in self.web_indexes:
             try:
                 links[index] = self._page(_project_page(index, name))
@@ -221,7 +221,7 @@ class DownloadConfig:
                 links[index] = ()
         return links
 
-    def _page(self, url: str) -> tuple[simple_index.Link, ...]:
+    def _page(self, url: str) -> tuple[simple_index.IndexFile, ...]:
         try:
             with self._pip_web.open(url, accept=simple_index.ACCEPT) as response:
                 return simple_index.links(response.text(_MOST_PAGE), response.kind, response.address)
@@ -230,7 +230,7 @@ class DownloadConfig:
                 raise _MissingError from error
             raise
 
-    def wheel_metadata(self, link: simple_index.Link) -> str:
+    def wheel_metadata(self, link: simple_index.IndexFile) -> str:
         """Return the METADATA of a wheel without downloading the wheel. Raises SourceError."""
         return wheel_metadata.read(self._pip_web, link)
 

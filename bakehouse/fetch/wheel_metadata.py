@@ -10,14 +10,14 @@ from bakehouse.fetch.http_client import HttpClient, SourceError
 from bakehouse.util.format import format_bytes
 
 if TYPE_CHECKING:
-    from bakehouse.fetch.simple_index import Link
+    from bakehouse.fetch.simple_index import IndexFile
 
 _MOST_METADATA = 4 * 10**6
 _MOST_READ = 16 * 10**6
 _BUFFER = 1 << 16
 
 
-def read(web: HttpClient, link: "Link") -> str:
+def read(web: HttpClient, link: "IndexFile") -> str:
     """Return the METADATA of a wheel. Raises SourceError."""
     if link.has_metadata:
         with web.open(f"{link.url}.metadata", accept="text/plain, */*;q=0.5") as response:

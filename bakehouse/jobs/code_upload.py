@@ -13,7 +13,7 @@ from bakehouse.catalog.source_tree import Limits, SourceTree
 from bakehouse.catalog.user_files import hint_of
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
-from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.rules import RuleViolation
 from bakehouse.util.files import is_directory
 from bakehouse.util.format import format_names
 from bakehouse.util.terminal import Reporter
@@ -55,7 +55,7 @@ def check(source: Path, entry_point: str, report: Reporter) -> None:
         report(f"not sent: {line}")
 
 
-def sdk_findings(source_dir: str, patterns: Sequence[str] = ()) -> tuple[Finding, ...]:
+def sdk_findings(source_dir: str, patterns: Sequence[str] = ()) -> tuple[RuleViolation, ...]:
     """Return warnings of files that the SDK uploads from a local directory and `bake launch` does not.
 
     `patterns` are the `ignore_patterns` of SDK v3.
@@ -73,13 +73,13 @@ def sdk_findings(source_dir: str, patterns: Sequence[str] = ()) -> tuple[Finding
         names = format_names(f"{source_dir}/{path}" for path in left_out[:_MOST_NAMES])
         more = f" and {len(left_out) - _MOST_NAMES} more" if left_out[_MOST_NAMES:] else ""
         hint = "move them, or use `bake launch`, which does not send them"
-        findings.append(Finding(rules.UPLOADED, f"the SDK also uploads {names}{more}", hint))
+        findings.append(RuleViolation(rules.UPLOADED, f"the SDK also uploads {names}{more}", hint))
     for problem in tree.problems:
         spot = problem.location
         if spot is None or is_sent(spot.path.relative_to(source.absolute()).as_posix()):
             place = f" on line {spot.line}" if spot else ""
             message = f"the SDK uploads `{source_dir}`, in which {problem.message}{place}"
-            findings.append(Finding(rules.UPLOADED, message, "move it out of the directory"))
+            findings.append(RuleViolation(rules.UPLOADED, message, "move it out of the directory"))
     return tuple(findings)
 
 

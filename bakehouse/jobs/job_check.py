@@ -10,7 +10,7 @@ from bakehouse.jobs.code_upload import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.job_file import JobFile
 from bakehouse.jobs.job_images import find_image
 from bakehouse.jobs.job_spec import JobSpec, job_findings, select_sdk
-from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.training_request import LaunchImage
 from bakehouse.plan.workspace import Workspace
 
@@ -21,7 +21,7 @@ class JobCheck:
 
     image: LaunchImage | None
     """None if the SDK selects an image of AWS by the version of its framework."""
-    findings: tuple[Finding, ...]
+    findings: tuple[RuleViolation, ...]
     """Errors first, then warnings."""
 
     @property
@@ -61,17 +61,17 @@ def check(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> Job
     return _check(found, (*findings, *sdk_findings(job.source_dir, ignored)))
 
 
-def _check(image: LaunchImage | None, findings: tuple[Finding, ...]) -> JobCheck:
+def _check(image: LaunchImage | None, findings: tuple[RuleViolation, ...]) -> JobCheck:
     if image is not None and not image.is_known:
         message = f"the content of `{image.name}` is unknown, so only the settings are checked"
         hint = "use the URI of a release of this project, or of a base in the catalogue"
-        findings = (*findings, Finding(rules.IMAGE_UNKNOWN, message, hint))
+        findings = (*findings, RuleViolation(rules.IMAGE_UNKNOWN, message, hint))
     if image is not None:
         findings = tuple(_with_source(finding, image.source) for finding in findings)
     return JobCheck(image, findings)
 
 
-def _with_source(finding: Finding, source: str) -> Finding:
+def _with_source(finding: RuleViolation, source: str) -> RuleViolation:
     """Name the recipe or the base where the image has no release."""
     rule = replace(finding.rule, source=finding.rule.source.replace(rules.RELEASE, source))
     return replace(finding, rule=rule)

@@ -11,7 +11,7 @@ from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.code_upload import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
-from bakehouse.jobs.rules import Finding, Findings
+from bakehouse.jobs.rules import Findings, RuleViolation
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
 from bakehouse.jobs.validate import validate
 from bakehouse.util.json_reader import parse_json
@@ -69,7 +69,7 @@ class JobFile:
         else:
             self.image, self._request = self._read_estimator()
 
-    def findings_with(self, image: LaunchImage | None) -> tuple[Finding, ...]:
+    def findings_with(self, image: LaunchImage | None) -> tuple[RuleViolation, ...]:
         """Return all findings about the job with an image. Without one, the SDK selects it by version."""
         request = self._request
         if not self._has_class and request.sender == "PyTorch" and image is not None:

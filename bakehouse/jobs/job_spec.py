@@ -14,7 +14,7 @@ from bakehouse.jobs.distribution import launch_settings
 from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
 from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
-from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.smp_parameters import ModelParallelJob
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest, launch_image
 from bakehouse.jobs.validate import training_of, validate
@@ -91,7 +91,7 @@ class CheckedJob:
     request: TrainingRequest
     """Contains the hyperparameters of the distribution if nothing else adds them, and no entry point if the
     image contains its own code."""
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[RuleViolation, ...] = ()
 
 
 def check_job(
@@ -136,7 +136,7 @@ def select_sdk(
 
 def job_findings(
     image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
-) -> tuple[TrainingRequest, tuple[Finding, ...]]:
+) -> tuple[TrainingRequest, tuple[RuleViolation, ...]]:
     """Return the request of a job that names its SDK, and all findings about it.
 
     Raises UsageError if its settings are incomplete or contradict each other.

@@ -22,7 +22,7 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RuleViolation:
     """A violation of a rule."""
 
     rule: Rule
@@ -45,21 +45,21 @@ class Findings:
     """Collects findings in order, without duplicates."""
 
     def __init__(self) -> None:
-        self._findings: dict[Finding, None] = {}
+        self._findings: dict[RuleViolation, None] = {}
 
     def add(self, rule: Rule, message: str, hint: str = "") -> None:
-        self._findings[Finding(rule, message, hint)] = None
+        self._findings[RuleViolation(rule, message, hint)] = None
 
     def at(self, rule: Rule, path: str, message: str, hint: str = "") -> None:
         """Add a finding about the setting at `path`."""
         self.add(rule, f"`{path}` {message}", hint)
 
     @property
-    def errors(self) -> tuple[Finding, ...]:
+    def errors(self) -> tuple[RuleViolation, ...]:
         return tuple(finding for finding in self._findings if finding.is_error)
 
     @property
-    def warnings(self) -> tuple[Finding, ...]:
+    def warnings(self) -> tuple[RuleViolation, ...]:
         return tuple(finding for finding in self._findings if not finding.is_error)
 
     def raise_errors(self) -> None:

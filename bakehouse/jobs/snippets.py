@@ -18,7 +18,7 @@ from bakehouse.jobs import code_upload
 from bakehouse.jobs.create_training_job import DAY, api_request, script_path, toolkit_parameters
 from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, check_job
 from bakehouse.jobs.model_trainer import REQUIREMENTS
-from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.util.oci import is_loopback, region_of
@@ -47,7 +47,7 @@ class Snippet:
     code: str
     sdk: str
     """One of `SDKS`."""
-    warnings: tuple[Finding, ...] = ()
+    warnings: tuple[RuleViolation, ...] = ()
 
 
 def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog | None = None) -> Snippet:

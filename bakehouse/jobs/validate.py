@@ -11,11 +11,11 @@ from bakehouse.jobs.distribution import Framework, Training, distribution_findin
 from bakehouse.jobs.image_checks import XLA, check_compiler, check_efa, check_image
 from bakehouse.jobs.model_trainer import driver_findings
 from bakehouse.jobs.request_checks import check_request
-from bakehouse.jobs.rules import Finding, Findings
+from bakehouse.jobs.rules import Findings, RuleViolation
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 
 
-def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tuple[Finding, ...]:
+def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tuple[RuleViolation, ...]:
     """Return all findings about a request: errors first, then warnings.
 
     Without an image, the SDK uses one of AWS's for the framework's version.

@@ -44,7 +44,7 @@ _ON_DEBIAN = "run this on Debian or in a Debian container"
 
 
 @dataclass(frozen=True, slots=True)
-class PackageChange:
+class AptChange:
     """A package that differs between a lock and its mirrors."""
 
     name: str
@@ -118,12 +118,12 @@ class Resolved:
 
     packages: Mapping[str, Mapping[str, str]]
     """The index fields of each package, by name."""
-    changes: tuple[PackageChange, ...] = ()
+    changes: tuple[AptChange, ...] = ()
     has_security_mirror: bool = True
     """The mirrors have the security updates of the suite."""
 
     @property
-    def newer(self) -> tuple[PackageChange, ...]:
+    def newer(self) -> tuple[AptChange, ...]:
         """The packages that are not locked, or have another version on the mirrors."""
         return tuple(change for change in self.changes if change.after)
 
@@ -217,7 +217,7 @@ def two_versions(base: str, scope: str, name: str, first: str, second: str) -> D
 
 def package_changes(
     before: Mapping[str, Deb], after: Mapping[str, Mapping[str, str]]
-) -> tuple[PackageChange, ...]:
+) -> tuple[AptChange, ...]:
     """Return the differences between locked packages and new ones, by name."""
     changes = []
     for name in sorted({*before, *after}):
@@ -225,7 +225,7 @@ def package_changes(
         new = after[name]["Version"] if name in after else ""
         is_other = old == new and before[name].sha256 != after[name].get("SHA256")
         if old != new or is_other:
-            changes.append(PackageChange(name, old, f"{new} (other bytes)" if is_other else new))
+            changes.append(AptChange(name, old, f"{new} (other bytes)" if is_other else new))
     return tuple(changes)
 
 

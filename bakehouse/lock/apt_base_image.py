@@ -16,7 +16,7 @@ from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Problems, Reason, RecipeError
 from bakehouse.lock import apt
-from bakehouse.lock.apt import PackageChange
+from bakehouse.lock.apt import AptChange
 from bakehouse.lock.base_step import BuildSettings, build_settings, run_step
 from bakehouse.plan.apt_packages import installs_with_dnf, pulled_lists
 from bakehouse.plan.dockerfile import filled
@@ -88,7 +88,7 @@ class LockedSteps:
     """The names of the packages that each step adds."""
     packages: Mapping[str, Mapping[str, str]]
     """The index fields of each package, by name."""
-    changes: tuple[PackageChange, ...] = ()
+    changes: tuple[AptChange, ...] = ()
 
 
 def lock(
@@ -139,7 +139,7 @@ def lock(
 
 def drift(
     workspace: Workspace, recipes: Sequence[Recipe], report: Reporter, on_event: Callable[[Event], None]
-) -> dict[str, tuple[PackageChange, ...]]:
+) -> dict[str, tuple[AptChange, ...]]:
     """Return by base the packages of its lock that have another version on the mirrors."""
     locks = workspace.apt_locks.bases
     locked = {base: locks[base.pinned] for base in _bases(workspace, recipes) if base.pinned in locks}

@@ -7,7 +7,7 @@ from pathlib import Path
 from bakehouse.catalog.apt_lock import DIRECTORY, SUFFIX, AptLock, Deb, NotLocked, apt_locks, stanzas, written
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.lock import apt
-from bakehouse.lock.apt import PackageChange, Resolved
+from bakehouse.lock.apt import AptChange, Resolved
 from bakehouse.plan.apt_packages import suite_lists
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import resolve
@@ -68,7 +68,7 @@ def _located(suite: str, workspace: Workspace, recipes: Iterable[Recipe]) -> Abs
 
 def drift(
     workspace: Workspace, recipes: Sequence[Recipe], report: Reporter
-) -> dict[str, tuple[PackageChange, ...]]:
+) -> dict[str, tuple[AptChange, ...]]:
     """Return by suite the packages that are not locked, or have another version on the mirrors."""
     newest = resolve_newest(workspace, recipes, report)
     return {suite: resolved.newer for suite, resolved in newest.items()}

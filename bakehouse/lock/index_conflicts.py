@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from bakehouse.errors import BuildError, Diagnostic, Problems
 from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.http_client import SourceError
-from bakehouse.fetch.simple_index import Link
+from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 
 _REQUESTS_AT_ONCE = 8
@@ -30,7 +30,7 @@ class ChosenFile:
     url: str
     sha256: str
 
-    def is_at(self, link: Link) -> bool:
+    def is_at(self, link: IndexFile) -> bool:
         """Return whether a page of an index links to the file; some pages have no sha256."""
         return link.sha256 == self.sha256 or link.url.partition("#")[0] == self.url.partition("#")[0]
 
@@ -78,7 +78,7 @@ def _exact(requirements: Iterable[str]) -> set[str]:
 
 
 def _others(
-    file: ChosenFile, pages: Mapping[str, tuple[Link, ...]], locked: Collection[str], *, is_exact: bool
+    file: ChosenFile, pages: Mapping[str, tuple[IndexFile, ...]], locked: Collection[str], *, is_exact: bool
 ) -> tuple[str, ...]:
     """Return the indexes that have another project of this name. Copies of an index share files with it."""
     owners = [index for index, links in pages.items() if any(map(file.is_at, links))]
@@ -98,7 +98,7 @@ def _others(
 
 
 def _diagnostic(
-    file: ChosenFile, pages: Mapping[str, tuple[Link, ...]], others: tuple[str, ...]
+    file: ChosenFile, pages: Mapping[str, tuple[IndexFile, ...]], others: tuple[str, ...]
 ) -> Diagnostic:
     facts = [("chosen", f"{file.name} {file.version}")]
     facts += [("from", redacted(index)) for index in pages if index not in others and pages[index]]

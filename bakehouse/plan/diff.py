@@ -143,7 +143,7 @@ def compare(before: Resolution, after: Resolution, locks: Locks = NO_LOCKS) -> s
     return "".join(f"{line}\n" for line in lines)
 
 
-class Snapshot(Protocol):
+class ProjectState(Protocol):
     """A project at a commit, or in its present state."""
 
     @property
@@ -155,7 +155,7 @@ class Snapshot(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ImageChange:
+class ImageDiff:
     """An image that differs between two commits; no resolutions if one of them fails."""
 
     image: str
@@ -168,14 +168,14 @@ class ImageChange:
 class History:
     """Images at two commits."""
 
-    changed: tuple[ImageChange, ...]
+    changed: tuple[ImageDiff, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
     same: int
     """The number of images with the same recipe and components."""
 
 
-def history(old: Snapshot, new: Snapshot, pattern: str) -> History:
+def history(old: ProjectState, new: ProjectState, pattern: str) -> History:
     """Compare the images of a name, family or glob at two commits. Raises UsageError if there are none."""
     before, after, locks = old.recipes, new.recipes, (old.apt_locks, new.apt_locks)
     names = sorted(
@@ -196,9 +196,9 @@ def history(old: Snapshot, new: Snapshot, pattern: str) -> History:
             continue
         first, second = _resolved(before[name], old.catalog), _resolved(after[name], new.catalog)
         if not first or not second:
-            changed.append(ImageChange(name))
+            changed.append(ImageDiff(name))
         elif compare(first, second, locks):
-            changed.append(ImageChange(name, first, second, locks))
+            changed.append(ImageDiff(name, first, second, locks))
         else:
             same += 1
     return History(

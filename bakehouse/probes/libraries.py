@@ -279,7 +279,7 @@ class Closure:
     """Names of libraries that the host provides."""
 
 
-class Image:
+class ElfImage:
     """The ELF files of an image, and the loader's search for them."""
 
     def __init__(self, environment: dict[str, str], facts: dict[str, Any]) -> None:
@@ -451,7 +451,7 @@ def _multiarch() -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def image() -> Image:
+def image() -> ElfImage:
     try:
         # The directory of this file has scripts with names of packages.
         sys.path.insert(0, str(Path(__file__).with_name("pyelftools")))
@@ -459,7 +459,7 @@ def image() -> Image:
     except ImportError:
         reason = "pyelftools is not available"
         raise unittest.SkipTest(reason) from None
-    return Image(dict(os.environ), json.loads(FACTS.read_text()))
+    return ElfImage(dict(os.environ), json.loads(FACTS.read_text()))
 
 
 def require(problems: Iterable[str], evidence: str = "") -> str:

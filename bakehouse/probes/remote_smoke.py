@@ -161,7 +161,7 @@ class Task:
             os.killpg(self.process.pid, number)
 
 
-class Link:
+class HostConnection:
     """The leader's connection to another host."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -215,7 +215,7 @@ class Leader:
         self.plan = plan
         self.hosts = hosts
         self.work = work
-        self.links: dict[str, Link] = {}
+        self.links: dict[str, HostConnection] = {}
         self.startup = ""
         self.results: dict[str, Any] = {}
         self.keys: list[list[str]] = []
@@ -260,7 +260,7 @@ class Leader:
                     token, _, host = _line(connection).partition(" ")
                     if token == self.plan["token"] and host in missing:
                         connection.settimeout(None)
-                        self.links[host] = Link(connection)
+                        self.links[host] = HostConnection(connection)
                         missing.remove(host)
         if missing:
             message = f"{', '.join(sorted(missing))} did not join within {self.plan['join_seconds']:g} s"
@@ -273,7 +273,7 @@ class Leader:
         until = started + check["seconds"]
         for host in members[1:]:
             self.links[host].start(name, self.startup)
-        tasks: dict[str, Task | Link] = {host: self.links[host] for host in members[1:]}
+        tasks: dict[str, Task | HostConnection] = {host: self.links[host] for host in members[1:]}
         own = tasks[members[0]] = Task(self.plan, check, members[0], self.work)
         has_failed = False
         try:
@@ -385,7 +385,7 @@ def say(text: str) -> None:
     print(f"bakehouse: {text}", file=sys.stderr, flush=True)
 
 
-def _failed(task: Task | Link) -> bool:
+def _failed(task: Task | HostConnection) -> bool:
     return bool(task.process.returncode if isinstance(task, Task) else task.result()["exit_code"])
 
 

@@ -15,7 +15,7 @@ from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import Manifest, short
-from bakehouse.registry.referrers import Artifact, ArtifactRepository, Attached
+from bakehouse.registry.referrers import ArtifactRepository, Attached, AttachedDocument
 from bakehouse.registry.registry import DeadlineRegistry, Registry
 from bakehouse.trust import bundle, provenance, sbom
 from bakehouse.trust.bundle import RefusedError, Statement
@@ -46,7 +46,7 @@ class Bundler:
 
     def bundles(
         self, remote: ArtifactRepository, subject: Manifest, statements: Sequence[Statement]
-    ) -> tuple[Artifact, ...]:
+    ) -> tuple[AttachedDocument, ...]:
         """Return signed statements as artifacts; those that the image has already are reused."""
         for attached in remote.contents(subject.digest, bundle.MEDIA_TYPE).values():
             with contextlib.suppress(RefusedError):
@@ -54,19 +54,21 @@ class Bundler:
                 self._bundles.setdefault(content, attached)
         return tuple(self._artifact(statement) for statement in statements)
 
-    def _artifact(self, statement: Statement) -> Artifact:
+    def _artifact(self, statement: Statement) -> AttachedDocument:
         content = statement.content
         if content not in self._bundles:
             self._bundles[content] = bundle.sign(content, self._signer)
         annotations = {"dev.sigstore.bundle.content": "dsse-envelope", _PREDICATE: statement.predicate_type}
-        return Artifact(bundle.MEDIA_TYPE, self._bundles[content], "bundle.sigstore.json", annotations)
+        return AttachedDocument(
+            bundle.MEDIA_TYPE, self._bundles[content], "bundle.sigstore.json", annotations
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
     """Documents to attach to a digest."""
 
-    artifacts: tuple[Artifact, ...] = ()
+    artifacts: tuple[AttachedDocument, ...] = ()
     """Attached as they are."""
     statements: tuple[Statement, ...] = ()
     """Attached with a signature."""
@@ -144,12 +146,12 @@ def attest(
 
 def documents_of(
     built: BuiltImage, published: PublishedImage, installed: Installed, revision: str
-) -> tuple[Artifact, ...]:
+) -> tuple[AttachedDocument, ...]:
     """Return the SBOM and the provenance of an image as artifacts."""
     image, digest = built.image, published.digest
     return (
-        Artifact(sbom.MEDIA_TYPE, sbom.text_of(image, digest, installed), f"{image.name}.cdx.json"),
-        Artifact(
+        AttachedDocument(sbom.MEDIA_TYPE, sbom.text_of(image, digest, installed), f"{image.name}.cdx.json"),
+        AttachedDocument(
             provenance.MEDIA_TYPE,
             provenance.statement_of(image, digest, revision).content,
             f"{image.name}.intoto.json",

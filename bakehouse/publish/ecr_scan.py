@@ -25,7 +25,7 @@ _DONE = ("COMPLETE", "ACTIVE")
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class EcrScan:
     """Result of a scan, or the reason for none."""
 
     completed: str = ""
@@ -53,7 +53,7 @@ def level(severity: str, *, is_asked: bool) -> str:
     return severity.upper()
 
 
-def scan(registry: EcrRegistry, published: PublishedImage, progress: Reporter, waiting: Waiting) -> Scan:
+def scan(registry: EcrRegistry, published: PublishedImage, progress: Reporter, waiting: Waiting) -> EcrScan:
     """Return the result of a scan; start one if none has started."""
     arguments = {
         "repositoryName": published.repository,
@@ -71,7 +71,7 @@ def scan(registry: EcrRegistry, published: PublishedImage, progress: Reporter, w
                 was_started = True
                 bounded(lambda: _start(registry, arguments), waiting.until)
         except _NotScannedError as error:
-            return Scan(missing_reason=str(error))
+            return EcrScan(missing_reason=str(error))
         except OverdueError:
             response = None
         if response:
@@ -79,7 +79,7 @@ def scan(registry: EcrRegistry, published: PublishedImage, progress: Reporter, w
                 return result
             status = f"its scan is still {response['imageScanStatus']['status']}"
         if waiting.is_over(since):
-            return Scan(missing_reason=f"{status} after {format_seconds(time.monotonic() - since)}")
+            return EcrScan(missing_reason=f"{status} after {format_seconds(time.monotonic() - since)}")
         time.sleep(waiting.pause)
 
 
@@ -93,7 +93,7 @@ def require_scanning(registry: Registry) -> EcrRegistry:
     return registry
 
 
-def require_clean(result: Scan, severity: str, published: PublishedImage) -> None:
+def require_clean(result: EcrScan, severity: str, published: PublishedImage) -> None:
     """Raise PublishError for findings of this severity or a higher one, or for a missing scan."""
     facts: tuple[tuple[str, str], ...] = (("image", published.image_uri),)
     if not result.completed:
@@ -144,7 +144,7 @@ def _start(registry: EcrRegistry, arguments: Mapping[str, Any]) -> None:
         raise
 
 
-def _scan_in(response: Mapping[str, Any]) -> Scan | None:
+def _scan_in(response: Mapping[str, Any]) -> EcrScan | None:
     """Result in a response; None while the scan is running."""
     status = response["imageScanStatus"]
     details = response.get("imageScanFindings", {})
@@ -154,9 +154,9 @@ def _scan_in(response: Mapping[str, Any]) -> Scan | None:
     if name not in _DONE:
         description = str(status.get("description", ""))
         detail = f": {description}" if description else ""
-        return Scan(missing_reason=f"Amazon ECR reports the status {name}{detail}")
+        return EcrScan(missing_reason=f"Amazon ECR reports the status {name}{detail}")
     completed = details.get("imageScanCompletedAt") or datetime.now(UTC)
     counts = details.get("findingSeverityCounts", {})
     severities = (*SEVERITIES, *sorted(set(counts) - set(SEVERITIES)))
     findings = tuple(ReleasedFindings(name, int(counts[name])) for name in severities if counts.get(name))
-    return Scan(completed.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), findings)
+    return EcrScan(completed.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), findings)

@@ -30,7 +30,7 @@ from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseR
 from bakehouse.publish import ecr_scan, push
 from bakehouse.publish.attest import Attested, Bundler, attest, bundler_of
 from bakehouse.publish.ecr_replication import Waiting, await_replica
-from bakehouse.publish.ecr_scan import Scan
+from bakehouse.publish.ecr_scan import EcrScan
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.record import describe, record_of, with_known
 from bakehouse.publish.release_gate import check_releasable, is_tested
@@ -173,7 +173,7 @@ class ImagePush:
         # Report an unreadable ledger before anything is pushed.
         open_ledger(self.project).records(self.built.image.name)
         report = smoke_report.load_all(self.project.state, self.built.digest)
-        scan = Scan()
+        scan = EcrScan()
         if self.fail_on and (self.options.candidate or is_tested(self.built, report)):
             scan = self._scanned(report)
         pushed: list[tuple[Registry, PublishedImage]] = []
@@ -204,11 +204,11 @@ class ImagePush:
         warn_if_newer_release(self.project, record, self.progress)
         return results.published, record
 
-    def _scanned(self, report: SmokeReport | None) -> Scan:
+    def _scanned(self, report: SmokeReport | None) -> EcrScan:
         """Scan the image as a candidate, so that it gets release tags only after the scan."""
         first = ecr_scan.require_scanning(self.destination.registries[0])
         staged = self._pushed(first, replace(self.options, candidate=True), report)
-        scan = Scan()
+        scan = EcrScan()
         try:
             scan = ecr_scan.scan(first, staged, self.progress, Waiting(until=self.options.until))
             ecr_scan.require_clean(scan, self.fail_on, staged)
@@ -250,7 +250,7 @@ class ImagePush:
         self,
         published: PublishedImage,
         report: SmokeReport | None,
-        scan: Scan,
+        scan: EcrScan,
         regions: tuple[ReleasedRegion, ...],
         artifacts: tuple[ReleasedArtifact, ...] = (),
     ) -> ReleaseRecord:

@@ -16,7 +16,7 @@ from bakehouse.publish.attest import Bundler
 from bakehouse.publish.record import with_scans
 from bakehouse.publish.signing import require_published, sign_published
 from bakehouse.security import waivers
-from bakehouse.security.findings import Finding, SecurityReport, Source, Vulnerability
+from bakehouse.security.findings import PackageFinding, SecurityReport, Source, Vulnerability
 from bakehouse.trust import provenance
 from bakehouse.trust.bundle import SignedStatement, Statement, statement
 from bakehouse.trust.scan_results import NOT_SCANNED, read_scans, summarize, time_text
@@ -108,7 +108,7 @@ def statement_of(
     return statement(image, digest, SCAN, predicate)
 
 
-def _results(image: str, findings: Iterable[Finding]) -> list[dict[str, Any]]:
+def _results(image: str, findings: Iterable[PackageFinding]) -> list[dict[str, Any]]:
     """Return the vulnerabilities of packages in an image; packages of build stages are not in it."""
     results = []
     for finding in findings:

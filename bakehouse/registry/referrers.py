@@ -27,7 +27,7 @@ _ROUNDS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Artifact:
+class AttachedDocument:
     """A document about an image."""
 
     media_type: str
@@ -55,7 +55,7 @@ class Artifact:
 class Attached:
     """Artifact that is attached to an image."""
 
-    artifact: Artifact
+    artifact: AttachedDocument
     digest: Digest
     """Digest of its manifest."""
     was_there: bool
@@ -65,7 +65,7 @@ class Attached:
 class ArtifactRepository(Repository):
     """Repository that stores images and artifacts."""
 
-    def attach(self, subject: Manifest, artifacts: Sequence[Artifact]) -> tuple[Attached, ...]:
+    def attach(self, subject: Manifest, artifacts: Sequence[AttachedDocument]) -> tuple[Attached, ...]:
         """Upload missing artifacts, and list all of them as referrers of the image."""
         attached = []
         unlisted = []
@@ -115,7 +115,7 @@ class ArtifactRepository(Repository):
             # A proxy that answers every URL with its own page has no referrers API either.
             return None
 
-    def _store(self, artifact: Artifact, manifest: bytes, digest: Digest) -> bool:
+    def _store(self, artifact: AttachedDocument, manifest: bytes, digest: Digest) -> bool:
         """Upload an artifact; return whether the registry lists it by itself."""
         for content in (_EMPTY, artifact.content):
             Uploader(self).upload(Blob(digest_of(content), len(content), content))
@@ -159,7 +159,7 @@ def with_entries(current: Manifest | None, entries: Iterable[Mapping[str, Any]])
     return json.dumps({**document, "manifests": [*document["manifests"], *new]}).encode()
 
 
-def _entry(artifact: Artifact, manifest: bytes) -> dict[str, Any]:
+def _entry(artifact: AttachedDocument, manifest: bytes) -> dict[str, Any]:
     descriptor = _descriptor(OCI_MANIFEST, manifest)
     return {**descriptor, "artifactType": artifact.media_type, "annotations": dict(artifact.annotations)}
 

@@ -48,7 +48,7 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class ImageChange:
+class ChangedImage:
     """An image that differs from its state at the commit."""
 
     image: str
@@ -72,7 +72,7 @@ class Comparison:
     revision: str
     """The commit, as the user names it."""
     commit: str
-    changed: tuple[ImageChange, ...]
+    changed: tuple[ChangedImage, ...]
     added: tuple[str, ...]
     removed: tuple[str, ...]
     same: int
@@ -120,14 +120,14 @@ def _removed(
 
 def _change(
     workspace: Workspace, past: Past, name: str, present: PresentImage | None, old_key: object
-) -> ImageChange | None:
+) -> ChangedImage | None:
     """Return the differences of an image; None without one."""
     if present is None:
-        return ImageChange(name, "it cannot be planned now")
+        return ChangedImage(name, "it cannot be planned now")
     try:
         before = resolve(past.recipes[name], past.catalog)
     except Unsatisfiable:
-        return ImageChange(name, "no versions satisfied it at the commit")
+        return ChangedImage(name, "no versions satisfied it at the commit")
     after = present.resolution
     components = tuple(map(_component, differences(before, after)))
     packages = tuple(package_changes(before, after, (past.apt_locks, workspace.apt_locks)))
@@ -136,7 +136,7 @@ def _change(
     if not (components or packages or recipe or (has_new_key and old_key)):
         return None
     old_records = [record for record in present.records if record.key == old_key]
-    return ImageChange(
+    return ChangedImage(
         name,
         components=components,
         packages=packages,

@@ -32,7 +32,7 @@ from bakehouse.plan.workspace import Workspace, leave_out, plan_resolutions, sel
 from bakehouse.report_page import states, versions
 from bakehouse.report_page.commits import Comparison, PresentImage, compare_commit, size_of
 from bakehouse.report_page.scan_state import scan_policy_of, scan_state
-from bakehouse.report_page.states import Mark, State
+from bakehouse.report_page.states import CellState, Mark
 from bakehouse.report_page.versions import Part, Places
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
@@ -47,7 +47,7 @@ _Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class CheckRow:
     """Result of one smoke check."""
 
     name: str
@@ -66,14 +66,14 @@ class Check:
 class SmokeResults:
     """Results of the smoke checks of an image with its present build key."""
 
-    checks: tuple[Check, ...] = ()
+    checks: tuple[CheckRow, ...] = ()
     machine: str = ""
     date: str = ""
     transport: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleaseRow:
     """A record of the ledger."""
 
     date: str
@@ -118,7 +118,7 @@ class ImageReport:
     """Versions of the framework, CUDA and Python, as far as the image has them."""
     facets: Mapping[str, str]
     """Values that the grid filters by."""
-    states: Mapping[str, State]
+    states: Mapping[str, CellState]
     problem: str = ""
     """The reason why no versions fit."""
     warnings: tuple[tuple[str, str], ...] = ()
@@ -135,7 +135,7 @@ class ImageReport:
     """The instance types that fit."""
     code: Mapping[str, str] = field(default_factory=dict)
     """Code that starts a job with the newest release, by the name of the SDK."""
-    releases: tuple[Release, ...] = ()
+    releases: tuple[ReleaseRow, ...] = ()
     """Newest first."""
 
 
@@ -252,7 +252,7 @@ class _Reader:
             place=self._places.index(recipe.location),
             versions=("", "", ""),
             facets={"status": recipe.status},
-            states=unknown | {"resolved": State(Mark.FAILED, "no", f"{problem}.")},
+            states=unknown | {"resolved": CellState(Mark.FAILED, "no", f"{problem}.")},
             problem=problem,
         )
 
@@ -276,10 +276,10 @@ class _Reader:
             versions=_versions(resolution),
             facets=_facets(recipe, resolution, run),
             states={
-                "resolved": State(Mark.DONE, "yes"),
+                "resolved": CellState(Mark.DONE, "yes"),
                 "run": run,
                 "cpu": states.checks_state([check.outcome for check in tests.checks if not check.on_gpus]),
-                "gpu": gpu if image.gpu else State(Mark.NOT_APPLICABLE, "CPU image"),
+                "gpu": gpu if image.gpu else CellState(Mark.NOT_APPLICABLE, "CPU image"),
                 "scanned": scan_state(current, self._scan_policy),
                 "signed": states.signature_state(current),
                 "released": states.release_state(current, others),
@@ -344,17 +344,18 @@ class _Reader:
         for record in current:
             if record.checks:
                 checks = tuple(
-                    Check(check.name, check.outcome, _on_gpus(check.name, image)) for check in record.checks
+                    CheckRow(check.name, check.outcome, _on_gpus(check.name, image))
+                    for check in record.checks
                 )
                 return SmokeResults(checks, "", record.date, record.transport)
         return SmokeResults()
 
-    def _checks(self, report: SmokeReport, image: Image) -> tuple[Check, ...]:
+    def _checks(self, report: SmokeReport, image: Image) -> tuple[CheckRow, ...]:
         def shown(path: Path | str | None) -> str:
             return versions.relative(Path(path), self._project) if path else ""
 
         return tuple(
-            Check(
+            CheckRow(
                 name=check.name,
                 outcome=check.outcome,
                 on_gpus=_on_gpus(check.name, image),
@@ -427,7 +428,7 @@ def _versions(resolution: Resolution) -> tuple[str, str, str]:
     return framework, resolution.version_of("cuda") or "", resolution.version_of("python") or ""
 
 
-def _facets(recipe: Recipe, resolution: Resolution, run: State) -> dict[str, str]:
+def _facets(recipe: Recipe, resolution: Resolution, run: CellState) -> dict[str, str]:
     frameworks = [title for name, title in _FRAMEWORKS.items() if resolution.version_of(name)]
     _, cuda, python = _versions(resolution)
     return {
@@ -467,7 +468,7 @@ def _by_family(instance: Instance) -> tuple[str, int, str]:
     return (instance.family, instance.vcpus or 0, instance.name)
 
 
-def _releases(records: Sequence[ReleaseRecord], image: Image) -> tuple[Release, ...]:
+def _releases(records: Sequence[ReleaseRecord], image: Image) -> tuple[ReleaseRow, ...]:
     """Return the releases of records, which start with the newest, and their differences."""
     line = [record for record in timeline(records[::-1]) if record.is_released]
     changes = neighbours(line)
@@ -478,9 +479,11 @@ def _releases(records: Sequence[ReleaseRecord], image: Image) -> tuple[Release, 
     )
 
 
-def _release(record: ReleaseRecord, image: Image, since: str | None, changes: tuple[Change, ...]) -> Release:
+def _release(
+    record: ReleaseRecord, image: Image, since: str | None, changes: tuple[Change, ...]
+) -> ReleaseRow:
     tested = "release" if record.tested else "not tested"
-    return Release(
+    return ReleaseRow(
         date=record.date,
         image_uri=record.image_uri,
         tags=record.tags,

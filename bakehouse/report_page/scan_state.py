@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from bakehouse.catalog.trust_settings import Policy, ScanRules
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan, ReleaseRecord
-from bakehouse.report_page.states import Mark, State, not_recorded
+from bakehouse.report_page.states import CellState, Mark, not_recorded
 from bakehouse.trust.keys import read_public_key
 from bakehouse.trust.scan_results import exceeds, time_text
 
@@ -31,7 +31,7 @@ def scan_policy_of(policy: Policy | None) -> ScanPolicy | None:
     return ScanPolicy(policy.scan, {key.hint: key.name for key in keys})
 
 
-def scan_state(records: Sequence[ReleaseRecord], policy: ScanPolicy | None = None) -> State:
+def scan_state(records: Sequence[ReleaseRecord], policy: ScanPolicy | None = None) -> CellState:
     """Return the result of the last scans of an image, of its records, newest first."""
     ecr = _ecr_state(records)
     scans = next((record.scans for record in records if record.scans), ())
@@ -47,18 +47,20 @@ def scan_state(records: Sequence[ReleaseRecord], policy: ScanPolicy | None = Non
     return signed or ecr or not_recorded()
 
 
-def _ecr_state(records: Iterable[ReleaseRecord]) -> State | None:
+def _ecr_state(records: Iterable[ReleaseRecord]) -> CellState | None:
     for record in records:
         if record.scanned:
             counts = _counts(record.findings)
             text = f"{counts or 'no findings'}, {record.scanned[:10]}"
-            return State(Mark.PARTLY if counts else Mark.DONE, text, f"Amazon ECR scanned {record.scanned}.")
+            return CellState(
+                Mark.PARTLY if counts else Mark.DONE, text, f"Amazon ECR scanned {record.scanned}."
+            )
         if record.not_scanned:
-            return State(Mark.UNKNOWN, "not scanned", f"Amazon ECR: {record.not_scanned}.")
+            return CellState(Mark.UNKNOWN, "not scanned", f"Amazon ECR: {record.not_scanned}.")
     return None
 
 
-def _joined(signed: State, ecr: State) -> State:
+def _joined(signed: CellState, ecr: CellState) -> CellState:
     """Return the state of an image with scans of both kinds."""
     text, mark = signed.text, signed.mark
     if ecr.mark is not Mark.UNKNOWN:
@@ -67,7 +69,7 @@ def _joined(signed: State, ecr: State) -> State:
     return replace(signed, mark=mark, text=text, note=f"{signed.note} {ecr.note}")
 
 
-def _signed_state(scans: Sequence[ReleasedScan], policy: ScanPolicy | None) -> State:
+def _signed_state(scans: Sequence[ReleasedScan], policy: ScanPolicy | None) -> CellState:
     """Return the state by the newest scan of each key; with a policy only its trusted keys count."""
     trusted = [scan for scan in scans if policy is None or scan.key in policy.keys]
     newest_first = sorted(trusted or scans, key=_data_time, reverse=True)
@@ -75,21 +77,21 @@ def _signed_state(scans: Sequence[ReleasedScan], policy: ScanPolicy | None) -> S
     note = f"{note} This page does not verify signatures."
     newest = newest_first[0]
     if not trusted:
-        return State(Mark.FAILED, f"refused: no trusted key, {_day(newest)}", note)
+        return CellState(Mark.FAILED, f"refused: no trusted key, {_day(newest)}", note)
     if policy is None:
-        return State(_mark(newest), _text(newest), note)
+        return CellState(_mark(newest), _text(newest), note)
     rules = policy.rules
     recent = [scan for scan in newest_first if _data_time(scan) >= _data_time(newest) - _max_age(rules)]
     for scan in recent:
         if any(found.count and exceeds(found.severity, rules.max_severity) for found in scan.findings):
-            return State(Mark.FAILED, f"refused: {_text(scan)}", note)
+            return CellState(Mark.FAILED, f"refused: {_text(scan)}", note)
     gaps = [[kind for kind in scan.not_scanned if kind not in rules.accept_not_scanned] for scan in recent]
     if all(gaps):
         fewest = min(gaps, key=len)
-        return State(Mark.FAILED, f"refused: {', '.join(fewest)} not scanned, {_day(newest)}", note)
+        return CellState(Mark.FAILED, f"refused: {', '.join(fewest)} not scanned, {_day(newest)}", note)
     end = min(_data_time(newest) + _max_age(rules), *map(_end_of_waivers, recent))
     note = f"{note} The policy accepts it until {time_text(end)}."
-    return State(_mark(newest), _text(newest), note, time_text(end))
+    return CellState(_mark(newest), _text(newest), note, time_text(end))
 
 
 def _mark(scan: ReleasedScan) -> Mark:

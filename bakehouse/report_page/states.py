@@ -26,7 +26,7 @@ class Mark(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class CellState:
     """State of an image in one column of the grid."""
 
     mark: Mark
@@ -37,59 +37,59 @@ class State:
     """Time in UTC after which it no longer counts; empty if it does not expire."""
 
 
-def not_recorded(note: str = "") -> State:
-    return State(Mark.UNKNOWN, "not recorded", note)
+def not_recorded(note: str = "") -> CellState:
+    return CellState(Mark.UNKNOWN, "not recorded", note)
 
 
-def run_state(image: Image, runs: Mapping[str, Run], rendered_key: object) -> State:
+def run_state(image: Image, runs: Mapping[str, Run], rendered_key: object) -> CellState:
     """Return how far an image as it is planned now was run; `rendered_key` is that of its committed files."""
     run, earlier = runs.get(image.name), run_log.outdated_run(image, runs)
     note = f"An earlier version was {earlier.level} on {earlier.date}." if earlier else ""
     match run_log.level(image, runs), run:
         case Level.BUILT, Run(date=day):
-            return State(Mark.DONE, f"built {day}", "Built with the real packages.")
+            return CellState(Mark.DONE, f"built {day}", "Built with the real packages.")
         case Level.REHEARSED, Run(date=day, stubs=stubs):
             text = "All build steps ran. The real packages are not tested."
-            return State(Mark.PARTLY, f"rehearsed {day}", f"{text} Stubs: {', '.join(stubs) or 'none'}.")
+            return CellState(Mark.PARTLY, f"rehearsed {day}", f"{text} Stubs: {', '.join(stubs) or 'none'}.")
     if rendered_key == image.key:
-        return State(Mark.PARTLY, "rendered", note)
+        return CellState(Mark.PARTLY, "rendered", note)
     if rendered_key:
-        return State(Mark.PARTLY, "rendered, stale", f"Run `bake render {image.name}`. {note}".rstrip())
+        return CellState(Mark.PARTLY, "rendered, stale", f"Run `bake render {image.name}`. {note}".rstrip())
     return not_recorded(note)
 
 
-def checks_state(outcomes: Sequence[str]) -> State:
+def checks_state(outcomes: Sequence[str]) -> CellState:
     """Return the result of some checks."""
     failed, passed = outcomes.count(Outcome.FAILED), outcomes.count(Outcome.PASSED)
     skipped = len(outcomes) - failed - passed
     if failed:
-        return State(Mark.FAILED, f"{failed} of {len(outcomes)} failed")
+        return CellState(Mark.FAILED, f"{failed} of {len(outcomes)} failed")
     if not passed:
-        return State(Mark.UNKNOWN, "not tested") if skipped else not_recorded()
+        return CellState(Mark.UNKNOWN, "not tested") if skipped else not_recorded()
     if skipped:
-        return State(Mark.PARTLY, f"{passed} passed, {skipped} not tested")
-    return State(Mark.DONE, f"{passed} passed")
+        return CellState(Mark.PARTLY, f"{passed} passed, {skipped} not tested")
+    return CellState(Mark.DONE, f"{passed} passed")
 
 
-def signature_state(records: Iterable[ReleaseRecord]) -> State:
+def signature_state(records: Iterable[ReleaseRecord]) -> CellState:
     """Return whether a signature is recorded. It is not verified here."""
     artifacts = chain.from_iterable(record.artifacts for record in records)
     if any(artifact.media_type.startswith(_BUNDLE) for artifact in artifacts):
-        return State(Mark.DONE, "recorded", "A signature is attached. This page does not verify it.")
+        return CellState(Mark.DONE, "recorded", "A signature is attached. This page does not verify it.")
     return not_recorded()
 
 
-def release_state(current: Sequence[ReleaseRecord], others: Sequence[ReleaseRecord]) -> State:
+def release_state(current: Sequence[ReleaseRecord], others: Sequence[ReleaseRecord]) -> CellState:
     """Return whether an image was released, by the records of its build key and of other keys.
 
     Both start with the newest.
     """
     if release := next((record for record in current if record.is_released), None):
-        return State(Mark.DONE, release.date, f"Tags: {', '.join(release.tags)}.")
+        return CellState(Mark.DONE, release.date, f"Tags: {', '.join(release.tags)}.")
     earlier = next((record for record in others if record.is_released), None)
     note = f"An earlier version was released on {earlier.date}." if earlier else ""
     if current:
-        return State(Mark.PARTLY, f"candidate {current[0].date}", note)
+        return CellState(Mark.PARTLY, f"candidate {current[0].date}", note)
     if earlier:
-        return State(Mark.PARTLY, f"earlier version, {earlier.date}", note)
+        return CellState(Mark.PARTLY, f"earlier version, {earlier.date}", note)
     return not_recorded()

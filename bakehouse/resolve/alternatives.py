@@ -20,7 +20,7 @@ from bakehouse.catalog.component import DRIVER, Requirement
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Conflict
 from bakehouse.resolve.phrases import version_range
-from bakehouse.resolve.relaxation import Pin, Relaxation, Relaxations, pins_of, relax
+from bakehouse.resolve.relaxation import Relaxation, Relaxations, Restriction, pins_of, relax
 from bakehouse.resolve.resolver import BudgetExceeded, Resolution, SearchBudget, Unsatisfiable, resolve
 
 BUDGET_OF_A_CALL = 40_000
@@ -38,7 +38,7 @@ _STEPS = 8
 class PinChange:
     """A new value for one pin."""
 
-    pin: Pin
+    pin: Restriction
     value: str
     """The new version or variant; empty if the component is left out."""
     distance: int = 0
@@ -97,7 +97,7 @@ class AlternativeSearch:
         self._catalog = catalog
         self._calls = self._left = calls
         self._pins = tuple(pin for pin in pins_of(recipe) if names is None or pin.name in names)
-        self._outcomes: dict[frozenset[tuple[Pin, Relaxation]], Resolution | Conflict | None] = {}
+        self._outcomes: dict[frozenset[tuple[Restriction, Relaxation]], Resolution | Conflict | None] = {}
         self._is_cut = False
         self._budget = self._granted = budget
         self._upgraded = upgraded
@@ -127,7 +127,7 @@ class AlternativeSearch:
                 return outcome
         return None
 
-    def core(self, relaxations: Relaxations) -> dict[Pin, Relaxation]:
+    def core(self, relaxations: Relaxations) -> dict[Restriction, Relaxation]:
         """Relax all pins but a minimal set of conflicting ones, as far as the calls last.
 
         Versions are relaxed first. A component is left out only if none of its versions is pinned any more,
@@ -144,7 +144,9 @@ class AlternativeSearch:
         self._relax_more(core, [(pin, Relaxation.DROP) for pin in droppable if pin.name not in kept])
         return core
 
-    def _relax_more(self, core: dict[Pin, Relaxation], more: list[tuple[Pin, Relaxation]]) -> None:
+    def _relax_more(
+        self, core: dict[Restriction, Relaxation], more: list[tuple[Restriction, Relaxation]]
+    ) -> None:
         """Add relaxations to `core` that leave the conflict in place: all at once, else halves of them."""
         if not more:
             return
@@ -193,7 +195,7 @@ class AlternativeSearch:
     def _on_other_bases(self) -> list[Alternative]:
         """Return the alternatives that only replace the base."""
         base = self._recipe.base
-        pin = Pin("base", base.name, version_range(base), base.location)
+        pin = Restriction("base", base.name, version_range(base), base.location)
         variants = {name: glob for name, glob in self._recipe.variants.items() if name != base.name}
         bases = sorted(component.name for component in self._catalog.components.values() if component.is_base)
         alternatives = []
@@ -208,7 +210,7 @@ class AlternativeSearch:
         """Yield sets of relaxations, smallest first; the successors of a set follow if it does not fit."""
         ticket = count()
         heap: list[tuple[tuple[int, int, int], int, Relaxations]] = [((0, 0, 0), next(ticket), {})]
-        seen: set[frozenset[tuple[Pin, Relaxation]]] = set()
+        seen: set[frozenset[tuple[Restriction, Relaxation]]] = set()
         while heap and not self.is_spent:
             relaxations = heapq.heappop(heap)[2]
             yield relaxations
@@ -246,7 +248,7 @@ class AlternativeSearch:
                 changes.append(PinChange(pin, version, self._distance(pin, version)))
         return Alternative(tuple(changes), resolution)
 
-    def _nearer(self, pin: Pin, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
+    def _nearer(self, pin: Restriction, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
         """Return the recipe with the nearest version to a pin that fits, and its resolution."""
         version = resolution.version_of(pin.name)
         if version is None:
@@ -269,7 +271,7 @@ class AlternativeSearch:
             recipe, resolution, version = self._without_warning(pin, recipe, resolution, version)
         return _with_range(recipe, pin, f"=={version}"), resolution
 
-    def _newest(self, pin: Pin, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
+    def _newest(self, pin: Restriction, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
         """Return the recipe with the newest version of a pin that fits, one without a warning if possible."""
         version = resolution.version_of(pin.name)
         for other in islice(reversed(self._versions(pin.name)), _MOST_WARNED):
@@ -280,7 +282,7 @@ class AlternativeSearch:
         return recipe, resolution
 
     def _without_warning(
-        self, pin: Pin, recipe: Recipe, resolution: Resolution, version: str
+        self, pin: Restriction, recipe: Recipe, resolution: Resolution, version: str
     ) -> tuple[Recipe, Resolution, str]:
         """Return the nearest version that fits and that the catalogue does not warn of; else the nearest."""
         near = sorted(self._versions(pin.name), key=lambda other: self._distance(pin, other))
@@ -306,7 +308,7 @@ class AlternativeSearch:
         finally:
             self._budget -= most - budget.left
 
-    def _distance(self, pin: Pin, version: str) -> int:
+    def _distance(self, pin: Restriction, version: str) -> int:
         """Return the number of known versions from a version to the range of a pin."""
         versions = self._versions(pin.name)
         requirements = [
@@ -374,16 +376,16 @@ def _driver(resolution: Resolution) -> str:
     return ",".join(dict.fromkeys(ranges)) or "any"
 
 
-def _requirements(recipe: Recipe, pin: Pin) -> list[Requirement]:
+def _requirements(recipe: Recipe, pin: Restriction) -> list[Requirement]:
     requirements = (recipe.base,) if pin.kind == "base" else recipe.components
     return [requirement for requirement in requirements if _is_of(requirement, pin)]
 
 
-def _is_of(requirement: Requirement, pin: Pin) -> bool:
+def _is_of(requirement: Requirement, pin: Restriction) -> bool:
     return (requirement.name, requirement.location) == (pin.name, pin.location)
 
 
-def _with_range(recipe: Recipe, pin: Pin, specifier: str) -> Recipe:
+def _with_range(recipe: Recipe, pin: Restriction, specifier: str) -> Recipe:
     """Return the recipe with another version range for a pin."""
 
     def changed(requirement: Requirement) -> Requirement:

@@ -126,7 +126,7 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class PartialResolution:
     """The components chosen so far, and their demands."""
 
     chosen: tuple[Candidate, ...]
@@ -154,17 +154,17 @@ class Selection:
         packages: Iterable[Package],
         targets: tuple[Candidate, ...],
         platform: str,
-    ) -> "Selection":
+    ) -> "PartialResolution":
         """Return the selection of a recipe before any component is chosen."""
         own = {normal_name(package.name): package for package in packages}
         provided = frozenset(name for target in targets for name in target.provided)
         missing = frozenset(demand.requirement.name for demand in demands if demand.is_required) - provided
         return cls((), demands, own, own, targets, frozenset(), provided, missing, platform)
 
-    def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "Selection":
+    def plus(self, candidate: Candidate, demands: tuple[Demand, ...]) -> "PartialResolution":
         """Return the selection with one more candidate."""
         provided = self.provided.union(candidate.provided)
-        return Selection(
+        return PartialResolution(
             (*self.chosen, candidate),
             (*self.demands, *demands),
             self.own,
@@ -208,7 +208,9 @@ class Selection:
         return (candidate for candidate in (*self.chosen, *self.targets) if name in candidate.provided)
 
 
-def find_conflict(candidate: Candidate, own: tuple[Demand, ...], selection: Selection) -> Refusal | None:
+def find_conflict(
+    candidate: Candidate, own: tuple[Demand, ...], selection: PartialResolution
+) -> Refusal | None:
     """Return the first reason against adding a candidate with its own demands to a selection."""
     if candidate.variant.platform != selection.platform:
         return Refusal(candidate, candidate.name, platform=selection.platform)
@@ -225,7 +227,7 @@ def find_conflict(candidate: Candidate, own: tuple[Demand, ...], selection: Sele
     return find_joint_conflict(candidate, selection)
 
 
-def find_joint_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
+def find_joint_conflict(candidate: Candidate, selection: PartialResolution) -> Refusal | None:
     """Return the first reason that involves several chosen components, or locked Python packages."""
     pool = (candidate, *selection.chosen, *selection.targets)
     for owner, incompatibility in (*_excluding_incompatibilities(candidate), *selection.incompatibilities):
@@ -290,7 +292,7 @@ def frozen_package(base: Candidate, package: Package) -> Package | None:
     return None
 
 
-def _base_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
+def _base_conflict(candidate: Candidate, selection: PartialResolution) -> Refusal | None:
     """Return the first locked package that would replace one that the base keeps."""
     if candidate.component.frozen:
         for package in selection.own.values():
@@ -305,7 +307,7 @@ def _base_conflict(candidate: Candidate, selection: Selection) -> Refusal | None
     return None
 
 
-def _lock_conflict(candidate: Candidate, selection: Selection) -> Refusal | None:
+def _lock_conflict(candidate: Candidate, selection: PartialResolution) -> Refusal | None:
     """Return the first package of a candidate's lock that is locked elsewhere in another version."""
     own, locked = candidate.packages, selection.locked
     if not own:

@@ -27,7 +27,7 @@ class Relaxation(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class Restriction:
     """One requirement of a recipe or of the command line."""
 
     kind: Literal["base", "component", "variant", "lock", "instance", "driver"]
@@ -54,35 +54,37 @@ class Pin:
         return self.location.line == COMMAND
 
 
-Relaxations = Mapping[Pin, Relaxation]
+Relaxations = Mapping[Restriction, Relaxation]
 """The relaxed pins of a recipe."""
 
 
-def pins_of(recipe: Recipe) -> tuple[Pin, ...]:
+def pins_of(recipe: Recipe) -> tuple[Restriction, ...]:
     """Return all pins of a recipe, the ones more likely to stay last.
 
     Components of the command line stay, because an image without them does not answer the question.
     A variant that follows from another choice on the command line is not a pin.
     """
     components = [
-        Pin("component", requirement.name, version_range(requirement), requirement.location)
+        Restriction("component", requirement.name, version_range(requirement), requirement.location)
         for requirement in recipe.components
     ]
     pins = [pin for pin in components if not pin.value and not pin.is_given_by_command]
     if recipe.content.packages:
-        pins.append(Pin("lock", "requirements", "requirements", recipe.location))
+        pins.append(Restriction("lock", "requirements", "requirements", recipe.location))
     pins += [
-        Pin("variant", name, glob.text, glob.location)
+        Restriction("variant", name, glob.text, glob.location)
         for name, glob in recipe.variants.items()
         if glob.location.line or f"{name}=" in str(glob.location.path)
     ]
     if recipe.base.specifier:
-        pins.append(Pin("base", recipe.base.name, version_range(recipe.base), recipe.base.location))
+        pins.append(Restriction("base", recipe.base.name, version_range(recipe.base), recipe.base.location))
     pins += [pin for pin in components if pin.value]
     instances = recipe.targets.instances
-    pins += [Pin("instance", instance.text, instance.text, instance.location) for instance in instances]
+    pins += [
+        Restriction("instance", instance.text, instance.text, instance.location) for instance in instances
+    ]
     if driver := recipe.targets.driver:
-        pins.append(Pin("driver", DRIVER, driver.text, driver.location))
+        pins.append(Restriction("driver", DRIVER, driver.text, driver.location))
     return tuple(sorted(pins, key=lambda pin: pin.is_given_by_command))
 
 

@@ -28,8 +28,8 @@ from bakehouse.resolve.candidate import (
     Candidate,
     Conflict,
     Demand,
+    PartialResolution,
     Refusal,
-    Selection,
     find_conflict,
     find_joint_conflict,
     frozen_package,
@@ -195,7 +195,7 @@ class _DeadEnd:
 
     recipe: Recipe
     name: str
-    selection: Selection
+    selection: PartialResolution
     tried: tuple[tuple[Option, "_DeadEnd | None"], ...]
     """Each candidate, with the dead end that choosing it led to."""
     culprits: frozenset[str]
@@ -207,7 +207,9 @@ class _DeadEnd:
         return Conflict(self.recipe, self.name, self.selection.demands, reasons)
 
 
-def _reasons(selection: Selection, tried: Iterable[tuple[Option, _DeadEnd | None]]) -> tuple[Refusal, ...]:
+def _reasons(
+    selection: PartialResolution, tried: Iterable[tuple[Option, _DeadEnd | None]]
+) -> tuple[Refusal, ...]:
     """Return the reason against each candidate that was tried."""
     refusals = []
     for (candidate, demands), dead_end in tried:
@@ -243,15 +245,15 @@ class _Search:
         self._skipped: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
 
     def run(self) -> Resolution:
-        start = Selection.first(
+        start = PartialResolution.first(
             self._demands, self._recipe.content.packages, self._targets, self._recipe.platform
         )
         outcome = self._extend(start, {})
-        if isinstance(outcome, Selection):
+        if isinstance(outcome, PartialResolution):
             return self._result(outcome)
         raise Unsatisfiable(outcome.conflict)
 
-    def _extend(self, selection: Selection, left: _Left) -> Selection | _DeadEnd:
+    def _extend(self, selection: PartialResolution, left: _Left) -> PartialResolution | _DeadEnd:
         """Complete a selection; `left` has the remaining candidates of names still to be chosen."""
         name = self._next_name(selection)
         if name is None:
@@ -270,7 +272,7 @@ class _Search:
                 tried.append((option, None))
                 continue
             outcome = self._try(option, selection, left)
-            if isinstance(outcome, Selection):
+            if isinstance(outcome, PartialResolution):
                 self._skipped[name] = partial(_reasons, selection, tuple(tried))
                 return outcome
             if isinstance(outcome, _DeadEnd):
@@ -282,13 +284,15 @@ class _Search:
                 culprits |= outcome
                 tried.append((option, None))
         later = self._exclude(name, selection, left)
-        if isinstance(later, Selection):
+        if isinstance(later, PartialResolution):
             return later
         culprits |= self._excluding(name, selection)
         dead_end = self._dead_end(selection, name, tuple(tried), culprits - {name})
         return replace(dead_end, culprits=dead_end.culprits | later.culprits) if later else dead_end
 
-    def _exclude(self, name: str, selection: Selection, left: _Left) -> Selection | _DeadEnd | None:
+    def _exclude(
+        self, name: str, selection: PartialResolution, left: _Left
+    ) -> PartialResolution | _DeadEnd | None:
         """Complete a selection in which another component provides a name; None if none can."""
         if not self._links.is_shared(name):
             return None
@@ -296,8 +300,8 @@ class _Search:
         return None if self._next_name(later) is None else self._extend(later, left)
 
     def _try(
-        self, option: Option, selection: Selection, left: _Left
-    ) -> Selection | _DeadEnd | frozenset[str]:
+        self, option: Option, selection: PartialResolution, left: _Left
+    ) -> PartialResolution | _DeadEnd | frozenset[str]:
         """Add a candidate and go on: a complete selection, a dead end, or the components that exclude it."""
         candidate, demands = option
         # Pairs of it and a chosen component are known to be compatible
@@ -308,7 +312,7 @@ class _Search:
         remaining = self._look_ahead(longer, left)
         return remaining if isinstance(remaining, _DeadEnd) else self._extend(longer, remaining)
 
-    def _look_ahead(self, selection: Selection, left: _Left) -> _Left | _DeadEnd:
+    def _look_ahead(self, selection: PartialResolution, left: _Left) -> _Left | _DeadEnd:
         """Return the candidates that the newest choice leaves; a dead end if it leaves none for a name.
 
         Without it, the search would fail only after it tried all combinations of the names in between.
@@ -324,13 +328,13 @@ class _Search:
                 return self._dead_end(selection, name, tried, self._excluding(name, selection))
         return remaining
 
-    def _excluding(self, name: str, selection: Selection) -> frozenset[str]:
+    def _excluding(self, name: str, selection: PartialResolution) -> frozenset[str]:
         """Return the chosen components that exclude candidates of a name."""
         bits = range(len(self._candidates(name)))
         culprits = (self._compatibility.culprit(name, bit, selection.chosen) for bit in bits)
         return frozenset(culprit for culprit in culprits if culprit)
 
-    def _next_name(self, selection: Selection) -> str | None:
+    def _next_name(self, selection: PartialResolution) -> str | None:
         """Return the base, then the recipe's own names, then others; names that others may provide last."""
         if not selection.chosen:
             return None if self._recipe.base.name in selection.excluded else self._recipe.base.name
@@ -352,7 +356,7 @@ class _Search:
 
     def _dead_end(
         self,
-        selection: Selection,
+        selection: PartialResolution,
         name: str,
         tried: tuple[tuple[Option, _DeadEnd | None], ...],
         culprits: frozenset[str],
@@ -382,7 +386,7 @@ class _Search:
             self._providers_by_name[name] = self._links.providers(name, requirements)
         return self._providers_by_name[name]
 
-    def _result(self, selection: Selection) -> Resolution:
+    def _result(self, selection: PartialResolution) -> Resolution:
         base, *others = (
             Choice(candidate, selection.demands, self._skipped.get(candidate.name, tuple))
             for candidate in selection.chosen

@@ -22,7 +22,7 @@ from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.jobs import code_upload
 from bakehouse.jobs.create_training_job import DAY, VOLUME_GIB, api_request, toolkit_parameters
 from bakehouse.jobs.job_spec import S3, CheckedJob, JobSpec, check_job
-from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.training_request import LOCAL
 from bakehouse.ledger import image_uris
 from bakehouse.plan.workspace import Workspace
@@ -76,7 +76,7 @@ class JobCallbacks:
     """Receives changes of the status."""
     output: Reporter = print
     """Receives lines of the hosts' output."""
-    warn: Callable[[Finding], None] = lambda finding: print(f"warning: {finding.message}")
+    warn: Callable[[RuleViolation], None] = lambda finding: print(f"warning: {finding.message}")
     """Receives warnings before the job is sent."""
     colour: bool = False
     verbose: bool = False

@@ -20,7 +20,7 @@ from bakehouse.security.changelog import (
     without_rebuild,
 )
 from bakehouse.security.contents import deb_usages
-from bakehouse.security.findings import Finding, NotScanned, Usage, Vulnerability
+from bakehouse.security.findings import NotScanned, PackageFinding, Usage, Vulnerability
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
@@ -35,14 +35,14 @@ _Update = tuple[tuple[Deb, Mapping[str, str]], ...]
 
 def pending_updates(
     workspace: Workspace, images: Sequence[Image], report: Reporter
-) -> tuple[tuple[Finding, ...], tuple[NotScanned, ...]]:
+) -> tuple[tuple[PackageFinding, ...], tuple[NotScanned, ...]]:
     """Return the packages of bootstrapped bases that have newer versions on the mirrors.
 
     The mirrors are those of the machine's apt. Bakehouse downloads one package of each source that has an
     update, for its changelog; `bake build` uses the same files after an upgrade.
     """
     recipes = [workspace.recipes[image.name] for image in images]
-    findings: list[Finding] = []
+    findings: list[PackageFinding] = []
     not_scanned: list[NotScanned] = []
     newest = apt_suite.resolve_newest(workspace, recipes, report)
     with open_fetcher(workspace.project, report) as fetcher:
@@ -94,7 +94,7 @@ def _by_source(resolved: Resolved, locked: Mapping[str, Deb]) -> dict[str, _Upda
 
 def _finding(
     source: str, suite: str, update: _Update, usages: tuple[Usage, ...], fetcher: Fetcher
-) -> Finding:
+) -> PackageFinding:
     """Return the update of a source package. Raises _NotComparedError."""
     if not any(is_newer(fields["Version"], deb.version) for deb, fields in update):
         message = "the mirrors do not have a newer version"
@@ -114,7 +114,7 @@ def _finding(
         raise _NotComparedError(message)
     # Packages of one source can be locked in several versions
     fixes = max((newer_entries(entries, without_rebuild(deb.version)) for deb, _ in comparable), key=len)
-    return Finding(
+    return PackageFinding(
         kind="Debian",
         name=source,
         version=before.version,

@@ -21,31 +21,31 @@ class DocumentError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DocumentValue:
     """A value of a document, with its path for messages."""
 
     value: Any
     path: str = ""
 
-    def __getitem__(self, key: str) -> "Node":
+    def __getitem__(self, key: str) -> "DocumentValue":
         """Return the value at a key; null if there is none."""
         if self.value is None:
-            return Node(None, self._path(key))
+            return DocumentValue(None, self._path(key))
         if not isinstance(self.value, dict):
             self._reject("an object")
-        return Node(self.value.get(key), self._path(key))
+        return DocumentValue(self.value.get(key), self._path(key))
 
     def __contains__(self, key: str) -> bool:
         return isinstance(self.value, dict) and key in self.value
 
-    def __iter__(self) -> Iterator["Node"]:
+    def __iter__(self) -> Iterator["DocumentValue"]:
         """Yield the items of a list; none for null."""
         if self.value is None:
             return
         if not isinstance(self.value, list):
             self._reject("a list")
         for index, item in enumerate(self.value):
-            yield Node(item, f"{self.path}[{index}]")
+            yield DocumentValue(item, f"{self.path}[{index}]")
 
     @property
     def text(self) -> str:
@@ -84,10 +84,10 @@ class Node:
         raise DocumentError(message)
 
 
-def parse(content: bytes) -> Node:
+def parse(content: bytes) -> DocumentValue:
     """Return the document in a text. Raises DocumentError."""
     try:
-        return Node(parse_json(content))
+        return DocumentValue(parse_json(content))
     except ValueError as error:
         message = f"it is not valid JSON: {error}"
         raise DocumentError(message) from error

@@ -52,7 +52,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PackageFinding:
     """A package of a lock with known vulnerabilities, or with a pending update."""
 
     kind: PackageKind
@@ -119,13 +119,13 @@ class SecurityReport:
 
     images: tuple[str, ...]
     sources: tuple[Source, ...]
-    findings: tuple[Finding, ...]
+    findings: tuple[PackageFinding, ...]
     not_scanned: tuple[NotScanned, ...]
     warnings: tuple[Diagnostic, ...] = ()
     """Mistakes in waivers."""
 
     @property
-    def open_findings(self) -> tuple[Finding, ...]:
+    def open_findings(self) -> tuple[PackageFinding, ...]:
         return tuple(finding for finding in self.findings if finding.is_open)
 
 

@@ -12,8 +12,8 @@ from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, is_own, open_workspace, plan_images
 from bakehouse.security.changelog import is_newer
 from bakehouse.security.contents import python_packages, stage_packages
-from bakehouse.security.findings import Finding, SecurityReport
-from bakehouse.security.forecast import Forecast, ImageChange, changed_images, forecast
+from bakehouse.security.findings import PackageFinding, SecurityReport
+from bakehouse.security.forecast import Forecast, LockChange, changed_images, forecast
 from bakehouse.util.format import format_count, format_names
 from bakehouse.util.terminal import Reporter
 
@@ -24,10 +24,10 @@ class Fix:
 
     report: SecurityReport
     """The findings before the fix."""
-    fixed: tuple[Finding, ...]
-    left: tuple[tuple[Finding, str], ...]
+    fixed: tuple[PackageFinding, ...]
+    left: tuple[tuple[PackageFinding, str], ...]
     """Open findings that remain, each with the reason."""
-    changes: tuple[ImageChange, ...]
+    changes: tuple[LockChange, ...]
     forecast: Forecast
 
     @property
@@ -69,13 +69,13 @@ def fix(
 
 
 def _names(
-    workspace: Workspace, images: Sequence[Image], findings: Iterable[Finding]
-) -> tuple[list[str], dict[Finding, str]]:
+    workspace: Workspace, images: Sequence[Image], findings: Iterable[PackageFinding]
+) -> tuple[list[str], dict[PackageFinding, str]]:
     """Return what to lock anew, and the reason for each finding that a lock cannot fix."""
     locked = {deb.name for deb in workspace.apt_locks.debs}
     all_owners = _owners(images)
     names: dict[str, None] = {}
-    unfixable: dict[Finding, str] = {}
+    unfixable: dict[PackageFinding, str] = {}
     for finding in findings:
         if not finding.newer:
             unfixable[finding] = "no fixed version is known"
@@ -136,7 +136,7 @@ def _locked(before: Iterable[Image], after: Sequence[Image]) -> _Locked:
     )
 
 
-def _problem(finding: Finding, locked: _Locked) -> str:
+def _problem(finding: PackageFinding, locked: _Locked) -> str:
     """Return why a package is still vulnerable after the lock; empty if it is not."""
     if finding.kind == "Debian":
         older = [
@@ -151,7 +151,7 @@ def _problem(finding: Finding, locked: _Locked) -> str:
     return f"the lock still has {', '.join(older)}" if older else ""
 
 
-def _is_older(finding: Finding, version: str, earlier: str) -> bool:
+def _is_older(finding: PackageFinding, version: str, earlier: str) -> bool:
     """Return whether a Debian package lacks the fix; some packages of a source have versions of their own."""
     return is_newer(finding.newer, version) if earlier == finding.version else version == earlier
 
@@ -208,5 +208,5 @@ def _title(fix: Fix) -> str:
     return f"Fix {count} of {names}{rest}\n" if ids else f"Update {names}{rest}\n"
 
 
-def _vulnerabilities(finding: Finding) -> str:
+def _vulnerabilities(finding: PackageFinding) -> str:
     return ", ".join(each.id for each in finding.open_vulnerabilities) or "its changelog names no CVE"

@@ -13,7 +13,7 @@ from bakehouse.util.format import format_bytes, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
-class ImageChange:
+class LockChange:
     """An image before and after its locks changed."""
 
     before: Image
@@ -59,20 +59,20 @@ class Forecast:
         return f"download {format_bytes(self.download)}; build {build}; push {push}"
 
 
-def changed_images(before: Iterable[Image], after: Iterable[Image]) -> tuple[ImageChange, ...]:
+def changed_images(before: Iterable[Image], after: Iterable[Image]) -> tuple[LockChange, ...]:
     """Return the images whose build key changed."""
     earlier = {image.name: image for image in before}
-    pairs = (ImageChange(earlier[image.name], image) for image in after if image.name in earlier)
+    pairs = (LockChange(earlier[image.name], image) for image in after if image.name in earlier)
     return tuple(change for change in pairs if change.before.key != change.after.key)
 
 
-def forecast(changes: Iterable[ImageChange], state: Path) -> Forecast:
+def forecast(changes: Iterable[LockChange], state: Path) -> Forecast:
     """Return the expected work to build the changed images and to push them."""
     changes = tuple(changes)
     return Forecast(_new_bytes(changes), _seconds(changes, load_builds(state)), _push(changes, state))
 
 
-def _new_bytes(changes: Iterable[ImageChange]) -> int:
+def _new_bytes(changes: Iterable[LockChange]) -> int:
     """Return the bytes of packages that the changed images did not have before."""
     files: dict[str, int] = {}
     for change in changes:
@@ -87,7 +87,7 @@ def _files(image: Image) -> Iterable[tuple[str, int]]:
     return (*((deb.sha256, deb.bytes) for deb in debs), *((each.sha256, each.bytes) for each in packages))
 
 
-def _seconds(changes: Iterable[ImageChange], builds: Iterable[Build]) -> float | None:
+def _seconds(changes: Iterable[LockChange], builds: Iterable[Build]) -> float | None:
     """Return the time in which the steps to repeat last ran; parallel steps count once.
 
     A new base adds the longest time before the first step, because bases are created there.
@@ -128,7 +128,7 @@ def _union(intervals: Iterable[tuple[float, float]]) -> float:
     return total
 
 
-def _push(changes: Iterable[ImageChange], state: Path) -> int | None:
+def _push(changes: Iterable[LockChange], state: Path) -> int | None:
     """Return the stored bytes of the parts to build again; parts that images share count once."""
     parts: dict[tuple[str, StageKey | str], int] = {}
     for change in changes:

@@ -13,7 +13,7 @@ from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import short
 from bakehouse.security.changelog import is_newer
 from bakehouse.security.contents import PythonPackage, deb_usages, python_packages
-from bakehouse.security.findings import Finding, PackageKind, Source, Usage, Vulnerability
+from bakehouse.security.findings import PackageFinding, PackageKind, Source, Usage, Vulnerability
 from bakehouse.security.scanner_reports import ScannedPackage, ScannerReport, load
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_count
@@ -39,7 +39,7 @@ class Imported:
     """Findings of scanners."""
 
     sources: list[Source] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[PackageFinding] = field(default_factory=list)
     covered: dict[str, frozenset[PackageKind]] = field(default_factory=dict)
     """By image the kinds of packages that a scanner read."""
 
@@ -108,7 +108,7 @@ def _present(images: Sequence[Image], builds: Mapping[str, Sequence[PublishedBui
         yield from (f"{digest} {image.name}" for digest in sorted(digests))
 
 
-def _findings(report: ScannerReport, image: Image) -> Iterator[Finding]:
+def _findings(report: ScannerReport, image: Image) -> Iterator[PackageFinding]:
     python = python_packages([image])
     vulnerabilities: dict[ScannedPackage, dict[str, Vulnerability]] = {}
     for package, vulnerability in report.findings:
@@ -117,7 +117,7 @@ def _findings(report: ScannerReport, image: Image) -> Iterator[Finding]:
         vulnerabilities.setdefault(named, {})[vulnerability.id] = vulnerability
     for package, by_id in vulnerabilities.items():
         found = tuple(sorted(by_id.values()))
-        yield Finding(
+        yield PackageFinding(
             kind=package.kind,
             name=package.name,
             version=package.version,

@@ -16,8 +16,8 @@ from bakehouse.catalog.python_lock import normal_name
 from bakehouse.errors import RecipeError
 from bakehouse.plan.model import Image
 from bakehouse.security.contents import python_packages
-from bakehouse.security.document import MOST_BYTES, DocumentError, Node, parse, read
-from bakehouse.security.findings import Finding, NotScanned, Usage, Vulnerability, named
+from bakehouse.security.document import MOST_BYTES, DocumentError, DocumentValue, parse, read
+from bakehouse.security.findings import NotScanned, PackageFinding, Usage, Vulnerability, named
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
@@ -48,7 +48,7 @@ class Affected:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class OsvSnapshot:
     """Data of a day about some Python packages."""
 
     day: str
@@ -64,12 +64,12 @@ class Snapshot:
 
 def scan(
     path: Path, images: Collection[Image], report: Reporter
-) -> tuple[Snapshot, tuple[Finding, ...], tuple[NotScanned, ...]]:
+) -> tuple[OsvSnapshot, tuple[PackageFinding, ...], tuple[NotScanned, ...]]:
     """Return the known vulnerabilities of the Python packages of images."""
     report(f"reading the OSV data in {display_path(path)}")
     packages = python_packages(images)
     snapshot = load(path, {package.name for package in packages})
-    findings: list[Finding] = []
+    findings: list[PackageFinding] = []
     not_scanned: list[NotScanned] = []
     unknown: list[tuple[Usage, ...]] = []
     for package, usages in packages.items():
@@ -88,7 +88,7 @@ def scan(
             fixes = [Version(each.fixed) for each in vulnerabilities if each.fixed]
             newer = str(max(fixes)) if fixes else ""
             findings.append(
-                Finding(
+                PackageFinding(
                     kind="Python",
                     name=package.name,
                     version=package.version,
@@ -166,7 +166,7 @@ def _is_same(version: Version, text: str) -> bool:
         return False
 
 
-def load(path: Path, names: Collection[str]) -> Snapshot:
+def load(path: Path, names: Collection[str]) -> OsvSnapshot:
     """Read the records about packages with these normalized names. Raises RecipeError."""
     count, day = 0, ""
     affected: dict[str, list[Affected]] = {}
@@ -194,14 +194,14 @@ def load(path: Path, names: Collection[str]) -> Snapshot:
             f"`{display_path(path)}` has no record of PyPI",
             hint="use the export `PyPI/all.zip` of OSV, or its JSON files",
         )
-    return Snapshot(day, count, {name: tuple(records) for name, records in affected.items()})
+    return OsvSnapshot(day, count, {name: tuple(records) for name, records in affected.items()})
 
 
 def _is_pypi(ecosystem: str) -> bool:
     return ecosystem.partition(":")[0] == "PyPI"
 
 
-def _affected(record: Node, entry: Node) -> Affected:
+def _affected(record: DocumentValue, entry: DocumentValue) -> Affected:
     id, aliases = named(record["id"].needed, record["aliases"].texts)
     versions = entry["versions"].texts
     ranges = []
@@ -218,7 +218,7 @@ def _affected(record: Node, entry: Node) -> Affected:
     return Affected(id, aliases, versions, tuple(ranges), unreadable)
 
 
-def _events(events: Node) -> tuple[_Event, ...]:
+def _events(events: DocumentValue) -> tuple[_Event, ...]:
     """Return the events of a range by version. Raises InvalidVersion."""
     made = []
     for item in events:

@@ -10,8 +10,8 @@ from bakehouse.security import debian, imports, osv, waivers
 from bakehouse.security.contents import python_packages
 from bakehouse.security.findings import (
     ContentKind,
-    Finding,
     NotScanned,
+    PackageFinding,
     PackageKind,
     SecurityReport,
     Source,
@@ -143,7 +143,7 @@ def text(report: SecurityReport) -> str:
     return "\n".join([*blocks, _NO_FIX])
 
 
-def _finding_text(finding: Finding) -> str:
+def _finding_text(finding: PackageFinding) -> str:
     by_version: dict[str, list[str]] = {}
     for vulnerability in finding.open_vulnerabilities:
         by_version.setdefault(vulnerability.fixed, []).append(_vulnerability_text(vulnerability))
@@ -161,7 +161,7 @@ def _finding_text(finding: Finding) -> str:
     return f"{heading}\n{format_table(rows, indent='  ')}"
 
 
-def _waiver_row(waiver: Waiver, finding: Finding) -> tuple[str, str]:
+def _waiver_row(waiver: Waiver, finding: PackageFinding) -> tuple[str, str]:
     """Return a waiver as a row; one of a part of the affected images names them."""
     is_partial = {usage.image for usage in finding.usages}.difference(waiver.images)
     images = f" in {_name_list(waiver.images)}" if is_partial else ""

@@ -9,7 +9,7 @@ from urllib.parse import unquote
 from packageurl import PackageURL
 
 from bakehouse.errors import RecipeError
-from bakehouse.security.document import DocumentError, Node, invalid, parse, read
+from bakehouse.security.document import DocumentError, DocumentValue, invalid, parse, read
 from bakehouse.security.findings import PURL_KINDS, PackageKind, Vulnerability, named
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -77,7 +77,7 @@ def _unknown(path: Path, error: DocumentError) -> RecipeError:
     return invalid(path, "a report of a scanner", error, hint)
 
 
-def _digests(*nodes: Node) -> frozenset[str]:
+def _digests(*nodes: DocumentValue) -> frozenset[str]:
     return frozenset(digest for node in nodes for digest in _DIGEST.findall(unquote(node.text)))
 
 
@@ -85,11 +85,11 @@ def _title(*words: str) -> str:
     return " ".join(filter(None, words))
 
 
-def _severity(node: Node) -> str:
+def _severity(node: DocumentValue) -> str:
     return node.text.upper()
 
 
-def _trivy(path: Path, report: Node) -> ScannerReport:
+def _trivy(path: Path, report: DocumentValue) -> ScannerReport:
     metadata = report["Metadata"]
     results = list(report["Results"])
     covers: set[PackageKind] = set()
@@ -108,7 +108,7 @@ def _trivy(path: Path, report: Node) -> ScannerReport:
     )
 
 
-def _trivy_findings(result: Node) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
+def _trivy_findings(result: DocumentValue) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
     kind = _TRIVY_TYPES.get(result["Type"].text, "other")
     for item in result["Vulnerabilities"]:
         package = ScannedPackage(kind, item["PkgName"].needed, item["InstalledVersion"].text)
@@ -116,7 +116,7 @@ def _trivy_findings(result: Node) -> Iterator[tuple[ScannedPackage, Vulnerabilit
         yield package, Vulnerability(id, item["FixedVersion"].text, aliases, _severity(item["Severity"]))
 
 
-def _grype(path: Path, report: Node) -> ScannerReport:
+def _grype(path: Path, report: DocumentValue) -> ScannerReport:
     descriptor, source = report["descriptor"], report["source"]
     target = source["target"]
     if source["type"].text != "image":
@@ -135,7 +135,7 @@ def _grype(path: Path, report: Node) -> ScannerReport:
     )
 
 
-def _grype_findings(matches: Node) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
+def _grype_findings(matches: DocumentValue) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
     for match in matches:
         artifact, vulnerability = match["artifact"], match["vulnerability"]
         kind = _GRYPE_TYPES.get(artifact["type"].text, "other")
@@ -146,7 +146,7 @@ def _grype_findings(matches: Node) -> Iterator[tuple[ScannedPackage, Vulnerabili
         yield package, Vulnerability(id, fixed, aliases, _severity(vulnerability["severity"]))
 
 
-def _ecr(path: Path, report: Node) -> ScannerReport:
+def _ecr(path: Path, report: DocumentValue) -> ScannerReport:
     status = report["imageScanStatus"]["status"].text
     if status not in ("COMPLETE", "ACTIVE"):
         message = f"the status of the scan is {status or 'missing'}"
@@ -171,7 +171,7 @@ def _ecr(path: Path, report: Node) -> ScannerReport:
     )
 
 
-def _basic_findings(findings: Node) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
+def _basic_findings(findings: DocumentValue) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
     for item in findings:
         attributes = {each["key"].text: each["value"].text for each in item["attributes"]}
         name = attributes.get("package_name") or "unknown package"
@@ -179,7 +179,7 @@ def _basic_findings(findings: Node) -> Iterator[tuple[ScannedPackage, Vulnerabil
         yield package, Vulnerability(item["name"].needed, "", (), _severity(item["severity"]))
 
 
-def _inspector_findings(findings: Iterable[Node]) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
+def _inspector_findings(findings: Iterable[DocumentValue]) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
     for item in findings:
         details = item["packageVulnerabilityDetails"]
         id, aliases = named(details["vulnerabilityId"].needed, details["relatedVulnerabilities"].texts)
@@ -196,14 +196,14 @@ def _inspector_findings(findings: Iterable[Node]) -> Iterator[tuple[ScannedPacka
             yield package, Vulnerability(id, fixed, aliases, _severity(item["severity"]))
 
 
-def _cyclonedx(path: Path, document: Node) -> ScannerReport:
+def _cyclonedx(path: Path, document: DocumentValue) -> ScannerReport:
     if "vulnerabilities" not in document:
         message = "it has no `vulnerabilities`: it is a bill of materials without a scan"
         raise DocumentError(message)
     metadata = document["metadata"]
     subject = metadata["component"]
     tools = metadata["tools"]
-    tool = next(iter(tools["components"] if isinstance(tools.value, dict) else tools), Node(None))
+    tool = next(iter(tools["components"] if isinstance(tools.value, dict) else tools), DocumentValue(None))
     components = {each["bom-ref"].text: each for each in document["components"]}
     vulnerabilities = list(document["vulnerabilities"])
     present = [each for each in vulnerabilities if each["analysis"]["state"].text not in _NO_IMPACT]
@@ -221,7 +221,7 @@ def _cyclonedx(path: Path, document: Node) -> ScannerReport:
 
 
 def _cyclonedx_findings(
-    vulnerability: Node, components: dict[str, Node]
+    vulnerability: DocumentValue, components: dict[str, DocumentValue]
 ) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
     references = [each["id"].text for each in vulnerability["references"]]
     id, aliases = named(vulnerability["id"].needed, references)
@@ -233,7 +233,7 @@ def _cyclonedx_findings(
         if reference.startswith("urn:cdx:"):
             # A BOM-Link names a component of another document
             reference = unquote(reference.partition("#")[2])
-        component = components.get(reference, Node({}))
+        component = components.get(reference, DocumentValue({}))
         package = _of_purl(component["purl"].text or reference)
         package = package or ScannedPackage(
             "other", component["name"].text or reference, component["version"].text
@@ -250,7 +250,7 @@ def _of_purl(text: str) -> ScannedPackage | None:
     return ScannedPackage(PURL_KINDS.get(purl.type, "other"), purl.name, purl.version or "")
 
 
-def _sarif(path: Path, document: Node) -> ScannerReport:
+def _sarif(path: Path, document: DocumentValue) -> ScannerReport:
     runs = list(document["runs"])
     if len(runs) != 1:
         message = f"it has {len(runs)} runs, not one"
@@ -271,18 +271,20 @@ def _sarif(path: Path, document: Node) -> ScannerReport:
     )
 
 
-def _sarif_finding(result: Node) -> tuple[ScannedPackage, Vulnerability]:
+def _sarif_finding(result: DocumentValue) -> tuple[ScannedPackage, Vulnerability]:
     """Return a result as a finding; one that names no package is of the image as a whole."""
     # Only the message names the package; its line breaks are control characters
     message = str(result["message"]["text"].value or "")
     lines = (line.partition(":") for line in message.splitlines())
     values = {_PACKAGE_LINES[key]: value.strip() for key, _, value in lines if key in _PACKAGE_LINES}
-    name = Node(values.get("name")).text or "contents of the image"
-    package = ScannedPackage("other", name, Node(values.get("version")).text)
-    return package, Vulnerability(result["ruleId"].needed, Node(values.get("fixed")).text)
+    name = DocumentValue(values.get("name")).text or "contents of the image"
+    package = ScannedPackage("other", name, DocumentValue(values.get("version")).text)
+    return package, Vulnerability(result["ruleId"].needed, DocumentValue(values.get("fixed")).text)
 
 
-_FORMATS: tuple[tuple[Callable[[Node], bool], Callable[[Path, Node], ScannerReport]], ...] = (
+_FORMATS: tuple[
+    tuple[Callable[[DocumentValue], bool], Callable[[Path, DocumentValue], ScannerReport]], ...
+] = (
     (lambda document: document["bomFormat"].value == "CycloneDX", _cyclonedx),
     (lambda document: "runs" in document, _sarif),
     (lambda document: "ArtifactName" in document and "SchemaVersion" in document, _trivy),

@@ -13,8 +13,8 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
-from bakehouse.security.document import DocumentError, Node, parse, read
-from bakehouse.security.findings import PURL_KINDS, Finding, PackageKind, Waiver
+from bakehouse.security.document import DocumentError, DocumentValue, parse, read
+from bakehouse.security.findings import PURL_KINDS, PackageFinding, PackageKind, Waiver
 from bakehouse.util.files import display_path
 from bakehouse.util.suggest import suggestion
 
@@ -37,7 +37,7 @@ class Product:
     version: str = ""
     """Empty for all versions."""
 
-    def matches(self, finding: Finding, image: str) -> bool:
+    def matches(self, finding: PackageFinding, image: str) -> bool:
         if self.image not in ("", image):
             return False
         if not self.package:
@@ -47,7 +47,7 @@ class Product:
 
 
 @dataclass(frozen=True, slots=True)
-class Statement:
+class VexStatement:
     """An OpenVEX statement that waives a vulnerability."""
 
     vulnerability: str
@@ -71,10 +71,10 @@ class Statement:
         )
 
 
-def load(root: Path) -> tuple[Statement, ...]:
+def load(root: Path) -> tuple[VexStatement, ...]:
     """Read the waivers of a project. Raises RecipeError with all mistakes."""
     problems = Problems()
-    statements: list[Statement] = []
+    statements: list[VexStatement] = []
     for path in sorted((root / DIRECTORY).glob("*.json")):
         content = read(path)
         try:
@@ -93,7 +93,12 @@ def load(root: Path) -> tuple[Statement, ...]:
 
 
 def _add(
-    node: Node, owner: str, path: Path, content: bytes, statements: list[Statement], problems: Problems
+    node: DocumentValue,
+    owner: str,
+    path: Path,
+    content: bytes,
+    statements: list[VexStatement],
+    problems: Problems,
 ) -> None:
     """Add a statement; one that cannot waive anything is a problem."""
     vulnerability = node["vulnerability"]
@@ -120,7 +125,7 @@ def _add(
         problems.add(Diagnostic(message, location, hint=hint))
     elif reason and products:
         names = frozenset((name, *vulnerability["aliases"].texts))
-        made = Statement(name, names, products, _STATUSES[status], reason, owner, expires, location)
+        made = VexStatement(name, names, products, _STATUSES[status], reason, owner, expires, location)
         statements.append(made)
     if not products:
         message = f"the waiver of `{name}` has no products"
@@ -135,7 +140,7 @@ def _location(path: Path, content: bytes, name: str) -> Location:
     return Location(path, 1, 1)
 
 
-def _reason(node: Node, status: str, notes: str) -> str:
+def _reason(node: DocumentValue, status: str, notes: str) -> str:
     """Return the text that a status needs; OpenVEX has no field of its own for `fixed`."""
     if status == "fixed":
         return notes
@@ -151,7 +156,7 @@ def _expiry(notes: str) -> date | None:
         return None
 
 
-def _products(nodes: Iterable[Node]) -> Iterator[Product]:
+def _products(nodes: Iterable[DocumentValue]) -> Iterator[Product]:
     for node in nodes:
         purl = _purl(node)
         if purl.type != "oci":
@@ -169,7 +174,7 @@ def _package(purl: PackageURL) -> Product:
     return Product("", PURL_KINDS.get(purl.type, "other"), name, purl.version or "")
 
 
-def _purl(node: Node) -> PackageURL:
+def _purl(node: DocumentValue) -> PackageURL:
     text = node["identifiers"]["purl"].text or node["@id"].text
     try:
         return PackageURL.from_string(text)
@@ -179,11 +184,11 @@ def _purl(node: Node) -> PackageURL:
 
 
 def apply(
-    statements: Iterable[Statement], findings: Iterable[Finding], today: date
-) -> tuple[tuple[Finding, ...], frozenset[Statement]]:
+    statements: Iterable[VexStatement], findings: Iterable[PackageFinding], today: date
+) -> tuple[tuple[PackageFinding, ...], frozenset[VexStatement]]:
     """Return the findings with their waivers, and the statements that match a finding."""
     statements = tuple(statements)
-    used: set[Statement] = set()
+    used: set[VexStatement] = set()
     waived = []
     for finding in findings:
         waivers = []
@@ -200,13 +205,13 @@ def apply(
     return tuple(waived), frozenset(used)
 
 
-def _matches(statement: Statement, finding: Finding, image: str) -> bool:
+def _matches(statement: VexStatement, finding: PackageFinding, image: str) -> bool:
     return any(product.matches(finding, image) for product in statement.products)
 
 
 def warnings(
-    statements: Iterable[Statement],
-    used: Collection[Statement],
+    statements: Iterable[VexStatement],
+    used: Collection[VexStatement],
     images: Sequence[str],
     scanned: Collection[PackageKind],
 ) -> Iterator[Diagnostic]:

@@ -51,7 +51,7 @@ def require(project: Project, record: ReleaseRecord, report: Reporter) -> None:
             check(project.policy, record, registry, RetryPolicy(), waived)
 
 
-def waivers_of(project: Project) -> tuple[waivers.Statement, ...]:
+def waivers_of(project: Project) -> tuple[waivers.VexStatement, ...]:
     """Return the waivers that count for the policy of a project. Raises RecipeError."""
     return waivers.load(project.root) if project.policy and "scan" in project.policy.require else ()
 
@@ -61,7 +61,7 @@ def check(
     record: ReleaseRecord,
     registry: Registry,
     retry_policy: RetryPolicy,
-    waived: Sequence[waivers.Statement] = (),
+    waived: Sequence[waivers.VexStatement] = (),
     max_age: timedelta | None = None,
 ) -> tuple[SignedStatement, ...]:
     """Return the statements about an image by trusted keys; raise TrustError if they do not meet the policy.
@@ -101,7 +101,7 @@ def _problems(
     policy: Policy,
     record: ReleaseRecord,
     statements: Sequence[SignedStatement],
-    waived: Sequence[waivers.Statement],
+    waived: Sequence[waivers.VexStatement],
     max_age: timedelta | None,
 ) -> Iterator[tuple[str, str]]:
     """Yield requirements that are not met, each with a hint."""

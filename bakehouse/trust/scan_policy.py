@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from bakehouse.catalog.trust_settings import ScanRules
 from bakehouse.security import waivers
-from bakehouse.security.findings import Finding
+from bakehouse.security.findings import PackageFinding
 from bakehouse.trust.bundle import SignedStatement
-from bakehouse.trust.scan_results import NOT_RATED, Scan, exceeds, read_scans
+from bakehouse.trust.scan_results import NOT_RATED, SignedScan, exceeds, read_scans
 from bakehouse.util.format import format_count
 
 _MOST_VULNERABILITIES = 5
@@ -17,7 +17,7 @@ def scan_problems(
     rules: ScanRules,
     image: str,
     statements: Sequence[SignedStatement],
-    waived: Sequence[waivers.Statement],
+    waived: Sequence[waivers.VexStatement],
 ) -> Iterator[tuple[str, str]]:
     """Yield why no scan counts, each with a hint. The newest scan of each key counts."""
     scan_again = f"run `bake security {image} --sign` with a trusted `signing_key`"
@@ -49,7 +49,9 @@ def scan_problems(
             yield f"its signed scan does not cover `{kind}`: {'; '.join(reasons)}", hint
 
 
-def _unacceptable(scan: Scan, rules: ScanRules, image: str, waived: Sequence[waivers.Statement]) -> str:
+def _unacceptable(
+    scan: SignedScan, rules: ScanRules, image: str, waived: Sequence[waivers.VexStatement]
+) -> str:
     """Return the open vulnerabilities above the accepted severity, as a text; empty without one."""
     severities = scan.rated()
     findings, _ = waivers.apply(waived, scan.findings, datetime.now(UTC).date())
@@ -66,6 +68,6 @@ def _unacceptable(scan: Scan, rules: ScanRules, image: str, waived: Sequence[wai
     return f"{', '.join(list(titles)[:_MOST_VULNERABILITIES])}{more}{accepted}"
 
 
-def _vulnerability_text(id: str, severity: str, finding: Finding) -> str:
+def _vulnerability_text(id: str, severity: str, finding: PackageFinding) -> str:
     package = f"{finding.name} {finding.version}".strip()
     return f"{id}{f' in {package}' if package else ''} ({severity or NOT_RATED})"

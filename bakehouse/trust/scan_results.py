@@ -10,8 +10,8 @@ from bakehouse.catalog.trust_settings import MAX_SEVERITIES
 from bakehouse.cluster.smoke_report import MAX_CLOCK_DIFFERENCE
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
 from bakehouse.security import waivers
-from bakehouse.security.document import DocumentError, Node
-from bakehouse.security.findings import Finding, PackageKind, Usage, Vulnerability
+from bakehouse.security.document import DocumentError, DocumentValue
+from bakehouse.security.findings import PackageFinding, PackageKind, Usage, Vulnerability
 from bakehouse.trust.bundle import SignedStatement
 from bakehouse.trust.keys import PublicKey
 from bakehouse.trust.statements import SCAN
@@ -28,14 +28,14 @@ _KINDS: dict[str, PackageKind] = {kind: kind for kind in get_args(PackageKind)}
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class SignedScan:
     """Results of a scan that a key signed."""
 
     key: PublicKey
     finished: datetime
     updated: datetime
     """Time of the oldest data about vulnerabilities that the scan used."""
-    findings: tuple[Finding, ...]
+    findings: tuple[PackageFinding, ...]
     """Each with one vulnerability."""
     not_scanned: tuple[tuple[str, str], ...]
     """Kinds of contents that were not scanned, each with the reason."""
@@ -59,7 +59,7 @@ class Scan:
 class Scans:
     """The signed scans of an image."""
 
-    newest: tuple[Scan, ...] = ()
+    newest: tuple[SignedScan, ...] = ()
     """The newest scan of each key."""
     is_future: bool = False
     """All scans are dated in the future."""
@@ -77,7 +77,7 @@ def read_scans(statements: Iterable[SignedStatement], image: str) -> Scans:
             except DocumentError as error:
                 problem = str(error)
     now = datetime.now(UTC)
-    newest: dict[PublicKey, Scan] = {}
+    newest: dict[PublicKey, SignedScan] = {}
     for scan in sorted(scans, key=lambda each: (each.finished, len(each.findings))):
         if scan.finished <= now + MAX_CLOCK_DIFFERENCE:
             newest[scan.key] = scan
@@ -89,7 +89,7 @@ def exceeds(rating: str, most: str) -> bool:
     return _RANKS.get(rating, _RANKS["CRITICAL"]) > _RANKS.get(most, -1)
 
 
-def summarize(scan: Scan, waived: Sequence[waivers.Statement]) -> ReleasedScan:
+def summarize(scan: SignedScan, waived: Sequence[waivers.VexStatement]) -> ReleasedScan:
     """Return the summary of a scan for the ledger, with the waivers of today."""
     severities = scan.rated()
     findings, _ = waivers.apply(waived, scan.findings, datetime.now(UTC).date())
@@ -112,15 +112,15 @@ def time_text(time: datetime) -> str:
     return time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _read(signed: SignedStatement, image: str) -> Scan:
+def _read(signed: SignedStatement, image: str) -> SignedScan:
     """Return the results in a statement. Raises DocumentError for one that leaves out what it covers."""
-    predicate = Node(signed.predicate)
+    predicate = DocumentValue(signed.predicate)
     scanner, metadata = predicate["scanner"], predicate["metadata"]
     for node in (scanner["result"], predicate[NOT_SCANNED]):
         if not isinstance(node.value, list):
             message = f"it has no list `{node.path}`"
             raise DocumentError(message)
-    return Scan(
+    return SignedScan(
         key=signed.key,
         finished=_time(metadata["scanFinishedOn"]),
         updated=_time(scanner["db"]["lastUpdate"]),
@@ -134,7 +134,7 @@ def _worst(ratings: Iterable[str]) -> str:
     return max(filter(_RANKS.__contains__, ratings), key=_RANKS.__getitem__, default="")
 
 
-def _time(node: Node) -> datetime:
+def _time(node: DocumentValue) -> datetime:
     try:
         time = datetime.fromisoformat(node.needed)
     except ValueError:
@@ -145,10 +145,10 @@ def _time(node: Node) -> datetime:
     return time
 
 
-def _finding(result: Node, image: str) -> Finding:
+def _finding(result: DocumentValue, image: str) -> PackageFinding:
     ratings = [rating["score"].needed.upper() for rating in result["severity"]]
-    package = next(iter(result["annotations"]), Node({}))
-    return Finding(
+    package = next(iter(result["annotations"]), DocumentValue({}))
+    return PackageFinding(
         kind=_KINDS.get(package["kind"].text, "other"),
         name=package["name"].text,
         version=package["version"].text,

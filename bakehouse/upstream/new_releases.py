@@ -26,7 +26,7 @@ from bakehouse.catalog.component import Component
 from bakehouse.catalog.upstream import VERSION, Upstream
 from bakehouse.errors import BuildError, Reason
 from bakehouse.fetch.http_client import SourceError
-from bakehouse.fetch.simple_index import Link
+from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import page_text
 from bakehouse.lock.python import marker_environment, python_tags
@@ -46,7 +46,7 @@ class UpstreamRelease:
     version: str
     date: str = ""
     """Date of the release, such as `2026-11-23`; empty if upstream does not state it."""
-    files: Mapping[str, tuple[Link, ...]] = field(default_factory=dict)
+    files: Mapping[str, tuple[IndexFile, ...]] = field(default_factory=dict)
     """Its files by project of the package index, without withdrawn ones."""
     sha256: str = ""
     """The checksum that upstream states for its archive."""
@@ -112,10 +112,10 @@ def _from_index(
     component: Component, upstream: Upstream, downloads: DownloadConfig, since: str
 ) -> UpstreamState:
     pages = {project: downloads.project(project) for project in upstream.projects}
-    files: dict[str, dict[Version, list[Link]]] = {}
+    files: dict[str, dict[Version, list[IndexFile]]] = {}
     remarks = []
     for project, links in pages.items():
-        by_version: dict[Version, list[Link]] = {}
+        by_version: dict[Version, list[IndexFile]] = {}
         for link in links:
             if version := file_version(link.file, project):
                 by_version.setdefault(version, []).append(link)
@@ -157,7 +157,7 @@ def file_version(file: str, project: str) -> Version | None:
     return version if name == canonicalize_name(project) else None
 
 
-def _compare_known(component: Component, project: str, links: Iterable[Link]) -> None:
+def _compare_known(component: Component, project: str, links: Iterable[IndexFile]) -> None:
     """Raise SourceError if a file that the catalogue locks has another checksum now."""
     known = {
         package.file: package.sha256
@@ -170,7 +170,7 @@ def _compare_known(component: Component, project: str, links: Iterable[Link]) ->
             raise SourceError(reason)
 
 
-def _withdrawn(component: Component, project: str, files: Mapping[Version, list[Link]]) -> list[str]:
+def _withdrawn(component: Component, project: str, files: Mapping[Version, list[IndexFile]]) -> list[str]:
     """Return a remark on each withdrawn release that is known, or newer than all known ones."""
     known = {Version(release.version) for release in component.releases}
     remarks = []
@@ -188,7 +188,7 @@ def _one_line(text: str) -> str:
     return clip(printable(text), _MOST_REASON)
 
 
-def _is_for_linux(link: Link) -> bool:
+def _is_for_linux(link: IndexFile) -> bool:
     """Return whether a file can be installed on 64-bit Linux, by some Python."""
     if not link.file.endswith(".whl"):
         return True
@@ -203,7 +203,7 @@ def _is_manylinux(platform: str) -> bool:
     return platform.startswith("manylinux") and platform.endswith("_x86_64")
 
 
-def installable(links: Iterable[Link], python: str) -> tuple[Link, ...]:
+def installable(links: Iterable[IndexFile], python: str) -> tuple[IndexFile, ...]:
     """Return the files that a Python version can install on 64-bit Linux, wheels first."""
     tags = python_tags(python)
     wheels, others = [], []
@@ -366,7 +366,7 @@ class WheelMetadata:
 
 
 def read_metadata(
-    link: Link, project: str, version: str, python: str, downloads: DownloadConfig
+    link: IndexFile, project: str, version: str, python: str, downloads: DownloadConfig
 ) -> WheelMetadata:
     """Return the metadata of a wheel for a Python version.
 

@@ -18,7 +18,7 @@ from bakehouse.catalog.component import Component, Release, Variant
 from bakehouse.catalog.python_lock import Package, locked_sums, normal_name
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
 from bakehouse.fetch.http_client import SourceError
-from bakehouse.fetch.simple_index import Link
+from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python as pylock
 from bakehouse.lock.drift import locked_packages, python_of
@@ -215,7 +215,7 @@ class ReleaseDrafter:
             and Version(package.version) == Version(self._template.version)
         )
 
-    def _files(self, project: str, variant: Variant) -> tuple[Link, ...]:
+    def _files(self, project: str, variant: Variant) -> tuple[IndexFile, ...]:
         """Return the files of the release that a variant can install, only wheels if it had one before."""
         before = variant.spec.packages_by_name[normal_name(project)]
         links = installable(self._release.files.get(project, ()), python_of(variant.spec) or _PYTHON)
@@ -295,7 +295,7 @@ class ReleaseDrafter:
                     self._draft.check(f"`requires` of {project} was not compared: it has no wheel")
         self._set_glibc(read)
 
-    def _set_glibc(self, links: Iterable[Link]) -> None:
+    def _set_glibc(self, links: Iterable[IndexFile]) -> None:
         """Set `glibc` of the release to the highest that one of its wheels needs."""
         needed = [(version, link.file) for link in links if (version := _glibc(link))]
         requires = self._draft.entry.fields.get("requires") or {}
@@ -593,7 +593,7 @@ def _newest_before(component: Component, version: str) -> Release:
     return max(older, key=lambda release: Version(release.version))
 
 
-def _glibc(link: Link) -> str:
+def _glibc(link: IndexFile) -> str:
     """Return the lowest glibc that the tags of a wheel allow; empty if none says so."""
     versions = []
     for tag in parse_wheel_filename(link.file)[3]:

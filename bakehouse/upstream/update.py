@@ -48,7 +48,7 @@ _MOST_NAMES = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Proposal:
+class ReleaseProposal:
     """The entry of a new release."""
 
     component: str
@@ -72,7 +72,7 @@ class ComponentUpdate:
     """The result of `update` for one component."""
 
     component: Component
-    proposals: list[Proposal] = field(default_factory=list)
+    proposals: list[ReleaseProposal] = field(default_factory=list)
     by_hand: tuple[UpstreamRelease, ...] = ()
     """New releases of a component whose entries a person writes."""
     remarks: tuple[str, ...] = ()
@@ -210,7 +210,7 @@ class _Updater:
         for path in sorted(changed, key=lambda path: path == Path(FILE)):
             write_whole(component.directory / path, copy[path])
 
-    def add(self, component: Component, release: UpstreamRelease) -> Proposal:
+    def add(self, component: Component, release: UpstreamRelease) -> ReleaseProposal:
         """Add a release to the copy of a component. If that fails, the copy is as it was."""
         directory = self._copy(component)
         if not directory.exists():
@@ -236,7 +236,7 @@ class _Updater:
                 raise UpstreamError(component.name, *_reasons(release.version, error)) from error
             raise
 
-    def _added(self, name: str, release: UpstreamRelease, directory: Path) -> Proposal:
+    def _added(self, name: str, release: UpstreamRelease, directory: Path) -> ReleaseProposal:
         component = read_copy(directory)
         drafter = ReleaseDrafter(component, release, self._workspace.catalog, self._downloads)
         draft, before, after = drafter.write(self._index)
@@ -258,7 +258,7 @@ class _Updater:
                 draft.check(line)
         day = self._add_notes(component, release, drafter.before, draft)
         self._workspace, self._resolutions = workspace, resolutions
-        return Proposal(
+        return ReleaseProposal(
             name,
             release.version,
             release.date or day,
@@ -436,7 +436,7 @@ def _why_unchecked(component: Component) -> str:
     return component.upstream.address if component.upstream else "it has no `upstream`"
 
 
-def _proposal_text(proposal: Proposal) -> str:
+def _proposal_text(proposal: ReleaseProposal) -> str:
     """Return a release with its entry, its evidence and what is left to check."""
     day = f", released on {proposal.day}" if proposal.day else ""
     moved = _shortened(proposal.moved) or "none would change"

@@ -11,7 +11,7 @@ import pytest
 
 from bakehouse.builder import distribution
 from bakehouse.builder.build_steps import read_steps
-from bakehouse.builder.distribution import Distribution, recorded_steps
+from bakehouse.builder.distribution import DistributedBuild, recorded_steps
 from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.engine.builder_watch import Watch, lost
 from bakehouse.engine.buildkit_errors import ImagesFailed
@@ -53,10 +53,10 @@ class Builders:
         self.targets = [Target(name, name, Path(name), dockerfile=dockerfile(name)) for name in names]
         self.steps = {name: read_steps(dockerfile(name), directory) for name in names}
 
-    def distribute(self, measured: Mapping[tuple[str, str], float] = MEASURED) -> Distribution:
+    def distribute(self, measured: Mapping[tuple[str, str], float] = MEASURED) -> DistributedBuild:
         return distribution.distribute(self.steps, self.builders, self.directory, measured, self.lines.append)
 
-    def run(self, distributed: Distribution, targets: Sequence[Target] | None = None) -> None:
+    def run(self, distributed: DistributedBuild, targets: Sequence[Target] | None = None) -> None:
         distributed.run(self.targets if targets is None else targets, self.bake, self.take)
 
     def bake(

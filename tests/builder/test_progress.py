@@ -8,7 +8,7 @@ import pty
 import pytest
 
 from bakehouse.builder.progress import Mode, Progress, mode_for
-from bakehouse.engine.buildkit_events import Log, Step, Tick, Transfer
+from bakehouse.engine.buildkit_events import Log, Step, StepTransfer, Tick
 
 
 class Clock:
@@ -143,7 +143,7 @@ def test_the_heartbeat_names_the_longest_running_steps() -> None:
     progress, clock, stream = shown(Mode.LINES)
     for number in range(5):
         progress(step(1000.0 + number, digest=str(number), stage=f"stage{number}"))
-    progress(Transfer("0", "sha256:1", 5_000_000, 0, False))
+    progress(StepTransfer("0", "sha256:1", 5_000_000, 0, False))
     clock.now += 10
     progress(Tick())
     clock.now += 10
@@ -157,7 +157,7 @@ def test_the_heartbeat_of_an_export() -> None:
     progress, clock, stream = shown(Mode.LINES)
     progress(Step("e", "a", "", "", "exporting to image", 1000.0))
     clock.now += 2
-    progress(Transfer("e", "unpacking to docker.io/bakehouse/a:1", 0, 0, False))
+    progress(StepTransfer("e", "unpacking to docker.io/bakehouse/a:1", 0, 0, False))
     clock.now += 10
     progress(Tick())
     assert stream.getvalue() == (
@@ -187,7 +187,7 @@ def test_minutes_never_have_sixty_seconds() -> None:
 def test_bytes_are_shown_where_they_matter() -> None:
     progress, clock, stream = shown(Mode.LINES)
     progress(step(text=f"FROM registry.example/base:1@sha256:{'0' * 64}"))
-    progress(Transfer("d", "sha256:1", 120_000_000, 410_000_000, False))
+    progress(StepTransfer("d", "sha256:1", 120_000_000, 410_000_000, False))
     clock.now += 40
     progress(Tick())
     clock.now += 40
@@ -209,8 +209,8 @@ def test_the_text_of_a_heredoc_step_has_no_heredoc() -> None:
 def test_an_export_shows_its_current_transfer() -> None:
     progress, clock, stream = shown(Mode.TABLE)
     progress(Step("e", "a", "", "", "exporting to image", 1000.0))
-    progress(Transfer("e", "exporting layers", 0, 0, True))
-    progress(Transfer("e", "unpacking to docker.io/bakehouse/a:1", 0, 0, False))
+    progress(StepTransfer("e", "exporting layers", 0, 0, True))
+    progress(StepTransfer("e", "unpacking to docker.io/bakehouse/a:1", 0, 0, False))
     clock.now += 3
     progress(Tick())
     assert stream.getvalue().endswith("    3.0 s  export  a  unpacking to docker.io/bakehouse/a:1\n")

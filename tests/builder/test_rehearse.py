@@ -13,7 +13,7 @@ import pytest
 from bakehouse.builder import rehearse
 from bakehouse.builder.build_inputs import BuildInputs
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.builder.rehearse import Outcome, Rehearsed
+from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
@@ -84,7 +84,7 @@ class Rehearsals:
         key, base_part = ImageKey(name.ljust(64, "0")), InstalledComponent("debian", "12", "")
         return replace(plain, key=key, base=DEBIAN, base_part=base_part, environment={})
 
-    def run(self, *names: str) -> Outcome:
+    def run(self, *names: str) -> RehearsalResults:
         prepared = rehearse.prepare([self.image(name) for name in names], templates(), DEBIAN, self.directory)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(io.StringIO(), Mode.LINES))

@@ -1,7 +1,7 @@
 """Durations and activities of a build, from its events."""
 
 from bakehouse.builder.timings import BuildTimes, StepTime, spent
-from bakehouse.engine.buildkit_events import Log, Step, Transfer
+from bakehouse.engine.buildkit_events import Log, Step, StepTransfer
 
 
 def step(
@@ -56,9 +56,9 @@ def test_cached_steps_cost_nothing() -> None:
 def test_bytes_are_known_where_every_transfer_knows_them() -> None:
     times = BuildTimes()
     times.note(step())
-    times.note(Transfer("d", "sha256:1", 5, 10, False))
+    times.note(StepTransfer("d", "sha256:1", 5, 10, False))
     assert times.works["", "d"].moved() == (5, 10)
-    times.note(Transfer("d", "sha256:2", 7, 0, False))
+    times.note(StepTransfer("d", "sha256:2", 7, 0, False))
     assert times.works["", "d"].moved() == (12, 0)
 
 

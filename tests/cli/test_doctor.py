@@ -15,9 +15,9 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cli import doctor
-from bakehouse.cli.doctor import Finding, State
+from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.engine import daemon_info, provision
-from bakehouse.engine.builder_preflight import Check
+from bakehouse.engine.builder_preflight import BuilderCheck
 from bakehouse.engine.daemon_info import Daemon, ProgramResult, UnavailableDaemon, UnavailableReason
 from bakehouse.engine.provision import HostInfo
 from bakehouse.errors import Diagnostic, PublishError
@@ -51,7 +51,7 @@ NO_NCCL = "NCCL is not tested: smoke checks run on the CPU, through gloo"
 def test_an_engine_with_everything() -> None:
     findings = doctor.engine_findings(ENGINE)
 
-    assert {finding.state for finding in findings} == {State.OK}
+    assert {finding.state for finding in findings} == {CheckState.OK}
     assert [(finding.name, finding.detail) for finding in findings] == [
         ("engine", "Docker 26.1.5 at unix:///var/run/docker.sock, data in /var/lib/docker"),
         ("engine's machine", "this one"),
@@ -65,12 +65,12 @@ def test_an_engine_with_everything() -> None:
 @pytest.mark.parametrize(
     ("reported", "finding"),
     [
-        ("linux/amd64, linux/arm64", Finding("other platforms", State.OK, "linux/arm64, emulated")),
+        ("linux/amd64, linux/arm64", DoctorCheck("other platforms", CheckState.OK, "linux/arm64, emulated")),
         (
             "linux/amd64",
-            Finding(
+            DoctorCheck(
                 "other platforms",
-                State.MISSING,
+                CheckState.MISSING,
                 "the engine does not run linux/arm64 programs",
                 "images for linux/arm64 cannot be built or smoke-tested",
                 "run `apt-get install qemu-user-static binfmt-support`, or use an engine on a linux/arm64"
@@ -79,7 +79,7 @@ def test_an_engine_with_everything() -> None:
         ),
     ],
 )
-def test_other_platforms_are_emulated_or_not(reported: str, finding: Finding) -> None:
+def test_other_platforms_are_emulated_or_not(reported: str, finding: DoctorCheck) -> None:
     def client(*command: str, seconds: float = 0) -> ProgramResult:
         return ProgramResult(0, f"\nNodes:\nName: default\nPlatforms: {reported}\n")
 
@@ -95,16 +95,16 @@ def test_findings_of_a_builder() -> None:
     assert [
         doctor.builder_finding("far", check)
         for check in (
-            Check("platform", "linux/amd64"),
-            Check("build cache", "without a known limit", is_known=False),
-            Check("BuildKit", "", fault),
+            BuilderCheck("platform", "linux/amd64"),
+            BuilderCheck("build cache", "without a known limit", is_known=False),
+            BuilderCheck("BuildKit", "", fault),
         )
     ] == [
-        Finding("platform", State.OK, "linux/amd64"),
-        Finding("build cache", State.UNKNOWN, "without a known limit"),
-        Finding(
+        DoctorCheck("platform", CheckState.OK, "linux/amd64"),
+        DoctorCheck("build cache", CheckState.UNKNOWN, "without a known limit"),
+        DoctorCheck(
             "BuildKit",
-            State.MISSING,
+            CheckState.MISSING,
             "BuildKit of builder node `far0` failed: unavailable",
             "no image can be built on far",
             "wait",
@@ -125,30 +125,30 @@ def test_each_lack_is_named_with_what_it_costs() -> None:
     assert [(f.name, f.state, f.cost) for f in doctor.engine_findings(poor)[1:]] == [
         (
             "engine's machine",
-            State.MISSING,
+            CheckState.MISSING,
             "build steps cannot download files from this machine, and containers cannot mount its"
             " directories",
         ),
-        ("engine's platform", State.MISSING, "no image can be built or smoke-tested"),
+        ("engine's platform", CheckState.MISSING, "no image can be built or smoke-tested"),
         (
             "engine's rights",
-            State.MISSING,
+            CheckState.MISSING,
             "it has its own network namespace, so build steps cannot download files from this machine",
         ),
         (
             "engine's network",
-            State.MISSING,
+            CheckState.MISSING,
             "all RUN steps of a build fail with `network bridge not found`",
         ),
-        ("buildx", State.MISSING, "no image can be built"),
+        ("buildx", CheckState.MISSING, "no image can be built"),
     ]
 
 
 def test_no_engine() -> None:
     assert doctor.engine_findings(NO_ENGINE, "start one") == (
-        Finding(
+        DoctorCheck(
             "engine",
-            State.MISSING,
+            CheckState.MISSING,
             "no container engine answers at `unix:///var/run/docker.sock`",
             "nothing can be built, smoke-tested or pushed; list, resolve, explain, plan and render work",
             "start one",
@@ -160,9 +160,9 @@ def test_a_bridge_without_an_address_of_its_own(tmp_path: Path) -> None:
     interfaces = bridge(tmp_path, "1")
 
     assert doctor.bridge_finding(ENGINE, interfaces) == (
-        Finding(
+        DoctorCheck(
             "engine's bridge",
-            State.MISSING,
+            CheckState.MISSING,
             "the address of br0 changes when a container starts or stops",
             "downloads of other build steps and containers then stall for a minute or more",
             "run `ip link set dev br0 address 02:00:00:00:00:01` as root",
@@ -172,7 +172,7 @@ def test_a_bridge_without_an_address_of_its_own(tmp_path: Path) -> None:
 
 def test_a_bridge_that_keeps_its_address(tmp_path: Path) -> None:
     assert doctor.bridge_finding(ENGINE, bridge(tmp_path, "3")) == (
-        Finding("engine's bridge", State.OK, "br0 keeps its address"),
+        DoctorCheck("engine's bridge", CheckState.OK, "br0 keeps its address"),
     )
 
 
@@ -186,21 +186,21 @@ def test_a_bridge_that_can_not_be_seen(changed: dict[str, Any], tmp_path: Path) 
 
 
 def test_the_build_caches_limit() -> None:
-    assert doctor.cache_finding("40GB") == Finding("build cache", State.OK, "limited to 40GB")
-    assert doctor.cache_finding("").state is State.MISSING
-    assert doctor.cache_finding(None).state is State.UNKNOWN
+    assert doctor.cache_finding("40GB") == DoctorCheck("build cache", CheckState.OK, "limited to 40GB")
+    assert doctor.cache_finding("").state is CheckState.MISSING
+    assert doctor.cache_finding(None).state is CheckState.UNKNOWN
 
 
 def test_a_disk_with_room_for_the_catalogue() -> None:
-    assert doctor.disk_finding(Path("/data"), 79_400_000_000) == Finding(
-        "disk", State.OK, "79 GB free for /data"
+    assert doctor.disk_finding(Path("/data"), 79_400_000_000) == DoctorCheck(
+        "disk", CheckState.OK, "79 GB free for /data"
     )
 
 
 def test_a_disk_that_is_nearly_full() -> None:
-    assert doctor.disk_finding(Path("/data"), 6_000_000_000) == Finding(
+    assert doctor.disk_finding(Path("/data"), 6_000_000_000) == DoctorCheck(
         "disk",
-        State.MISSING,
+        CheckState.MISSING,
         "6 GB free for /data",
         "four images of the catalogue need about 20 GB; a build that does not fit is refused",
         "run `docker builder prune` and `docker image prune`",
@@ -209,35 +209,35 @@ def test_a_disk_that_is_nearly_full() -> None:
 
 def test_missing_tools() -> None:
     assert doctor.tool_findings(("docker-registry",)) == (
-        Finding(
+        DoctorCheck(
             "mmdebstrap",
-            State.MISSING,
+            CheckState.MISSING,
             "not installed",
             "Debian bases cannot be created, so only images on vendor bases can be built",
             "apt-get install mmdebstrap",
         ),
-        Finding("docker-registry", State.OK, "installed"),
+        DoctorCheck("docker-registry", CheckState.OK, "installed"),
     )
 
 
 def test_a_machine_without_gpus() -> None:
-    assert doctor.gpu_finding(ProgramResult(127, ""), ENGINE) == Finding(
-        "GPUs", State.MISSING, "none: nvidia-smi is not installed", NO_NCCL
+    assert doctor.gpu_finding(ProgramResult(127, ""), ENGINE) == DoctorCheck(
+        "GPUs", CheckState.MISSING, "none: nvidia-smi is not installed", NO_NCCL
     )
 
 
 def test_gpus_that_containers_can_have() -> None:
     able = dataclasses.replace(ENGINE, runtimes=("nvidia", "runc"))
 
-    assert doctor.gpu_finding(ProgramResult(0, CARDS), able) == Finding(
-        "GPUs", State.OK, "2 x NVIDIA H200, driver 570.86.15"
+    assert doctor.gpu_finding(ProgramResult(0, CARDS), able) == DoctorCheck(
+        "GPUs", CheckState.OK, "2 x NVIDIA H200, driver 570.86.15"
     )
 
 
 def test_gpus_that_containers_can_not_have() -> None:
-    assert doctor.gpu_finding(ProgramResult(0, CARDS), ENGINE) == Finding(
+    assert doctor.gpu_finding(ProgramResult(0, CARDS), ENGINE) == DoctorCheck(
         "GPUs",
-        State.MISSING,
+        CheckState.MISSING,
         "2 x NVIDIA H200, driver 570.86.15; the engine has no nvidia runtime",
         NO_NCCL,
         "install nvidia-container-toolkit, run `nvidia-ctk runtime configure` and restart the engine",
@@ -247,16 +247,16 @@ def test_gpus_that_containers_can_not_have() -> None:
 def test_a_driver_that_does_not_work() -> None:
     message = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n"
 
-    assert doctor.gpu_finding(ProgramResult(9, message), ENGINE) == Finding(
-        "GPUs", State.MISSING, message.strip(), NO_NCCL
+    assert doctor.gpu_finding(ProgramResult(9, message), ENGINE) == DoctorCheck(
+        "GPUs", CheckState.MISSING, message.strip(), NO_NCCL
     )
 
 
 def test_a_registry_that_answers() -> None:
     reply = ProgramResult(401, 'WWW-Authenticate: Bearer realm="https://auth.example/token"\n')
 
-    assert doctor.registry_finding("registry.example", reply) == Finding(
-        "image registry", State.OK, "registry.example answers"
+    assert doctor.registry_finding("registry.example", reply) == DoctorCheck(
+        "image registry", CheckState.OK, "registry.example answers"
     )
 
 
@@ -269,9 +269,9 @@ def test_a_registry_that_answers() -> None:
     ],
 )
 def test_a_registry_that_is_not_there(reply: ProgramResult, why: str) -> None:
-    assert doctor.registry_finding("registry.example", reply) == Finding(
+    assert doctor.registry_finding("registry.example", reply) == DoctorCheck(
         "image registry",
-        State.MISSING,
+        CheckState.MISSING,
         f"registry.example is not reachable: {why}",
         "images with a base from there cannot be built; images on a bootstrapped Debian base can",
     )
@@ -292,13 +292,15 @@ def refuse(message: str = "no", hint: str = "") -> Callable[..., str]:
 def test_an_aws_identity() -> None:
     who = "the AWS user `ada`"
 
-    assert doctor.aws_finding(lambda: who) == Finding("AWS identity", State.OK, who)
+    assert doctor.aws_finding(lambda: who) == DoctorCheck("AWS identity", CheckState.OK, who)
 
 
 def test_no_aws_identity() -> None:
-    assert doctor.aws_finding(refuse("no AWS credentials were found", "run `aws configure sso`")) == Finding(
+    assert doctor.aws_finding(
+        refuse("no AWS credentials were found", "run `aws configure sso`")
+    ) == DoctorCheck(
         "AWS identity",
-        State.MISSING,
+        CheckState.MISSING,
         "no AWS credentials were found",
         "nothing can be pushed to Amazon ECR; the local registry works",
         "run `aws configure sso`",
@@ -321,7 +323,7 @@ def test_without_credentials_there_is_no_identity(tmp_path: Path) -> None:
     finding = doctor.aws_finding(lambda: doctor._identity(project, None))
 
     assert (finding.state, finding.detail) == (
-        State.MISSING,
+        CheckState.MISSING,
         "no AWS credentials were found; "
         "there are none in the environment, in ~/.aws or from the instance role",
     )
@@ -336,19 +338,19 @@ def test_a_profile_that_does_not_exist_is_no_identity(
 
     finding = doctor.aws_finding(lambda: doctor._identity(project, None))
 
-    assert (finding.state, finding.detail) == (State.MISSING, "there is no AWS profile `nosuch`")
+    assert (finding.state, finding.detail) == (CheckState.MISSING, "there is no AWS profile `nosuch`")
 
 
 @pytest.mark.usefixtures("no_aws")
 @pytest.mark.parametrize(
     ("region", "state", "detail"),
     [
-        ("eu-west-1", State.OK, "eu-west-1"),
-        ("eu-wset-1", State.MISSING, "there is no AWS region `eu-wset-1`"),
-        (None, State.MISSING, "no AWS region is set"),
+        ("eu-west-1", CheckState.OK, "eu-west-1"),
+        ("eu-wset-1", CheckState.MISSING, "there is no AWS region `eu-wset-1`"),
+        (None, CheckState.MISSING, "no AWS region is set"),
     ],
 )
-def test_the_region(region: str | None, state: State, detail: str, tmp_path: Path) -> None:
+def test_the_region(region: str | None, state: CheckState, detail: str, tmp_path: Path) -> None:
     project = Project(tmp_path, (), region=region)
 
     finding = doctor.region_finding(lambda: doctor._regions(project, None))
@@ -371,9 +373,9 @@ def test_the_registry_of_the_settings(tmp_path: Path) -> None:
 
 
 def test_a_registry_that_refuses() -> None:
-    assert doctor.target_finding(refuse("`r.example` does not answer"), "r.example") == Finding(
+    assert doctor.target_finding(refuse("`r.example` does not answer"), "r.example") == DoctorCheck(
         "registry",
-        State.MISSING,
+        CheckState.MISSING,
         "`r.example` does not answer",
         "nothing can be pushed to `r.example`",
         "run `bake push --registry NAME` for another registry",
@@ -386,7 +388,7 @@ def test_a_registry_that_is_another_server(tmp_path: Path) -> None:
         project = Project(tmp_path, (), registry=server.host)
         finding = doctor.target_finding(lambda: doctor._check_registries(project), server.host)
 
-    assert finding.state is State.MISSING
+    assert finding.state is CheckState.MISSING
     assert finding.detail.endswith(" is not a registry")
 
 
@@ -401,13 +403,13 @@ def test_an_answer_that_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     finding = doctor.aws_finding(ask)
     waiting.set()
 
-    assert (finding.state, finding.detail) == (State.MISSING, "no answer within 0.05 s")
+    assert (finding.state, finding.detail) == (CheckState.MISSING, "no answer within 0.05 s")
 
 
 def test_a_directory_that_can_be_made(tmp_path: Path) -> None:
     finding = doctor.directory_finding("cache directory", tmp_path / "a/b", "c")
 
-    assert finding.state is State.OK
+    assert finding.state is CheckState.OK
     assert finding.detail.startswith(f"{tmp_path}/a/b is writable, ")
     assert list(tmp_path.iterdir()) == []
 
@@ -416,7 +418,7 @@ def test_a_directory_that_can_be_made(tmp_path: Path) -> None:
 def test_a_directory_that_cannot_be_written() -> None:
     finding = doctor.directory_finding("cache directory", Path("/proc/cache"), "c")
 
-    assert (finding.state, finding.cost) == (State.MISSING, "c")
+    assert (finding.state, finding.cost) == (CheckState.MISSING, "c")
     assert finding.detail.startswith("/proc is not writable: ")
     assert finding.hint == "set `cache` or BAKEHOUSE_CACHE to a directory that you can write to"
 
@@ -426,7 +428,7 @@ def test_a_ca_bundle(tmp_path: Path) -> None:
     bundle.write_bytes(Path(certifi.where()).read_bytes())
     [finding] = doctor.ca_findings(None, PipConfig(), {"SSL_CERT_FILE": str(bundle)})
 
-    assert (finding.name, finding.state) == ("CA bundle", State.OK)
+    assert (finding.name, finding.state) == ("CA bundle", CheckState.OK)
     assert re.fullmatch(f"{bundle}, [0-9]+ certificates", finding.detail)
     assert doctor.ca_findings(bundle, PipConfig(), {}) == (finding,)
     assert doctor.ca_findings(None, PipConfig(cert=str(bundle)), {}) == (finding,)
@@ -449,9 +451,9 @@ def test_a_ca_bundle_that_does_not_work(content: str | None, why: str, tmp_path:
         path.write_text(content)
 
     assert doctor.ca_findings(path, PipConfig(), {}) == (
-        Finding(
+        DoctorCheck(
             "CA bundle",
-            State.MISSING,
+            CheckState.MISSING,
             f"{path}{why}",
             "downloads through a proxy with its own certificates fail, here and in RUN steps",
             "set `ca` in [tool.bakehouse] to your company's bundle, or install ca-certificates",
@@ -463,15 +465,19 @@ def test_each_variable_of_another_ca_bundle_is_checked(tmp_path: Path) -> None:
     variables = {"SSL_CERT_FILE": certifi.where(), "AWS_CA_BUNDLE": str(tmp_path / "nosuch.pem")}
     used, other = doctor.ca_findings(None, PipConfig(), variables)
 
-    assert used.state is State.OK
-    assert (other.name, other.state, other.hint) == ("AWS_CA_BUNDLE", State.MISSING, "correct AWS_CA_BUNDLE")
+    assert used.state is CheckState.OK
+    assert (other.name, other.state, other.hint) == (
+        "AWS_CA_BUNDLE",
+        CheckState.MISSING,
+        "correct AWS_CA_BUNDLE",
+    )
 
 
 def config(*mirrors: str, **pip: Any) -> DownloadConfig:
     return DownloadConfig(mirrors, PipConfig(**pip), None, {"HOME": "/nonexistent"})
 
 
-def mirror(address: str) -> tuple[State, str]:
+def mirror(address: str) -> tuple[CheckState, str]:
     finding = doctor.mirror_finding(address, config().check_mirror)
     return finding.state, finding.detail
 
@@ -481,22 +487,22 @@ def test_mirrors_that_are_directories(tmp_path: Path) -> None:
     (tmp_path / "full/a").touch()
     (tmp_path / "empty").mkdir()
 
-    assert mirror(f"{tmp_path}/full") == (State.OK, f"{tmp_path}/full, 1 entry")
-    assert mirror(f"{tmp_path}/empty") == (State.MISSING, f"{tmp_path}/empty: the directory is empty")
-    assert mirror(f"{tmp_path}/no") == (State.MISSING, f"{tmp_path}/no: no such file or directory")
+    assert mirror(f"{tmp_path}/full") == (CheckState.OK, f"{tmp_path}/full, 1 entry")
+    assert mirror(f"{tmp_path}/empty") == (CheckState.MISSING, f"{tmp_path}/empty: the directory is empty")
+    assert mirror(f"{tmp_path}/no") == (CheckState.MISSING, f"{tmp_path}/no: no such file or directory")
 
 
 @pytest.mark.parametrize(
     ("status", "state", "answer"),
     [
-        (404, State.OK, ", answers"),
-        (200, State.OK, ", answers"),
-        (403, State.MISSING, ": refused access (403)"),
-        (500, State.MISSING, ": answered with 500"),
-        (0, State.MISSING, ": closed the connection"),
+        (404, CheckState.OK, ", answers"),
+        (200, CheckState.OK, ", answers"),
+        (403, CheckState.MISSING, ": refused access (403)"),
+        (500, CheckState.MISSING, ": answered with 500"),
+        (0, CheckState.MISSING, ": closed the connection"),
     ],
 )
-def test_mirrors_that_are_servers(status: int, state: State, answer: str) -> None:
+def test_mirrors_that_are_servers(status: int, state: CheckState, answer: str) -> None:
     with Proxy(1).running() as server:
         server.answers.append(lambda request: Reply(status))
         assert mirror(f"http://{server.host}/files?key=secret") == (
@@ -505,7 +511,7 @@ def test_mirrors_that_are_servers(status: int, state: State, answer: str) -> Non
         )
 
 
-def index(server: Proxy, *extra: str) -> list[tuple[State, str]]:
+def index(server: Proxy, *extra: str) -> list[tuple[CheckState, str]]:
     settings = config(index_url=f"http://{server.host}/simple", extra_index_urls=extra)
     return [(finding.state, finding.detail) for finding in doctor.index_findings(settings)]
 
@@ -513,18 +519,22 @@ def index(server: Proxy, *extra: str) -> list[tuple[State, str]]:
 @pytest.mark.parametrize(
     ("reply", "state", "answer"),
     [
-        (Reply(200, {"Content-Type": "text/html"}, b"<a href='pip-1.whl'>"), State.OK, ", 1 file of `pip`"),
+        (
+            Reply(200, {"Content-Type": "text/html"}, b"<a href='pip-1.whl'>"),
+            CheckState.OK,
+            ", 1 file of `pip`",
+        ),
         (
             Reply(200, {"Content-Type": "text/html"}, b"login"),
-            State.MISSING,
+            CheckState.MISSING,
             ": its page of `pip` lists no file",
         ),
-        (Reply(404), State.MISSING, ": does not have the file"),
-        (Reply(401), State.MISSING, ": refused access (401)"),
-        (Reply(503), State.MISSING, ": answered with 503"),
+        (Reply(404), CheckState.MISSING, ": does not have the file"),
+        (Reply(401), CheckState.MISSING, ": refused access (401)"),
+        (Reply(503), CheckState.MISSING, ": answered with 503"),
     ],
 )
-def test_the_package_index(reply: Reply, state: State, answer: str) -> None:
+def test_the_package_index(reply: Reply, state: CheckState, answer: str) -> None:
     with Proxy(1).running() as server:
         server.answers.append(lambda request: reply)
         assert index(server) == [(state, f"http://{server.host}/simple{answer}")]
@@ -535,8 +545,8 @@ def test_further_indexes_may_lack_pip(tmp_path: Path) -> None:
         server.answers.append(lambda request: Reply(404))
         extra = f"http://ada:secret@{server.host}/more"
         assert index(server, extra, f"file://{tmp_path}/no")[1:] == [
-            (State.OK, f"http://{server.host}/more, answers"),
-            (State.MISSING, f"file://{tmp_path}/no: no such file or directory"),
+            (CheckState.OK, f"http://{server.host}/more, answers"),
+            (CheckState.MISSING, f"file://{tmp_path}/no: no such file or directory"),
         ]
 
 
@@ -545,8 +555,8 @@ def test_wheels_of_pips_configuration(tmp_path: Path) -> None:
     settings = config(no_index=True, find_links=(str(tmp_path), str(tmp_path / "no")))
 
     assert [(finding.state, finding.detail) for finding in doctor.index_findings(settings)] == [
-        (State.OK, f"{tmp_path}, 1 entry"),
-        (State.MISSING, f"{tmp_path}/no: no such file or directory"),
+        (CheckState.OK, f"{tmp_path}, 1 entry"),
+        (CheckState.MISSING, f"{tmp_path}/no: no such file or directory"),
     ]
 
 
@@ -554,7 +564,7 @@ def test_pip_without_any_source() -> None:
     [finding] = doctor.index_findings(config(no_index=True))
 
     assert (finding.state, finding.detail) == (
-        State.MISSING,
+        CheckState.MISSING,
         "pip's configuration names no index and no directory of wheels",
     )
 
@@ -562,8 +572,8 @@ def test_pip_without_any_source() -> None:
 def test_apts_mirrors_without_their_passwords() -> None:
     suites = [("http://ada:secret@mirror.example/debian", "bookworm"), ("http://second.example/debian", "x")]
 
-    assert doctor.apt_finding(lambda: suites, lambda url, suite: None) == Finding(
-        "apt", State.OK, "mirrors http://mirror.example/debian http://second.example/debian"
+    assert doctor.apt_finding(lambda: suites, lambda url, suite: None) == DoctorCheck(
+        "apt", CheckState.OK, "mirrors http://mirror.example/debian http://second.example/debian"
     )
 
 
@@ -571,22 +581,22 @@ def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
     cost = "Debian bases and tools cannot be installed"
     hint = "run `apt-get update`; it names the mirrors that fail"
 
-    assert doctor.apt_finding(list, lambda url, suite: None) == Finding(
-        "apt", State.MISSING, "apt's configuration names no mirror of Debian", cost, hint
+    assert doctor.apt_finding(list, lambda url, suite: None) == DoctorCheck(
+        "apt", CheckState.MISSING, "apt's configuration names no mirror of Debian", cost, hint
     )
     with Proxy(1).running() as server:
         server.answers.append(lambda request: Reply(404))
         suites = [(f"http://ada:secret@{server.host}/debian", "bookworm")]
-        assert doctor.apt_finding(lambda: suites, config().check_suite) == Finding(
+        assert doctor.apt_finding(lambda: suites, config().check_suite) == DoctorCheck(
             "apt",
-            State.MISSING,
+            CheckState.MISSING,
             f"http://{server.host}/debian bookworm: does not have the file",
             cost,
             hint,
         )
         assert [request.path for request in server.requests] == ["/debian/dists/bookworm/Release"]
     suites = [(f"file:{tmp_path}", "bookworm")]
-    assert doctor.apt_finding(lambda: suites, config().check_suite).state is State.MISSING
+    assert doctor.apt_finding(lambda: suites, config().check_suite).state is CheckState.MISSING
 
 
 @pytest.mark.usefixtures("no_aws")
@@ -613,7 +623,7 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
         environment = {"HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
         findings = doctor.examine(project, environment, NO_ENGINE)
 
-    assert [finding.name for finding in findings if finding.state is State.OK] == []
+    assert [finding.name for finding in findings if finding.state is CheckState.OK] == []
     assert {finding.name for finding in findings} == {
         *("engine", "disk", "build directory", "cache directory", "mmdebstrap", "docker-registry", "GPUs"),
         *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "apt"),
@@ -626,11 +636,15 @@ def no_space(**_: object) -> None:
 
 def test_the_text_is_aligned_and_counts() -> None:
     findings = (
-        Finding("engine", State.OK, "Docker 26.1.5"),
-        Finding(
-            "AWS identity", State.MISSING, "no AWS credentials", "nothing can be pushed to ECR", "sign in"
+        DoctorCheck("engine", CheckState.OK, "Docker 26.1.5"),
+        DoctorCheck(
+            "AWS identity",
+            CheckState.MISSING,
+            "no AWS credentials",
+            "nothing can be pushed to ECR",
+            "sign in",
         ),
-        Finding("build cache", State.UNKNOWN, "its limit can't be read"),
+        DoctorCheck("build cache", CheckState.UNKNOWN, "its limit can't be read"),
     )
 
     assert doctor.text(findings) == (
@@ -645,7 +659,9 @@ def test_the_text_is_aligned_and_counts() -> None:
 
 
 def test_long_lines_stay_in_their_column() -> None:
-    lines = doctor.text([Finding("apt", State.OK, "mirrors " + "http://mirror.example/debian " * 5)], 60)
+    lines = doctor.text(
+        [DoctorCheck("apt", CheckState.OK, "mirrors " + "http://mirror.example/debian " * 5)], 60
+    )
 
     assert lines.splitlines()[:2] == [
         "ok       apt  mirrors http://mirror.example/debian",

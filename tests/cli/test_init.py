@@ -7,7 +7,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import dockerfile_import, init
-from bakehouse.cli.dockerfile_import import Selection, Untranslated
+from bakehouse.cli.dockerfile_import import BaseAndComponents, Untranslated
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
 from bakehouse.plan.model import RegistryBase
 from bakehouse.plan.workspace import open_workspace, plan_images
@@ -268,7 +268,7 @@ def test_packages_of_the_dockerfile_get_a_file_of_their_own(repository: Path) ->
     )
 
 
-def first(text: str, tmp_path: Path) -> Selection:
+def first(text: str, tmp_path: Path) -> BaseAndComponents:
     proposal = dockerfile_import.translate(text, tmp_path)
     return next(iter(dockerfile_import.selections(proposal, open_workspace().catalog.components)))
 
@@ -278,11 +278,11 @@ def first(text: str, tmp_path: Path) -> Selection:
     [
         (
             "FROM 763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.6.0-gpu-py312-cu126",
-            Selection(("aws-dlc-pytorch", "2.6.0"), {}, {"aws-dlc-pytorch": "cu*"}),
+            BaseAndComponents(("aws-dlc-pytorch", "2.6.0"), {}, {"aws-dlc-pytorch": "cu*"}),
         ),
         (
             "FROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-runtime",
-            Selection(
+            BaseAndComponents(
                 ("debian", "12"),
                 {"pytorch": "2.6.0", "sagemaker-pytorch-training": "*"},
                 {"pytorch": "cu124-*"},
@@ -290,7 +290,7 @@ def first(text: str, tmp_path: Path) -> Selection:
         ),
         (
             "FROM nvidia/cuda:12.8.1-cudnn-devel-ubuntu24.04\nRUN pip install torch>=2.9",
-            Selection(
+            BaseAndComponents(
                 ("nvidia-cuda", "12.8.1"),
                 {"pytorch": ">=2.9", "sagemaker-pytorch-training": "*"},
                 {"nvidia-cuda": "*-ubuntu24.04", "pytorch": "cu*"},
@@ -298,16 +298,16 @@ def first(text: str, tmp_path: Path) -> Selection:
         ),
         (
             "FROM tensorflow/tensorflow:2.20.0",
-            Selection(
+            BaseAndComponents(
                 ("debian", "12"),
                 {"tensorflow": "2.20.0", "sagemaker-tensorflow-training": "*"},
                 {"tensorflow": "cpu-*"},
             ),
         ),
-        ("FROM ubuntu:22.04", Selection(("debian", "12"), {"sagemaker-training": "*"}, {})),
+        ("FROM ubuntu:22.04", BaseAndComponents(("debian", "12"), {"sagemaker-training": "*"}, {})),
     ],
 )
-def test_bases(text: str, expected: Selection, tmp_path: Path) -> None:
+def test_bases(text: str, expected: BaseAndComponents, tmp_path: Path) -> None:
     assert first(text, tmp_path) == expected
 
 

@@ -15,13 +15,13 @@ from bakehouse.builder.verify import Outcome, VersionResult
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import json_report, main
-from bakehouse.cli.doctor import Finding, State
+from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.upstream.new_releases import UpstreamError
 from bakehouse.upstream.release_draft import Evidence
-from bakehouse.upstream.update import ComponentUpdate, Proposal
+from bakehouse.upstream.update import ComponentUpdate, ReleaseProposal
 from bakehouse.util.oci import Digest
 
 DIGEST = Digest("sha256:" + "0" * 64)
@@ -105,7 +105,7 @@ def test_resolved_images_are_reported_with_their_warnings(
 UPDATE = ComponentUpdate(
     load_catalog([HOME / "recipes"]).components["torchvision"],
     [
-        Proposal(
+        ReleaseProposal(
             *("torchvision", "0.29.2", "2026-10-28", "0.28.0"),
             (Evidence("requires.pytorch", ">=2.14,<2.16", "torchvision-0.29.2.whl"),),
             *(("a check",), "+ version", ("an-image",), ("debian",)),
@@ -137,7 +137,7 @@ def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
             [SmokeReport("a", DIGEST, "mpi", (CheckResult("c", Outcome.NOT_TESTED, 0.0, reason="r"),))]
         ),
         "lock": json_report.drift([Drift(DriftKind.UNKNOWN, "efa", "a.tar.gz")]),
-        "doctor": json_report.doctor([Finding("engine", State.MISSING, "d")]),
+        "doctor": json_report.doctor([DoctorCheck("engine", CheckState.MISSING, "d")]),
         "update": json_report.updates([UPDATE]),
     }
 

@@ -10,7 +10,7 @@ import pytest
 from bakehouse.builder.verify import PROBES
 from bakehouse.catalog.recipe import JOB_CHECKS
 from bakehouse.catalog.user_smoke import UserSmoke
-from bakehouse.cluster.smoke_checks import Check, Startup, job_checks
+from bakehouse.cluster.smoke_checks import SmokeCheck, Startup, job_checks
 from bakehouse.errors import Location
 from bakehouse.plan.model import Image, InstalledComponent
 from tests.support.fake_engine import DIGEST, image
@@ -21,7 +21,7 @@ PYTORCH = {
 }
 
 
-def named(checks: tuple[Check, ...]) -> dict[str, Check]:
+def named(checks: tuple[SmokeCheck, ...]) -> dict[str, SmokeCheck]:
     return {check.name: check for check in checks}
 
 
@@ -211,7 +211,7 @@ SMOKE = UserSmoke(
 
 def user_code(
     startup: Startup | None = None, gpus: int = 0, of: Image | None = None, **values: object
-) -> Check:
+) -> SmokeCheck:
     """The check of the user's code."""
     smoke = replace(SMOKE, **values)  # type: ignore[arg-type]
     tested = replace(of or image("churn", entry_point="train.py"), smoke=smoke)

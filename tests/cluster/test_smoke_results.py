@@ -9,13 +9,13 @@ from bakehouse.cluster import smoke_results
 from bakehouse.cluster.cluster import HostResult, JobResult
 from bakehouse.cluster.job import TrainingJob, homogeneous
 from bakehouse.cluster.ranks import RankEvent, RankStep, split_log
-from bakehouse.cluster.smoke_checks import Check
+from bakehouse.cluster.smoke_checks import SmokeCheck
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.errors import Location
 from tests.support.fake_engine import DIGEST
 
 JOB = TrainingJob(DIGEST, "mpi-2x2", groups=homogeneous(2), processes_per_host=2, deadline=120.0)
-CHECK = Check("mpi_2x2", JOB, "bakehouse/probes/mpi_allreduce.py")
+CHECK = SmokeCheck("mpi_2x2", JOB, "bakehouse/probes/mpi_allreduce.py")
 DIRECTORY = Path("build/smoke/mpi-cpu/mpi_2x2")
 SMOKE = UserSmoke("train.py", 1, 1, "", (), (), "", 600, "d1", Location(Path("small.yaml"), 1, 1))
 GOOD = HostResult("algo-1", 0, success=True, model={"model.json": 3})
@@ -56,7 +56,7 @@ def job_result(
     )
 
 
-def judge(end: JobResult, check: Check = CHECK, job: TrainingJob = JOB) -> CheckResult:
+def judge(end: JobResult, check: SmokeCheck = CHECK, job: TrainingJob = JOB) -> CheckResult:
     return smoke_results.evaluate_job(check, job, end, DIRECTORY)
 
 
@@ -185,7 +185,7 @@ def test_a_model_that_was_asked_for_must_be_there() -> None:
 
 def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
     job = TrainingJob(DIGEST, "train-failure", deadline=120.0)
-    check = Check("train_failure", job, must_fail=True)
+    check = SmokeCheck("train_failure", job, must_fail=True)
     events = notes(job, failed={0: "RuntimeError"})
     end = job_result(1, events=events, job=job)
     with_failure = replace(end, hosts=(replace(end.hosts[0], failure="Framework Error"),))
@@ -265,7 +265,7 @@ def test_a_private_key_in_the_image_fails() -> None:
 
 
 USER_JOB = TrainingJob(DIGEST, "user-code", entry_point="train.py", deadline=600.0)
-USER = Check("user_code", USER_JOB, "/opt/ml/code/train.py", records_ranks=False, smoke=SMOKE)
+USER = SmokeCheck("user_code", USER_JOB, "/opt/ml/code/train.py", records_ranks=False, smoke=SMOKE)
 
 
 def judge_user(end: JobResult, expect: str = "") -> CheckResult:

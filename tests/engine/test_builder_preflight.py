@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.engine.builder import Worker, find_builder, read_workers, variables_of
-from bakehouse.engine.builder_preflight import Check, preflight, require_builder
+from bakehouse.engine.builder_preflight import BuilderCheck, preflight, require_builder
 from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic, EngineError, UsageError
 from tests.support import tls
@@ -68,7 +68,7 @@ class Machine:
         node = {"Name": f"{name}0", "Endpoint": endpoint, "Platforms": None, "DriverOpts": options}
         path.write_text(json.dumps({"Name": name, "Driver": driver, "Nodes": [node], "Dynamic": False}))
 
-    def preflight(self, name: str = "far", seconds: float = 5.0) -> tuple[Check, ...]:
+    def preflight(self, name: str = "far", seconds: float = 5.0) -> tuple[BuilderCheck, ...]:
         environment = {"BUILDX_CONFIG": str(self.directory)}
         return preflight(name, environment=environment, run=self.run, seconds=seconds)
 
@@ -94,12 +94,12 @@ def test_a_builder_without_faults(machine: Machine) -> None:
         machine.create(f"tcp://{HERE}:{port}", machine.options())
 
         assert machine.preflight() == (
-            Check("builder", f"far, driver remote: tcp://{HERE}:{port}"),
-            Check("node far0", f"accepts connections at {HERE}:{port}"),
-            Check("TLS", "both certificates are accepted"),
-            Check("BuildKit", "v0.13.2"),
-            Check("platform", "linux/amd64"),
-            Check(
+            BuilderCheck("builder", f"far, driver remote: tcp://{HERE}:{port}"),
+            BuilderCheck("node far0", f"accepts connections at {HERE}:{port}"),
+            BuilderCheck("TLS", "both certificates are accepted"),
+            BuilderCheck("BuildKit", "v0.13.2"),
+            BuilderCheck("platform", "linux/amd64"),
+            BuilderCheck(
                 "build cache",
                 "limited to 21GiB; BuildKit does not report its free disk space",
                 is_known=False,
@@ -456,13 +456,13 @@ def test_facts_that_a_builder_does_not_report(machine: Machine) -> None:
     inspection = INSPECTION.replace("v0.13.2", "v0.0.0+unknown")
 
     machine.inspection = ProgramResult(0, inspection)
-    assert machine.preflight()[1] == Check(
+    assert machine.preflight()[1] == BuilderCheck(
         "BuildKit", "node far0 does not report its version", is_known=False
     )
 
     machine.inspection = ProgramResult(0, inspection.replace("running", "inactive"))
     assert machine.preflight()[1:] == (
-        Check("BuildKit", "node far0 is inactive; the first build starts it", is_known=False),
+        BuilderCheck("BuildKit", "node far0 is inactive; the first build starts it", is_known=False),
     )
 
 

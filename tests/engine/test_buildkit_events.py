@@ -4,7 +4,7 @@ import base64
 import json
 import time
 
-from bakehouse.engine.buildkit_events import Log, Output, Step, Tail, Transfer, events
+from bakehouse.engine.buildkit_events import Log, Output, Step, StepTransfer, Tail, events
 
 STATUS = {
     "vertexes": [
@@ -82,7 +82,7 @@ def test_logs_and_transfers() -> None:
         "statuses": [{"vertex": "d", "id": "transferring context:", "current": 5, "total": 9}],
     }
     assert list(events(status, {"a": "a"})) == [
-        Transfer("d", "transferring context:", 5, 9, False),
+        StepTransfer("d", "transferring context:", 5, 9, False),
         Log("d", "fünf\n", 1795223971.0),
     ]
 

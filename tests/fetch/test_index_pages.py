@@ -12,7 +12,7 @@ import pytest
 from bakehouse.fetch import backoff
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.fetch.simple_index import JSON, Link, links
+from bakehouse.fetch.simple_index import JSON, IndexFile, links
 from bakehouse.fetch.sources import DownloadConfig
 from tests.support.file_server import FileServer, serving
 
@@ -48,7 +48,7 @@ def config() -> DownloadConfig:
 
 def metadata_of(server: FileServer, content: bytes) -> str:
     server.files["/part.whl"] = content
-    return config().wheel_metadata(Link(f"{server.url}/part.whl", "", len(content)))
+    return config().wheel_metadata(IndexFile(f"{server.url}/part.whl", "", len(content)))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def metadata_of(server: FileServer, content: bytes) -> str:
     [
         lambda config, url: config.page(url, 10**6),
         lambda config, url: config.sha256(url, 10**6),
-        lambda config, url: config.wheel_metadata(Link(url, "", 100)),
+        lambda config, url: config.wheel_metadata(IndexFile(url, "", 100)),
     ],
 )
 def test_an_answer_that_trickles_is_left(

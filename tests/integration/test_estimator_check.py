@@ -13,7 +13,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.instance_types import instances
 from bakehouse.catalog.project import HOME
 from bakehouse.jobs import rules
-from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.validate import validate
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 from tests.support.launch_cases import IMAGES, RARE, RARE_TRAINERS, SCRIPTS, Case, estimators, trainers
@@ -203,7 +203,7 @@ class Compared:
         aws.run(installed(sdk), ["-c", script], directory)
         document = json.loads((directory / "answers.json").read_text())
         types = instances(load_catalog([HOME / "recipes"]))
-        self.cases: list[tuple[Case, str, tuple[Finding, ...]]] = [
+        self.cases: list[tuple[Case, str, tuple[RuleViolation, ...]]] = [
             (case, answer, tuple(finding for finding in findings if finding.is_error))
             for case, answer in zip(cases, document, strict=True)
             for findings in [validate(case.request(types, directory), IMAGES.get(case.image))]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bakehouse.builder import run_log
-from bakehouse.builder.rehearse import Outcome, Rehearsed
+from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.builder.run_log import Level
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
@@ -46,7 +46,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 
 @pytest.fixture(scope="module")
-def outcome(project: Workspace) -> Iterator[Outcome]:
+def outcome(project: Workspace) -> Iterator[RehearsalResults]:
     outcome = workflow.rehearse_images(
         project, [SMP, EFA, EXTENDED, REAL, "wrong", "right"], print, workflow.RunOptions()
     )
@@ -57,23 +57,23 @@ def outcome(project: Workspace) -> Iterator[Outcome]:
         docker("image", "rm", "--force", result.rehearsal.reference)
 
 
-def rehearsed(outcome: Outcome, name: str) -> Rehearsed:
+def rehearsed(outcome: RehearsalResults, name: str) -> Rehearsed:
     return next(result for result in outcome.rehearsed if result.rehearsal.real.name == name)
 
 
-def read(outcome: Outcome, name: str, *command: str) -> str:
+def read(outcome: RehearsalResults, name: str, *command: str) -> str:
     reference = rehearsed(outcome, name).rehearsal.reference
     return docker("run", "--rm", "--network=none", "--entrypoint=", reference, *command)
 
 
-def test_all_that_can_go_through_does(outcome: Outcome) -> None:
+def test_all_that_can_go_through_does(outcome: RehearsalResults) -> None:
     assert sorted(result.rehearsal.real.name for result in outcome.rehearsed) == sorted(
         [SMP, EFA, EXTENDED, REAL, "right"]
     )
     assert outcome.failed == ["wrong"]
 
 
-def test_a_failing_step_is_reported_with_its_line_and_what_it_printed(outcome: Outcome) -> None:
+def test_a_failing_step_is_reported_with_its_line_and_what_it_printed(outcome: RehearsalResults) -> None:
     [failure] = outcome.failures
     assert failure.message == "image `wrong` failed to build: stage `image` failed with exit code 3"
     assert failure.location is not None
@@ -83,7 +83,7 @@ def test_a_failing_step_is_reported_with_its_line_and_what_it_printed(outcome: O
         outcome.require_all()
 
 
-def test_the_installer_got_its_real_options(outcome: Outcome) -> None:
+def test_the_installer_got_its_real_options(outcome: RehearsalResults) -> None:
     for name in (SMP, EFA):
         [stage] = [stage for stage in rehearsed(outcome, name).rehearsal.real.stages if stage.name == "efa"]
         noted = read(outcome, name, "cat", "/opt/amazon/efa-installer-options").split()
@@ -91,7 +91,7 @@ def test_the_installer_got_its_real_options(outcome: Outcome) -> None:
         assert noted == [*stage.facts["flags"].split(), *([f"--mpi={mpi}"] if mpi else [])]
 
 
-def test_the_base_answers_as_the_real_one(outcome: Outcome) -> None:
+def test_the_base_answers_as_the_real_one(outcome: RehearsalResults) -> None:
     version = read(outcome, SMP, "/opt/venv/bin/python3", "-c", "import sys; print(sys.version)")
     assert version.startswith("3.8.99 (rehearsal")
     assert "cp38" in read(
@@ -100,7 +100,7 @@ def test_the_base_answers_as_the_real_one(outcome: Outcome) -> None:
     assert "pip" in read(outcome, "right", "cat", "/opt/pip-version")
 
 
-def test_every_rehearsed_image_says_so_inside_and_outside(outcome: Outcome) -> None:
+def test_every_rehearsed_image_says_so_inside_and_outside(outcome: RehearsalResults) -> None:
     for result in outcome.rehearsed:
         [inspected] = json.loads(docker("image", "inspect", result.rehearsal.reference))
         assert inspected["Config"]["Labels"]["org.bakehouse.rehearsed"] == "rehearsed, not built"
@@ -109,7 +109,7 @@ def test_every_rehearsed_image_says_so_inside_and_outside(outcome: Outcome) -> N
         assert (": a stub" in note) == (result.rehearsal.real.name != REAL)
 
 
-def test_installed_versions_are_as_declared_as_far_as_stubs_answer(outcome: Outcome) -> None:
+def test_installed_versions_are_as_declared_as_far_as_stubs_answer(outcome: RehearsalResults) -> None:
     assert {"efa", "open-mpi", "smddp", "smp", "pytorch", "nccl", "python"} <= set(
         rehearsed(outcome, SMP).agree
     )
@@ -117,7 +117,7 @@ def test_installed_versions_are_as_declared_as_far_as_stubs_answer(outcome: Outc
     assert {check.component for check in rehearsed(outcome, SMP).differ} <= {"sshd", "jit", "glibc"}
 
 
-def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: Outcome) -> None:
+def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: RehearsalResults) -> None:
     runs = run_log.load_runs(project.project.state)
     assert set(runs) == {"right"}
     [image] = plan_images(project, ["right"]).images
@@ -125,7 +125,7 @@ def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: O
     assert runs["right"].stubs == ("aws-dlc-pytorch",)
 
 
-def test_no_step_of_a_rehearsal_is_one_of_a_real_build(project: Workspace, outcome: Outcome) -> None:
+def test_no_step_of_a_rehearsal_is_one_of_a_real_build(project: Workspace, outcome: RehearsalResults) -> None:
     result = rehearsed(outcome, REAL)
     assert result.differ == ()
     assert result.rehearsal.stubs == ("sagemaker-training",) or result.rehearsal.stubs == ()
@@ -137,7 +137,7 @@ def test_no_step_of_a_rehearsal_is_one_of_a_real_build(project: Workspace, outco
 
 
 def test_a_rehearsed_image_under_a_real_name_is_neither_tried_nor_pushed(
-    project: Workspace, outcome: Outcome
+    project: Workspace, outcome: RehearsalResults
 ) -> None:
     [image] = plan_images(project, ["right"]).images
     docker("tag", rehearsed(outcome, "right").rehearsal.reference, image.reference)
@@ -174,7 +174,7 @@ def test_tasks_refuse_the_name_of_a_rehearsal(task: str, reason: str, project: W
     assert result.stderr.startswith(f"error: `rehearsal/{SMP}` {reason}\n")
 
 
-def test_a_second_rehearsal_executes_nothing(project: Workspace, outcome: Outcome) -> None:
+def test_a_second_rehearsal_executes_nothing(project: Workspace, outcome: RehearsalResults) -> None:
     again = workflow.rehearse_images(project, [EXTENDED], print, workflow.RunOptions())
 
     assert [result.digest for result in again.rehearsed] == [rehearsed(outcome, EXTENDED).digest]

@@ -21,7 +21,7 @@ from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster import cluster, smoke_report
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.smoke import smoke
-from bakehouse.cluster.smoke_checks import Check, job_checks
+from bakehouse.cluster.smoke_checks import SmokeCheck, job_checks
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.cluster.smoke_results import evaluate_job
 from bakehouse.engine import tar
@@ -53,7 +53,7 @@ def engine() -> Iterator[DockerEngine]:
         yield connected
 
 
-def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, TrainingJob]:
+def job_of(built: BuiltImage, name: str, script: str) -> tuple[SmokeCheck, TrainingJob]:
     """A check of the image, with another script in place of ours."""
     check = next(check for check in job_checks(built.image, built.stored) if check.name == name)
     assert check.job is not None
@@ -62,7 +62,7 @@ def job_of(built: BuiltImage, name: str, script: str) -> tuple[Check, TrainingJo
     return check, replace(check.job, source=source)
 
 
-def run(engine: DockerEngine, check: Check, job: TrainingJob, directory: Path) -> CheckResult:
+def run(engine: DockerEngine, check: SmokeCheck, job: TrainingJob, directory: Path) -> CheckResult:
     return evaluate_job(check, job, cluster.run(engine, job, directory), directory)
 
 

@@ -31,7 +31,7 @@ from bakehouse.ledger.releases import (
     with_record,
 )
 from bakehouse.plan.model import ImageKey, InstalledComponent
-from bakehouse.publish.ecr_scan import Scan
+from bakehouse.publish.ecr_scan import EcrScan
 from bakehouse.publish.record import record_of, with_known
 from bakehouse.publish.tags import PublishedImage
 from tests.publish.test_push import DIGEST, IMAGE, OTHER, PASSED, report
@@ -152,7 +152,7 @@ def test_a_scan_of_a_digest_is_not_forgotten() -> None:
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_scan_is_recorded_where_one_was_asked_for(is_asked: bool) -> None:
     before = replace(a_record(), scanned="2026-11-20T12:30:00Z")
-    scan = Scan(missing_reason="no rights") if is_asked else Scan()
+    scan = EcrScan(missing_reason="no rights") if is_asked else EcrScan()
     assert scan.recorded(before).not_scanned == ("no rights" if is_asked else "")
     assert scan.recorded(before).scanned == ("" if is_asked else before.scanned)
 

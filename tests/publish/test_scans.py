@@ -21,7 +21,14 @@ from bakehouse.publish.record import with_known, with_scans
 from bakehouse.publish.scans import require_all_published, sign_scans, statement_of
 from bakehouse.registry.manifest import digest_of
 from bakehouse.security import waivers
-from bakehouse.security.findings import Finding, NotScanned, SecurityReport, Source, Usage, Vulnerability
+from bakehouse.security.findings import (
+    NotScanned,
+    PackageFinding,
+    SecurityReport,
+    Source,
+    Usage,
+    Vulnerability,
+)
 from bakehouse.trust import bundle
 from bakehouse.trust.bundle import Statement
 from bakehouse.trust.statements import SCAN, TESTS
@@ -41,7 +48,7 @@ OTHER = Digest("sha256:" + "5f" * 32)
 DAY = timedelta(days=1)
 
 
-def openssl(*severities: str, in_image: bool = True, image: str = "mpi-cpu") -> Finding:
+def openssl(*severities: str, in_image: bool = True, image: str = "mpi-cpu") -> PackageFinding:
     """Return a package with one vulnerability of each severity."""
     vulnerabilities = tuple(
         Vulnerability(f"CVE-2026-000{number}", "1.2", (), severity)
@@ -49,11 +56,11 @@ def openssl(*severities: str, in_image: bool = True, image: str = "mpi-cpu") -> 
     )
     usages = (Usage(image, "base debian 12", in_image),)
     packages = ("libssl3", "openssl")
-    return Finding("Debian", "openssl", "1.0", "1.2", "Trivy 0.69", packages, vulnerabilities, usages)
+    return PackageFinding("Debian", "openssl", "1.0", "1.2", "Trivy 0.69", packages, vulnerabilities, usages)
 
 
 def report_of(
-    *findings: Finding, sources: Sequence[Source] = (), not_scanned: Sequence[NotScanned] = ()
+    *findings: PackageFinding, sources: Sequence[Source] = (), not_scanned: Sequence[NotScanned] = ()
 ) -> SecurityReport:
     return SecurityReport(("mpi-cpu",), tuple(sources), findings, tuple(not_scanned))
 

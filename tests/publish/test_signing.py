@@ -22,7 +22,7 @@ from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
-from bakehouse.security.findings import Finding, SecurityReport, Usage, Vulnerability
+from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability
 from bakehouse.trust import bundle
 from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
 from bakehouse.util.oci import Digest
@@ -214,7 +214,9 @@ def test_a_promotion_records_the_scan_with_the_waivers_that_it_accepted(
     push().require_all()
     usage = Usage("mpi-cpu", "base debian 12", in_image=True)
     vulnerability = Vulnerability("CVE-2026-1", "1.2", severity="HIGH")
-    finding = Finding("Debian", "openssl", "1.0", "1.2", "Trivy", ("openssl",), (vulnerability,), (usage,))
+    finding = PackageFinding(
+        "Debian", "openssl", "1.0", "1.2", "Trivy", ("openssl",), (vulnerability,), (usage,)
+    )
     report = SecurityReport(("mpi-cpu",), (), (finding,), ())
     records = scans.require_all_published(project, [IMAGE])
     scans.sign_scans(project, records, report, datetime.now(UTC), Bundler(key.signer), print)

@@ -11,15 +11,15 @@ import pytest
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of, parse
-from bakehouse.registry.referrers import Artifact, ArtifactRepository, fallback_tag
+from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument, fallback_tag
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
 from tests.support.proxy import LOST, Proxy, Reply, Request, error_body
 from tests.support.referrers import Referrers
 
 IMAGE = json.dumps({"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": None, "layers": []}).encode()
-NOTE = Artifact("application/vnd.note+json", b'{"note": 1}', "note.json", {"about": "tests"})
-OTHER = Artifact("application/vnd.other+json", b'{"other": 1}', "other.json")
+NOTE = AttachedDocument("application/vnd.note+json", b'{"note": 1}', "note.json", {"about": "tests"})
+OTHER = AttachedDocument("application/vnd.other+json", b'{"other": 1}', "other.json")
 _PATH = re.compile(r"/v2/team/image/(?P<kind>manifests|blobs|blobs/uploads)/(?P<name>[^/]*)")
 
 

@@ -19,9 +19,9 @@ from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.ledger.releases import ReleasedComponent
 from bakehouse.plan.diff import PackageChange, PackageChanges
-from bakehouse.report_page.commits import Comparison, Difference, ImageChange
+from bakehouse.report_page.commits import ChangedImage, Comparison, Difference
 from bakehouse.report_page.page import render
-from bakehouse.report_page.states import Mark, State
+from bakehouse.report_page.states import CellState, Mark
 from tests.analysis import test_fleet_sizes
 from tests.builder.test_build_log import BEGAN, TIME
 from tests.report_page.conftest import Site
@@ -31,7 +31,7 @@ from tests.support.browser import Browser, find_program, open_browser
 
 IMAGES = 300
 PHONE = 390
-CHANGE = ImageChange(
+CHANGE = ChangedImage(
     "small",
     components=(Difference("python", "3.10", "3.11"), Difference("sshd", None, "9.2")),
     packages=(PackageChanges("Python", (PackageChange("mine", "1.0", "1"),), 400, 500),),
@@ -434,7 +434,7 @@ def test_a_scan_is_stale_after_its_time(browser: Browser, site: Site) -> None:
     [image] = site.fleet("small").images
     images = []
     for year in ("2020", "2999"):
-        state = State(Mark.DONE, "no findings", until=f"{year}-01-01T00:00:00Z")
+        state = CellState(Mark.DONE, "no findings", until=f"{year}-01-01T00:00:00Z")
         images.append(replace(image, name=f"until-{year}", states={**image.states, "scanned": state}))
     browser.open(write(site, render(replace(site.fleet("small"), images=tuple(images)))))
     cells = "[...document.querySelectorAll('[data-until]')].map((cell) => [cell.className, cell.textContent])"

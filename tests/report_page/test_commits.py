@@ -10,7 +10,7 @@ from bakehouse.cluster.smoke_report import CheckResult
 from bakehouse.errors import UsageError
 from bakehouse.ledger.releases import ReleasedCheck
 from bakehouse.plan.diff import PackageChange, PackageChanges
-from bakehouse.report_page.commits import Comparison, Difference, ImageChange
+from bakehouse.report_page.commits import ChangedImage, Comparison, Difference
 from bakehouse.report_page.fleet import read_fleet
 from tests.analysis.test_fleet_sizes import SMALL
 from tests.conftest import IMAGE
@@ -25,7 +25,7 @@ def since(site: Site, revision: str, *patterns: str) -> Comparison:
     return comparison
 
 
-def changed(site: Site, revision: str) -> ImageChange:
+def changed(site: Site, revision: str) -> ChangedImage:
     [change] = since(site, revision, "small").changed
     return change
 
@@ -106,7 +106,7 @@ def test_an_image_with_another_key_only_was_changed(site: Site) -> None:
     text = lock_file.read_text().replace(site.planned.key, "0" * 64)
     revision = commit(site.tree.root, {"images/small/lock.json": text})
 
-    assert changed(site, revision) == ImageChange("small", tests=None)
+    assert changed(site, revision) == ChangedImage("small", tests=None)
 
 
 def test_an_image_that_the_commit_cannot_resolve(site: Site) -> None:
@@ -123,7 +123,7 @@ def test_an_image_that_cannot_be_planned_now(site: Site) -> None:
     site.tree.image(IMAGE, "other")
 
     [change] = since(site, revision).changed
-    assert change == ImageChange("small", "it cannot be planned now")
+    assert change == ChangedImage("small", "it cannot be planned now")
 
 
 def test_an_unknown_commit_is_a_mistake(site: Site) -> None:

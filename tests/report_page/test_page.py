@@ -20,9 +20,8 @@ from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
 from bakehouse.ledger.release_changes import Change
 from bakehouse.plan.diff import PackageChange, PackageChanges
-from bakehouse.report_page.commits import Comparison, Difference, ImageChange
-from bakehouse.report_page.fleet import Check as ReportedCheck
-from bakehouse.report_page.fleet import Download, Fleet, Release, SmokeResults
+from bakehouse.report_page.commits import ChangedImage, Comparison, Difference
+from bakehouse.report_page.fleet import CheckRow, Download, Fleet, ReleaseRow, SmokeResults
 from bakehouse.report_page.page import render
 from tests.conftest import Tree
 from tests.report_page.conftest import Html, Site
@@ -35,7 +34,7 @@ def hostile(fleet: Fleet) -> Fleet:
     [image] = fleet.images
     state = replace(image.states["cpu"], text=HOSTILE, note=HOSTILE)
     owned = OwnedDirectory(HOSTILE, HOSTILE, 10, 1)
-    release = Release(
+    release = ReleaseRow(
         date=HOSTILE,
         image_uri=f"{HOSTILE}@{HOSTILE}",
         tags=(HOSTILE,),
@@ -49,7 +48,7 @@ def hostile(fleet: Fleet) -> Fleet:
         changes=(Change(HOSTILE, HOSTILE, HOSTILE, None),),
     )
     step = StepTime(HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), 1.0, False, (), 0.0)
-    check = ReportedCheck(HOSTILE, HOSTILE, False, 1.0, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE)
+    check = CheckRow(HOSTILE, HOSTILE, False, 1.0, HOSTILE, HOSTILE, HOSTILE, (HOSTILE,), HOSTILE)
     image = replace(
         image,
         # Names of images are names of files
@@ -80,10 +79,10 @@ def hostile(fleet: Fleet) -> Fleet:
     )
 
 
-def _change(name: str) -> ImageChange:
+def _change(name: str) -> ChangedImage:
     difference = Difference(HOSTILE, HOSTILE, HOSTILE)
     packages = PackageChanges(HOSTILE, (PackageChange(HOSTILE, None, HOSTILE),), 1, 2)
-    return ImageChange(name, "", (difference,), (packages,), (HOSTILE,), (difference,), 1, 2)
+    return ChangedImage(name, "", (difference,), (packages,), (HOSTILE,), (difference,), 1, 2)
 
 
 def test_the_grid_has_a_row_for_each_image(site: Site) -> None:

@@ -8,7 +8,7 @@ import pytest
 from bakehouse.catalog.trust_settings import Policy, ScanRules
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
 from bakehouse.report_page.scan_state import ScanPolicy, scan_policy_of, scan_state
-from bakehouse.report_page.states import Mark, State, not_recorded
+from bakehouse.report_page.states import CellState, Mark, not_recorded
 from tests.ledger.test_releases import a_record
 from tests.support.signing_keys import KeyFiles
 from tests.trust.test_policy import keys
@@ -23,7 +23,7 @@ POLICY = ScanPolicy(ScanRules(), {"one": "one.pub", "two": "two.pub"})
 CLEAN_NOTE = f"scanned {TIME} with data of {TIME}: no open findings. This page does not verify signatures."
 
 
-def signed(*scans: ReleasedScan, policy: ScanPolicy | None = None) -> State:
+def signed(*scans: ReleasedScan, policy: ScanPolicy | None = None) -> CellState:
     return scan_state([replace(RECORD, scans=scans)], policy)
 
 
@@ -43,27 +43,27 @@ def test_a_scan_of_ecr_is_done_only_without_findings() -> None:
     skipped = replace(RECORD, not_scanned="no rights")
 
     note = f"Amazon ECR scanned {TIME}."
-    assert scan_state([clean]) == State(Mark.DONE, "no findings, 2026-11-20", note)
-    assert scan_state([RECORD, found]) == State(Mark.PARTLY, "2 HIGH, 2026-11-20", note)
-    assert scan_state([skipped]) == State(Mark.UNKNOWN, "not scanned", "Amazon ECR: no rights.")
+    assert scan_state([clean]) == CellState(Mark.DONE, "no findings, 2026-11-20", note)
+    assert scan_state([RECORD, found]) == CellState(Mark.PARTLY, "2 HIGH, 2026-11-20", note)
+    assert scan_state([skipped]) == CellState(Mark.UNKNOWN, "not scanned", "Amazon ECR: no rights.")
 
 
 def test_a_clean_scan_of_ecr_is_not_the_signed_scan_that_the_policy_requires() -> None:
     state = scan_state([replace(RECORD, scanned=TIME)], POLICY)
 
     note = f"Amazon ECR scanned {TIME}. The policy requires a signed scan, and none is recorded."
-    assert state == State(Mark.PARTLY, "no findings, 2026-11-20", note)
+    assert state == CellState(Mark.PARTLY, "no findings, 2026-11-20", note)
 
 
 def test_a_signed_scan_has_counts_and_a_date() -> None:
     waived = replace(CLEAN, findings=HIGH, waived=3, waived_until="2026-12-01")
 
-    assert signed(CLEAN) == State(Mark.DONE, "no findings, 2026-11-20", f"Signed by a key, {CLEAN_NOTE}")
+    assert signed(CLEAN) == CellState(Mark.DONE, "no findings, 2026-11-20", f"Signed by a key, {CLEAN_NOTE}")
     note = (
         f"Signed by a key, scanned {TIME} with data of {TIME}: 2 HIGH, 1 LOW, 3 waived until 2026-12-01. "
         "This page does not verify signatures."
     )
-    assert signed(waived) == State(Mark.PARTLY, "2 HIGH, 1 LOW, 2026-11-20", note)
+    assert signed(waived) == CellState(Mark.PARTLY, "2 HIGH, 1 LOW, 2026-11-20", note)
     assert signed(replace(waived, findings=())).text == "no open findings, 2026-11-20"
     assert signed(replace(waived, findings=())).mark is Mark.PARTLY
 
@@ -82,7 +82,7 @@ def test_contents_that_were_not_scanned_are_never_clean() -> None:
 def test_an_accepted_scan_names_the_key_and_expires() -> None:
     note = f"Signed by one.pub, {CLEAN_NOTE} The policy accepts it until 2026-11-27T10:00:00Z."
 
-    assert signed(CLEAN, policy=POLICY) == State(
+    assert signed(CLEAN, policy=POLICY) == CellState(
         Mark.DONE, "no findings, 2026-11-20", note, "2026-11-27T10:00:00Z"
     )
 
@@ -134,7 +134,7 @@ def test_a_scan_by_a_stranger_is_refused() -> None:
     state = signed(replace(CLEAN, key="stranger"), policy=POLICY)
 
     note = f"Signed by a key that the policy does not trust, {CLEAN_NOTE}"
-    assert state == State(Mark.FAILED, "refused: no trusted key, 2026-11-20", note)
+    assert state == CellState(Mark.FAILED, "refused: no trusted key, 2026-11-20", note)
     assert signed(replace(CLEAN, key="stranger", findings=HIGH), CLEAN, policy=POLICY).mark is Mark.DONE
 
 
@@ -144,10 +144,10 @@ def test_the_worse_of_a_signed_scan_and_one_of_ecr_counts() -> None:
 
     text = "no findings, 2026-11-20; ECR: 2 HIGH, 1 LOW, 2026-11-21"
     note = f"Signed by a key, {CLEAN_NOTE} Amazon ECR scanned 2026-11-21T00:00:00Z."
-    assert state == State(Mark.PARTLY, text, note)
+    assert state == CellState(Mark.PARTLY, text, note)
     skipped = scan_state([replace(RECORD, scans=(CLEAN,), not_scanned="no rights")])
     note = f"Signed by a key, {CLEAN_NOTE} Amazon ECR: no rights."
-    assert skipped == State(Mark.DONE, "no findings, 2026-11-20", note)
+    assert skipped == CellState(Mark.DONE, "no findings, 2026-11-20", note)
 
 
 @pytest.mark.parametrize("time", ["", "today", "2026-11-20T10:00:00", "9999-12-31T23:59:59Z"])

@@ -7,7 +7,7 @@ import pytest
 from bakehouse.builder.run_log import Level, Run
 from bakehouse.ledger.releases import ReleasedArtifact
 from bakehouse.report_page import states
-from bakehouse.report_page.states import Mark, State, not_recorded
+from bakehouse.report_page.states import CellState, Mark, not_recorded
 from tests.ledger.test_releases import a_record
 from tests.support import fake_engine
 
@@ -29,11 +29,11 @@ def test_nothing_is_recorded_of_a_new_image() -> None:
 
 
 def test_a_build_is_done_and_a_rehearsal_says_what_it_did_not_test() -> None:
-    built = State(Mark.DONE, "built 2026-11-21", "Built with the real packages.")
+    built = CellState(Mark.DONE, "built 2026-11-21", "Built with the real packages.")
     note = "All build steps ran. The real packages are not tested. Stubs: efa, nccl."
 
     assert states.run_state(IMAGE, run(Level.BUILT), IMAGE.key) == built
-    assert states.run_state(IMAGE, run(Level.REHEARSED), IMAGE.key) == State(
+    assert states.run_state(IMAGE, run(Level.REHEARSED), IMAGE.key) == CellState(
         Mark.PARTLY, "rehearsed 2026-11-21", note
     )
 
@@ -41,11 +41,11 @@ def test_a_build_is_done_and_a_rehearsal_says_what_it_did_not_test() -> None:
 def test_a_build_of_an_earlier_version_is_not_a_build() -> None:
     note = "An earlier version was built on 2026-11-21."
 
-    assert states.run_state(IMAGE, run(Level.BUILT, "0" * 64), IMAGE.key) == State(
+    assert states.run_state(IMAGE, run(Level.BUILT, "0" * 64), IMAGE.key) == CellState(
         Mark.PARTLY, "rendered", note
     )
     assert states.run_state(IMAGE, run(Level.BUILT, "0" * 64), None) == not_recorded(note)
-    assert states.run_state(IMAGE, {}, "0" * 64) == State(
+    assert states.run_state(IMAGE, {}, "0" * 64) == CellState(
         Mark.PARTLY, "rendered, stale", "Run `bake render small`."
     )
 
@@ -60,7 +60,7 @@ def test_a_build_of_an_earlier_version_is_not_a_build() -> None:
     ],
 )
 def test_only_checks_that_all_passed_are_done(outcomes: list[str], mark: Mark, text: str) -> None:
-    assert states.checks_state(outcomes) == State(mark, text)
+    assert states.checks_state(outcomes) == CellState(mark, text)
 
 
 def test_an_attached_bill_of_materials_is_not_a_signature() -> None:
@@ -76,7 +76,7 @@ def test_only_a_release_of_the_present_build_key_is_done() -> None:
     tags = "Tags: mpi-cpu-20261120-7c1e44b0."
     note = "An earlier version was released on 2026-11-20."
 
-    assert states.release_state([candidate, RECORD], []) == State(Mark.DONE, "2026-11-20", tags)
-    assert states.release_state([candidate], [OTHER]) == State(Mark.PARTLY, "candidate 2026-11-20", note)
-    assert states.release_state([], [OTHER]) == State(Mark.PARTLY, "earlier version, 2026-11-20", note)
+    assert states.release_state([candidate, RECORD], []) == CellState(Mark.DONE, "2026-11-20", tags)
+    assert states.release_state([candidate], [OTHER]) == CellState(Mark.PARTLY, "candidate 2026-11-20", note)
+    assert states.release_state([], [OTHER]) == CellState(Mark.PARTLY, "earlier version, 2026-11-20", note)
     assert states.release_state([], [replace(OTHER, tested=False)]) == not_recorded()

@@ -23,7 +23,7 @@ from bakehouse.cluster.job import Group
 from bakehouse.cluster.job_report import Status
 from bakehouse.errors import Diagnostic, LaunchError, TrustError, UsageError
 from bakehouse.jobs.job_spec import JobSpec
-from bakehouse.jobs.rules import Finding
+from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.snippets import snippet
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, text_of
 from bakehouse.plan.workspace import Workspace, open_workspace
@@ -118,7 +118,7 @@ class Session:
         self.aws = aws
         self.messages: list[str] = []
         self.written: list[str] = []
-        self.warned: list[Finding] = []
+        self.warned: list[RuleViolation] = []
         self.waited: list[float] = []
         self.steps: list[Callable[[], object]] = []
         self.report: Callable[[str], None] = self.messages.append

@@ -14,7 +14,7 @@ from bakehouse.errors import VulnerableError
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.security import fix as fixing
-from bakehouse.security.findings import Finding, SecurityReport, Usage, Vulnerability, require_clean
+from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability, require_clean
 from bakehouse.security.forecast import changed_images, forecast
 from bakehouse.security.report import make_report
 from tests.conftest import COMPONENTS, SHA, Tree
@@ -31,12 +31,12 @@ def alone(project: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     return project
 
 
-def report_of(*findings: Finding) -> SecurityReport:
+def report_of(*findings: PackageFinding) -> SecurityReport:
     return SecurityReport(("small",), (), findings, ())
 
 
-def demo(newer: str = "2.0") -> Finding:
-    return Finding(
+def demo(newer: str = "2.0") -> PackageFinding:
+    return PackageFinding(
         kind="Python",
         name="demo-package",
         version="1.0",

@@ -10,7 +10,7 @@ import pytest
 
 from bakehouse.errors import RecipeError
 from bakehouse.security import waivers
-from bakehouse.security.findings import Finding, PackageKind, Usage, Vulnerability
+from bakehouse.security.findings import PackageFinding, PackageKind, Usage, Vulnerability
 from tests.conftest import error_text
 
 DEBIAN: tuple[PackageKind, ...] = ("Debian",)
@@ -43,8 +43,8 @@ def write(root: Path, *statements: object, **fields: Any) -> None:
     (root / ".vex/waivers.json").write_text(json.dumps(document, indent=1))
 
 
-def openssl(*images: str, version: str = "1.0") -> Finding:
-    return Finding(
+def openssl(*images: str, version: str = "1.0") -> PackageFinding:
+    return PackageFinding(
         kind="Debian",
         name="openssl",
         version=version,
@@ -59,13 +59,13 @@ def openssl(*images: str, version: str = "1.0") -> Finding:
     )
 
 
-def waived(root: Path, *statements: object, finding: Finding | None = None) -> Finding:
+def waived(root: Path, *statements: object, finding: PackageFinding | None = None) -> PackageFinding:
     write(root, *statements)
     [applied], _ = waivers.apply(waivers.load(root), [finding or openssl()], TODAY)
     return applied
 
 
-def open_ids(finding: Finding) -> list[str]:
+def open_ids(finding: PackageFinding) -> list[str]:
     return [each.id for each in finding.open_vulnerabilities]
 
 

@@ -19,7 +19,7 @@ from packaging.version import Version
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
-from bakehouse.fetch.simple_index import Link
+from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.upstream.new_releases import file_version
 
@@ -69,7 +69,7 @@ def record(catalog: Catalog, downloads: DownloadConfig) -> Record:
 def _project(
     project: str, versions: set[Version], oldest: Version | None, downloads: DownloadConfig
 ) -> dict[str, Any]:
-    files, wheels = [], dict[Version, Link]()
+    files, wheels = [], dict[Version, IndexFile]()
     for link in downloads.project(project):
         version = file_version(link.file, project)
         is_of_interest = version in versions or (oldest and version and version > oldest)

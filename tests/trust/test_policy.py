@@ -15,7 +15,7 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
 from bakehouse.publish.scans import statement_of
 from bakehouse.registry.client import RetryPolicy
-from bakehouse.registry.referrers import Artifact, ArtifactRepository
+from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.security import waivers
 from bakehouse.security.findings import SecurityReport
@@ -65,7 +65,7 @@ class Team:
         self.registry = NamedRegistry(proxy.host, lambda _: None)
         self.retry_policy = RetryPolicy(attempts=2, pause=0.01, timeout=5)
         self.policy = Policy((keys["builder"].public, keys["tester"].public))
-        self.waived: tuple[waivers.Statement, ...] = ()
+        self.waived: tuple[waivers.VexStatement, ...] = ()
         uri = f"{proxy.host}/team/image@{DIGEST}"
         self.record = replace(
             a_record(), digest=DIGEST, registry=proxy.host, repository="team/image", image_uri=uri
@@ -83,7 +83,9 @@ class Team:
         remote = ArtifactRepository(self.registry, "team/image", self.retry_policy)
         subject = remote.manifest(DIGEST)
         assert subject
-        remote.attach(subject, [Artifact(bundle.MEDIA_TYPE, content, "bundle.json") for content in contents])
+        remote.attach(
+            subject, [AttachedDocument(bundle.MEDIA_TYPE, content, "bundle.json") for content in contents]
+        )
 
     def check(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> None:
         required = replace(self.policy, require=require, rebuilds=rebuilds)

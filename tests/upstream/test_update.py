@@ -22,7 +22,7 @@ from bakehouse.upstream import update
 from bakehouse.upstream.release_draft import Evidence, ReleaseDrafter, read_copy
 from bakehouse.upstream.release_entry import entry_text, read_entry
 from bakehouse.upstream.release_notes import ReleaseNotes
-from bakehouse.upstream.update import ComponentUpdate, Proposal
+from bakehouse.upstream.update import ComponentUpdate, ReleaseProposal
 from tests.recipes.test_injection import PAYLOADS
 from tests.support.file_server import FileServer, serving
 from tests.support.git_repository import commit, git
@@ -332,7 +332,7 @@ def test_commits_need_a_repository(workspace: Workspace, index: FileServer) -> N
 
 
 def test_the_subject_of_a_long_commit_has_a_number(workspace: Workspace) -> None:
-    proposals = [Proposal("grid", f"2.{minor}.0", "", "1", (), (), "", (), ()) for minor in range(20)]
+    proposals = [ReleaseProposal("grid", f"2.{minor}.0", "", "1", (), (), "", (), ()) for minor in range(20)]
     component = workspace.catalog.components["grid"]
     text = update_commits.message(ComponentUpdate(component, proposals))
     assert text.splitlines()[:4] == [
@@ -930,7 +930,7 @@ def test_release_notes_command_nothing_in_a_commit_or_a_pull_request(text: str) 
         f"Open MPI\n{text} Open MPI",
     ):
         lines = ReleaseNotes("", body).about(["open-mpi"])
-        proposal = Proposal("grid", "1.1", "", "1.0", (), lines, "", (), ())
+        proposal = ReleaseProposal("grid", "1.1", "", "1.0", (), lines, "", (), ())
         message = update_commits.message(
             ComponentUpdate(read_copy(HOME / "recipes/components/open-mpi"), [proposal])
         )

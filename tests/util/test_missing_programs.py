@@ -8,7 +8,7 @@ import pytest
 from bakehouse.builder import build_inputs
 from bakehouse.catalog import git_history
 from bakehouse.cli import doctor
-from bakehouse.cli.doctor import State
+from bakehouse.cli.doctor import CheckState
 from bakehouse.engine import daemon_info, fake_clock, isolated_engine
 from bakehouse.errors import BakehouseError
 from bakehouse.fetch import apt_config
@@ -65,7 +65,7 @@ def test_a_missing_git_is_the_reason(closed: Path) -> None:
 def test_a_directory_that_cannot_be_read_is_a_finding(closed: Path) -> None:
     finding = doctor.directory_finding("build directory", closed / "bin/state", "nothing can be built")
 
-    assert finding.state is State.MISSING
+    assert finding.state is CheckState.MISSING
     assert finding.detail.endswith(" is not writable: permission denied")
 
 
