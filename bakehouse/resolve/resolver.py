@@ -5,8 +5,9 @@ chosen component, or because one of its own demands is not met. The search recor
 `explain` and error messages can give the reasons. The order of keys in a recipe does not matter.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
@@ -139,6 +140,15 @@ class SearchBudget:
     """The number of candidates that a search may still try."""
 
     left: int
+    tried: Counter[str] = field(default_factory=Counter)
+    """The number of tried candidates of each component."""
+
+    def spend(self, name: str) -> None:
+        """Count a candidate of a component that is tried. Raises BudgetExceeded."""
+        if self.left <= 0:
+            raise BudgetExceeded
+        self.left -= 1
+        self.tried[name] += 1
 
 
 def resolve(recipe: Recipe, catalog: Catalog, budget: SearchBudget | None = None) -> Resolution:
@@ -333,11 +343,9 @@ class _Search:
         self, option: Option, selection: PartialResolution, left: _Left
     ) -> PartialResolution | _DeadEnd | _Refused:
         """Add a candidate and go on: a complete selection, a dead end, or the components that exclude it."""
-        if self._budget:
-            if self._budget.left <= 0:
-                raise BudgetExceeded
-            self._budget.left -= 1
         candidate, demands = option
+        if self._budget:
+            self._budget.spend(candidate.name)
         # Pairs of it and a chosen component are known to be compatible
         if refusal := find_joint_conflict(candidate, selection):
             # Other components may decide which of several versions of a locked package is installed
