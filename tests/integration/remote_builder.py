@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from tests.integration.test_offline import Nowhere, engine
+from tests.integration.offline_engine import Nowhere, engine
 from tests.support import tls
 from tests.support.buildkit_bridge import BuildkitBridge
 from tests.support.tls import Authority

@@ -22,8 +22,8 @@ from bakehouse.ledger.image_uris import newest
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord, load, text_of
 from bakehouse.ledger.s3_ledger import S3Ledger
-from tests.ledger.test_releases import a_record
 from tests.support.ecr import moto_server
+from tests.support.release_records import a_record
 
 BUCKET, REGION = "our-bucket", "eu-west-1"
 ADDRESS = f"s3://{BUCKET}/team/releases"
