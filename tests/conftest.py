@@ -1,4 +1,4 @@
-"""A small catalogue in a temporary directory, extended by each test."""
+"""Settings of all tests, and fixtures with a small catalogue in a temporary directory."""
 
 import contextlib
 import os

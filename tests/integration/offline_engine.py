@@ -13,13 +13,13 @@ ADDRESS = "02:42:0a:d5:00:01"
 """An address that the kernel keeps when containers start and stop: see dockerd.loose_address."""
 
 
-class Nowhere:
+class OfflineNetwork:
     """A network namespace with a bridge and no route."""
 
     def __init__(self, name: str) -> None:
         self.name, self.bridge = name, f"{name}br"[-15:]
 
-    def __enter__(self) -> "Nowhere":
+    def __enter__(self) -> "OfflineNetwork":
         self._ip("netns", "add", self.name)
         for arguments in (
             f"link set lo up|link add {self.bridge} address {ADDRESS} type bridge|"
@@ -41,7 +41,7 @@ class Nowhere:
 
 
 @contextlib.contextmanager
-def engine(nowhere: Nowhere, directory: Path) -> Iterator[str]:
+def engine(nowhere: OfflineNetwork, directory: Path) -> Iterator[str]:
     """An engine in there, with everything of its own; gives its address."""
     (directory / "daemon.json").write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
     host = f"unix://{directory}/docker.sock"

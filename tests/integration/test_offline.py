@@ -15,7 +15,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.plan import workspace
-from tests.integration.offline_engine import Nowhere, engine
+from tests.integration.offline_engine import OfflineNetwork, engine
 from tests.support.programs import BAKE
 
 pytestmark = [
@@ -27,7 +27,9 @@ pytestmark = [
 IMAGES = ("mpi-cpu", "mpi5-cpu")
 
 
-def bake(*arguments: str, inside: Nowhere | None = None, environment: Mapping[str, str] | None = None) -> str:
+def bake(
+    *arguments: str, inside: OfflineNetwork | None = None, environment: Mapping[str, str] | None = None
+) -> str:
     command = inside.inside(*BAKE, *arguments) if inside else [*BAKE, *arguments]
     variables = {**os.environ, "PYTHONPATH": str(HOME), **(environment or {})}
     result = subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True)
@@ -55,7 +57,7 @@ def test_two_images_without_a_network_are_those_that_a_network_gives(tmp_path: P
     directory = Path("/tmp", f"bakehouse-{uuid4().hex[:8]}")
     directory.mkdir()
     try:
-        with Nowhere(f"bh{uuid4().hex[:6]}") as nowhere:
+        with OfflineNetwork(f"bh{uuid4().hex[:6]}") as nowhere:
             command = nowhere.inside("ip", "route", "get", "192.0.2.1")
             assert subprocess.run(command, capture_output=True).returncode != 0
             with engine(nowhere, directory) as host:
