@@ -15,7 +15,6 @@ from bakehouse.resolve.alternatives import AlternativeSearch
 from bakehouse.resolve.candidate import Candidate, Conflict
 from bakehouse.resolve.relaxation import Relaxation, pins_of
 from bakehouse.resolve.resolver import BudgetExceeded, Resolution, SearchBudget, Unsatisfiable, resolve
-from tests.conftest import COMPONENTS, SHA, Tree
 from tests.support.catalogs import (
     NOWHERE,
     Dice,
@@ -26,6 +25,7 @@ from tests.support.catalogs import (
     is_asked_for,
     selections,
 )
+from tests.support.trees import COMPONENTS, SHA, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 

@@ -7,7 +7,8 @@ import pytest
 from bakehouse.cli import tables
 from bakehouse.errors import ConflictError, UndecidedError, UsageError
 from bakehouse.resolve import alternatives, what_if
-from tests.conftest import Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import Tree
 
 CUDA = """\
 summary: CUDA images
