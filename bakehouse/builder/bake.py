@@ -54,18 +54,11 @@ def bake_with_inputs(
         check()
         require_files(downloads, names, progress)
 
+    environment = {**(environment or {}), **(variables_of(builder) if builder else {})}
+    options = buildx.BakeOptions(cwd, state, report_event, inputs.secrets, inputs.arguments, environment)
     try:
         with cache.extended(targets) if cache else nullcontext(targets) as extended:
-            return buildx.bake(
-                extended,
-                cwd=cwd,
-                state=state,
-                secrets=inputs.secrets,
-                arguments=inputs.arguments,
-                on_event=report_event,
-                environment={**(environment or {}), **(variables_of(builder) if builder else {})},
-                first=first,
-            )
+            return buildx.bake(extended, options, first)
     except BuildError:
         # A step that did not get its file fails too, with a less helpful message.
         require_files(downloads, names, progress)

@@ -155,15 +155,14 @@ RUN = """\
 import signal, sys
 from pathlib import Path
 from bakehouse.engine.buildkit_events import Log
-from bakehouse.engine.buildx import Target, bake
+from bakehouse.engine.buildx import BakeOptions, Target, bake
 def tell(event):
     if isinstance(event, Log):
         print("begun", flush=True)
 # A shell in the background ignores it for its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 root = Path(sys.argv[1])
-bake([Target("slow", "slow", Path("images/slow/docker-bake.json"))], cwd=root, state=root / "state",
-     secrets={}, arguments={}, on_event=tell)
+bake([Target("slow", "slow", Path("images/slow/docker-bake.json"))], BakeOptions(root, root / "state", tell))
 """
 
 
