@@ -34,7 +34,7 @@ def build_settings(
     project = workspace.project
     with contextlib.ExitStack() as stack:
         daemon_info.require(provision.ensure(provision.ask_at_terminal, report))
-        inputs = stack.enter_context(apt_inputs(state=project.state, ca=project.ca, report=report))
+        inputs = stack.enter_context(apt_inputs(project, report))
         environment = stack.enter_context(registry_auth.ecr_logins(references, project, report))
         yield BuildSettings(project.state, inputs, on_event, environment)
 
