@@ -1,12 +1,14 @@
 """Inputs of a build: files with modes and contents, and reports of skipped ones."""
 
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds, build_inputs
 from bakehouse.catalog.project import Project
+from bakehouse.catalog.recipe import Content
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import EngineError
 from bakehouse.fetch import apt_config
@@ -14,6 +16,8 @@ from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
+from bakehouse.plan.model import RegistryBase
+from tests.support import fake_engine
 from tests.support.fake_commands import put
 from tests.support.file_server import required_file
 
@@ -320,3 +324,16 @@ error: there is no file `no.pem` with certificates
 hint: correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA
 """
     )
+
+
+def test_users_own_steps_need_mirrors_and_proxies() -> None:
+    locked = fake_engine.image("a")
+    own = replace(locked, content=Content(run=("apt-get install tree",)))
+    vendor = replace(own, base=RegistryBase("registry.example/base:1", None))
+
+    assert StepNeeds.of([locked], offline=False) == StepNeeds(("bookworm",), (), False, False)
+    assert StepNeeds.of([locked, own], offline=False) == StepNeeds(
+        ("bookworm", "bookworm"), ("bookworm",), True, True
+    )
+    assert StepNeeds.of([own], offline=True) == StepNeeds((), (), True, True)
+    assert StepNeeds.of([vendor], offline=False) == StepNeeds((), (), True, True)
