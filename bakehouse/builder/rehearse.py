@@ -33,7 +33,7 @@ from bakehouse.util.terminal import Reporter
 
 SUITE = "bookworm"
 """Debian release of all base stubs, which depend on its Python."""
-MAX_IMAGES_OF_GROUP = 8
+_MAX_GROUP_IMAGES = 8
 """Images in one graph: more would share few more stages, and BuildKit fails on graphs of a hundred images."""
 _LOCAL_HINT = "rehearse on the engine's machine; run `bake doctor` for details"
 _PROBE_SECONDS = 300.0
@@ -152,13 +152,13 @@ def run_rehearsals(
                 outcome.failures += error.diagnostics
                 outcome.failed += [rehearsal.real.name for rehearsal in group]
             on_group(outcome.rehearsed[before:])
-            if len(rehearsals) > MAX_IMAGES_OF_GROUP:
+            if len(rehearsals) > _MAX_GROUP_IMAGES:
                 # Many images and their bases would fill the disk, and users do not inspect each of them.
-                cleaner.submit(_remove, _unneeded(group, groups[number:]), context.engine)
+                cleaner.submit(_remove, _unneeded_images(group, groups[number:]), context.engine)
     return outcome
 
 
-def _unneeded(group: Iterable[Rehearsal], later: Iterable[Sequence[Rehearsal]]) -> list[str]:
+def _unneeded_images(group: Iterable[Rehearsal], later: Iterable[Sequence[Rehearsal]]) -> list[str]:
     """Return the images of a group, and its base stubs that no later group needs."""
     needed = {name for others in later for rehearsal in others for _, name in rehearsal.bases}
     bases = dict.fromkeys(name for rehearsal in group for _, name in rehearsal.bases if name not in needed)
@@ -211,8 +211,8 @@ def _bake_bases(
 def _groups(rehearsals: Sequence[Rehearsal]) -> Iterator[Sequence[Rehearsal]]:
     """Yield groups of images that share many stages: by base, then by name."""
     ordered = sorted(rehearsals, key=lambda rehearsal: (rehearsal.bases[0][1], rehearsal.real.name))
-    for start in range(0, len(ordered), MAX_IMAGES_OF_GROUP):
-        yield ordered[start : start + MAX_IMAGES_OF_GROUP]
+    for start in range(0, len(ordered), _MAX_GROUP_IMAGES):
+        yield ordered[start : start + _MAX_GROUP_IMAGES]
 
 
 def _bake_images(group: Sequence[Rehearsal], context: BuildContext, outcome: RehearsalResults) -> None:

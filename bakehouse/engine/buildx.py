@@ -28,7 +28,7 @@ _NO_DEFAULT_LOAD = {"BUILDX_NO_DEFAULT_LOAD": "1"}
 """Otherwise buildx exports that target as an image without a name."""
 _SETTLE_SECONDS = 2.0
 """BuildKit ends the steps of a stopped call in the background; a call that shares them too early fails."""
-_RESTARTS = 3
+_MAX_RESTARTS = 3
 """Limit of engine restarts for one set of images."""
 
 
@@ -184,7 +184,7 @@ def bake_with_retries(
             time.sleep(_SETTLE_SECONDS)
         except LayerLost:
             # An interrupted build can lose a layer, and a failed image interrupts the others.
-            if restarts == _RESTARTS or not restart():
+            if restarts == _MAX_RESTARTS or not restart():
                 raise
             restarts += 1
         except ImagesFailed as error:
