@@ -185,10 +185,10 @@ def build_plan(
             connected,
             progress,
             BuildOptions(
-                options.source,
-                options.offline,
-                builders,
-                options.build_cache or workspace.project.build_cache,
+                source=options.source,
+                offline=options.offline,
+                builders=builders,
+                cache=options.build_cache or workspace.project.build_cache,
             ),
         )
         times = build_log.Build(began.isoformat(), ", ".join(builders), progress.steps())

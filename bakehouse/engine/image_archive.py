@@ -21,8 +21,14 @@ _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _TAR_OFFSET, _TAR = 257, b"ustar"
 _HASH = re.compile("[0-9a-f]{64}")
 _UNREADABLE = (
-    *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
-    *(ValueError, LookupError, TypeError, AttributeError),
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
 )
 """Exceptions that damaged archives and documents raise."""
 
