@@ -16,9 +16,9 @@ from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import TrainingRequest
 from bakehouse.ledger.releases import append
 from bakehouse.plan.workspace import Workspace, open_workspace
-from tests.conftest import error_text
-from tests.ledger.test_releases import a_record
+from tests.support.errors import error_text
 from tests.support.launch_cases import PYTORCH
+from tests.support.release_records import a_record
 
 AWS = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 COMPILER = f"{AWS}/pytorch-trcomp-training:1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker"

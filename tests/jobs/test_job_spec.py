@@ -5,7 +5,7 @@ import pytest
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs.job_spec import JobSpec, check_job
-from tests.ledger.test_releases import a_record
+from tests.support.release_records import a_record
 
 
 def test_code_may_be_in_s3() -> None:

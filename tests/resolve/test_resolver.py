@@ -13,7 +13,6 @@ from bakehouse.catalog.component import Component, Incompatibility, Release, Req
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
-from tests.conftest import COMPONENTS, SHA, Tree
 from tests.support.catalogs import (
     NOWHERE,
     Dice,
@@ -24,6 +23,7 @@ from tests.support.catalogs import (
     is_asked_for,
     selections,
 )
+from tests.support.trees import COMPONENTS, SHA, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 

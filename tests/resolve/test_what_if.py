@@ -6,7 +6,8 @@ import pytest
 
 from bakehouse.errors import ConflictError, UsageError
 from bakehouse.resolve import what_if
-from tests.conftest import Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import Tree
 
 CUDA = """\
 summary: CUDA images
