@@ -44,12 +44,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bakehouse.builder import base_image, prefetch
 from bakehouse.builder import build as building
 from bakehouse.builder.build import leaders
-from bakehouse.builder.build_inputs import BuildInputs, Downloads, build_inputs
+from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds, build_inputs
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.timings import BuildTimes, Work
 from bakehouse.cli import workflow
-from bakehouse.engine import docker, dockerd
+from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import EXPORT, Event, Step
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan.model import BootstrappedBase
@@ -295,14 +296,7 @@ def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[BuildInputs]:
     project = open_workspace(fleet.root).project
     gateway = engine.docker("network", "inspect", "bridge", "--format", GATEWAY).strip()
     with asking(engine), over_http(gateway) as environment:
-        inputs = build_inputs(
-            state=fleet.root / "build",
-            mirrors=project.mirrors,
-            ca=project.ca,
-            report=say,
-            suites=[SUITE],
-            environment=environment,
-        )
+        inputs = build_inputs(project, say, StepNeeds(suites=(SUITE,)), environment=environment)
         with inputs as files:
             yield files
 
@@ -689,7 +683,7 @@ def short(options: argparse.Namespace) -> Result:
     with tempfile.TemporaryDirectory() as directory:
         same = compare_six_images(Path(directory) / "six")
         fleet = Fleet(Path(directory), SMALL_IMAGES)
-        start = contextlib.nullcontext(UsualEngine(dockerd.DaemonPaths(Path(directory))))
+        start = contextlib.nullcontext(UsualEngine(DaemonPaths(Path(directory))))
         run = Run(fleet, Path(directory), ("bump", "monoliths"), 1, lambda _: start)
         # Not cached from an earlier run
         fleet.bump(time.time_ns())

@@ -43,7 +43,7 @@ def start_downloads(
         )
     with open_fetcher(project, report, source=source, offline=offline) as fetcher:
         if offline:
-            require_here(images, engine, fetcher, source)
+            require_local_files(images, engine, fetcher, source)
         yield Downloads(required_files(images), fetcher, "build without `--offline`" if offline else "")
 
 
@@ -157,7 +157,7 @@ def storage_error(failures: Sequence[Exception]) -> Diagnostic:
     return Diagnostic(message, reasons=reasons, hint=hint)
 
 
-def require_here(images: Sequence[Image], engine: Engine, fetcher: Fetcher, directory: str) -> None:
+def require_local_files(images: Sequence[Image], engine: Engine, fetcher: Fetcher, directory: str) -> None:
     """Raise BuildError with all files and bases that an offline build lacks."""
     absent = [image for image in images if not engine.image(image.reference)]
     needed = required_files(absent)

@@ -15,7 +15,7 @@ from bakehouse.util.format import format_names
 from bakehouse.util.terminal import Reporter
 
 T = TypeVar("T")
-_ATTEMPTS = 3
+_MAX_ATTEMPTS = 3
 """Limit of builders, or of restarts of one, for a call of buildx."""
 
 
@@ -58,7 +58,7 @@ class RemoteBuilders:
                 losses += 1
                 # Builders with faults may work now, and so may the one that was lost.
                 others = sorted(self.names, key=lambda other: (other == name, other not in self._available))
-                if losses == _ATTEMPTS:
+                if losses == _MAX_ATTEMPTS:
                     raise
                 successor = next((other for other in others if not self._faults(other)), None)
                 if successor is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bakehouse.analysis import size_check
 from bakehouse.builder import base_image, build, build_log, prefetch, rehearse, remote_builders, run_log
+from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import Downloads, build_inputs
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
@@ -183,10 +184,12 @@ def build_plan(
             plan.images,
             connected,
             progress,
-            source=options.source,
-            offline=options.offline,
-            builders=builders,
-            cache=options.build_cache or workspace.project.build_cache,
+            BuildOptions(
+                source=options.source,
+                offline=options.offline,
+                builders=builders,
+                cache=options.build_cache or workspace.project.build_cache,
+            ),
         )
         times = build_log.Build(began.isoformat(), ", ".join(builders), progress.steps())
         build_log.record_build(times, workspace.project.state)
@@ -244,27 +247,10 @@ def rehearse_images(
         connected = stack.enter_context(engine(progress.report, *_BUILDS, platforms=_platforms(plan.images)))
         provision.ensure_tools(provision.ask_at_terminal, progress.report, "mmdebstrap")
         downloads = stack.enter_context(rehearse.start_downloads(prepared, debian, project, progress.report))
-        given = build_inputs(
-            state=project.state,
-            mirrors=project.mirrors,
-            ca=project.ca,
-            report=progress.report,
-            suites=[
-                rehearse.SUITE,
-                *(image.base.suite for image in plan.images if isinstance(image.base, BootstrappedBase)),
-            ],
-            downloads=downloads,
-        )
+        inputs = build_inputs(project, progress.report, rehearse.step_needs(plan.images), downloads)
+        context = BuildContext(project, connected, progress, downloads, stack.enter_context(inputs))
         return rehearse.run_rehearsals(
-            prepared,
-            debian=debian,
-            state=project.state,
-            engine=connected,
-            downloads=downloads,
-            inputs=stack.enter_context(given),
-            progress=progress,
-            restart=partial(build.restart, progress.report),
-            done=lambda rehearsed: _record(workspace, _rehearsals(rehearsed)),
+            prepared, debian, context, lambda rehearsed: _record(workspace, _rehearsals(rehearsed))
         )
 
 

@@ -16,7 +16,7 @@ _LAST_WORD = re.compile(r"^ERROR: (?:failed to solve: )?(?P<text>.*)", re.MULTIL
 _COMMENT = re.compile(r"# .*?(?P<path>[\w./-]+\.(?:j2|yaml|yml|sh|py))(?::(?P<line>\d{1,9}))?$")
 _GONE = re.compile(r"Cannot connect to the Docker daemon|error reading from server: EOF|code = Unavailable")
 _CONSEQUENCE = re.compile(r"context canceled|code = Canceled")
-_CUT = re.compile(r"error reading from server: EOF")
+_LOST_CONNECTION = re.compile(r"error reading from server: EOF")
 """Error of a step that was starting when another step failed, or whose engine has stopped."""
 
 _LOST_LAYER = "the engine lost a layer"
@@ -35,7 +35,7 @@ _REMOVED = re.compile(r"^ERROR: (?:failed to solve: )?not found$", re.MULTILINE)
 _REMOVED_HINT = "run the same command again; `docker system df` shows whether the build cache is at its limit"
 _PARTIAL = re.compile(r"failed to copy: unsupported offset")
 """BuildKit 0.13 keeps the part of an OCI layout's blob that it received before, but cannot read the rest."""
-_ENGINES_OWN = re.compile(
+_ENGINE_FAULTS = re.compile(
     f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}|{_REMOVED.pattern}",
     re.MULTILINE,
 )
@@ -157,7 +157,7 @@ def explain(
     causes = _causes(failure, dockerfiles)
     failed = frozenset(image for cause in causes for image in cause.images)
     stopped = [name for name in failure.targets if name not in failed | failure.exported]
-    affects_all = any(_ENGINES_OWN.search(cause.evidence) or not cause.images for cause in causes)
+    affects_all = any(_ENGINE_FAULTS.search(cause.evidence) or not cause.images for cause in causes)
     diagnostics = [_diagnostic(cause, stopped if affects_all else (), sources, logs) for cause in causes]
     if any(_LOST.search(cause.evidence) for cause in causes):
         return LayerLost.of(*diagnostics)
@@ -173,7 +173,7 @@ def explain(
 def _causes(failure: Failure, dockerfiles: Mapping[str, Path]) -> list[_Cause]:
     by_digest: dict[str, list[Step]] = {}
     failed = [step for step in failure.steps if not _CONSEQUENCE.search(step.error)]
-    for step in [step for step in failed if not _CUT.search(step.error)] or failed:
+    for step in [step for step in failed if not _LOST_CONNECTION.search(step.error)] or failed:
         by_digest.setdefault(step.digest, []).append(step)
     causes = []
     for digest, steps in by_digest.items():
@@ -317,7 +317,7 @@ def _origin(location: Location, stage: str, sources: Mapping[str, Path]) -> Loca
     if not path.is_file():
         return None
     lines = path.read_text().splitlines()
-    number = number or _most_alike(location.text, lines)
+    number = number or _most_similar_line(location.text, lines)
     return Location(path, number, 1, text=lines[number - 1]) if 0 < number <= len(lines) else None
 
 
@@ -331,7 +331,7 @@ def _stage_lines(lines: Sequence[str]) -> Iterator[str]:
         yield line
 
 
-def _most_alike(rendered: str, template: Sequence[str]) -> int:
+def _most_similar_line(rendered: str, template: Sequence[str]) -> int:
     """Return the number of the template line that matches the rendered line best; 1 without a match."""
     best, number = 0, 1
     for position, line in enumerate(template, 1):

@@ -13,15 +13,16 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import Heartbeat
 from bakehouse.util.process import MISSING_PROGRAM
+from bakehouse.util.terminal import Reporter
 
 START_SECONDS = 60
 STOP_SECONDS = 30
@@ -29,68 +30,11 @@ GIGABYTE = 10**9
 FLEET_GIGABYTES = 40
 """Size of a build cache for the catalogue's images: the CUDA image has 5 GB, the store keeps layers
 compressed and unpacked, and the stages that layers are copied from are as large again."""
-LEAST_GIGABYTES = 10
-CONTAINERD = "containerd"
+MIN_GIGABYTES = 10
 BRIDGE = "docker0"
 INTERFACES = Path("/sys/class/net")
 _SET = "3"
 """NET_ADDR_SET of if_link.h: the address of an interface was set explicitly."""
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonPaths:
-    """Paths of an engine; each engine has its own."""
-
-    state: Path = Path("/var/lib/bakehouse")
-    """Directory of configuration, log and lock, outside the checkouts because they share one engine."""
-    socket: Path = Path("/var/run/docker.sock")
-    data_root: Path = Path("/var/lib/docker")
-    exec_root: Path = Path("/var/run/docker")
-    pidfile: Path = Path("/var/run/docker.pid")
-    containerd: Path = Path("/run/containerd/containerd.sock")
-    """Socket of the system's containerd, which dockerd uses if it exists."""
-    configured: Path = Path("/etc/docker/daemon.json")
-    """Engine configuration of the machine's owner; copied, never written."""
-    command: tuple[str, ...] = ("dockerd",)
-    store: str = CONTAINERD
-    """Image store: containerd's store, or a storage driver."""
-
-    @classmethod
-    def below(
-        cls, directory: Path, command: tuple[str, ...] = ("dockerd",), store: str = CONTAINERD
-    ) -> "DaemonPaths":
-        """Paths of an engine that has everything in one directory, its owner's configuration included.
-
-        The directory's path must be short: a socket's path has at most 107 bytes.
-        """
-        return cls(
-            state=directory / "state",
-            socket=directory / "docker.sock",
-            data_root=directory / "data",
-            exec_root=directory / "exec",
-            pidfile=directory / "docker.pid",
-            containerd=directory / "containerd.sock",
-            configured=directory / "owner.json",
-            command=command,
-            store=store,
-        )
-
-    @property
-    def configuration(self) -> Path:
-        return self.state / "daemon.json"
-
-    @property
-    def in_use(self) -> Path:
-        """Lock file: builds and pushes share it, a restart holds it exclusively."""
-        return self.state / "in-use"
-
-    @property
-    def log(self) -> Path:
-        return self.state / "dockerd.log"
-
-    @property
-    def endpoint(self) -> str:
-        return f"unix://{self.socket}"
 
 
 def cache_limit(free: int, former: int = 0) -> int:
@@ -100,7 +44,7 @@ def cache_limit(free: int, former: int = 0) -> int:
     rest would shrink with every start.
     """
     room = free // GIGABYTE
-    return max(LEAST_GIGABYTES, min(FLEET_GIGABYTES, max(room // 2, min(former, room))))
+    return max(MIN_GIGABYTES, min(FLEET_GIGABYTES, max(room // 2, min(former, room))))
 
 
 def configuration(owner: Mapping[str, Any], limit: int, store: str = CONTAINERD) -> dict[str, Any]:
@@ -114,7 +58,7 @@ def configuration(owner: Mapping[str, Any], limit: int, store: str = CONTAINERD)
     return {"builder": builder, **kept, **driver, "features": features}
 
 
-def start(paths: DaemonPaths, report: Callable[[str], None]) -> None:
+def start(paths: DaemonPaths, report: Reporter) -> None:
     """Start an engine and wait until it answers; if it is starting already, only wait."""
     process = process_of(paths.pidfile, "dockerd")
     if process is None:
@@ -153,7 +97,7 @@ def address_command(bridge: str, address: str) -> list[str]:
     return ["ip", "link", "set", "dev", bridge, "address", address]
 
 
-def fix_address(bridge: str, report: Callable[[str], None], interfaces: Path = INTERFACES) -> None:
+def fix_address(bridge: str, report: Reporter, interfaces: Path = INTERFACES) -> None:
     """Make the current address of a bridge permanent."""
     address = loose_address(bridge, interfaces)
     if not address:
@@ -248,7 +192,7 @@ def configured_cache_limit(endpoint: str, paths: DaemonPaths | None = None) -> s
     return str(collection.get("defaultKeepStorage", "")) if collection.get("enabled") else ""
 
 
-def _launch(paths: DaemonPaths, report: Callable[[str], None]) -> int:
+def _launch(paths: DaemonPaths, report: Reporter) -> int:
     paths.state.mkdir(parents=True, exist_ok=True)
     settings = write_configuration(paths, paths.configuration, owner_settings(paths.configured))
     command = [*paths.command, "--config-file", str(paths.configuration), "--host", paths.endpoint]

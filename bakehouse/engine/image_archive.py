@@ -15,14 +15,20 @@ from typing import IO, Any, Literal
 from bakehouse.errors import EngineError
 
 READ_BYTES = 1 << 20
-_LARGEST_DOCUMENT = 16 << 20
+_MAX_DOCUMENT_BYTES = 16 << 20
 _HEAD = 512
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _TAR_OFFSET, _TAR = 257, b"ustar"
 _HASH = re.compile("[0-9a-f]{64}")
 _UNREADABLE = (
-    *(tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
-    *(ValueError, LookupError, TypeError, AttributeError),
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
 )
 """Exceptions that damaged archives and documents raise."""
 
@@ -103,7 +109,7 @@ def _take(
     digest = f"sha256:{last}" if _HASH.fullmatch(last) else member.name
     if layer := read_layer(file, digest, member.size, reader_of):
         blobs[member.name] = layer
-    elif member.size <= _LARGEST_DOCUMENT:
+    elif member.size <= _MAX_DOCUMENT_BYTES:
         documents[member.name] = file.read()
 
 

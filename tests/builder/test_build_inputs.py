@@ -1,11 +1,14 @@
 """Inputs of a build: files with modes and contents, and reports of skipped ones."""
 
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bakehouse.builder.build_inputs import BuildInputs, Downloads, build_inputs
+from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds, build_inputs
+from bakehouse.catalog.project import Project
+from bakehouse.catalog.recipe import Content
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import EngineError
 from bakehouse.fetch import apt_config
@@ -13,6 +16,8 @@ from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
+from bakehouse.plan.model import RegistryBase
+from tests.support import fake_engine
 from tests.support.fake_commands import put
 from tests.support.file_server import required_file
 
@@ -65,14 +70,9 @@ class InputFiles:
         feed: Downloads | None = None,
         suites: tuple[str, ...] = (),
     ) -> None:
+        project = Project(machine.directory, (), mirrors=mirrors, ca=ca, state_directory=machine.directory)
         self._context = build_inputs(
-            state=machine.directory,
-            mirrors=mirrors,
-            ca=ca,
-            report=machine.messages.append,
-            suites=suites,
-            environment=machine.environment,
-            downloads=feed,
+            project, machine.messages.append, StepNeeds(suites), feed, machine.environment
         )
         self.machine = machine
 
@@ -135,14 +135,11 @@ def test_served_steps_need_only_the_mirrors_of_users_own_steps(
     source = apt_config.AptSource("Debian", "https://mirror.example/debian", "trixie", ("main",))
     monkeypatch.setattr(apt_config, "sources", lambda: (source,))
     inputs = build_inputs(
-        state=machine.directory,
-        mirrors=(),
-        ca=None,
-        report=machine.messages.append,
-        suites=("bookworm", "trixie"),
-        served_suites=("trixie",),
-        environment=machine.environment,
-        downloads=FakeFeed(machine).feed if is_served else None,
+        Project(machine.directory, (), state_directory=machine.directory),
+        machine.messages.append,
+        StepNeeds(suites=("bookworm", "trixie"), suites_of_own_steps=("trixie",)),
+        FakeFeed(machine).feed if is_served else None,
+        machine.environment,
     )
     with inputs as files:
         suites = files.secrets["sources"].read_text().split()[2::4]
@@ -295,13 +292,11 @@ def test_steps_that_download_only_what_is_served_get_no_proxies(machine: Machine
     machine.pip("")
     machine.environment |= {"https_proxy": "http://user:word@proxy.example:3128"}
     with build_inputs(
-        state=machine.directory,
-        mirrors=(),
-        ca=None,
-        report=machine.messages.append,
-        environment=machine.environment,
-        downloads=FakeFeed(machine).feed,
-        needs_proxies=False,
+        Project(machine.directory, (), state_directory=machine.directory),
+        machine.messages.append,
+        StepNeeds(proxies=False),
+        FakeFeed(machine).feed,
+        machine.environment,
     ) as inputs:
         assert inputs.arguments == {}
         assert "word" not in "".join(path.read_text() for path in inputs.secrets.values())
@@ -329,3 +324,16 @@ error: there is no file `no.pem` with certificates
 hint: correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA
 """
     )
+
+
+def test_users_own_steps_need_mirrors_and_proxies() -> None:
+    locked = fake_engine.image("a")
+    own = replace(locked, content=Content(run=("apt-get install tree",)))
+    vendor = replace(own, base=RegistryBase("registry.example/base:1", None))
+
+    assert StepNeeds.of([locked], offline=False) == StepNeeds(("bookworm",), (), False, False)
+    assert StepNeeds.of([locked, own], offline=False) == StepNeeds(
+        ("bookworm", "bookworm"), ("bookworm",), True, True
+    )
+    assert StepNeeds.of([own], offline=True) == StepNeeds((), (), True, True)
+    assert StepNeeds.of([vendor], offline=False) == StepNeeds((), (), True, True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.builder.built_image import BuiltImage, configuration_digest
+from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import Diagnostic, EngineError, PublishError
@@ -143,10 +143,3 @@ def test_another_image_under_the_same_digest_is_reported(tmp_path: Path) -> None
             hint="run `bake build mpi-cpu`",
         ),
     )
-
-
-def test_the_configuration_of_a_stored_image_is_read_once(tmp_path: Path) -> None:
-    engine = Engine()
-    assert configuration_digest(DIGEST, engine, tmp_path) == BUILT.digest
-    engine.archives.clear()
-    assert configuration_digest(DIGEST, engine, tmp_path) == BUILT.digest

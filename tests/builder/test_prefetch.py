@@ -83,7 +83,7 @@ class Gathering:
             self.project, self.messages.append, to=to, source=source, offline=offline, environment=environment
         ) as fetcher:
             if offline:
-                prefetch.require_here(
+                prefetch.require_local_files(
                     self.images, EmptyEngine(lambda spec: fake_engine.Run()), fetcher, source
                 )
                 return ""
@@ -234,9 +234,9 @@ def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) 
     )
     with fetcher as opened:
         with pytest.raises(BuildError) as caught:
-            prefetch.require_here([image], engine, opened, "")
+            prefetch.require_local_files([image], engine, opened, "")
         engine.here = (base.pinned, "vendor/cuda:1-devel")
-        prefetch.require_here([image], engine, opened, "")
+        prefetch.require_local_files([image], engine, opened, "")
     assert failure_text(caught.value.diagnostics[0]) == (
         f"""\
 error: 2 files or bases of the build are missing on this machine

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.builder import rehearse, stub_bases, stub_files, stub_plan
-from bakehouse.builder.stub_plan import Rehearsal, StubBase, StubFile, Stubs
+from bakehouse.builder import rehearse, stub_files, stub_plan
+from bakehouse.builder.stub_plan import Rehearsal, StubFile, Stubs
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.python_lock import Package
@@ -176,51 +176,6 @@ def test_the_key_changes_with_a_stub() -> None:
 )
 def test_a_base_answers_with_the_python_of_the_real_one(provides: dict[str, str], expected: str) -> None:
     assert stub_plan.python_of(provides) == expected
-
-
-def test_a_base_stub_has_the_real_one_s_cuda_and_distribution() -> None:
-    provides = (("cuda", "12.8.1"), ("ubuntu", "24.04"))
-    need = StubBase(InstalledComponent("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=provides), None)
-    files = {
-        file.path: file.content.decode(errors="replace") for file in stub_bases.context(need, "debian:1")
-    }
-
-    assert 'VERSION_ID="24.04"' in files["tree/usr/lib/os-release"]
-    assert "ln -s cuda-12.8 /usr/local/cuda" in files["Dockerfile"]
-    assert "*v = 12080;" in files["Dockerfile"]
-    assert "ENV CUDA_VERSION=12.8.1" in files["Dockerfile"]
-    assert not [path for path in files if "nvcc" in path or "libnccl" in path]
-
-
-def test_a_base_stub_has_the_neuron_packages_of_the_real_one() -> None:
-    versions = (("neuronx-cc", "2.25.3371.0"), ("python", "3.12"), ("torch-neuronx", "2.9.0.2.14.27725"))
-    need = StubBase(InstalledComponent("aws-neuron-pytorch", "2.9.0", "sdk2.30.0", provides=versions), None)
-    paths = {file.path for file in stub_bases.context(need, "debian:1")}
-
-    for name in ("neuronx_cc-2.25.3371.0", "torch_neuronx-2.9.0.2.14.27725"):
-        assert any(f"/{name}.dist-info/" in path for path in paths)
-
-
-def test_the_base_of_build_stages_has_headers_and_a_compiler() -> None:
-    part = InstalledComponent("nvidia-cuda", "12.8.1", "base-ubuntu24.04", provides=(("cuda", "12.8.1"),))
-    paths = {file.path for file in stub_bases.context(StubBase(part, None, is_build_base=True), "debian:1")}
-
-    assert {"tree/usr/local/cuda-12.8/bin/nvcc", "tree/usr/local/cuda-12.8/include/cuda.h"} <= paths
-
-
-def test_a_base_that_can_be_made_here_only_gets_a_mark() -> None:
-    need = StubBase(InstalledComponent("debian", "12", ""), DEBIAN)
-    dockerfile, *_ = stub_bases.context(need, DEBIAN.reference)
-    last = dockerfile.content.decode().rpartition("\nFROM ")[2]
-
-    assert last.startswith(f"{DEBIAN.reference}\n")
-    assert [instruction.word for instruction in instructions(f"FROM {last}")] == [
-        "FROM",
-        "COPY",
-        "COPY",
-        "RUN",
-        "LABEL",
-    ]
 
 
 @pytest.mark.parametrize("name", FAMILIES)

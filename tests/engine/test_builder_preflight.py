@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.engine.builder import Worker, find_builder, read_workers, variables_of
 from bakehouse.engine.builder_preflight import BuilderCheck, preflight, require_builder
 from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic, EngineError, UsageError
@@ -138,23 +137,6 @@ def test_an_unknown_name(machine: Machine) -> None:
     )
     with pytest.raises(UsageError, match=r"unknown builder `\.\./builder-1`"):
         machine.preflight("../builder-1")
-
-
-def test_a_docker_context_is_a_builder(machine: Machine) -> None:
-    builder = find_builder("office", {"BUILDX_CONFIG": str(machine.directory)}, machine.run)
-
-    assert (builder.driver, [node.endpoint for node in builder.nodes]) == ("docker", ["office"])
-
-
-def test_the_variables_that_select_a_builder(machine: Machine) -> None:
-    machine.create("tcp://127.0.0.1:1", {})
-    environment = {"BUILDX_CONFIG": str(machine.directory)}
-
-    assert variables_of("far", environment, machine.run) == {"BUILDX_BUILDER": "far"}
-    assert variables_of("office", environment, machine.run) == {
-        "BUILDX_BUILDER": "office",
-        "DOCKER_CONTEXT": "office",
-    }
 
 
 def test_a_damaged_definition(machine: Machine) -> None:
@@ -464,14 +446,6 @@ def test_facts_that_a_builder_does_not_report(machine: Machine) -> None:
     assert machine.preflight()[1:] == (
         BuilderCheck("BuildKit", "node far0 is inactive; the first build starts it", is_known=False),
     )
-
-
-def test_workers_of_several_nodes() -> None:
-    second = INSPECTION.partition("Nodes:\n")[2].replace("v0.13.2", "v0.14.0")
-
-    assert [worker.version for worker in read_workers(INSPECTION + "\n" + second)] == ["v0.13.2", "v0.14.0"]
-    assert read_workers("") == ()
-    assert read_workers("\nNodes:\nName: a\nStatus: inactive\n") == (Worker("inactive", "", (), "", ""),)
 
 
 def test_a_build_requires_a_builder_without_faults(machine: Machine) -> None:

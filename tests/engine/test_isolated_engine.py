@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.engine import dockerd, isolated_engine
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import EngineError
 from bakehouse.util import tempdir
 
