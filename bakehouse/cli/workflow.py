@@ -31,7 +31,6 @@ from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, SmokeError, UsageError
 from bakehouse.fetch.required_files import RequiredFiles, debs
-from bakehouse.jobs import code_upload
 from bakehouse.jobs.distribution import Framework
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase
@@ -613,13 +612,9 @@ def run_job(
     require_valid(workspace, [image])
     resolutions = resolve_all(workspace, [recipe]) if recipe else ()
     framework = _framework(resolutions[0]) if resolutions else ("", "")
-    if request.source_dir:
-        code_upload.check(request.source_dir, request.job.entry_point, report)
-    prepared = local_job.prepare(request, image, workspace.catalog, *framework)
-    for warning in prepared.warnings:
-        report(f"note: {warning}")
+    job = local_job.prepare(request, image, workspace.catalog, *framework, report=report)
     own = recipe.content.entry_point if recipe else None
-    if own and (warning := local_job.ignored_code(replace(request, job=prepared.job), own)):
+    if own and (warning := local_job.ignored_code(replace(request, job=job), own)):
         report(f"note: {warning}")
     if resolutions:
         [built] = _built_images(workspace, resolutions, [image], report)
@@ -634,7 +629,8 @@ def run_job(
                     hint=suggestion(image, workspace.recipes) or "`bake list` lists the images",
                 )
             reference = Digest(stored.digest)
-        job = replace(prepared.job, image=reference)
+        job = replace(job, image=reference)
         with listen(job) as handler:
             directory = project.state / "runs" / job.name
-            return local_job.run(connected, replace(prepared, job=job), directory, handler)
+            efa_types = local_job.efa_types(workspace.catalog)
+            return local_job.run(connected, job, directory, handler, efa_types)

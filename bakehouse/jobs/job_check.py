@@ -6,7 +6,7 @@ from pathlib import Path
 from bakehouse.catalog.instance_types import instances
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
-from bakehouse.jobs.code_upload import IGNORED_BY_V3, sdk_findings
+from bakehouse.jobs.code_archive import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.job_file import JobFile
 from bakehouse.jobs.job_images import find_image
 from bakehouse.jobs.job_spec import JobSpec, job_findings, select_sdk

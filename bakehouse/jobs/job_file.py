@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
-from bakehouse.jobs.code_upload import IGNORED_BY_V3, sdk_findings
+from bakehouse.jobs.code_archive import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
 from bakehouse.jobs.rules import Findings, RuleViolation
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.jobs import code_upload
+from bakehouse.jobs import code_archive
 from bakehouse.jobs.create_training_job import DAY, api_request, script_path, toolkit_parameters
 from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, check_job
 from bakehouse.jobs.model_trainer import REQUIREMENTS
@@ -68,8 +68,8 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
         lines += _trainer_code(request, image, job.role, base_name)
     else:
         lines += _estimator_code(request, image, job.role, base_name)
-    ignored = code_upload.IGNORED_BY_V3 if checked.sdk == "v3" else ()
-    warnings = (*checked.warnings, *code_upload.sdk_findings(job.source_dir, ignored))
+    ignored = code_archive.IGNORED_BY_V3 if checked.sdk == "v3" else ()
+    warnings = (*checked.warnings, *code_archive.sdk_findings(job.source_dir, ignored))
     return Snippet("\n".join(lines) + "\n", checked.sdk, warnings)
 
 

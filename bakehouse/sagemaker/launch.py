@@ -19,7 +19,7 @@ from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
 from bakehouse.cluster.job import job_name
 from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
-from bakehouse.jobs import code_upload
+from bakehouse.jobs import code_archive
 from bakehouse.jobs.create_training_job import DAY, VOLUME_GIB, api_request, toolkit_parameters
 from bakehouse.jobs.job_spec import S3, CheckedJob, JobSpec, check_job
 from bakehouse.jobs.rules import RuleViolation
@@ -297,8 +297,8 @@ def _with_code(
         if is_local:
             # Before any request to AWS, because it may contain secrets or be too big to be code.
             source = Path(job.source_dir or job.entry_point)
-            code_upload.check(source, job.entry_point if job.source_dir else "", report)
-            code = stack.enter_context(code_upload.pack(source))
+            tree = code_archive.select(source, job.entry_point if job.source_dir else "", report)
+            code = stack.enter_context(code_archive.pack(tree))
         if not bucket:
             bucket, owner = service.default_bucket()
         if owner and not is_local:
