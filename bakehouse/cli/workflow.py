@@ -32,6 +32,7 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, SmokeError, UsageError
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.jobs.distribution import Framework
+from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase
 from bakehouse.plan.planner import bootstrapped_bases
@@ -55,7 +56,6 @@ from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.local_job import OpenStream, RunRequest
-from bakehouse.sagemaker.smoke_job import SmokeJob
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import PLATFORM, Digest
@@ -382,7 +382,7 @@ def remote_smoke_of(
 def smoke_on_sagemaker(
     workspace: Workspace,
     name: str,
-    job: SmokeJob,
+    job: JobSpec,
     callbacks: JobCallbacks,
     options: RunOptions,
     pace: Pace = EVERY_FEW_SECONDS,
@@ -393,7 +393,7 @@ def smoke_on_sagemaker(
     """
     project = workspace.project
     candidate = promote.find_candidate(project, _only(workspace, name).name, "ecr", options.image_uri)
-    gpus = smoke_job.check(job, candidate, workspace.catalog)
+    gpus = smoke_job.check_job(job, candidate, workspace.catalog)
     options = replace(options, gpus=gpus, hosts=job.instance_count)
     remote = remote_smoke_of(workspace, name, options, candidate)
     sign = _report_signer(workspace, options)

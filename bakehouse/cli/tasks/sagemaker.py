@@ -176,9 +176,8 @@ def validate(
         keep_alive=keep_alive,
         channels=job_options.channel_groups(job_options.pairs(input, "--input"), input_group),
     )
-    result = job_check.check(open_project(image or None), image, job, file)
-    errors = [finding for finding in result.findings if finding.is_error]
-    warnings = [finding.diagnostic for finding in result.findings if not finding.is_error]
+    result = job_check.check_settings(open_project(image or None), image, job, file)
+    errors, warnings = result.errors, [warning.diagnostic for warning in result.warnings]
     if json:
         show(json_report.job_check(result.image, result.findings))
         if errors:
@@ -263,20 +262,23 @@ def launch(
         processes_per_host=processes_per_host,
         keep_alive=keep_alive,
         channels=job_options.channel_groups(inputs, input_group),
-    )
-    request = launching.LaunchRequest(
-        image,
-        job,
-        name=job_name,
-        region=region,
         inputs=inputs,
         output=output,
+        name=job_name,
         max_run=max_run,
         volume_gib=-(-(job_options.size(volume_size, "--volume-size") or 0) // 2**30),
-        detach=detach,
-        stop_on_interrupt=stop_on_interrupt,
     )
-    _finish(launching.launch(open_project(), request, job_callbacks(verbose)))
+    _finish(
+        launching.launch(
+            open_project(),
+            image,
+            job,
+            job_callbacks(verbose),
+            region=region,
+            detach=detach,
+            stop_on_interrupt=stop_on_interrupt,
+        )
+    )
 
 
 @bake_task("job", help={**_FOLLOW_HELP, "job": "name of a training job", "region": "AWS region of the job"})
