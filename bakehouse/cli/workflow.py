@@ -21,9 +21,9 @@ from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cli import image_docs, smoke_runners, tables
 from bakehouse.cli.smoke_runners import PrintedJob
 from bakehouse.cluster import junit, remote_smoke, smoke, smoke_report
-from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
+from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import daemon_info, docker, emulation, provision
@@ -52,7 +52,7 @@ from bakehouse.registry import destination
 from bakehouse.registry.manifest import FORMS
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.sagemaker import local_job, smoke_job
-from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
+from bakehouse.sagemaker.follow import DEFAULT_PACE, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.local_job import OpenStream, RunRequest
@@ -385,7 +385,7 @@ def smoke_on_sagemaker(
     job: JobSpec,
     callbacks: JobCallbacks,
     options: RunOptions,
-    pace: Pace = EVERY_FEW_SECONDS,
+    pace: Pace = DEFAULT_PACE,
 ) -> tuple[LaunchReport, SmokeReport | None]:
     """Smoke-test the newest candidate in Amazon ECR as a training job, and store the report by its digest.
 

@@ -54,10 +54,10 @@ def _explain(checked: CheckedJob) -> CheckedJob:
         message = f"the content of `{image.name}` is unknown, so only the settings are checked"
         hint = "use the URI of a release of this project, or of a base in the catalogue"
         findings = (*findings, RuleViolation(rules.IMAGE_UNKNOWN, message, hint))
-    return replace(checked, findings=tuple(_with_source(finding, image.source) for finding in findings))
+    return replace(checked, findings=tuple(_name_source(finding, image.source) for finding in findings))
 
 
-def _with_source(finding: RuleViolation, source: str) -> RuleViolation:
+def _name_source(finding: RuleViolation, source: str) -> RuleViolation:
     """Name the recipe or the base where the image has no release."""
     rule = replace(finding.rule, source=finding.rule.source.replace(rules.RELEASE, source))
     return replace(finding, rule=rule)

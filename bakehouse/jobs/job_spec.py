@@ -15,9 +15,9 @@ from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
 from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
 from bakehouse.jobs.rules import RuleViolation
-from bakehouse.jobs.smp_parameters import ModelParallelJob
+from bakehouse.jobs.smp_parameters import SmpContext
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
-from bakehouse.jobs.validate import training_of, validate
+from bakehouse.jobs.validate import launch_context, validate
 from bakehouse.util.format import format_names
 
 SDKS = {
@@ -145,7 +145,7 @@ def valid_job(
     hyperparameters = request.hyperparameters
     needs_settings = bool(image.entry_point) or checked.sdk == "boto3"
     if needs_settings and request.sender != "ModelTrainer":
-        settings = launch_settings(request.distribution, training_of(request, image))
+        settings = launch_settings(request.distribution, launch_context(request, image))
         hyperparameters = {**hyperparameters, **settings.hyperparameters}
     script = "" if image.entry_point else request.entry_point
     request = replace(request, hyperparameters=hyperparameters, entry_point=script)
@@ -316,7 +316,7 @@ def _library(
         return {"smdistributed": library, "torch_distributed": on}
     if sender == "ModelTrainer":
         _refuse("SDK v3 does not support SMP 1", "use `--sdk v2` or `--sdk boto3`")
-    degree = ModelParallelJob(image.smp, 1, image.framework, ranks).degree
+    degree = SmpContext(image.smp, 1, image.framework, ranks).degree
     parameters = {degree: 1 if ranks % 2 else 2, **({"ddp": True} if image.framework == "pytorch" else {})}
     return {
         "smdistributed": {"modelparallel": {**on, "parameters": parameters}},

@@ -29,7 +29,7 @@ from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
-from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Followed, Pace, follow, stop
+from bakehouse.sagemaker.follow import DEFAULT_PACE, FollowResult, Pace, follow, stop
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.trust import policy
 from bakehouse.util.aws import AwsError, AwsFault
@@ -41,8 +41,12 @@ _ROLE = re.compile(r"arn:aws[a-z-]*:iam::[0-9]{12}:role/[a-zA-Z_0-9+=,.@/-]+")
 _MAX_CHANNELS = 20
 _MAX_CLOCK_DIFFERENCE = timedelta(minutes=1)
 _IDENTIFYING_FIELDS = (
-    *("AlgorithmSpecification", "RoleArn", "ResourceConfig"),
-    *("InputDataConfig", "OutputDataConfig", "StoppingCondition"),
+    "AlgorithmSpecification",
+    "RoleArn",
+    "ResourceConfig",
+    "InputDataConfig",
+    "OutputDataConfig",
+    "StoppingCondition",
 )
 
 
@@ -69,7 +73,7 @@ def launch(
     image: str,
     job: JobSpec,
     callbacks: JobCallbacks = PRINTED,
-    pace: Pace = EVERY_FEW_SECONDS,
+    pace: Pace = DEFAULT_PACE,
     *,
     region: str = "",
     detach: bool = False,
@@ -91,7 +95,7 @@ def launch(
     service = TrainingService(region_of(record.registry))
     job = replace(job, name=job.name or job_name(record.image))
     try:
-        arguments = _with_code(service, job, checked.request, sent_image, callbacks.report)
+        arguments = _upload_code(service, job, checked.request, sent_image, callbacks.report)
     except AwsError as error:
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
         raise LaunchError.of(replace(error.diagnostic, facts=facts)) from error
@@ -128,7 +132,7 @@ def send_and_follow(
     except KeyboardInterrupt:
         problem = stop(service, name, callbacks.report) if stop_on_interrupt else None
         callbacks.report(f"{name}: interrupted while sending the job, which may be running")
-        followed = Followed(None, {}, problem, stopping=stop_on_interrupt and problem is None)
+        followed = FollowResult(None, {}, problem, stopping=stop_on_interrupt and problem is None)
         return launch_report.report(name, service.region, followed)
     if detach:
         return LaunchReport(name, service.region, None)
@@ -140,7 +144,7 @@ def follow_job(
     name: str,
     region: str,
     callbacks: JobCallbacks = PRINTED,
-    pace: Pace = EVERY_FEW_SECONDS,
+    pace: Pace = DEFAULT_PACE,
     *,
     stop_on_interrupt: bool = False,
 ) -> LaunchReport:
@@ -227,31 +231,31 @@ def _check_settings(job: JobSpec) -> None:
     """Check the settings that the API would reject after the upload of the code."""
     problems = Problems()
 
-    def report(message: str, hint: str) -> None:
+    def add(message: str, hint: str) -> None:
         problems.add(Diagnostic(message, hint=hint))
 
     check_role(job.role, problems)
     if not job.groups and not job.instance_type:
         hint = "set `--instance-type` and `--instance-count`, or `--group`"
-        report("no instance type given", hint)
+        add("no instance type given", hint)
     if {job.instance_type, *(group.instance_type for group in job.groups)} & {*LOCAL}:
-        report("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
+        add("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
     if job.name and not _NAME.fullmatch(job.name):
-        report(f"`{job.name}` is not a valid job name", "use at most 63 letters, digits and hyphens")
+        add(f"`{job.name}` is not a valid job name", "use at most 63 letters, digits and hyphens")
     if job.max_run < 1:
-        report(f"invalid time limit of {job.max_run} seconds", "set `--max-run` to at least 1")
+        add(f"invalid time limit of {job.max_run} seconds", "set `--max-run` to at least 1")
     if job.volume_gib < 1:
-        report("the hosts have no disk", "set `--volume-size`, for example to `30g`")
+        add("the hosts have no disk", "set `--volume-size`, for example to `30g`")
     for channel, uri in job.inputs.items():
         if not CHANNEL_NAME.fullmatch(channel):
-            report(f"`{channel}` is not a valid channel name", CHANNEL_NAME_HINT)
+            add(f"`{channel}` is not a valid channel name", CHANNEL_NAME_HINT)
         if not is_s3(uri):
             hint = "use for example `s3://bucket/data`"
-            report(f"channel `{channel}` is `{uri}`, which is not an S3 URI", hint)
+            add(f"channel `{channel}` is `{uri}`, which is not an S3 URI", hint)
     if len(job.inputs) > _MAX_CHANNELS:
-        report(f"the job has {len(job.inputs)} channels", f"use at most {_MAX_CHANNELS}")
+        add(f"the job has {len(job.inputs)} channels", f"use at most {_MAX_CHANNELS}")
     if job.output and not is_s3(job.output):
-        report(f"`--output {job.output}` is not an S3 URI", "use for example `s3://bucket/models`")
+        add(f"`--output {job.output}` is not an S3 URI", "use for example `s3://bucket/models`")
     problems.raise_as(UsageError)
 
 
@@ -270,7 +274,7 @@ def is_s3(uri: str) -> bool:
     return uri.startswith(S3) and bool(uri.removeprefix(S3).partition("/")[0])
 
 
-def _with_code(
+def _upload_code(
     service: TrainingService, job: JobSpec, request: TrainingRequest, image: LaunchImage, report: Reporter
 ) -> dict[str, Any]:
     """Return the arguments of the API after the code was uploaded to S3."""

@@ -9,15 +9,15 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.source_tree import SourceTree
-from bakehouse.cluster import cluster, job_report
-from bakehouse.cluster.cluster import OutputHandler
+from bakehouse.cluster import job_report, job_runner
 from bakehouse.cluster.job import CODE_DIRECTORY, HOMOGENEOUS, ML, Group, TrainingJob, job_name
 from bakehouse.cluster.job_report import JobReport
+from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive, model_trainer
-from bakehouse.jobs.distribution import Framework, Training, launch_settings
+from bakehouse.jobs.distribution import Framework, LaunchContext, launch_settings
 from bakehouse.jobs.instance_groups import check_channels, instance_group
 from bakehouse.jobs.rules import Findings
 from bakehouse.util.files import write_whole
@@ -78,7 +78,7 @@ def prepare(
         name=request.job.name or job_name(image),
         image_name=image,
         environment={**_REGION, **request.job.environment},
-        groups=tuple(_with_gpus(group, instance_types) for group in request.job.groups),
+        groups=tuple(_drop_missing_gpus(group, instance_types) for group in request.job.groups),
         seed=(request.job.seed or _random_seed()) if request.job.is_heterogeneous else None,
     )
     _check_faults(job)
@@ -92,8 +92,8 @@ def prepare(
     channels = {name: job.channel_groups.get(name, ()) for name in job.channel_directories}
     check_channels(channels, groups, findings)
     findings.raise_errors()
-    training = Training(groups, framework, version, job.entry_point)
-    job, warnings = _with_launcher(job, request, code, training)
+    context = LaunchContext(groups, framework, version, job.entry_point)
+    job, warnings = _add_launcher(job, request, code, context)
     for warning in warnings:
         report(f"note: {warning}")
     return job
@@ -122,7 +122,7 @@ def run(
 ) -> JobReport:
     """Run a job to its end. Its logs, model, output and report are written to `directory`."""
     collect = {path: directory / name for path, name in COLLECTED.items()}
-    result = cluster.run(engine, job, directory / "logs", on_output=on_output, collect=collect)
+    result = job_runner.run(engine, job, directory / "logs", on_output=on_output, collect=collect)
     report = job_report.report(job, result, directory, efa_types)
     write_whole(directory / "report.json", job_report.as_json(report))
     return report
@@ -153,8 +153,8 @@ def _check_faults(job: TrainingJob) -> None:
     network_faults.require(job.netem, cuts=bool(job.partitions))
 
 
-def _with_launcher(
-    job: TrainingJob, request: RunRequest, code: SourceTree | None, training: Training
+def _add_launcher(
+    job: TrainingJob, request: RunRequest, code: SourceTree | None, context: LaunchContext
 ) -> tuple[TrainingJob, tuple[str, ...]]:
     """Return the job with its launcher: a command, the SDK's drivers, or the image's toolkit."""
     if job.command:
@@ -164,8 +164,8 @@ def _with_launcher(
         processes = _processes(job, request)
         return replace(job, has_toolkit=False, baked_code=files, processes_per_host=processes), ()
     if model_trainer.is_for_model_trainer(request.distribution):
-        return _with_drivers(job, request, code, training)
-    settings = launch_settings(request.distribution, training)
+        return _add_drivers(job, request, code, context)
+    settings = launch_settings(request.distribution, context)
     parameters = {**job.hyperparameters, **settings.hyperparameters}
     starts_ranks = settings.launcher not in _ONE_PROCESS
     if request.processes_per_host and not starts_ranks:
@@ -184,8 +184,8 @@ def _with_launcher(
     return job, settings.warnings
 
 
-def _with_drivers(
-    job: TrainingJob, request: RunRequest, code: SourceTree | None, training: Training
+def _add_drivers(
+    job: TrainingJob, request: RunRequest, code: SourceTree | None, context: LaunchContext
 ) -> tuple[TrainingJob, tuple[str, ...]]:
     """Return the job as ModelTrainer of SDK v3 sends it: without toolkit, with its drivers in a channel."""
     [name] = list(request.distribution)[:1]
@@ -202,7 +202,7 @@ def _with_drivers(
             f"`{name}` needs a script, which is sent with the job",
             hint="set `--source-dir` to the script's directory",
         )
-    settings = model_trainer.driver_settings(request.distribution, training, str(code.source))
+    settings = model_trainer.driver_settings(request.distribution, context, str(code.source))
     if request.processes_per_host:
         raise UsageError(
             f"`--processes-per-host` can't be used with `{name}`",
@@ -233,7 +233,7 @@ def _processes(job: TrainingJob, request: RunRequest, setting: object = None) ->
     return request.processes_per_host or max(gpus, 1)
 
 
-def _with_gpus(group: Group, instance_types: Mapping[str, Instance]) -> Group:
+def _drop_missing_gpus(group: Group, instance_types: Mapping[str, Instance]) -> Group:
     """Remove the GPUs of a heterogeneous cluster's group if its type has none."""
     has_none = instance_types.get(group.instance_type, Instance("")).gpus == 0
     return replace(group, gpus=0) if has_none and group.name != HOMOGENEOUS else group

@@ -27,7 +27,7 @@ from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch
 from bakehouse.jobs.validate import validate
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.sagemaker.client import TrainingService
-from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
+from bakehouse.sagemaker.follow import DEFAULT_PACE, Pace
 from bakehouse.sagemaker.launch import (
     PRINTED,
     JobCallbacks,
@@ -86,7 +86,7 @@ def smoke_on_sagemaker(
     prices: Mapping[str, float],
     logs: Path,
     callbacks: JobCallbacks = PRINTED,
-    pace: Pace = EVERY_FEW_SECONDS,
+    pace: Pace = DEFAULT_PACE,
 ) -> tuple[LaunchReport, SmokeReport | None]:
     """Run the checks as a training job; Ctrl-C stops it. Returns no smoke report without results.
 

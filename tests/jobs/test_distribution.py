@@ -9,7 +9,7 @@ import pytest
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.cluster.job import encode_hyperparameters
 from bakehouse.errors import UsageError
-from bakehouse.jobs.distribution import Framework, LaunchSettings, Training, launch_settings
+from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
 from bakehouse.jobs.model_trainer import driver_settings, is_for_model_trainer, train_script
 from tests.conftest import error_text
@@ -30,15 +30,15 @@ def job(
     version: str = "2.9.1",
     entry_point: str = "train.py",
     smp: str = "",
-) -> Training:
-    return Training(groups, framework, version, entry_point, smp)
+) -> LaunchContext:
+    return LaunchContext(groups, framework, version, entry_point, smp)
 
 
-def settings(distribution: Mapping[str, object], training: Training | None = None) -> LaunchSettings:
+def settings(distribution: Mapping[str, object], training: LaunchContext | None = None) -> LaunchSettings:
     return launch_settings(distribution, training or job())
 
 
-def mistakes(distribution: Mapping[str, Any], training: Training | None = None) -> str:
+def mistakes(distribution: Mapping[str, Any], training: LaunchContext | None = None) -> str:
     with pytest.raises(UsageError) as caught:
         launch_settings(distribution, training or job())
     return error_text(caught.value).strip()
@@ -165,7 +165,7 @@ def test_a_group_with_what_is_known_of_its_type() -> None:
     assert instance_group({}, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge")
 
 
-MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {
+MISTAKES: dict[str, tuple[Mapping[str, Any], LaunchContext, str]] = {
     "unknown launcher": (
         {"torchrun": ON},
         job(),
@@ -698,7 +698,7 @@ def test_a_mistake_gets_its_answer(name: str) -> None:
     assert mistakes(distribution, training) == messages
 
 
-def drivers(distributed: Mapping[str, Any], training: Training | None = None) -> str:
+def drivers(distributed: Mapping[str, Any], training: LaunchContext | None = None) -> str:
     with pytest.raises(UsageError) as caught:
         driver_settings(distributed, training or job(), "src")
     return error_text(caught.value).strip()
@@ -748,7 +748,7 @@ def test_the_script_of_version_3_is_made_of_its_templates() -> None:
     assert train_script(templates, driver_settings({}, job(), "src")).endswith("; basic; ${x}")
 
 
-DRIVER_MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {
+DRIVER_MISTAKES: dict[str, tuple[Mapping[str, Any], LaunchContext, str]] = {
     "unknown driver": (
         {"torchrun": {}},
         job(),
