@@ -9,15 +9,11 @@ import pytest
 
 from bakehouse.errors import UsageError
 from bakehouse.jobs import job_check
-from bakehouse.jobs.create_training_job import api_request
-from bakehouse.jobs.instance_groups import InstanceGroup
 from bakehouse.jobs.job_spec import CheckedJob, JobSpec
-from bakehouse.jobs.training_request import TrainingRequest
 from bakehouse.ledger.releases import append
 from bakehouse.plan.workspace import Workspace, open_workspace
 from tests.conftest import error_text
 from tests.ledger.test_releases import a_record
-from tests.support.launch_cases import PYTORCH
 
 AWS = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 COMPILER = f"{AWS}/pytorch-trcomp-training:1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker"
@@ -263,18 +259,6 @@ def test_files_that_the_sdk_uploads_are_warnings(
     trainer["source_code"]["ignore_patterns"] = ["*.ckpt", "venv", ".*", "token.py"]
     assert messages(content=trainer) == []
     assert messages(content={**ESTIMATOR, "source_dir": "src"}) == messages(replace(job, sdk="v2"))
-
-
-def test_a_channel_is_sent_to_its_groups() -> None:
-    job = TrainingRequest(
-        groups=(InstanceGroup("ml.c5.xlarge", 1, "data"),), channels={"training": ("data",)}
-    )
-    inputs = {"training": "s3://our-data/flowers", "test": "s3://our-data/test"}
-    settings = JobSpec(role="role", inputs=inputs)
-    sent: Any = api_request(job, PYTORCH, settings, name="a", hyperparameters={}, output="s3://our-models/")
-    sources = [channel["DataSource"]["S3DataSource"] for channel in sent["InputDataConfig"]]
-
-    assert [source.get("InstanceGroupNames") for source in sources] == [["data"], None]
 
 
 REQUEST: dict[str, Any] = {
