@@ -234,6 +234,12 @@ class TrustError(BakehouseError):
     exit_code = 16
 
 
+class UndecidedError(BakehouseError):
+    """The search for versions ended before it was known whether they satisfy an image."""
+
+    exit_code = 17
+
+
 class UsageError(BakehouseError):
     """The command line names something that does not exist."""
 

@@ -30,9 +30,9 @@ from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.errors import BakehouseError
 from benchmarks import harness
 from tests.integration import projects
+from tests.integration.offline_engine import engine
 from tests.integration.remote_builder import RemoteBuilder, remote_builder
 from tests.integration.remote_project import IMAGE, RemoteProject
-from tests.integration.test_offline import engine
 from tests.support import tls
 from tests.support.tls import Authority, Pair
 

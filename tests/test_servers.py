@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from tests.docs.test_docs import table_rows
+from tests.support.documents import table_rows
 
 PAGE = HOME / "docs/explanation/security.md"
 LISTENERS = re.compile(

@@ -71,9 +71,9 @@ def component(choice: Choice) -> Json:
     }
 
 
-def fit(assumptions: Assumptions, resolved: Sequence[Resolution]) -> Json:
+def fit(assumptions: Assumptions, resolved: Sequence[Resolution], undecided: Sequence[str] = ()) -> Json:
     """Return the combinations that satisfy assumptions: in one image, or on each base that fits."""
-    return {"assumptions": str(assumptions), "fits": resolutions(resolved)}
+    return {"assumptions": str(assumptions), "fits": resolutions(resolved), "not_known": [*undecided]}
 
 
 def image_fits(assumptions: Assumptions, fits: Sequence[ImageFit]) -> Json:
@@ -81,7 +81,7 @@ def image_fits(assumptions: Assumptions, fits: Sequence[ImageFit]) -> Json:
     images = [
         {
             "image": fit.image,
-            "fits": fit.resolution is not None,
+            "fits": fit.resolution is not None if fit.is_decided else None,
             "changes": fit.changes or None,
             "warnings": warnings(fit.resolution) if fit.resolution else [],
         }

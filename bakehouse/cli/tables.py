@@ -62,13 +62,14 @@ def _components(resolution: Resolution) -> str:
     return "\n".join(lines) + "\n"
 
 
-def fit(assumptions: Assumptions, resolutions: Sequence[Resolution]) -> str:
+def fit(assumptions: Assumptions, resolutions: Sequence[Resolution], undecided: Sequence[str] = ()) -> str:
     """Format the combination that assumptions give in an image, or on each base that fits."""
     first, *others = resolutions
     heading = f"{first.recipe.name} fits with {assumptions}" if first.recipe.name else f"{assumptions} fit"
     bases = ", ".join(str(resolution.base.candidate) for resolution in others)
     also = f"\nalso on {bases}\n" if others else ""
-    return f"{heading}\n{_components(first)}{_note(first)}{also}{warnings(resolutions)}"
+    unknown = f"\nnot known on {', '.join(undecided)}: the search ended first\n" if undecided else ""
+    return f"{heading}\n{_components(first)}{_note(first)}{also}{unknown}{warnings(resolutions)}"
 
 
 def image_fits(fits: Sequence[ImageFit]) -> str:
@@ -76,7 +77,8 @@ def image_fits(fits: Sequence[ImageFit]) -> str:
     rows = []
     for fit in fits:
         changes = f"; it would with {fit.changes}" if fit.changes else ""
-        rows.append((fit.image, "fits" if fit.resolution else f"does not fit{changes}"))
+        refused = f"does not fit{changes}" if fit.is_decided else "not known: the search ended first"
+        rows.append((fit.image, "fits" if fit.resolution else refused))
     return format_table(rows) + warnings(fit.resolution for fit in fits if fit.resolution)
 
 

@@ -23,15 +23,32 @@ from bakehouse.resolve.phrases import version_range
 from bakehouse.resolve.relaxation import Relaxation, Relaxations, Restriction, pins_of, relax
 from bakehouse.resolve.resolver import BudgetExceeded, Resolution, SearchBudget, Unsatisfiable, resolve
 
-BUDGET_OF_A_CALL = 40_000
-"""Candidates that one call of the resolver may try: a third of a second."""
-BUDGET = 120_000
-"""Candidates that a whole search may try."""
+DECISION_BUDGET = 50_000
+"""Candidates that may be tried to decide whether a recipe fits: about 1.5 s."""
+BUDGET_OF_A_CALL = 10_000
+"""Candidates that one call of the resolver may try while it searches for alternatives."""
+BUDGET = 40_000
+"""Candidates that a whole search for alternatives may try: about 1.2 s."""
+_MAX_NAMED = 3
 _MOST_BASES = 6
 _MOST_WARNED = 8
 _MOST_CHANGES = 3
 _STEPS = 8
 """Calls reserved for each alternative, to move it closer to the pins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """No answer: a search ended before it was known whether versions fit."""
+
+    steps: int
+    """The number of candidates that were tried."""
+    names: tuple[str, ...]
+    """The components of which most candidates were tried."""
+
+
+Outcome = Resolution | Conflict | Undecided
+"""The three answers to the question whether versions fit a recipe."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,22 +114,30 @@ class AlternativeSearch:
         self._catalog = catalog
         self._calls = self._left = calls
         self._pins = tuple(pin for pin in pins_of(recipe) if names is None or pin.name in names)
-        self._outcomes: dict[frozenset[tuple[Restriction, Relaxation]], Resolution | Conflict | None] = {}
+        self._outcomes: dict[frozenset[tuple[Restriction, Relaxation]], Outcome] = {}
         self._is_cut = False
         self._budget = self._granted = budget
         self._upgraded = upgraded
 
     @property
+    def base(self) -> str:
+        return self._recipe.base.name
+
+    @property
     def is_spent(self) -> bool:
         return self._left <= 0 or self._budget <= 0
 
-    def attempt(self, relaxations: Relaxations) -> Resolution | Conflict | None:
-        """Resolve the recipe with some pins relaxed; None if the budget ran out before an answer."""
+    def attempt(self, relaxations: Relaxations) -> Outcome:
+        """Resolve the recipe with some pins relaxed."""
         key = frozenset(relaxations.items())
         if key not in self._outcomes:
-            outcome = self._resolve(relax(self._recipe, relaxations))
-            if outcome is None and any(pin.kind == "base" for pin in relaxations):
-                outcome = self._on_near_base(relaxations)
+            if relaxations:
+                outcome = self._resolve(relax(self._recipe, relaxations))
+            else:
+                # The question itself: its answer does not depend on the budget for alternatives
+                outcome = self._search(self._recipe, SearchBudget(DECISION_BUDGET))
+            if isinstance(outcome, Undecided) and any(pin.kind == "base" for pin in relaxations):
+                outcome = self._on_near_base(relaxations) or outcome
             self._outcomes[key] = outcome
         return self._outcomes[key]
 
@@ -142,6 +167,9 @@ class AlternativeSearch:
         droppable = [pin for pin in self._pins if pin.most is Relaxation.DROP]
         droppable = [pin for pin in droppable if core.get(pin) is not Relaxation.DROP]
         self._relax_more(core, [(pin, Relaxation.DROP) for pin in droppable if pin.name not in kept])
+        # Without the dropped components, fewer versions may conflict
+        if any(how is Relaxation.DROP and pin not in relaxations for pin, how in core.items()):
+            self._relax_more(core, [(pin, Relaxation.MOVE) for pin in movable if pin not in core])
         return core
 
     def _relax_more(
@@ -169,7 +197,7 @@ class AlternativeSearch:
         return outcome if isinstance(outcome, Conflict) else None
 
     @property
-    def outcome_with_all_moved(self) -> Resolution | Conflict | None:
+    def outcome_with_all_moved(self) -> Outcome:
         """The outcome with all versions relaxed; if that is a conflict, only dropping components can help."""
         return self.attempt({pin: Relaxation.MOVE for pin in self._pins if pin.least is Relaxation.MOVE})
 
@@ -218,7 +246,7 @@ class AlternativeSearch:
             if len(relaxations) == most_changes or isinstance(outcome, Resolution):
                 continue
             # Without an answer the conflicting pins are unknown
-            core = self.core(relaxations) if outcome else dict(relaxations)
+            core = self.core(relaxations) if isinstance(outcome, Conflict) else dict(relaxations)
             for pin in self._pins:
                 if core.get(pin) is pin.most:
                     continue
@@ -292,21 +320,24 @@ class AlternativeSearch:
                 return recipe, outcome, other
         return recipe, resolution, version
 
-    def _resolve(self, recipe: Recipe) -> Resolution | Conflict | None:
+    def _resolve(self, recipe: Recipe) -> Outcome:
         if self.is_spent:
-            return None
+            return Undecided(0, ())
         self._left -= 1
-        most = min(BUDGET_OF_A_CALL, self._budget)
-        budget = SearchBudget(most)
+        budget = SearchBudget(min(BUDGET_OF_A_CALL, self._budget))
+        outcome = self._search(recipe, budget)
+        self._budget -= budget.tried.total()
+        return outcome
+
+    def _search(self, recipe: Recipe, budget: SearchBudget) -> Outcome:
         try:
             return resolve(recipe, self._catalog, budget)
         except Unsatisfiable as error:
             return error.conflict
         except BudgetExceeded:
             self._is_cut = True
-            return None
-        finally:
-            self._budget -= most - budget.left
+            names = tuple(name for name, _ in budget.tried.most_common(_MAX_NAMED))
+            return Undecided(budget.tried.total(), names)
 
     def _distance(self, pin: Restriction, version: str) -> int:
         """Return the number of known versions from a version to the range of a pin."""

@@ -10,6 +10,7 @@ from hashlib import sha256
 from bakehouse.catalog.component import (
     Artifact,
     Component,
+    Frozen,
     Incompatibility,
     Release,
     Requirement,
@@ -56,6 +57,19 @@ class Candidate:
         """The Python packages that it installs from its own wheels, by normal name."""
         packages = map(_package_of, self.spec.artifacts)
         return {normal_name(package.name): package for package in packages if package}
+
+    @cached_property
+    def _frozen_entries(self) -> dict[str, Frozen | None]:
+        """Results of `frozen_entry`, because a search asks for the same packages often."""
+        return {}
+
+    def frozen_entry(self, package: str) -> Frozen | None:
+        """Return the entry of a base for a Python package that must not be replaced."""
+        if package not in self._frozen_entries:
+            name = normal_name(package)
+            entries = (entry for entry in self.component.frozen if fnmatchcase(name, entry.pattern))
+            self._frozen_entries[package] = next(entries, None)
+        return self._frozen_entries[package]
 
     @cached_property
     def key_inputs(self) -> tuple[Json, Json]:
@@ -286,10 +300,10 @@ def are_compatible(
 
 def frozen_package(base: Candidate, package: Package) -> Package | None:
     """Return the package that a base keeps instead of another; its version is empty if unknown."""
-    for frozen in base.component.frozen:
-        if fnmatchcase(normal_name(package.name), frozen.pattern):
-            return Package(package.name, base.provided.get(frozen.known_as, ""), "", "", 0, frozen.location)
-    return None
+    frozen = base.frozen_entry(package.name) if base.component.frozen else None
+    if frozen is None:
+        return None
+    return Package(package.name, base.provided.get(frozen.known_as, ""), "", "", 0, frozen.location)
 
 
 def _base_conflict(candidate: Candidate, selection: PartialResolution) -> Refusal | None:

@@ -53,7 +53,7 @@ class Options:
         """Return the candidates of `subset` that fit another candidate, which has to outlive this object."""
         checked, compatible = self._compatible.get(id(other), (0, 0))
         if new := subset & ~checked:
-            for bit in _bits(new):
+            for bit in bits(new):
                 candidate, own = self.listed[bit]
                 if are_compatible(candidate, own, other, demands):
                     compatible |= 1 << bit
@@ -187,16 +187,21 @@ class Compatibility:
                 left = self._compatible(name, other, left)
         return left
 
-    def culprit(self, name: str, bit: int, chosen: tuple[Candidate, ...]) -> str | None:
-        """Return the first chosen component that excludes a candidate, if one does.
+    def culprits(self, name: str, chosen: tuple[Candidate, ...]) -> frozenset[str]:
+        """Return the chosen components that exclude candidates: for each candidate the first one.
 
         The first one lets the search go back furthest. Locks are checked when a candidate is chosen.
         """
-        if self._open[name] >> bit & 1:
-            for other in chosen:
-                if not self._compatible(name, other, 1 << bit):
-                    return other.name
-        return None
+        culprits = set()
+        left = self._open[name]
+        for other in chosen:
+            if not left:
+                break
+            fitting = self._compatible(name, other, left)
+            if fitting != left:
+                culprits.add(other.name)
+            left = fitting
+        return frozenset(culprits)
 
     def _compatible(self, name: str, other: Candidate, subset: int) -> int:
         options = self.options[name]
@@ -243,7 +248,7 @@ def _demands(candidate: Candidate, excluded: frozenset[str]) -> tuple[Demand, ..
     )
 
 
-def _bits(number: int) -> Iterator[int]:
+def bits(number: int) -> Iterator[int]:
     """Yield the positions of the bits that are set, lowest first."""
     while number:
         lowest = number & -number

@@ -240,7 +240,7 @@ def name_report(resolution: Resolution, explanation: Explanation) -> str:
     obstacles: dict[Obstacle, str] = {
         "newest": f"{version} is the newest {name} in the catalogue",
         "incompatible": f"no newer {name} is compatible with any versions of the other components",
-        "cut": f"no combination with a newer {name} was found in {CALLS} tries",
+        "cut": f"it is not known whether a newer {name} fits: {CALLS} tries found no combination",
         "too many changes": f"no combination of up to three changes of the recipe allows a newer {name}",
     }
     obstacle = explanation.obstacle

@@ -5,8 +5,9 @@ chosen component, or because one of its own demands is not met. The search recor
 `explain` and error messages can give the reasons. The order of keys in a recipe does not matter.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from pathlib import Path
@@ -35,7 +36,7 @@ from bakehouse.resolve.candidate import (
     frozen_package,
     incompatible_candidates,
 )
-from bakehouse.resolve.compatibility import Compatibility, CompatibilityCache, Option
+from bakehouse.resolve.compatibility import Compatibility, CompatibilityCache, Option, bits
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,15 @@ class SearchBudget:
     """The number of candidates that a search may still try."""
 
     left: int
+    tried: Counter[str] = field(default_factory=Counter)
+    """The number of tried candidates of each component."""
+
+    def spend(self, name: str) -> None:
+        """Count a candidate of a component that is tried. Raises BudgetExceeded."""
+        if self.left <= 0:
+            raise BudgetExceeded
+        self.left -= 1
+        self.tried[name] += 1
 
 
 def resolve(recipe: Recipe, catalog: Catalog, budget: SearchBudget | None = None) -> Resolution:
@@ -196,32 +206,44 @@ class _DeadEnd:
     recipe: Recipe
     name: str
     selection: PartialResolution
-    tried: tuple[tuple[Option, "_DeadEnd | None"], ...]
-    """Each candidate, with the dead end that choosing it led to."""
+    options: tuple[Option, ...]
+    """The candidates of the name."""
+    later: Mapping[int, "_DeadEnd"]
+    """The dead ends that choosing a candidate led to, by its position."""
     culprits: frozenset[str]
     """The chosen components of which at least one has to change."""
+    is_learnable: bool
+    """True if it follows from the culprits alone, whatever else is chosen."""
 
     @property
     def conflict(self) -> Conflict:
-        reasons = partial(_reasons, self.selection, self.tried)
+        reasons = partial(_reasons, self.selection, self.options, self.later)
         return Conflict(self.recipe, self.name, self.selection.demands, reasons)
 
 
 def _reasons(
-    selection: PartialResolution, tried: Iterable[tuple[Option, _DeadEnd | None]]
+    selection: PartialResolution, options: Sequence[Option], later: Mapping[int, _DeadEnd]
 ) -> tuple[Refusal, ...]:
-    """Return the reason against each candidate that was tried."""
+    """Return the reason against each candidate."""
     refusals = []
-    for (candidate, demands), dead_end in tried:
-        if dead_end:
+    for position, (candidate, demands) in enumerate(options):
+        if dead_end := later.get(position):
             refusals.append(Refusal(candidate, dead_end.name, then=dead_end.conflict))
         elif refusal := find_conflict(candidate, demands, selection):
             refusals.append(refusal)
     return tuple(refusals)
 
 
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """A candidate that cannot be added to a selection, because of chosen components."""
+
+    culprits: frozenset[str]
+    is_learnable: bool
+
+
 class _Search:
-    """A search with backjumping: it returns to a choice that contributed to a failure."""
+    """A search that returns to a choice that contributed to a failure, and does not repeat failures."""
 
     def __init__(self, recipe: Recipe, catalog: Catalog, budget: SearchBudget | None) -> None:
         self._recipe = recipe
@@ -243,6 +265,8 @@ class _Search:
             self._components.get(recipe.base.name),
         )
         self._skipped: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
+        self._learned: dict[int, list[tuple[frozenset[int], _DeadEnd]]] = {}
+        """By the identity of a candidate: others that it cannot be chosen with, and the dead end."""
 
     def run(self) -> Resolution:
         start = PartialResolution.first(
@@ -258,37 +282,53 @@ class _Search:
         name = self._next_name(selection)
         if name is None:
             missing = min(selection.missing, default=None)
-            return self._dead_end(selection, missing, (), frozenset()) if missing else selection
+            if missing is None:
+                return selection
+            dead_end = self._dead_end(selection, missing, {}, frozenset(), is_learnable=False)
+            return replace(dead_end, options=())
         options = self._candidates(name)
-        tried: list[tuple[Option, _DeadEnd | None]] = []
+        dead_ends: dict[int, _DeadEnd] = {}
         culprits: frozenset[str] = frozenset()
+        is_learnable = not self._links.is_shared(name)
         fitting = left.get(name) or self._compatibility.left(name, selection.chosen, None)
-        for bit, option in enumerate(options):
-            if self._budget:
-                if self._budget.left <= 0:
-                    raise BudgetExceeded
-                self._budget.left -= 1
-            if not fitting >> bit & 1:
-                tried.append((option, None))
-                continue
-            outcome = self._try(option, selection, left)
+        for position in bits(fitting):
+            option = options[position]
+            outcome = self._known_dead_end(option, selection) or self._try(option, selection, left)
             if isinstance(outcome, PartialResolution):
-                self._skipped[name] = partial(_reasons, selection, tuple(tried))
+                self._skipped[name] = partial(_reasons, selection, options[:position], dead_ends)
                 return outcome
             if isinstance(outcome, _DeadEnd):
                 if name not in outcome.culprits:
                     return outcome
-                culprits |= outcome.culprits
-                tried.append((option, outcome))
-            else:
-                culprits |= outcome
-                tried.append((option, None))
+                dead_ends[position] = outcome
+            culprits |= outcome.culprits
+            is_learnable &= outcome.is_learnable
         later = self._exclude(name, selection, left)
         if isinstance(later, PartialResolution):
             return later
         culprits |= self._excluding(name, selection)
-        dead_end = self._dead_end(selection, name, tuple(tried), culprits - {name})
-        return replace(dead_end, culprits=dead_end.culprits | later.culprits) if later else dead_end
+        dead_end = self._dead_end(selection, name, dead_ends, culprits - {name}, is_learnable=is_learnable)
+        if later:
+            return replace(dead_end, culprits=dead_end.culprits | later.culprits)
+        return self._learn(dead_end)
+
+    def _learn(self, dead_end: _DeadEnd) -> _DeadEnd:
+        """Remember the chosen candidates that lead to a dead end, so that they are not combined again."""
+        if dead_end.is_learnable:
+            chosen = [
+                candidate for candidate in dead_end.selection.chosen if candidate.name in dead_end.culprits
+            ]
+            ids = frozenset(map(id, chosen))
+            for candidate in chosen:
+                self._learned.setdefault(id(candidate), []).append((ids, dead_end))
+        return dead_end
+
+    def _known_dead_end(self, option: Option, selection: PartialResolution) -> _DeadEnd | None:
+        """Return a dead end that a candidate and chosen ones led to before."""
+        if learned := self._learned.get(id(option[0])):
+            chosen = {id(option[0]), *map(id, selection.chosen)}
+            return next((dead_end for ids, dead_end in learned if ids <= chosen), None)
+        return None
 
     def _exclude(
         self, name: str, selection: PartialResolution, left: _Left
@@ -301,12 +341,15 @@ class _Search:
 
     def _try(
         self, option: Option, selection: PartialResolution, left: _Left
-    ) -> PartialResolution | _DeadEnd | frozenset[str]:
+    ) -> PartialResolution | _DeadEnd | _Refused:
         """Add a candidate and go on: a complete selection, a dead end, or the components that exclude it."""
         candidate, demands = option
+        if self._budget:
+            self._budget.spend(candidate.name)
         # Pairs of it and a chosen component are known to be compatible
         if refusal := find_joint_conflict(candidate, selection):
-            return refusal.culprits
+            # Other components may decide which of several versions of a locked package is installed
+            return _Refused(refusal.culprits, is_learnable=refusal.packages is None)
         self._compatibility.choose(option)
         longer = selection.plus(candidate, demands)
         remaining = self._look_ahead(longer, left)
@@ -321,18 +364,17 @@ class _Search:
         for name in sorted(selection.missing - selection.excluded):
             if self._links.is_shared(name) or name not in self._components:
                 continue
-            options = self._candidates(name)
+            self._candidates(name)
             remaining[name] = fitting = self._compatibility.left(name, selection.chosen, left.get(name))
             if not fitting:
-                tried = tuple((option, None) for option in options)
-                return self._dead_end(selection, name, tried, self._excluding(name, selection))
+                culprits = self._excluding(name, selection)
+                return self._learn(self._dead_end(selection, name, {}, culprits, is_learnable=True))
         return remaining
 
     def _excluding(self, name: str, selection: PartialResolution) -> frozenset[str]:
         """Return the chosen components that exclude candidates of a name."""
-        bits = range(len(self._candidates(name)))
-        culprits = (self._compatibility.culprit(name, bit, selection.chosen) for bit in bits)
-        return frozenset(culprit for culprit in culprits if culprit)
+        self._candidates(name)
+        return self._compatibility.culprits(name, selection.chosen)
 
     def _next_name(self, selection: PartialResolution) -> str | None:
         """Return the base, then the recipe's own names, then others; names that others may provide last."""
@@ -358,8 +400,10 @@ class _Search:
         self,
         selection: PartialResolution,
         name: str,
-        tried: tuple[tuple[Option, _DeadEnd | None], ...],
+        later: Mapping[int, _DeadEnd],
         culprits: frozenset[str],
+        *,
+        is_learnable: bool,
     ) -> _DeadEnd:
         """Add the component that needs the name to the culprits, and those that affect its providers."""
         needing = [
@@ -373,7 +417,8 @@ class _Search:
         for candidate in selection.chosen:
             if any(self._links.can_provide(provided, providers) for provided in candidate.provided):
                 culprits |= {candidate.name}
-        return _DeadEnd(self._recipe, name, selection, tried, culprits)
+        options = self._candidates(name)
+        return _DeadEnd(self._recipe, name, selection, options, later, culprits, is_learnable)
 
     def _providers(self, name: str) -> frozenset[str]:
         """Return the possible providers of a name, given the recipe's own requirements on it."""

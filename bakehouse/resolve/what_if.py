@@ -10,15 +10,31 @@ from bakehouse.catalog import spec_reader
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Component, Requirement
 from bakehouse.catalog.recipe import Content, Recipe, Targets, check_instance, is_driver
-from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Reason, Table, UsageError
+from bakehouse.errors import (
+    ConflictError,
+    Diagnostic,
+    Location,
+    Problems,
+    Reason,
+    Table,
+    UndecidedError,
+    UsageError,
+)
 from bakehouse.resolve import conflict_report
-from bakehouse.resolve.alternatives import BUDGET, Alternative, Alternatives, AlternativeSearch
+from bakehouse.resolve.alternatives import (
+    BUDGET,
+    Alternative,
+    Alternatives,
+    AlternativeSearch,
+    Outcome,
+    Undecided,
+)
 from bakehouse.resolve.candidate import Candidate, Conflict, Demand
 from bakehouse.resolve.explain import describe_changes
 from bakehouse.resolve.phrases import demand_reason, owner_text, requirement_text
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
-from bakehouse.util.format import format_count
+from bakehouse.util.format import format_count, format_names
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_reader import Scalar
 
@@ -152,12 +168,20 @@ def _gpu_variants(assumptions: Assumptions, catalog: Catalog) -> Iterator[tuple[
 
 
 def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog) -> Resolution:
-    """Resolve an image under assumptions. Raises ConflictError with the closest alternatives."""
+    """Resolve an image under assumptions.
+
+    Raises ConflictError with the closest alternatives, and UndecidedError if the search ends first.
+    """
     search = AlternativeSearch(with_assumptions(recipe, assumptions, catalog), catalog, CALLS)
     outcome = search.attempt({})
     if isinstance(outcome, Resolution):
         return outcome
-    assert outcome
+    if isinstance(outcome, Undecided):
+        raise UndecidedError(
+            f"it is not known whether image `{recipe.name}` fits with {assumptions}",
+            facts=(_steps(outcome),),
+            hint=_pin_hint([outcome]),
+        )
     message = f"image `{recipe.name}` does not fit with {assumptions}"
     nearest = search.nearest(_MOST)
     raise _error(message, outcome, search, catalog, nearest, assumptions, f"{recipe.name} ")
@@ -169,9 +193,11 @@ class ImageFit:
 
     image: str
     resolution: Resolution | None
-    """None if they do not fit."""
+    """None if they do not fit, or if this is not known."""
     changes: str = ""
     """The fewest changes with which they would fit; empty if none is known."""
+    is_decided: bool = True
+    """False if the search ended before the answer was known."""
 
 
 def summarize_images(
@@ -185,25 +211,52 @@ def summarize_images(
         if isinstance(outcome, Resolution):
             fits.append(ImageFit(recipe.name, outcome))
             continue
+        if isinstance(outcome, Undecided):
+            fits.append(ImageFit(recipe.name, None, is_decided=False))
+            continue
         nearest = search.nearest(1).alternatives if number < _MOST_SEARCHED else ()
         changes = describe_changes(nearest[0]) if nearest else ""
         fits.append(ImageFit(recipe.name, None, changes))
     return tuple(fits)
 
 
-def fitting(assumptions: Assumptions, catalog: Catalog) -> tuple[Resolution, ...]:
-    """Resolve assumptions on each base that fits; the base that provides least comes first."""
-    return _fitting(_attempts(assumptions, catalog))
+@dataclass(frozen=True, slots=True)
+class BaseFits:
+    """The bases that fit assumptions, and those of which this is not known."""
+
+    resolutions: tuple[Resolution, ...]
+    """One for each base that fits; the base that provides least comes first."""
+    undecided: tuple[str, ...] = ()
+    """Bases for which the search ended before the answer was known."""
 
 
-def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> tuple[Resolution, ...]:
-    """Resolve assumptions like `fitting`.
+def fitting(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
+    """Resolve assumptions on each base."""
+    return _base_fits(_attempts(assumptions, catalog))
 
-    Raises ConflictError with the closest alternatives if no base fits.
+
+def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
+    """Resolve assumptions like `fitting`, on at least one base.
+
+    Raises ConflictError with the closest alternatives if no base fits, and UndecidedError if none is known to
+    fit.
     """
     outcomes = _attempts(assumptions, catalog)
-    if resolutions := _fitting(outcomes):
-        return resolutions
+    fits = _base_fits(outcomes)
+    if fits.resolutions:
+        return fits
+    if fits.undecided:
+        undecided = [outcome for _, outcome in outcomes if isinstance(outcome, Undecided)]
+        others = [search.base for search, outcome in outcomes if isinstance(outcome, Conflict)]
+        raise UndecidedError(
+            f"it is not known whether a base fits {assumptions}",
+            facts=(
+                ("not decided", ", ".join(fits.undecided)),
+                *([("cannot fit", ", ".join(others))] if others else []),
+                _steps(max(undecided, key=lambda outcome: outcome.steps)),
+            ),
+            hint=_pin_hint(undecided),
+        )
     conflicts = [
         (search, conflict, search.nearest(_MOST))
         for search, conflict in outcomes
@@ -224,25 +277,35 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> tuple[Resolu
     raise _error(message, conflict, search, catalog, merged, assumptions, "")
 
 
-def _attempts(
-    assumptions: Assumptions, catalog: Catalog
-) -> list[tuple[AlternativeSearch, Resolution | Conflict | None]]:
+def _steps(outcome: Undecided) -> tuple[str, str]:
+    return "stopped after", f"{outcome.steps:,} tried candidates"
+
+
+def _pin_hint(outcomes: Sequence[Undecided]) -> str:
+    """Return the components whose versions decide most, as a hint."""
+    names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.names))[:3]
+    return f"add a version of {format_names(names, ' or ')} with `--assume`"
+
+
+def _attempts(assumptions: Assumptions, catalog: Catalog) -> list[tuple[AlternativeSearch, Outcome]]:
     """Return the outcome on each base."""
     bases = sorted((component for component in catalog.components.values() if component.is_base), key=_weight)
     named = {requirement.name for requirement in assumptions.components}
     named |= {name for name, _ in assumptions.variants}
     bases = [base for base in bases if base.name in named] or bases
     recipes = [with_assumptions(_only_base(base, assumptions), assumptions, catalog) for base in bases]
+    # Each base is decided with a budget of its own; only the search for alternatives shares one
     calls, budget = CALLS // len(bases), BUDGET // len(bases)
     searches = [AlternativeSearch(recipe, catalog, calls, budget=budget) for recipe in recipes]
     return [(search, search.attempt({})) for search in searches]
 
 
-def _fitting(
-    outcomes: Iterable[tuple[AlternativeSearch, Resolution | Conflict | None]],
-) -> tuple[Resolution, ...]:
+def _base_fits(outcomes: Iterable[tuple[AlternativeSearch, Outcome]]) -> BaseFits:
     resolutions = [outcome for _, outcome in outcomes if isinstance(outcome, Resolution)]
-    return tuple(sorted(resolutions, key=lambda resolution: not uses_gpus(resolution)))
+    return BaseFits(
+        tuple(sorted(resolutions, key=lambda resolution: not uses_gpus(resolution))),
+        tuple(search.base for search, outcome in outcomes if isinstance(outcome, Undecided)),
+    )
 
 
 def uses_gpus(resolution: Resolution) -> bool:
@@ -301,7 +364,9 @@ def _error(
     diagnostic = replace(diagnostic, reasons=tuple(dict.fromkeys((*direct, *diagnostic.reasons))))
     cut = f" (the search stopped after {nearest.calls} tries)" if nearest.is_cut else ""
     rows = tuple(_row(alternative, assumptions) for alternative in nearest.alternatives)
-    title = f"closest combinations that fit{cut}" if rows else f"no close combination fits{cut}"
+    title = f"closest combinations that fit{cut}"
+    if not rows:
+        title = f"no close combination is known to fit{cut}" if cut else "no close combination fits"
     hint = ""
     if nearest.alternatives and (options := _options(nearest.alternatives[0], assumptions)):
         hint = f"run `bake resolve {image}{options}` to see the first one in full"

@@ -243,15 +243,18 @@ class _Updater:
         workspace, resolutions = self._with_copy()
         moved = self._check(name, release.version, workspace, resolutions)
         assumptions = what_if.parse_assumptions([f"{name}=={release.version}"], workspace.catalog)
-        fitting = what_if.fitting(assumptions, workspace.catalog)
-        if not fitting:
+        fits = what_if.fitting(assumptions, workspace.catalog)
+        if not fits.resolutions and not fits.undecided:
             # What it recommends, such as torchvision, often has its release some days later
             catalog = _without_recommendations(name, workspace.catalog)
-            fitting = what_if.resolve_on_bases(assumptions, catalog)
+            fits = what_if.resolve_on_bases(assumptions, catalog)
             draft.check("no known release of a component that it recommends fits it")
-        bases = list(dict.fromkeys(resolution.base.name for resolution in fitting))
-        if lost := [each for each in self._bases_of(name, drafter.before) if each not in bases]:
+        bases = list(dict.fromkeys(resolution.base.name for resolution in fits.resolutions))
+        earlier_bases = self._bases_of(name, drafter.before)
+        if lost := [base for base in earlier_bases if base not in (*bases, *fits.undecided)]:
             draft.check(f"it does not resolve on {format_names(lost)}, where {drafter.before} does")
+        if fits.undecided:
+            draft.check(f"it is not known whether it resolves on {format_names(fits.undecided)}")
         earlier = set(_concerning(name, drafter.before, workspace.catalog))
         for line in _concerning(name, release.version, workspace.catalog):
             if line not in earlier:
@@ -290,8 +293,8 @@ class _Updater:
     def _bases_of(self, name: str, version: str) -> list[str]:
         """Return the bases on which a known release resolves."""
         assumptions = what_if.parse_assumptions([f"{name}=={version}"], self._workspace.catalog)
-        fitting = what_if.fitting(assumptions, self._workspace.catalog)
-        return list(dict.fromkeys(resolution.base.name for resolution in fitting))
+        fits = what_if.fitting(assumptions, self._workspace.catalog)
+        return list(dict.fromkeys(resolution.base.name for resolution in fits.resolutions))
 
     def _with_copy(self) -> tuple[Workspace, dict[str, Resolution]]:
         """Return the workspace with the copies in place of the components. Raises RecipeError."""

@@ -15,10 +15,10 @@ from bakehouse.cli import diagnostics
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import Location
 from bakehouse.plan.model import Image, RegistryBase
-from tests.conftest import templates
 from tests.support import fake_engine
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.layer_archives import Member, layer, saved
+from tests.support.trees import templates
 
 LOWER = layer(Member("etc/base", b"base"))
 IMAGE = replace(fake_engine.image("mine"), content=Content(run=("date > /opt/made",)))

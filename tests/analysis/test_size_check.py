@@ -14,10 +14,11 @@ from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import FORMS, digest_of
-from tests.conftest import IMAGE, Tree, error_text, templates
 from tests.support.dockerfiles import instructions
+from tests.support.errors import error_text
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 from tests.support.layer_archives import Form, Member, config_of, layer, saved
+from tests.support.trees import IMAGE, Tree, templates
 
 BASE = layer(Member("bin/sh", b"1" * 1000))
 RANDOM = bytes(range(256)) * 16

@@ -18,7 +18,7 @@ from bakehouse.analysis.sizes import (
     parts_of,
 )
 from bakehouse.cli.size_report import since_release
-from tests.analysis.test_fleet_sizes import LARGE, OTHER, RECORD, SMALL
+from tests.support.fleet_sizes import LARGE, OTHER, RECORD, SMALL
 
 LAYERS = (
     LayerSize(

@@ -1,16 +1,14 @@
 """Log of the last builds."""
 
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from bakehouse.builder.build_log import Build, load_builds, record_build, stage_seconds
 from bakehouse.builder.timings import StepTime
+from tests.support.build_logs import BEGAN, TIME
 
-BEGAN = "2026-11-21T10:00:00+00:00"
-TIME = datetime.fromisoformat(BEGAN).timestamp()
 STEP = StepTime(
     *("torch", "2/3", "RUN  pip\n install", ("a", "b"), 3.00049, False, (("install", 3.0),), TIME + 1.5),
     builder="far",

@@ -1,7 +1,6 @@
 """Downloads of all files of a plan: to the cache, to a directory, or errors that name the files."""
 
 import errno
-import hashlib
 import io
 import os
 from collections.abc import Iterator
@@ -16,59 +15,33 @@ from bakehouse.builder.progress import Mode
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.project import Project
-from bakehouse.catalog.python_lock import Package
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cli.fetch import FetchProgress
 from bakehouse.engine.protocol import StoredImage
-from bakehouse.errors import BuildError, Location, UsageError
+from bakehouse.errors import BuildError, UsageError
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache
 from bakehouse.fetch.required_files import RequiredFile, required_files
-from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent, RegistryBase, Stage, StageKey
+from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.terminal import Redrawn
 from tests.support import fake_engine
 from tests.support.fake_commands import put
 from tests.support.file_server import FileServer, serving
+from tests.support.planned_stages import (
+    ARCHIVE,
+    HERE,
+    SOURCE,
+    WHEEL,
+    an_image,
+    artifact,
+    package,
+    sha256,
+    stage,
+)
 
-HERE = Location(Path("x"), 1, 1)
-WHEEL, SOURCE, ARCHIVE = b"a wheel", b"a source", b"an archive"
 CANARY = "canary-4711"
-
-
-def sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def package(content: bytes, file: str) -> Package:
-    name, version = file.split("-")[:2]
-    return Package(name, version.removesuffix(".tar.gz"), sha256(content), file, len(content), HERE)
-
-
-def artifact(content: bytes | None, file: str, url: str) -> Artifact:
-    return Artifact("source", "url", url, file, sha256(content) if content else None, HERE)
-
-
-def stage(name: str, *packages: Package, artifacts: tuple[Artifact, ...] = ()) -> Stage:
-    return Stage(
-        name=name,
-        key=StageKey(name),
-        part=InstalledComponent(name, "1", ""),
-        source=Path(),
-        template="",
-        artifacts={artifact.name: artifact for artifact in artifacts},
-        wheels=tuple(package for package in packages if not package.is_sdist),
-        sdists=tuple(package for package in packages if package.is_sdist),
-        build_apt=(),
-        facts={},
-        files={},
-    )
-
-
-def an_image(name: str, *stages: Stage) -> Image:
-    base = BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", ())
-    return replace(fake_engine.image(name), stages=stages, base=base)
 
 
 class EmptyEngine(fake_engine.FakeEngine):

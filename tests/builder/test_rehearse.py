@@ -17,10 +17,10 @@ from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
-from tests.conftest import templates
 from tests.support import fake_engine, feeds
 from tests.support.fake_commands import put
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
+from tests.support.trees import templates
 
 DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
 # The last arguments are the targets; those named `broken` fail. The arguments are recorded.

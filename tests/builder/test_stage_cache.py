@@ -13,7 +13,7 @@ from bakehouse.errors import BuildError, PublishError
 from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.util.oci import Digest
-from tests.conftest import error_text
+from tests.support.errors import error_text
 
 TEXT = "FROM base AS tools\nRUN a\nRUN b\nFROM tools AS own\nRUN {}\nFROM base\nCOPY --link --from=own / /\n"
 REFERENCE = "registry.example/team/cache"

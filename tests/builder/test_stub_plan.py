@@ -19,9 +19,9 @@ from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent, RegistryBase, Stage, StageKey
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.util.oci import Sha256
-from tests.conftest import templates
 from tests.support import fake_engine
 from tests.support.dockerfiles import Instruction, instructions
+from tests.support.trees import templates
 
 DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
 FAMILIES = ("mpi-cpu", "pytorch-cpu", "pytorch-1.10-cu113-py38-smp", "pytorch-2.5-cu124-py311-smp2")

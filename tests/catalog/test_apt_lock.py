@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bakehouse.catalog.apt_lock import AptLock, Deb, NotLocked, apt_locks, stanzas, written
 from bakehouse.errors import RecipeError
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.locked_debian import PACKAGES, index, stanza
 
 BASE = ["apt", "base-files", "dpkg", "gpgv", "libc6", "libgcc-s1"]

@@ -7,7 +7,7 @@ import pytest
 from bakehouse.catalog.apt_lock import NotLocked
 from bakehouse.catalog.base_image_lock import BaseLock, file_of, read_locks
 from bakehouse.errors import RecipeError
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.locked_debian import stanza
 
 PINNED = f"nvidia/cuda:12.8.1-base@sha256:{'ab' * 32}"

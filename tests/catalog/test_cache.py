@@ -13,7 +13,7 @@ from bakehouse.catalog.cache import cached_catalog
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import Problems
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 
 @pytest.fixture

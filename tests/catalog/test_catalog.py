@@ -11,7 +11,8 @@ from bakehouse.catalog.python_lock import load_lock
 from bakehouse.catalog.spec_reader import requirement
 from bakehouse.errors import Problems, RecipeError
 from bakehouse.util.yaml_reader import Scalar
-from tests.conftest import COMPONENTS, SHA, Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import COMPONENTS, SHA, Tree
 
 LINE = "{}=={} --hash=sha256:" + SHA + "  # {} 1234\n"
 

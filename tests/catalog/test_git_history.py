@@ -10,7 +10,7 @@ import pytest
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
 from bakehouse.errors import UsageError
-from tests.conftest import COMPONENTS, IMAGE, SHA, Tree
+from tests.support.trees import COMPONENTS, IMAGE, SHA, Tree
 
 CODE = "code: {directory: ../../src, entry_point: train.py}\n"
 ELSEWHERE = f"""\

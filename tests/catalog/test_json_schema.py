@@ -15,9 +15,9 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import RecipeError
-from tests.conftest import COMPONENTS, IMAGE, Tree
-from tests.recipes.test_damage import PART, RICH, damaged
-from tests.recipes.test_mistakes import MISTAKES
+from tests.support.damage import PART, RICH, damaged
+from tests.support.mistakes import MISTAKES
+from tests.support.trees import COMPONENTS, IMAGE, Tree
 
 ABOUT_SHAPES = (
     "unknown key",

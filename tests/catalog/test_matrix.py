@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from bakehouse.catalog.matrix import substituted
 from bakehouse.errors import Location, Problems, RecipeError
 from bakehouse.util.yaml_reader import Scalar
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 TORCH = """\
 summary: PyTorch

@@ -5,7 +5,8 @@ import pytest
 from bakehouse.catalog.cache import cached_catalog
 from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.errors import Problems, RecipeError
-from tests.conftest import Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import Tree
 
 OLD, NEW = f"sha256:{'a' * 64}", f"sha256:{'b' * 64}"
 VENDOR = """\

@@ -4,7 +4,7 @@ import pytest
 
 from bakehouse.catalog.component import Variant
 from bakehouse.errors import Diagnostic, RecipeError
-from tests.conftest import COMPONENTS, Tree
+from tests.support.trees import COMPONENTS, Tree
 
 HEAD = "summary: A small image\nbase: debian\n"
 BOTH = "platforms: [linux/amd64, linux/arm64]\n"

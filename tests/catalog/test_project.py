@@ -9,7 +9,8 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import RecipeError
-from tests.conftest import Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import Tree
 
 OWN = """\
 [project]

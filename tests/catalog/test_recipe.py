@@ -11,7 +11,8 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe, load_recipes, read_recipes
 from bakehouse.errors import RecipeError
-from tests.conftest import IMAGE, SHA, Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import IMAGE, SHA, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 

@@ -5,7 +5,8 @@ import pytest
 from bakehouse.errors import RecipeError
 from bakehouse.plan.model import RegistryBase
 from bakehouse.plan.planner import make_plan
-from tests.conftest import Tree, error_text, templates
+from tests.support.errors import error_text
+from tests.support.trees import Tree, templates
 
 BASE = """\
 summary: A vendor's images

@@ -9,7 +9,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.registry_settings import CREATE, KEYS, Creation, RegistrySettings
 from bakehouse.errors import RecipeError
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 TEAM = """\
 [tool.bakehouse]

@@ -10,8 +10,9 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes, read_recipes
 from bakehouse.catalog.secrets import Secret, kind_of_secret, secret_in_file
 from bakehouse.errors import RecipeError
-from tests.conftest import Tree, error_text
-from tests.recipes.test_recipes import catalog
+from tests.support.errors import error_text
+from tests.support.own_recipes import catalog
+from tests.support.trees import Tree
 
 KEY = "AKIA" + "QWERTYUIOPASDFGH"
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import IMAGE, Tree
+from tests.support.trees import IMAGE, Tree
 
 
 def test_a_budget_is_read_with_its_place(tree: Tree) -> None:

@@ -12,7 +12,8 @@ from bakehouse.catalog.component import Trim
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.trim import path_pattern, trim_choices
 from bakehouse.errors import RecipeError
-from tests.conftest import IMAGE, Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import IMAGE, Tree
 
 TORCH = """\
 summary: Torch

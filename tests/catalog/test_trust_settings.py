@@ -8,7 +8,8 @@ from bakehouse.catalog import project
 from bakehouse.catalog.trust_settings import CONTENTS, Policy, ScanRules
 from bakehouse.errors import RecipeError
 from bakehouse.security.findings import ContentKind
-from tests.conftest import Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import Tree
 
 ARN = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 

@@ -4,7 +4,7 @@ import pytest
 
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.errors import RecipeError
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 CODE = "code: {directory: src, entry_point: train.py}\n"

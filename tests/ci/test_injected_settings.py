@@ -30,10 +30,10 @@ from bakehouse.plan.workspace import Workspace, plan_images
 from bakehouse.report_page import page
 from bakehouse.report_page.fleet import read_fleet
 from bakehouse.util.toml_table import TomlTable
-from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
-from tests.ledger.test_releases import a_record
-from tests.recipes.test_injection import PAYLOADS
+from tests.support.payloads import PAYLOADS
+from tests.support.release_records import a_record
 from tests.support.signing_keys import make_key
+from tests.support.trees import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
 
 JOBS = ("check", "test", "plan", "build", "gpu", "promote", "upgrade")
 SETTINGS = """\

@@ -19,10 +19,10 @@ import yaml
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.cli import main
-from tests.conftest import Tree
 from tests.support import pipelines
 from tests.support.git_repository import commit, git
 from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Job, Machines
+from tests.support.trees import Tree
 
 BUILDSPEC = json.loads(Path(__file__).with_name("buildspec.schema.json").read_text())
 WHEEL = f"https://example.com/bakehouse-1.0-py3-none-any.whl#sha256={'0' * 64}"

@@ -7,8 +7,8 @@ import pytest
 
 from bakehouse.cli import main
 from bakehouse.ledger.releases import ReleasedComponent, text_of
-from tests.conftest import Tree
-from tests.ledger.test_bisect import LINE
+from tests.support.numbered_releases import LINE
+from tests.support.trees import Tree
 
 A, B, C = (f"sha256:000{number}00000000" for number in (1, 2, 3))
 

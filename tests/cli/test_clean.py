@@ -12,8 +12,9 @@ from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli import clean, rendering
 from bakehouse.errors import UsageError
 from bakehouse.plan.workspace import open_workspace, plan_images
-from tests.conftest import Tree, error_text
+from tests.support.errors import error_text
 from tests.support.fake_engine import FakeEngine, Run
+from tests.support.trees import Tree
 
 CHURN = 'summary: x\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
 

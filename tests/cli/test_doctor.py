@@ -18,31 +18,16 @@ from bakehouse.cli import doctor
 from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.engine import daemon_info, provision
 from bakehouse.engine.builder_preflight import BuilderCheck
-from bakehouse.engine.daemon_info import Daemon, ProgramResult, UnavailableDaemon, UnavailableReason
+from bakehouse.engine.daemon_info import ProgramResult, UnavailableDaemon, UnavailableReason
 from bakehouse.engine.provision import HostInfo
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from tests.integration.ports import kept_port
 from tests.support.bridges import bridge
+from tests.support.daemons import ENGINE
 from tests.support.proxy import Proxy, Reply
 
-ENGINE = Daemon(
-    endpoint="unix:///var/run/docker.sock",
-    name="builder-1",
-    version="26.1.5",
-    platform="linux/amd64",
-    store="overlayfs",
-    containerd_store=True,
-    rootless=False,
-    remote=False,
-    bridge="172.17.0.1",
-    interface="br0",
-    buildx="0.13.1",
-    data_root="/var/lib/docker",
-    runtimes=("runc",),
-    registry="https://registry.example/v1/",
-)
 NO_ENGINE = UnavailableDaemon(UnavailableReason.NOT_RUNNING, "unix:///var/run/docker.sock", "")
 CARDS = "NVIDIA H200, 570.86.15\nNVIDIA H200, 570.86.15\n"
 NO_NCCL = "NCCL is not tested: smoke checks run on the CPU, through gloo"

@@ -10,7 +10,7 @@ from bakehouse.cli import fetch
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import UsageError
 from bakehouse.plan.model import Image
-from tests.builder.test_prefetch import ARCHIVE, an_image, artifact, stage
+from tests.support.planned_stages import ARCHIVE, an_image, artifact, stage
 
 
 def images(*unknown: str) -> list[Image]:

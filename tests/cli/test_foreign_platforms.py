@@ -9,7 +9,7 @@ from bakehouse.cli import workflow
 from bakehouse.engine import emulation, provision
 from bakehouse.errors import EngineError
 from bakehouse.plan.workspace import open_workspace, plan_images, raise_failures
-from tests.conftest import error_text
+from tests.support.errors import error_text
 
 HINT = "run `apt-get install qemu-user-static binfmt-support`, or use an engine on a linux/arm64 machine"
 

@@ -21,8 +21,8 @@ from bakehouse.plan.workspace import (
     select,
 )
 from bakehouse.util.files import write_whole
-from tests.conftest import Tree, templates
-from tests.ledger.test_releases import a_record
+from tests.support.release_records import a_record
+from tests.support.trees import Tree, templates
 
 
 @pytest.fixture

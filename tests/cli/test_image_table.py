@@ -15,7 +15,7 @@ from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.files import write_whole
-from tests.conftest import IMAGE, Tree, templates
+from tests.support.trees import IMAGE, Tree, templates
 
 FAMILY = """\
 summary: PyTorch with Python ${python}

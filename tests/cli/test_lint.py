@@ -8,7 +8,7 @@ import pytest
 
 from bakehouse.cli import main, sarif
 from bakehouse.errors import RecipeError
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 
 @pytest.fixture

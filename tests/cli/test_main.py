@@ -23,8 +23,8 @@ from bakehouse.cli.tasks.declare import BakeTask
 from bakehouse.errors import Diagnostic
 from bakehouse.ledger.releases import ReleasedRegion, append
 from bakehouse.plan.workspace import open_workspace
-from tests.ledger.test_image_uris import ECR, US, release
-from tests.registry.test_referrers import FakeRegistry
+from tests.support.fake_registry import FakeRegistry
+from tests.support.ledgers import ECR, US, release
 from tests.support.programs import BAKE
 from tests.support.proxy import Proxy
 from tests.support.signing_keys import make_key

@@ -9,7 +9,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main, workflow
 from bakehouse.errors import RegistryAuthError
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 CHURN = """\
 summary: Trains the churn model

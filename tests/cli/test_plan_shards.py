@@ -7,9 +7,9 @@ import pytest
 
 from bakehouse.cli import main
 from bakehouse.plan.workspace import open_workspace, plan_images
-from tests.conftest import Tree
-from tests.ledger.test_releases import a_record
-from tests.sagemaker.test_launch import put
+from tests.support.release_records import a_record
+from tests.support.sagemaker_releases import put
+from tests.support.trees import Tree
 
 
 def shard(capsys: pytest.CaptureFixture[str], number: int) -> set[str]:

@@ -11,7 +11,7 @@ from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import rebuilds
 from bakehouse.publish.attest import Bundler
 from bakehouse.util.oci import Digest
-from tests.publish.test_push import BUILT, DIGEST
+from tests.support.built_images import BUILT, DIGEST
 
 
 def reproduction(image: str, store: str) -> Reproduction:

@@ -15,7 +15,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main, selftest
 from bakehouse.engine import daemon_info, provision
-from tests.cli.test_doctor import ENGINE
+from tests.support.daemons import ENGINE
 
 
 def python(program: str) -> tuple[str, ...]:

@@ -12,8 +12,8 @@ from bakehouse.builder.pack import Packer
 from bakehouse.cli.size_report import _new_layers
 from bakehouse.registry.manifest import digest_of
 from bakehouse.util.files import write_whole
-from tests.analysis.test_fleet_sizes import RECORD, SMALL
 from tests.support.fake_engine import FakeEngine, Run
+from tests.support.fleet_sizes import RECORD, SMALL
 
 
 def config(layers: str) -> bytes:

@@ -21,11 +21,11 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.errors import BakehouseError, EngineError, SmokeError, UsageError
 from bakehouse.plan.workspace import open_workspace, plan_images
-from tests.cluster.test_remote_smoke import URI, document, remote
-from tests.conftest import Tree
-from tests.ledger.test_releases import a_record
-from tests.sagemaker.test_launch import put
 from tests.support.fake_engine import image
+from tests.support.release_records import a_record
+from tests.support.remote_smoke import URI, document, remote
+from tests.support.sagemaker_releases import put
+from tests.support.trees import Tree
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -11,17 +11,11 @@ from invoke.collection import Collection
 
 import tasks
 from tests.docs.prose import HOME
-from tests.docs.test_prose import documents, sources
+from tests.support.documents import _BLOCK, blocks, documents, sources
 
 COMMANDS = Collection.from_module(tasks)
 _COMMAND = re.compile(r"(?<![\w/.-])(?<!buildx )(?:\./)?bake (?P<task>[a-z][a-z-]*)(?P<words>[^\n`]*)")
-_BLOCK = re.compile(r"^ *```(?P<language>\w*)\n(?P<code>.*?)^ *```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`(?:\./)?bake [^`]+`")
-
-
-def blocks(page: Path) -> Iterator[tuple[str, str]]:
-    for match in _BLOCK.finditer(page.read_text(encoding="utf-8")):
-        yield match["language"], match["code"]
 
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:

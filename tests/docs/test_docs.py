@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.requirements_file import lock_heading
+from tests.support.documents import table_rows
 from tests.support.programs import BAKE
 
 GUIDE = HOME / "docs/how-to/extend-aws-images.md"
@@ -18,16 +19,6 @@ PAGES = [
     *sorted((HOME / "docs").rglob("*.md")),
     *sorted((HOME / "examples").rglob("*.md")),
 ]
-
-
-def table_rows(text: str) -> list[list[str]]:
-    """Return the cells of all table rows, without headings."""
-    lines = text.splitlines()
-    return [
-        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        for line, following in zip(lines, [*lines[1:], ""], strict=True)
-        if line.startswith("| ") and not following.startswith("|---")
-    ]
 
 
 def anchors(page: Path) -> set[str]:

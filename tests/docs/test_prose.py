@@ -1,8 +1,6 @@
 """Check the style of docs, docstrings, comments, messages and commit subjects."""
 
-import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,37 +14,10 @@ from tests.docs.prose import (
     git,
     last_release,
 )
+from tests.support.documents import documents, sources
 
 REMAINING: dict[str, int] = {}
 """Violations that are left in each directory. These numbers may only fall."""
-
-
-def documents() -> list[Path]:
-    """Return all Markdown pages except generated ones."""
-    attributes = (HOME / ".gitattributes").read_text(encoding="utf-8")
-    generated = re.findall(r"(?m)^/(\S+\.md) linguist-generated", attributes)
-    pages = [
-        *(HOME / name for name in ("README.md", "CONTRIBUTING.md", "ARCHITECTURE.md")),
-        *(HOME / "docs").rglob("*.md"),
-        *(HOME / "examples").rglob("*.md"),
-    ]
-    return sorted(page for page in pages if page.exists() and str(page.relative_to(HOME)) not in generated)
-
-
-def sources() -> Iterator[Path]:
-    """Yield all code, recipes and templates, except the check itself, which names the phrases."""
-    yield HOME / "tasks.py"
-    code = (f"{name}/**/*.py" for name in ("bakehouse", "benchmarks", "examples", "tests"))
-    check = HOME / "tests" / "docs"
-    for pattern in (*code, "recipes/**/*", "templates/**/*"):
-        for path in sorted(HOME.glob(pattern)):
-            is_code = path.is_file() and "__pycache__" not in path.parts and check not in path.parents
-            if is_code and is_text(path):
-                yield path
-
-
-def is_text(path: Path) -> bool:
-    return b"\0" not in path.read_bytes()[:1000]
 
 
 def directory(violation: Violation) -> str:

@@ -10,7 +10,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.cli.command_line import option_name, options, usage
 from bakehouse.cli.tasks.collection import GROUPS
-from tests.docs.test_docs import table_rows
+from tests.support.documents import table_rows
 
 REFERENCE = HOME / "docs/reference"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.docs.prose import HOME
-from tests.docs.test_commands import blocks
-from tests.jobs.test_snippets import PYTORCH, snippet
+from tests.support.documents import blocks
 from tests.support.programs import BAKE
+from tests.support.snippets import PYTORCH, snippet
 
 GUIDES = HOME / "docs/how-to"
 

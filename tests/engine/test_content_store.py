@@ -11,7 +11,7 @@ from bakehouse.analysis.layers import LayerContents, LayerFile, readers_into
 from bakehouse.engine import content_store
 from bakehouse.engine.image_archive import Reader
 from bakehouse.errors import EngineError
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.layer_archives import Form, Member, compressed, config_of, layer
 
 LOWER, UPPER = layer(Member("a", b"1")), layer(Member("b", b"22"))

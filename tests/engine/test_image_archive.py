@@ -10,7 +10,7 @@ import pytest
 from bakehouse.analysis.layers import LayerContents, LayerFile, readers_into
 from bakehouse.engine.image_archive import Reader, decompressed, walk
 from bakehouse.errors import EngineError
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.layer_archives import Form, Member, compressed, layer, saved
 
 LOWER, UPPER = layer(Member("a", b"1")), layer(Member("b", b"22"), Member("c", b"333"))

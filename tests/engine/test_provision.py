@@ -14,7 +14,7 @@ from bakehouse.engine import daemon_info, dockerd, provision, usage_lock
 from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
 from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.engine.provision import HostInfo, Steps
-from tests.cli.test_doctor import ENGINE
+from tests.support.daemons import ENGINE
 from tests.support.fake_commands import put
 from tests.support.programs import started
 

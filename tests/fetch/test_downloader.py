@@ -20,22 +20,8 @@ from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig, Offer
 from bakehouse.util.oci import Sha256
+from tests.support.fetchers import CONTENT, Fetching
 from tests.support.file_server import FileServer, required_file, serving
-
-CONTENT = bytes(range(256)) * 1800
-
-
-class Fetching:
-    """A machine with mirrors, and a store that fetchers of several runs share."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory, self.messages = directory, list[str]()
-
-    def run(self, *mirrors: str, patience: float = bounds.IDLE_SECONDS) -> Fetcher:
-        machine = DownloadConfig(mirrors, PipConfig(no_index=True), None, {"HOME": str(self.directory)})
-        store = FileCache(self.directory / "store", self.messages.append)
-        local = LocalMirrors(machine.folders, HashCache(self.directory / "hashes.json"))
-        return Fetcher(store, local, offers=machine.offers, here=machine.here, patience=patience)
 
 
 @pytest.fixture
@@ -355,7 +341,7 @@ def test_a_file_of_this_machine_that_can_not_be_trusted_is_fetched_instead(
 RUN = """\
 import sys
 from pathlib import Path
-from tests.fetch.test_downloader import CONTENT, Fetching
+from tests.support.fetchers import CONTENT, Fetching
 from tests.support.file_server import required_file
 with Fetching(Path(sys.argv[1])).run(sys.argv[2]) as fetcher:
     print("ready", flush=True)

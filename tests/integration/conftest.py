@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,15 @@ from uv import find_uv_bin
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.builder.timings import StepTime
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import workflow
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.util.file_lock import exclusive
+from tests.integration.fleet import FLEET, Fleet
 from tests.integration.ports import kept_port
 from tests.support.programs import install
 
-FLEET = ("mpi-cpu", "pytorch-cpu", "tensorflow-cpu")
 LONG = (
     # One builds the fleet, the other needs none of it meanwhile.
     *("test_pytorch_launchers", "test_estimator", "test_estimator_check", "test_provision"),
@@ -32,14 +30,6 @@ LONG = (
     *("test_regions", "test_push", "test_push_faults", "test_extend_aws", "test_pipelines"),
 )
 """The files that take longest, of about a minute or more."""
-
-
-@dataclass(frozen=True)
-class Fleet:
-    """The images that any machine can build, and the steps of the one call that built them."""
-
-    images: dict[str, BuiltImage]
-    steps: tuple[StepTime, ...]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

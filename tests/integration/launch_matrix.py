@@ -7,17 +7,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib import import_module
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.util.files import write_whole
 from tests.integration.jobs import Case
+from tests.integration.launches import ALL_LAUNCHES
 
 PAGE = HOME / "docs/reference/launchers.md"
 NOTES = HOME / "build/launchers"
-MODULES = ("test_launchers", "test_mpi_launchers", "test_pytorch_launchers", "test_tensorflow_launchers")
 LAUNCHERS = {
     "one-process": "one process, toolkit",
     "mpi": "Open MPI 4, toolkit",
@@ -117,10 +116,7 @@ def note(module: str, cases: Mapping[str, Case], reports: Mapping[str, JobReport
 
 def cases() -> dict[str, Case]:
     """Every case of the modules."""
-    cases: dict[str, Case] = {}
-    for name in MODULES:
-        cases |= import_module(f"tests.integration.{name}").LAUNCHES
-    return cases
+    return {name: case for launches in ALL_LAUNCHES.values() for name, case in launches.items()}
 
 
 def table(rows: list[Row]) -> str:
@@ -136,7 +132,7 @@ def table(rows: list[Row]) -> str:
 
 def noted() -> list[Row]:
     """Return the recorded rows of the last run of each module."""
-    return [Row(**fields) for name in MODULES for fields in json.loads(_notes(name).read_text())]
+    return [Row(**fields) for name in ALL_LAUNCHES for fields in json.loads(_notes(name).read_text())]
 
 
 def _notes(name: str) -> Path:
@@ -144,5 +140,5 @@ def _notes(name: str) -> Path:
 
 
 if __name__ == "__main__":
-    day = datetime.fromtimestamp(min(_notes(name).stat().st_mtime for name in MODULES), UTC).date()
+    day = datetime.fromtimestamp(min(_notes(name).stat().st_mtime for name in ALL_LAUNCHES), UTC).date()
     write_whole(PAGE, f"{HEAD}Last run: {day}.\n\n{table(noted())}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from tests.integration.test_offline import Nowhere, engine
+from tests.integration.offline_engine import OfflineNetwork, engine
 from tests.support import tls
 from tests.support.buildkit_bridge import BuildkitBridge
 from tests.support.tls import Authority
@@ -21,7 +21,7 @@ class RemoteBuilder:
     name: str
     bridge: BuildkitBridge
     environment: Mapping[str, str]
-    network: Nowhere
+    network: OfflineNetwork
     home: Path
     """Directory of its engine."""
 
@@ -40,7 +40,7 @@ def remote_builder(directory: Path, name: str = "far", config: Path | None = Non
     home.mkdir()
     environment = {"BUILDX_CONFIG": str(config or directory / "buildx")}
     try:
-        with Nowhere(f"bh{uuid4().hex[:6]}") as nowhere, engine(nowhere, home) as host:
+        with OfflineNetwork(f"bh{uuid4().hex[:6]}") as nowhere, engine(nowhere, home) as host:
             context = tls.server_context(server, authority.cert)
             bridge = BuildkitBridge(Path(host.removeprefix("unix://")), context)
             with bridge.serve() as port:

@@ -3,16 +3,13 @@
 import ast
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from bakehouse.builder.progress import Mode, Progress
-from bakehouse.cli import workflow
 from bakehouse.lock import lock as locking
-from bakehouse.plan.workspace import open_workspace
+from tests.integration.pip_projects import built_image, python_output, write_project
 from tests.support.git_repository import commit
 from tests.support.sdists import WITNESS, hostile, sdist
 
@@ -48,36 +45,18 @@ def test_a_build_backend_sees_nothing(
     sdist(tmp_path / "index", "bakehouse_hostile", "1.0", files["bakehouse_hostile"])
     head = commit(tmp_path / "up", files["own_hostile"])
     mine = tmp_path / "mine"
-    (mine / "recipes/images").mkdir(parents=True)
-    (mine / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["recipes"]\n')
-    (mine / "recipes/images/hostile.yaml").write_text(
-        'summary: Code of others\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
-        "requirements: requirements.txt\n"
-    )
     requirements = f"bakehouse-hostile\nown-hostile @ git+{(tmp_path / 'up').as_uri()}@{head}\n"
-    (mine / "recipes/images/requirements.txt").write_text(requirements)
+    lock = write_project(mine, "hostile", requirements)
 
     locking.run(mine, ["hostile"], lambda _: None)
 
     # It requires `leak-…` for each thing that it sees
-    lock = (mine / "recipes/images/requirements.txt.lock").read_text()
-    names = [line.partition("==")[0] for line in lock.splitlines() if not line.startswith("#")]
+    names = [line.partition("==")[0] for line in lock.read_text().splitlines() if not line.startswith("#")]
     assert names == ["bakehouse-hostile", "own-hostile", "six"]
     assert not (tmp_path / WITNESS).exists()
 
-    with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
-        [built] = workflow.build_images(
-            open_workspace(mine), ["hostile"], progress.report, workflow.RunOptions(), progress
-        )
-
-    reference = built.image.reference
-    code = "import bakehouse_hostile, own_hostile; print([bakehouse_hostile.SEEN, own_hostile.SEEN])"
-    try:
-        command = ["docker", "run", "--rm", "--network=none", reference, "python", "-c", code]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        for seen in ast.literal_eval(output):
+    with built_image(mine, "hostile") as reference:
+        code = "import bakehouse_hostile, own_hostile; print([bakehouse_hostile.SEEN, own_hostile.SEEN])"
+        for seen in ast.literal_eval(python_output(reference, code)):
             assert seen == dict.fromkeys(("variables", "credentials", "secrets", "pip", "socket"), "")
         assert not (tmp_path / WITNESS).exists()
-    finally:
-        latest = f"{reference.rpartition(':')[0]}:latest"
-        subprocess.run(["docker", "rmi", reference, latest], check=False, capture_output=True)

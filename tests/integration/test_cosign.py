@@ -24,12 +24,12 @@ from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError
 from bakehouse.trust.keys import read_public_key
 from bakehouse.trust.statements import SCAN, SIGNATURE, TESTS, statements_of
-from tests.publish.test_publish import CONFIG, DIGEST, LAYER, MANIFEST
-from tests.publish.test_push import IMAGE, PASSED
+from tests.support.built_images import IMAGE, PASSED
+from tests.support.fake_registry import CONFIG, DIGEST, LAYER, MANIFEST
+from tests.support.planned_images import INSTALLED
 from tests.support.proxy import Proxy
 from tests.support.referrers import Referrers
 from tests.support.signing_keys import KeyFiles, make_key
-from tests.trust.test_sbom import INSTALLED
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 

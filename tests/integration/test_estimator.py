@@ -18,8 +18,8 @@ from bakehouse.jobs import snippets
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.snippets import Snippet
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
-from tests.docs.test_commands import blocks
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
+from tests.support.documents import blocks
 from tests.support.ecr import ACCOUNT, REGION
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(600)]

@@ -19,8 +19,8 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.model import Image
 from tests.integration.apt_mirror import Mirror, serving_mirror
+from tests.integration.journeys import SMP_JOB, Customer, Journey, recorded, remove_images, travel
 from tests.integration.ports import kept_port
-from tests.integration.test_projects import SMP_JOB, Customer, Journey, recorded, remove_images, travel
 from tests.support.programs import docker
 from tests.support.registry import PASSWORD, registry_container, registry_image
 from tests.support.wheels import wheel

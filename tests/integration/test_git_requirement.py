@@ -1,15 +1,11 @@
 """A requirement from a git repository is locked, built and imported."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from bakehouse.builder.progress import Mode, Progress
-from bakehouse.cli import workflow
 from bakehouse.lock import lock as locking
-from bakehouse.plan.workspace import open_workspace
+from tests.integration.pip_projects import built_image, python_output, write_project
 from tests.support.git_repository import commit, project
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
@@ -18,27 +14,10 @@ pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
 def test_a_package_of_a_commit_is_in_the_image(tmp_path: Path) -> None:
     head = commit(tmp_path / "up", project("1.2"))
     mine = tmp_path / "mine"
-    (mine / "recipes/images").mkdir(parents=True)
-    (mine / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["recipes"]\n')
-    (mine / "recipes/images/from-git.yaml").write_text(
-        'summary: Own library\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
-        "requirements: requirements.txt\n"
-    )
-    requirement = f"own-lib @ git+{(tmp_path / 'up').as_uri()}@{head}\n"
-    (mine / "recipes/images/requirements.txt").write_text(requirement)
+    write_project(mine, "from-git", f"own-lib @ git+{(tmp_path / 'up').as_uri()}@{head}\n")
     locking.run(mine, ["from-git"], lambda _: None)
 
-    with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
-        [built] = workflow.build_images(
-            open_workspace(mine), ["from-git"], progress.report, workflow.RunOptions(), progress
-        )
-
-    reference = built.image.reference
-    code = "import own_lib, importlib.metadata as m; print(own_lib.V, m.version('own-lib'), m.version('six'))"
-    try:
-        command = ["docker", "run", "--rm", "--network=none", reference, "python", "-c", code]
-        output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        assert output.split()[:2] == ["1.2", "1.2"]
-    finally:
-        latest = f"{reference.rpartition(':')[0]}:latest"
-        subprocess.run(["docker", "rmi", reference, latest], check=False, capture_output=True)
+    with built_image(mine, "from-git") as reference:
+        code = "import importlib.metadata as m, own_lib; print(own_lib.V, m.version('own-lib'))"
+        assert python_output(reference, code).split() == ["1.2", "1.2"]
+        assert python_output(reference, "import importlib.metadata as m; print(m.version('six'))")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration import killed_tasks
-from tests.integration.conftest import Fleet
+from tests.integration.fleet import Fleet
 from tests.integration.ports import kept_port
 from tests.support import killed_commands
 

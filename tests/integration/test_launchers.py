@@ -5,51 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from bakehouse.cluster.job import homogeneous
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.plan.workspace import Workspace
 from tests.integration import launch_matrix
-from tests.integration.conftest import Fleet
-from tests.integration.jobs import EXAMPLES, Case, log_text, run_all
+from tests.integration.fleet import Fleet
+from tests.integration.jobs import log_text, run_all
+from tests.integration.launches import LAUNCHES
 from tests.integration.sagemaker_sdk import V3, installed
 
 pytestmark = pytest.mark.engine
-
-LAUNCHES = {
-    "torch-ddp": Case(
-        "pytorch-cpu",
-        EXAMPLES / "torch-ddp",
-        groups=homogeneous(2),
-        distribution={"torch_distributed": {"enabled": True}},
-    ),
-    "mpi": Case(
-        source=EXAMPLES / "mpi",
-        groups=homogeneous(2),
-        distribution={"mpi": {"enabled": True, "processes_per_host": 2}},
-    ),
-    "sdk-v3-torchrun": Case(
-        "pytorch-cpu",
-        EXAMPLES / "torch-ddp",
-        groups=homogeneous(2),
-        distribution={"Torchrun": {"process_count_per_node": 1}},
-    ),
-    "sdk-v3-mpi": Case(
-        source=EXAMPLES / "mpi",
-        groups=homogeneous(2),
-        distribution={"MPI": {"process_count_per_node": 2}},
-    ),
-    "torchrun-without-toolkit": Case(
-        "pytorch-cpu",
-        EXAMPLES / "torch-ddp",
-        groups=homogeneous(2),
-        command=(
-            *("torchrun", "--nnodes=2", "--nproc-per-node=2", "--rdzv-backend=c10d"),
-            *("--rdzv-endpoint=algo-1:29400", "/opt/ml/code/train.py"),
-        ),
-        processes=2,
-    ),
-    "one-process": Case(source=EXAMPLES / "one-process", hyperparameters={"epochs": 500}),
-}
 
 
 @pytest.fixture(scope="module")

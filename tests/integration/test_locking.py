@@ -18,7 +18,7 @@ from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.file_lock import exclusive
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.wheels import wheel
 
 COMPONENT = """\

@@ -20,7 +20,7 @@ from bakehouse.errors import NotReleasableError
 from bakehouse.ledger import releases
 from bakehouse.plan.workspace import Workspace
 from bakehouse.util import tempdir
-from tests.integration.conftest import FLEET, Fleet
+from tests.integration.fleet import FLEET, Fleet
 from tests.integration.killed_clusters import in_engine
 from tests.support.programs import docker, started
 

@@ -7,43 +7,22 @@ from collections.abc import Mapping
 import pytest
 
 from bakehouse.cli import workflow
-from bakehouse.cluster.job import Group, homogeneous
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.plan.workspace import Workspace, plan_images
 from tests.integration import launch_matrix
-from tests.integration.conftest import Fleet
-from tests.integration.jobs import EXAMPLES, Case, log_text, run_all
+from tests.integration.fleet import Fleet
+from tests.integration.jobs import log_text, run_all
+from tests.integration.launches import HOROVOD, MPI_LAUNCHES
 
 pytestmark = pytest.mark.engine
-
-HOROVOD = "tensorflow-2.21-cpu-py311-horovod"
-"""Compiled when it is built, for a quarter of an hour: tests use it where it is there."""
-TWO_EACH = {"enabled": True, "processes_per_host": 2}
-LAUNCHES = {
-    "mpi-on-one-group": Case(
-        source=EXAMPLES / "heterogeneous",
-        entry_point="train_mpi.py",
-        groups=(Group("data", "ml.c5.18xlarge"), Group("dnn", "ml.p4d.24xlarge", 2)),
-        distribution={"mpi": TWO_EACH, "instance_groups": ["dnn"]},
-    ),
-    "mpi-options": Case(
-        source=EXAMPLES / "mpi",
-        groups=homogeneous(2),
-        distribution={"mpi": {**TWO_EACH, "custom_mpi_options": "-x OMP_NUM_THREADS=3"}},
-    ),
-    "mpi5": Case("mpi5-cpu", EXAMPLES / "mpi", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
-    "mpi-one-host": Case(source=EXAMPLES / "mpi", distribution={"mpi": TWO_EACH}),
-    "horovod": Case(HOROVOD, EXAMPLES / "horovod", groups=homogeneous(2), distribution={"mpi": TWO_EACH}),
-    "horovod-one-host": Case(HOROVOD, EXAMPLES / "horovod", distribution={"mpi": TWO_EACH}),
-}
 
 
 @pytest.fixture(scope="module")
 def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
     is_there = has_horovod(workspace)
-    cases = {name: case for name, case in LAUNCHES.items() if is_there or case.image != HOROVOD}
+    cases = {name: case for name, case in MPI_LAUNCHES.items() if is_there or case.image != HOROVOD}
     reports = run_all(workspace, cases)
-    launch_matrix.note(__name__, LAUNCHES, reports, f"compiling `{HOROVOD}` takes a quarter of an hour")
+    launch_matrix.note(__name__, MPI_LAUNCHES, reports, f"compiling `{HOROVOD}` takes a quarter of an hour")
     return reports
 
 
@@ -67,7 +46,7 @@ def ranks(report: JobReport) -> dict[int, str]:
     return {int(match[1]): match[2] for match in matches if match}
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
+@pytest.mark.parametrize("name", MPI_LAUNCHES)
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     report = report_of(reports, name)
 

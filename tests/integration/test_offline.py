@@ -4,13 +4,10 @@ Layers and configurations are compared, not manifests: an engine that has a laye
 after a plain `docker build` say, takes that one, and names its manifest so.
 """
 
-import contextlib
 import json
 import os
-import signal
 import subprocess
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,6 +15,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.plan import workspace
+from tests.integration.offline_engine import OfflineNetwork, engine
 from tests.support.programs import BAKE
 
 pytestmark = [
@@ -27,62 +25,11 @@ pytestmark = [
 ]
 
 IMAGES = ("mpi-cpu", "mpi5-cpu")
-SUBNET = "10.213.0.1/24"
-ADDRESS = "02:42:0a:d5:00:01"
-"""An address that the kernel keeps when containers start and stop: see dockerd.loose_address."""
 
 
-class Nowhere:
-    """A network namespace with a bridge and no route."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.bridge = name, f"{name}br"[-15:]
-
-    def __enter__(self) -> "Nowhere":
-        self._ip("netns", "add", self.name)
-        for arguments in (
-            f"link set lo up|link add {self.bridge} address {ADDRESS} type bridge|"
-            f"addr add {SUBNET} dev {self.bridge}|link set {self.bridge} up"
-        ).split("|"):
-            self._ip("-n", self.name, *arguments.split())
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._ip("netns", "delete", self.name)
-
-    def inside(self, *command: str) -> list[str]:
-        """`ip netns exec` would hide the cgroups that an engine needs."""
-        return ["nsenter", f"--net=/run/netns/{self.name}", "--", *command]
-
-    @staticmethod
-    def _ip(*arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True)
-
-
-@contextlib.contextmanager
-def engine(nowhere: Nowhere, directory: Path) -> Iterator[str]:
-    """An engine in there, with everything of its own; gives its address."""
-    (directory / "daemon.json").write_text(json.dumps({"features": {"containerd-snapshotter": True}}))
-    host = f"unix://{directory}/docker.sock"
-    command = nowhere.inside(
-        "dockerd", f"--config-file={directory}/daemon.json", f"--data-root={directory}/data",
-        f"--exec-root={directory}/exec", f"--pidfile={directory}/pid", f"--host={host}",
-        f"--bridge={nowhere.bridge}",
-    )  # fmt: skip
-    with (directory / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-        try:
-            info = ["docker", "--host", host, "info"]
-            while subprocess.run(info, capture_output=True).returncode:
-                assert process.poll() is None, (directory / "log").read_text()[-2000:]
-                time.sleep(0.2)
-            yield host
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.wait(60)
-
-
-def bake(*arguments: str, inside: Nowhere | None = None, environment: Mapping[str, str] | None = None) -> str:
+def bake(
+    *arguments: str, inside: OfflineNetwork | None = None, environment: Mapping[str, str] | None = None
+) -> str:
     command = inside.inside(*BAKE, *arguments) if inside else [*BAKE, *arguments]
     variables = {**os.environ, "PYTHONPATH": str(HOME), **(environment or {})}
     result = subprocess.run(command, cwd=HOME, env=variables, capture_output=True, text=True)
@@ -110,7 +57,7 @@ def test_two_images_without_a_network_are_those_that_a_network_gives(tmp_path: P
     directory = Path("/tmp", f"bakehouse-{uuid4().hex[:8]}")
     directory.mkdir()
     try:
-        with Nowhere(f"bh{uuid4().hex[:6]}") as nowhere:
+        with OfflineNetwork(f"bh{uuid4().hex[:6]}") as nowhere:
             command = nowhere.inside("ip", "route", "get", "192.0.2.1")
             assert subprocess.run(command, capture_output=True).returncode != 0
             with engine(nowhere, directory) as host:

@@ -13,100 +13,17 @@ import pytest
 
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.cli import workflow
-from bakehouse.cluster.job import Group
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.engine import usage_lock
 from bakehouse.plan.workspace import Workspace
 from tests.integration import launch_matrix
-from tests.integration.conftest import Fleet
-from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, log_text, run_all
+from tests.integration.fleet import Fleet
+from tests.integration.jobs import log_text, run_all
+from tests.integration.launches import PYTORCH_LAUNCHES, SMP, STUBS
 
 pytestmark = pytest.mark.engine
 
-STUBS = f"bakehouse/test-pytorch-cpu-with-stubs:{os.getpid()}"
-"""The image pytorch-cpu with stubs for SMDDP and SMP."""
 IMAGES = ("pytorch-deepspeed-cpu", "pytorch-dali-cpu", "pytorch-data-service-cpu")
-TORCHRUN = {"torch_distributed": {"enabled": True}}
-TWO_RANKS = {"sagemaker_mpi_num_of_processes_per_host": 2}
-"""As many as an instance with two GPUs has: `distribution` says nothing about it for SMDDP."""
-SMP = {"partitions": 1, "microbatches": 2, "ddp": True}
-
-
-def gpu_hosts(count: int) -> tuple[Group, ...]:
-    """Hosts that the toolkit takes for instances with EFA."""
-    return (Group(instance_type="ml.p4d.24xlarge", count=count),)
-
-
-LAUNCHES = {
-    "pytorch-lost": Case(
-        "pytorch-data-service-cpu",
-        EXAMPLES / "heterogeneous",
-        "train_pytorch.py",
-        DATA_AND_DNN,
-        hyperparameters={"steps": 1_000_000},
-        kills={"data": " trains\n"},
-    ),
-    "smddp-two-hosts": Case(
-        STUBS,
-        EXAMPLES / "smddp",
-        groups=gpu_hosts(2),
-        distribution={"smdistributed": {"dataparallel": {"enabled": True}}},
-        hyperparameters=TWO_RANKS,
-    ),
-    "pytorch-groups": Case(
-        "pytorch-data-service-cpu",
-        EXAMPLES / "heterogeneous",
-        "train_pytorch.py",
-        DATA_AND_DNN,
-        hyperparameters={"steps": 5},
-    ),
-    "deepspeed": Case(
-        "pytorch-deepspeed-cpu",
-        EXAMPLES / "deepspeed",
-        distribution=TORCHRUN,
-        processes=2,
-    ),
-    "fsdp": Case("pytorch-cpu", EXAMPLES / "fsdp", distribution=TORCHRUN, processes=2),
-    "torch-ddp-one-host": Case("pytorch-cpu", EXAMPLES / "torch-ddp", distribution=TORCHRUN, processes=2),
-    "dali": Case("pytorch-dali-cpu", EXAMPLES / "dali"),
-    "smddp": Case(
-        STUBS,
-        EXAMPLES / "smddp",
-        groups=gpu_hosts(1),
-        distribution={
-            "smdistributed": {
-                "dataparallel": {"enabled": True, "custom_mpi_options": "--NCCL_DEBUG WARN -x TRIED=1"}
-            }
-        },
-        hyperparameters=TWO_RANKS,
-    ),
-    "pytorchddp": Case(
-        "pytorch-cpu",
-        EXAMPLES / "smddp",
-        groups=gpu_hosts(1),
-        distribution={"pytorchddp": {"enabled": True}},
-        hyperparameters=TWO_RANKS,
-    ),
-    "smp-1": Case(
-        STUBS,
-        EXAMPLES / "smp1",
-        groups=gpu_hosts(1),
-        distribution={
-            "smdistributed": {"modelparallel": {"enabled": True, "parameters": SMP}},
-            "mpi": {"enabled": True, "processes_per_host": 2},
-        },
-    ),
-    "smp-2": Case(
-        STUBS,
-        EXAMPLES / "smp2",
-        groups=gpu_hosts(1),
-        distribution={
-            "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"hybrid_shard_degree": 2}}},
-            **TORCHRUN,
-        },
-        processes=2,
-    ),
-}
 
 
 @pytest.fixture(scope="module")
@@ -128,8 +45,8 @@ def stubs(fleet: Fleet) -> Iterator[str]:
 def reports(workspace: Workspace, fleet: Fleet, stubs: str) -> dict[str, JobReport]:
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
         workflow.build_images(workspace, IMAGES, progress.report, workflow.RunOptions(), progress)
-    reports = run_all(workspace, LAUNCHES)
-    launch_matrix.note(__name__, LAUNCHES, reports)
+    reports = run_all(workspace, PYTORCH_LAUNCHES)
+    launch_matrix.note(__name__, PYTORCH_LAUNCHES, reports)
     return reports
 
 
@@ -145,7 +62,7 @@ def exported(command: list[str]) -> set[str]:
     return {name for name in named if not name.startswith("LD_PRELOAD=")}
 
 
-@pytest.mark.parametrize("name", sorted(LAUNCHES.keys() - {"pytorch-lost"}))
+@pytest.mark.parametrize("name", sorted(PYTORCH_LAUNCHES.keys() - {"pytorch-lost"}))
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     report = reports[name]
 

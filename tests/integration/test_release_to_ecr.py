@@ -14,8 +14,8 @@ from bakehouse.catalog.project import HOME
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.workspace import Workspace
-from tests.integration.conftest import Fleet
 from tests.integration.ecr_address import at_address
+from tests.integration.fleet import Fleet
 from tests.integration.sagemaker_sdk import ROLE, V3, installed, moto_for_aws
 from tests.support.canaries import watched
 from tests.support.ecr import ACCOUNT, REGION, EcrStub

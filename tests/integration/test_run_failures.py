@@ -17,7 +17,7 @@ from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker.local_job import RunRequest
 from bakehouse.util.format import format_seconds
 from tests.integration import jobs
-from tests.integration.conftest import Fleet
+from tests.integration.fleet import Fleet
 from tests.integration.jobs import DATA_AND_DNN, Case, log_text, run_all
 from tests.integration.killed_clusters import in_engine
 

@@ -21,7 +21,7 @@ from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.ledger.releases import text_of
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
-from tests.analysis.test_fleet_sizes import RECORD
+from tests.support.fleet_sizes import RECORD
 
 pytestmark = pytest.mark.engine
 

@@ -11,46 +11,17 @@ from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.plan.workspace import Workspace
 from benchmarks import heterogeneous
 from tests.integration import launch_matrix
-from tests.integration.conftest import Fleet
-from tests.integration.jobs import DATA_AND_DNN, EXAMPLES, Case, log_text, run, run_all
+from tests.integration.fleet import Fleet
+from tests.integration.jobs import log_text, run, run_all
+from tests.integration.launches import TENSORFLOW_LAUNCHES
 
 pytestmark = pytest.mark.engine
-
-LAUNCHES = {
-    "tensorflow-lost": Case(
-        "tensorflow-cpu",
-        EXAMPLES / "heterogeneous",
-        "train_tensorflow.py",
-        DATA_AND_DNN,
-        hyperparameters={"steps": 100_000},
-        kills={"data": " trains\n"},
-    ),
-    "tensorflow-groups": Case(
-        "tensorflow-cpu",
-        EXAMPLES / "heterogeneous",
-        "train_tensorflow.py",
-        DATA_AND_DNN,
-        hyperparameters={"steps": 5},
-    ),
-    "tensorflow-parameter-server": Case(
-        "tensorflow-cpu",
-        EXAMPLES / "tensorflow-parameter-server",
-        groups=homogeneous(2),
-        distribution={"parameter_server": {"enabled": True}},
-    ),
-    "tensorflow-mirrored": Case(
-        "tensorflow-cpu",
-        EXAMPLES / "tensorflow-mirrored",
-        groups=homogeneous(2),
-        distribution={"multi_worker_mirrored_strategy": {"enabled": True}},
-    ),
-}
 
 
 @pytest.fixture(scope="module")
 def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
-    reports = run_all(workspace, LAUNCHES)
-    launch_matrix.note(__name__, LAUNCHES, reports)
+    reports = run_all(workspace, TENSORFLOW_LAUNCHES)
+    launch_matrix.note(__name__, TENSORFLOW_LAUNCHES, reports)
     return reports
 
 
@@ -61,7 +32,7 @@ def tf_config(report: JobReport, host: str) -> object:
     return json.loads(match[1])
 
 
-@pytest.mark.parametrize("name", [name for name, case in LAUNCHES.items() if not case.kills])
+@pytest.mark.parametrize("name", [name for name, case in TENSORFLOW_LAUNCHES.items() if not case.kills])
 def test_an_example_completes(reports: dict[str, JobReport], name: str) -> None:
     report = reports[name]
 
@@ -137,7 +108,7 @@ def test_the_training_is_the_same_without_that_group(
     workspace: Workspace, reports: dict[str, JobReport]
 ) -> None:
     """`benchmarks/heterogeneous.py` compares their times."""
-    case = replace(LAUNCHES["tensorflow-groups"], groups=homogeneous())
+    case = replace(TENSORFLOW_LAUNCHES["tensorflow-groups"], groups=homogeneous())
 
     alone = run(workspace, "tensorflow-alone", case)
 

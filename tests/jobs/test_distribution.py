@@ -9,7 +9,7 @@ import pytest
 from bakehouse.errors import UsageError
 from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import InstanceGroup
-from tests.conftest import error_text
+from tests.support.errors import error_text
 
 CPU = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
 A100 = (InstanceGroup("ml.p4d.24xlarge", 2, gpus=8),)

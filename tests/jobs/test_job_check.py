@@ -12,8 +12,8 @@ from bakehouse.jobs import job_check
 from bakehouse.jobs.job_spec import CheckedJob, JobSpec
 from bakehouse.ledger.releases import append
 from bakehouse.plan.workspace import Workspace, open_workspace
-from tests.conftest import error_text
-from tests.ledger.test_releases import a_record
+from tests.support.errors import error_text
+from tests.support.release_records import a_record
 
 AWS = "763104351884.dkr.ecr.us-east-1.amazonaws.com"
 COMPILER = f"{AWS}/pytorch-trcomp-training:1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker"

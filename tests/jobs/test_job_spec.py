@@ -6,7 +6,7 @@ from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs.job_spec import JobSpec, valid_job
 from bakehouse.jobs.training_request import launch_image
-from tests.ledger.test_releases import a_record
+from tests.support.release_records import a_record
 
 
 def test_code_may_be_in_s3() -> None:

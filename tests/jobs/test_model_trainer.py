@@ -9,7 +9,7 @@ from bakehouse.errors import UsageError
 from bakehouse.jobs.distribution import LaunchContext
 from bakehouse.jobs.instance_groups import InstanceGroup
 from bakehouse.jobs.model_trainer import driver_settings, is_for_model_trainer, train_script
-from tests.conftest import error_text
+from tests.support.errors import error_text
 
 CPU = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
 A100 = (InstanceGroup("ml.p4d.24xlarge", 2, gpus=8),)

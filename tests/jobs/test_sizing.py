@@ -9,7 +9,7 @@ from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import UsageError
 from bakehouse.jobs.sizing import Mix, Need, Recommendation, Row, gain, read_numbers, recommend, text
-from tests.conftest import error_text
+from tests.support.errors import error_text
 
 INSTANCES = {
     instance.name: instance

@@ -11,23 +11,8 @@ from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.jobs import snippets
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
-from tests.ledger.test_releases import a_record
+from tests.support.snippets import DEFAULTS, HOST, MPI, PYTORCH, snippet
 
-HOST = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
-MPI = replace(
-    a_record(),
-    registry=HOST,
-    image_uri=f"{HOST}/bakehouse/mpi-cpu@sha256:4f1c",
-)
-PYTORCH = replace(
-    MPI,
-    image="pytorch-cpu",
-    image_uri=f"{HOST}/bakehouse/pytorch-cpu@sha256:4f1c",
-    transport="gloo",
-    parts=(ReleasedComponent("pytorch", "2.9.1", "cpu"),),
-    launchers=("mpirun", "torchrun"),
-    training_module="sagemaker_pytorch_container.training:main",
-)
 TENSORFLOW = replace(
     MPI,
     image="tensorflow-cpu",
@@ -35,13 +20,6 @@ TENSORFLOW = replace(
     parts=(ReleasedComponent("tensorflow", "2.21.0", "cpu"),),
     training_module="sagemaker_tensorflow_container.training:main",
 )
-
-
-DEFAULTS = JobSpec()
-
-
-def snippet(record: ReleaseRecord, job: JobSpec = DEFAULTS) -> str:
-    return snippets.snippet(record, job).code
 
 
 V2 = JobSpec(sdk="v2")

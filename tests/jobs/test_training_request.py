@@ -6,7 +6,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.jobs.training_request import launch_image
 from bakehouse.ledger.releases import ReleasedComponent
-from tests.ledger.test_releases import a_record
+from tests.support.release_records import a_record
 
 
 def test_what_a_release_has_is_read_from_the_catalogue() -> None:

@@ -16,8 +16,8 @@ from bakehouse.jobs.rules import Rule
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
 from bakehouse.jobs.validate import validate
 from bakehouse.ledger.releases import ReleasedComponent
-from tests.ledger.test_releases import a_record
 from tests.support.launch_cases import BAKED, BARE, IMAGES, PYTORCH, TENSORFLOW
+from tests.support.release_records import a_record
 
 ON: Mapping[str, object] = {"enabled": True}
 TRN1 = InstanceGroup("ml.trn1.2xlarge", gpus=0, efa_interfaces=0, neuron_architecture="2")

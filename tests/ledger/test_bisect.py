@@ -12,11 +12,10 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import UsageError
 from bakehouse.ledger.bisect import bisect, commit_changes, start
 from bakehouse.ledger.releases import ReleasedComponent, ReleasedRegion, ReleaseRecord
-from tests.conftest import COMPONENTS, IMAGE
-from tests.ledger.test_release_changes import release
 from tests.support.git_repository import commit
+from tests.support.numbered_releases import LINE, release
+from tests.support.trees import COMPONENTS, IMAGE
 
-LINE = tuple(release(number << 240) for number in range(1, 10))
 PARTS = tuple(
     ReleasedComponent(*part)
     for part in (

@@ -1,18 +1,10 @@
 """Differences between releases, from their records."""
 
 from dataclasses import replace
-from typing import Any
 
 from bakehouse.ledger.release_changes import Change, changes, neighbours, timeline
-from bakehouse.ledger.releases import ReleasedComponent, ReleasedName, ReleaseRecord
-from tests.ledger.test_releases import a_record
-
-
-def release(number: int, **values: Any) -> ReleaseRecord:
-    """Return a release with its own digest and build key."""
-    digest = f"sha256:{number:064x}"
-    record = replace(a_record(), digest=digest, key=f"{number:064x}", tags=(f"tag-{number}",))
-    return replace(record, image_uri=f"{record.registry}/{record.repository}@{digest}", **values)
+from bakehouse.ledger.releases import ReleasedComponent, ReleasedName
+from tests.support.numbered_releases import release
 
 
 def test_components_that_came_went_and_changed_are_listed() -> None:

@@ -3,7 +3,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +29,11 @@ from bakehouse.ledger.releases import (
     text_of,
     with_record,
 )
-from bakehouse.plan.model import ImageKey, InstalledComponent
+from bakehouse.plan.model import ImageKey
 from bakehouse.publish.ecr_scan import EcrScan
 from bakehouse.publish.record import record_of, with_known
-from bakehouse.publish.tags import PublishedImage
-from tests.publish.test_push import DIGEST, IMAGE, OTHER, PASSED, report
-
-DAY = date(2026, 11, 20)
-PUBLISHED = PublishedImage(
-    image="mpi-cpu",
-    registry="127.0.0.1:5050",
-    repository="bakehouse/mpi-cpu",
-    tags=("mpi-cpu-20261120-7c1e44b0",),
-    digest=DIGEST,
-    media_type="application/vnd.docker.distribution.manifest.v2+json",
-    bytes=595_000_000,
-)
-
-
-def a_record() -> ReleaseRecord:
-    image = replace(IMAGE, parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),))
-    return record_of(PUBLISHED, image, PASSED, DAY)
-
+from tests.support.built_images import DIGEST, IMAGE, OTHER, report
+from tests.support.release_records import DAY, PUBLISHED, a_record
 
 LEDGER = """\
 {

@@ -22,11 +22,8 @@ from bakehouse.ledger.image_uris import newest
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord, load, text_of
 from bakehouse.ledger.s3_ledger import S3Ledger
-from tests.ledger.test_releases import a_record
 from tests.support.ecr import moto_server
-
-BUCKET, REGION = "our-bucket", "eu-west-1"
-ADDRESS = f"s3://{BUCKET}/team/releases"
+from tests.support.s3_ledgers import ADDRESS, BUCKET, REGION, numbered, team
 
 
 @pytest.fixture(scope="module")
@@ -56,16 +53,6 @@ def s3(moto: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def keys(client: Any) -> list[str]:
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET)
     return [entry["Key"] for page in pages for entry in page.get("Contents", ())]
-
-
-def numbered(number: int, **changed: Any) -> ReleaseRecord:
-    digest = f"sha256:{number:064x}"
-    record = replace(a_record(), digest=digest, **changed)
-    return replace(record, image_uri=f"{record.registry}/{record.repository}@{digest}")
-
-
-def team() -> S3Ledger:
-    return S3Ledger(ADDRESS, REGION)
 
 
 def test_what_is_written_is_read_in_the_order_of_its_days(s3: Any) -> None:
@@ -239,7 +226,7 @@ def test_a_record_that_the_team_did_not_get_is_named(
 WRITE = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from tests.ledger.test_s3_ledger import numbered, team
+from tests.support.s3_ledgers import numbered, team
 first, count, threads = map(int, sys.argv[1:])
 ledger = team()
 with ThreadPoolExecutor(threads) as pool:

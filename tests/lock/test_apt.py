@@ -15,8 +15,9 @@ from bakehouse.lock.apt import (
     preferences,
     unknown_packages,
 )
-from tests.conftest import IMAGE, Tree, error_text
+from tests.support.errors import error_text
 from tests.support.locked_debian import index, stanza
+from tests.support.trees import IMAGE, Tree
 
 
 def debs(text: str) -> dict[str, Deb]:

@@ -10,7 +10,7 @@ from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.errors import BuildError, ConflictError
 from bakehouse.lock import apt_base_image
 from bakehouse.lock.apt_base_image import LockedSteps, VendorBase
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.locked_debian import stanza
 
 PINNED = f"house/base:1@sha256:{'ab' * 32}"

@@ -4,7 +4,7 @@ import pytest
 
 from bakehouse.lock import apt, lock
 from bakehouse.lock.apt import Resolved
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 
 @pytest.fixture

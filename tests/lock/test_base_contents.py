@@ -13,7 +13,8 @@ from bakehouse.fetch import pip_config
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import base_contents
 from bakehouse.lock import lock as locking
-from tests.conftest import Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import Tree
 from tests.support.wheels import wheel
 
 HOST_KEY = "/etc/ssh/ssh_host_rsa_key"

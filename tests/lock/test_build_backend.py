@@ -10,7 +10,7 @@ from bakehouse.errors import BuildError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock import build_backend
 from bakehouse.lock.python import Index, LockedFile, Metadata, RunBackend, resolve
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.sdists import WITNESS, hostile, sdist
 from tests.support.wheels import wheel
 

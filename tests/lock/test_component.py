@@ -10,8 +10,8 @@ from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.errors import BakehouseError
 from bakehouse.lock import apt_suite
 from bakehouse.lock import lock as locking
-from tests.conftest import COMPONENTS, IMAGE, Tree
 from tests.support.locked_debian import index
+from tests.support.trees import COMPONENTS, IMAGE, Tree
 from tests.support.wheels import wheel
 
 TUNING = """\

@@ -12,8 +12,9 @@ from bakehouse.errors import ConflictError, Diagnostic, EngineError, Problems, S
 from bakehouse.lock import apt_base_image, apt_suite, drift
 from bakehouse.lock import lock as locking
 from bakehouse.lock.drift import Drift, DriftKind
-from tests.conftest import COMPONENTS, IMAGE, Tree, error_text
+from tests.support.errors import error_text
 from tests.support.locked_debian import index
+from tests.support.trees import COMPONENTS, IMAGE, Tree
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.lock import lock as locking
 from bakehouse.lock import python
 from bakehouse.plan.planner import make_plan
-from tests.conftest import Tree, templates
 from tests.support.scripts import load_script
+from tests.support.trees import Tree, templates
 
 BASE = """\
 summary: A vendor's images

@@ -13,9 +13,10 @@ from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import lock as locking
 from bakehouse.util.oci import Sha256
-from tests.conftest import Tree, error_text
+from tests.support.errors import error_text
 from tests.support.git_repository import commit, project
 from tests.support.sdists import WITNESS, hostile
+from tests.support.trees import Tree
 from tests.support.wheels import wheel
 
 

@@ -11,7 +11,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock.python import Index, LockedFile, lock_text, resolve
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.file_server import FileServer, serving
 from tests.support.index_server import metadata, put_index, wheel_file
 

@@ -14,7 +14,7 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python
 from bakehouse.lock.python import Index, lock_text, resolve
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.file_server import company_certificate, serving
 from tests.support.wheels import sha256, wheel
 

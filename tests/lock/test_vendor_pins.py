@@ -21,7 +21,7 @@ from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import open_workspace, plan_images, plan_recipes, select
 from bakehouse.publish.release_gate import check_pinned
 from bakehouse.util.oci import split_reference
-from tests.conftest import error_text
+from tests.support.errors import error_text
 from tests.support.vendors import HUB, Vendors, vendors
 
 RECIPE = """\

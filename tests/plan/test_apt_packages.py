@@ -8,8 +8,10 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.errors import RecipeError
 from bakehouse.plan.dockerfile import layer_owners, render_image
 from bakehouse.plan.model import BootstrappedBase, Image
-from tests.conftest import IMAGE, Tree, error_text, templates
+from tests.support.dockerfiles import stage
+from tests.support.errors import error_text
 from tests.support.locked_debian import PACKAGES, index
+from tests.support.trees import IMAGE, Tree, templates
 
 LOCK = "apt/bookworm.packages"
 METIS = """\
@@ -42,14 +44,6 @@ def locked(tree: Tree) -> Tree:
 
 def names(debs: tuple[Deb, ...]) -> list[str]:
     return [deb.name for deb in debs]
-
-
-def stage(text: str, name: str) -> str:
-    """One stage of a Dockerfile."""
-    [stage] = [
-        piece for piece in re.split(r"(?m)^(?=FROM )", text) if re.match(rf"FROM \S+ AS {name}\n", piece)
-    ]
-    return stage
 
 
 def test_each_step_has_what_it_adds_to_those_below(locked: Tree) -> None:

@@ -12,7 +12,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.errors import RecipeError, UsageError
 from bakehouse.plan import diff
-from tests.conftest import COMPONENTS, SHA, Tree
+from tests.support.trees import COMPONENTS, SHA, Tree
 
 HEAD = "summary: x\nbase: debian\n"
 REQUIREMENTS, CHANGED = b"pandas>=2\nsix\n", b"pandas>=3\nseven\n"

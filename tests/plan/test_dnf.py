@@ -8,7 +8,8 @@ from bakehouse.plan.image_lock import text as lock_text
 from bakehouse.plan.model import Image
 from bakehouse.plan.planner import make_plan
 from bakehouse.security.report import _uncovered_bases
-from tests.conftest import Tree, error_text, templates
+from tests.support.errors import error_text
+from tests.support.trees import Tree, templates
 
 VENDOR = """\
 summary: A vendor's image

@@ -18,8 +18,8 @@ from bakehouse.errors import RecipeError, StaleError
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.dockerfile import RenderedFile, dockerfile_string, heredoc_word
 from bakehouse.util.yaml_reader import parse
-from tests.conftest import COMPONENTS, IMAGE, SHA, TEMPLATE, Tree, templates
 from tests.support.dockerfiles import Instruction, instructions, pairs
+from tests.support.trees import COMPONENTS, IMAGE, SHA, TEMPLATE, Tree, templates
 
 ENDS = ["END", "END2", 'END"', "EOF", "<<END", '<<"END"', "<<-END"]
 PAYLOADS = [
@@ -329,7 +329,7 @@ def test_the_same_plan_is_rendered_to_the_same_bytes(tree: Tree) -> None:
 
 def test_it_is_rendered_to_the_same_bytes_in_every_process(tree: Tree) -> None:
     code = (
-        "from pathlib import Path; from tests.conftest import Tree\n"
+        "from pathlib import Path; from tests.support.trees import Tree\n"
         f"print(Tree(Path({str(tree.root)!r})).dockerfile(), end='')"
     )
     run = subprocess.run(

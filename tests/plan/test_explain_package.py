@@ -5,8 +5,8 @@ import pytest
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.plan.explain_package import explain_package, package_names, report
-from tests.conftest import Tree
 from tests.support.locked_debian import PACKAGES, index
+from tests.support.trees import Tree
 
 SHA = "a" * 64
 FRAMEWORK = f"""\

@@ -5,8 +5,8 @@ from hashlib import sha256
 from typing import Any
 
 from bakehouse.plan import image_lock
-from tests.conftest import COMPONENTS, IMAGE, SHA, Tree
 from tests.support.locked_debian import PACKAGES, index
+from tests.support.trees import COMPONENTS, IMAGE, SHA, Tree
 
 
 def lock(tree: Tree) -> dict[str, Any]:

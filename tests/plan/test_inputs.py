@@ -12,8 +12,8 @@ from bakehouse.plan.dockerfile import render, render_image
 from bakehouse.plan.model import Image, Plan, ships
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import open_workspace, resolve_all, select
-from tests.conftest import Tree
 from tests.support.dockerfiles import instructions
+from tests.support.trees import Tree
 
 IMAGES = HOME / "images"
 COMMITTED = sorted(path.parent.name for path in IMAGES.glob("*/Dockerfile"))

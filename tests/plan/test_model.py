@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
+from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.plan.planner import make_plan
-from tests.conftest import COMPONENTS, IMAGE, SHA, Tree, templates
+from tests.support.trees import COMPONENTS, IMAGE, SHA, Tree, keys, templates
 
 Edit = Callable[[Tree], object]
 TORCH = COMPONENTS["torch"].replace(
@@ -57,10 +57,6 @@ def edit(path: str, old: str, new: str) -> Edit:
         tree.write(path, text.replace(old, new))
 
     return change
-
-
-def keys(image: Image) -> dict[str, str]:
-    return {"image": image.key, **{stage.name: stage.key for stage in image.stages}}
 
 
 def changed(tree: Tree, change: Edit) -> set[str]:
@@ -211,7 +207,7 @@ def test_images_that_use_a_part_in_the_same_way_share_its_stage(tree: Tree) -> N
 
 def test_keys_are_the_same_in_every_process(rich: Tree) -> None:
     code = (
-        "from pathlib import Path; from tests.conftest import Tree; from tests.plan.test_model import keys\n"
+        "from pathlib import Path; from tests.support.trees import Tree, keys\n"
         f"print(keys(Tree(Path({str(rich.root)!r})).planned_image()))"
     )
     run = subprocess.run(

@@ -6,7 +6,7 @@ import pytest
 
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.model import BootstrappedBase
-from tests.conftest import COMPONENTS, TEMPLATE, Tree, templates
+from tests.support.trees import COMPONENTS, TEMPLATE, Tree, templates
 
 BOTH = "platforms: [linux/amd64, linux/arm64]\n"
 

@@ -12,9 +12,10 @@ from bakehouse.fetch.required_files import required_files
 from bakehouse.plan import dockerfile, image_lock
 from bakehouse.plan.dockerfile import layer_owners
 from bakehouse.plan.model import Image
-from tests.conftest import Tree, error_text, templates
-from tests.plan.test_apt_packages import stage
+from tests.support.dockerfiles import stage
+from tests.support.errors import error_text
 from tests.support.locked_debian import stanza
+from tests.support.trees import Tree, templates
 
 DIGEST, DEVEL = f"sha256:{'ab' * 32}", f"sha256:{'cd' * 32}"
 RUNTIME_BASE, DEVEL_BASE = f"nvidia/cuda:12.8@{DIGEST}", f"nvidia/cuda:12.8-devel@{DEVEL}"

@@ -7,7 +7,8 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import RecipeError
-from tests.conftest import COMPONENTS, Tree, error_text
+from tests.support.errors import error_text
+from tests.support.trees import COMPONENTS, Tree
 
 UNSAFE = "access to attribute '{}' of '{}' object is unsafe."
 HOSTILE = {

@@ -19,7 +19,7 @@ from bakehouse.plan.workspace import (
     select,
     select_kept,
 )
-from tests.conftest import IMAGE, Tree, templates
+from tests.support.trees import IMAGE, Tree, templates
 
 MATRIX = """\
 summary: For ${part}

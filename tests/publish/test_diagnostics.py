@@ -16,7 +16,7 @@ from bakehouse.registry.http_errors import RegistryError, Unreached
 from bakehouse.registry.manifest import Origin
 from bakehouse.registry.registry import Credentials
 from bakehouse.util.oci import Digest
-from tests.publish.test_push import DIGEST, IMAGE, OTHER
+from tests.support.built_images import DIGEST, IMAGE, OTHER
 
 
 @dataclass

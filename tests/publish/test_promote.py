@@ -16,9 +16,9 @@ from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.file_lock import exclusive
-from tests.ledger.test_releases import a_record
-from tests.publish.test_push import DIGEST, IMAGE, PASSED
+from tests.support.built_images import DIGEST, IMAGE, PASSED
 from tests.support.proxy import Proxy, Reply
+from tests.support.release_records import a_record
 
 
 def publication(directory: Path, seconds: float) -> PushOptions:

@@ -1,10 +1,9 @@
 """Promotions as the task does them, with registries in memory and no engine."""
 
-import json
 import re
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -13,11 +12,10 @@ from typing import Any, cast
 import pytest
 
 from bakehouse.catalog.project import Project
-from bakehouse.cluster import smoke_report
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
 from bakehouse.ledger.ledger import open_ledger
-from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
+from bakehouse.ledger.releases import ReleasedArtifact, ReleaseRecord
 from bakehouse.publish import ecr_replication, ecr_scan, promote, publish, push, verify
 from bakehouse.publish.attest import Attested
 from bakehouse.publish.ecr_replication import Waiting
@@ -27,79 +25,13 @@ from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.destination import Destination
 from bakehouse.registry.ecr import EcrRegistry
-from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, digest_of
+from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
 from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.terminal import Reporter
-from tests.ledger.test_releases import a_record
-from tests.publish.test_push import BUILT, IMAGE, PASSED
-from tests.registry.test_referrers import FakeRegistry
+from tests.support.built_images import BUILT, IMAGE
+from tests.support.candidates import candidate
+from tests.support.fake_registry import DIGEST, MANIFEST, FakeRegistry
 from tests.support.proxy import Proxy
-
-CONFIG, LAYER = b'{"os": "linux", "architecture": "amd64"}', b"a layer"
-
-
-def described(media_type: str, content: bytes) -> dict[str, object]:
-    return {"mediaType": media_type, "digest": digest_of(content), "size": len(content)}
-
-
-MANIFEST = json.dumps(
-    {
-        "schemaVersion": 2,
-        "mediaType": DOCKER_MANIFEST,
-        "config": described("application/vnd.docker.container.image.v1+json", CONFIG),
-        "layers": [described(GZIP_LAYER, LAYER)],
-    }
-).encode()
-DIGEST = digest_of(MANIFEST)
-
-
-def holding(shelf: FakeRegistry) -> None:
-    """Let a registry in memory hold the image."""
-    shelf.manifests[DIGEST] = (DOCKER_MANIFEST, MANIFEST)
-    shelf.blobs |= {digest_of(blob): blob for blob in (CONFIG, LAYER)}
-
-
-@pytest.fixture
-def fake_registries() -> tuple[FakeRegistry, FakeRegistry]:
-    both = FakeRegistry(), FakeRegistry()
-    for shelf in both:
-        holding(shelf)
-    return both
-
-
-@pytest.fixture
-def proxies(
-    fake_registries: tuple[FakeRegistry, FakeRegistry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Proxy, Proxy]]:
-    """Two registries, both of which have the candidate."""
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    with Proxy(1).running() as first, Proxy(1).running() as second:
-        first.answers.append(fake_registries[0].answer)
-        second.answers.append(fake_registries[1].answer)
-        yield first, second
-
-
-@pytest.fixture
-def project(tmp_path: Path, proxies: tuple[Proxy, Proxy]) -> Project:
-    """A project with a candidate in both registries that passed its smoke test."""
-    project = Project(tmp_path, ())
-    smoke_report.save(replace(PASSED, digest=DIGEST), project.state)
-    open_ledger(project).add(candidate(*proxies))
-    return project
-
-
-def candidate(*proxies: Proxy) -> ReleaseRecord:
-    at = [f"{proxy.host}/team/image@{DIGEST}" for proxy in proxies]
-    return replace(
-        a_record(),
-        digest=DIGEST,
-        registry=proxies[0].host,
-        repository="team/image",
-        image_uri=at[0],
-        tags=("mpi-cpu-candidate",),
-        candidate=True,
-        regions=tuple(ReleasedRegion("", uri, "mpi-cpu-candidate") for uri in at),
-    )
 
 
 def promote_candidate(project: Project, **terms: bool) -> ReleaseRecord:

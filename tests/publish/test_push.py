@@ -11,40 +11,16 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.component import Artifact
-from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
+from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Location, PublishError, Reason
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
+from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.registry import NamedRegistry
-from bakehouse.util.oci import Digest
-from tests.support.locked_debian import LOCKED
-
-DIGEST = Digest("sha256:" + "4f1c09d2a7be" + "0" * 52)
-OTHER = Digest("sha256:" + "91ab6e0c55f3" + "0" * 52)
-IMAGE = Image(
-    name="mpi-cpu",
-    key=ImageKey("7c1e44b0" * 8),
-    summary="",
-    base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", (), LOCKED),
-    parts=(),
-    gpu=False,
-    launchers=("mpirun",),
-    training_module=None,
-)
-BUILT = BuiltImage(IMAGE, DIGEST, DIGEST, 1)
-
+from tests.support.built_images import BUILT, DIGEST, IMAGE, OTHER, PASSED, report
 
 NO_PACKER = cast("Packer", object())
 """Nothing here comes as far as the engine."""
-
-
-def report(*outcomes: Outcome, digest: Digest = DIGEST) -> SmokeReport:
-    checks = (CheckResult(f"check_{n}", outcome, 1.0) for n, outcome in enumerate(outcomes, 1))
-    return SmokeReport("mpi-cpu", digest, "mpi", tuple(checks))
-
-
-PASSED = report(Outcome.PASSED, Outcome.NOT_TESTED)
 
 
 def refusal(

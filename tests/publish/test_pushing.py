@@ -24,9 +24,8 @@ from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
-from tests.publish.test_publish import CONFIG, DIGEST, LAYER, MANIFEST, holding
-from tests.publish.test_push import BUILT, PASSED
-from tests.registry.test_referrers import FakeRegistry
+from tests.support.built_images import BUILT, PASSED
+from tests.support.fake_registry import CONFIG, DIGEST, LAYER, MANIFEST, FakeRegistry, holding
 from tests.support.proxy import Forward, Proxy, Reply, Request, error_body
 
 DAY = date(2026, 11, 20)

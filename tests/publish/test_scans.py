@@ -33,16 +33,14 @@ from bakehouse.trust import bundle
 from bakehouse.trust.bundle import Statement
 from bakehouse.trust.statements import SCAN, TESTS
 from bakehouse.util.oci import Digest
-from tests.ledger.test_releases import a_record
-from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
-from tests.publish.test_push import IMAGE
-from tests.publish.test_signing import key, signed
-from tests.security import test_waivers
+from tests.support import vex_documents
+from tests.support.built_images import IMAGE
+from tests.support.fake_registry import CONFIG, DIGEST
 from tests.support.proxy import Proxy
+from tests.support.release_records import a_record
+from tests.support.signed_statements import signed
 from tests.support.signing_keys import KeyFiles
-from tests.trust.test_policy import NOW, Team, image_in_registry, keys, proxy, team
-
-__all__ = ["fake_registries", "key", "keys", "project", "proxies", "proxy", "team"]
+from tests.support.teams import NOW, Team, image_in_registry
 
 OTHER = Digest("sha256:" + "5f" * 32)
 DAY = timedelta(days=1)
@@ -239,8 +237,8 @@ def test_the_worst_rating_counts(team: Team) -> None:
 
 
 def waive(team: Team, root: Path, expires: str) -> None:
-    written = test_waivers.statement(name="CVE-2026-0001", status_notes=f"expires: {expires}")
-    test_waivers.write(root, written)
+    written = vex_documents.statement(name="CVE-2026-0001", status_notes=f"expires: {expires}")
+    vex_documents.write(root, written)
     team.waived = waivers.load(root)
 
 

@@ -19,12 +19,11 @@ from bakehouse.publish.publish import PublishOptions
 from bakehouse.trust import bundle
 from bakehouse.trust.statements import SMOKE_REPORT, TESTS
 from bakehouse.util.oci import Digest
-from tests.publish.test_publish import DIGEST, candidate, fake_registries, proxies
-from tests.publish.test_push import IMAGE, PASSED
+from tests.support.built_images import IMAGE, PASSED
+from tests.support.candidates import candidate
+from tests.support.fake_registry import DIGEST
 from tests.support.proxy import Proxy
 from tests.support.signing_keys import KeyFiles, make_key
-
-__all__ = ["fake_registries", "proxies"]
 
 REPORT = replace(PASSED, digest=DIGEST, machine="gpu-1", date=smoke_report.now())
 

@@ -20,20 +20,18 @@ from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of
-from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability
 from bakehouse.trust import bundle
 from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
 from bakehouse.util.oci import Digest
-from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
-from tests.publish.test_push import BUILT, IMAGE, PASSED
-from tests.security import test_waivers
+from tests.support import vex_documents
+from tests.support.built_images import BUILT, IMAGE, PASSED
 from tests.support.fake_engine import FakeEngine, Run
+from tests.support.fake_registry import CONFIG, DIGEST
 from tests.support.proxy import Proxy, error_body
-from tests.support.signing_keys import KeyFiles, make_key
-
-__all__ = ["fake_registries", "project", "proxies"]
+from tests.support.signed_statements import repository, signed
+from tests.support.signing_keys import KeyFiles
 
 IMAGE_BUILT = replace(BUILT, digest=digest_of(CONFIG))
 REPORT = replace(PASSED, digest=IMAGE_BUILT.digest)
@@ -45,22 +43,6 @@ INSTALLED: dict[str, object] = {
     "python": [],
 }
 Sign = Callable[..., Attested]
-
-
-@pytest.fixture
-def key(tmp_path: Path) -> KeyFiles:
-    return make_key(tmp_path, "signing")
-
-
-def repository(proxy: Proxy) -> ArtifactRepository:
-    registry = NamedRegistry(proxy.host, lambda _: None)
-    return ArtifactRepository(registry, "team/image", RetryPolicy(attempts=2, pause=0.01, timeout=5))
-
-
-def signed(proxy: Proxy, key: KeyFiles) -> list[str]:
-    """The types of the statements that a key signed."""
-    contents = repository(proxy).contents(DIGEST, bundle.MEDIA_TYPE).values()
-    return [bundle.verify(content, DIGEST, [key.public_key]).predicate_type for content in contents]
 
 
 @pytest.fixture
@@ -221,10 +203,10 @@ def test_a_promotion_records_the_scan_with_the_waivers_that_it_accepted(
     records = scans.require_all_published(project, [IMAGE])
     scans.sign_scans(project, records, report, datetime.now(UTC), Bundler(key.signer), print)
     [signed_scan] = open_ledger(project).records("mpi-cpu")[-1].scans
-    waiver = test_waivers.statement(
+    waiver = vex_documents.statement(
         {"@id": "pkg:deb/debian/openssl"}, name="CVE-2026-1", status_notes="expires: 2999-12-31"
     )
-    test_waivers.write(project.root, waiver)
+    vex_documents.write(project.root, waiver)
     policed = replace(project, signing_key=str(key.private), policy=Policy((key.public,), require=("scan",)))
     [scan] = promote_candidate(policed).scans
 

@@ -7,7 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Iterator
-from itertools import cycle, product
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import pytest
 
 from bakehouse.catalog import json_schema
 from bakehouse.catalog.catalog import load_catalog
-from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import BakehouseError, Problems, RecipeError
 from bakehouse.plan import dockerfile
@@ -23,15 +22,9 @@ from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_reader import parse
-from tests.conftest import Tree, templates
 from tests.support.dockerfiles import Instruction, instructions, pairs
-
-_WORDS = json.loads((HOME / "tests" / "support" / "injections.json").read_text(encoding="utf-8"))
-PAYLOADS = (
-    *(form.format(core) for core, form in product(_WORDS["cores"], _WORDS["forms"])),
-    *_WORDS["others"],
-    "a" * 3_000,
-)
+from tests.support.payloads import PAYLOADS
+from tests.support.trees import Tree, templates
 
 RECIPE = """\
 summary: @summary=A small image

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from tests.recipes.test_recipes import IMAGES, dockerfile
 from tests.support.dockerfiles import Instruction, instructions
+from tests.support.own_recipes import IMAGES, dockerfile
 
 BUILDS = re.compile(
     r"python3? -m (?:pip wheel|build)\b|python3? setup\.py"

@@ -20,9 +20,9 @@ from bakehouse.plan.dockerfile import RenderedFile
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
-from tests.conftest import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
+from tests.support.mistakes import MISTAKES
+from tests.support.trees import COMPONENTS, IMAGE, TEMPLATE, Tree, templates
 
-MISTAKES = Path(__file__).parents[1] / "mistakes"
 SLUGS = sorted(path.name for path in MISTAKES.iterdir() if not (path / "command.txt").exists())
 """Mistakes with a command use the real catalogue: see `test_catalogue_mistakes`."""
 CONTROL_FILES = ("expected.txt", "environment.txt", "project.toml", "remove.txt", "special.txt")

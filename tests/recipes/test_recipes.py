@@ -16,22 +16,18 @@ from packaging.tags import Tag
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from packaging.version import Version
 
-from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.component import INSTANCE, Requirement
-from bakehouse.catalog.project import HOME
-from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.catalog.recipe import Recipe
 from bakehouse.lock.drift import python_of
-from bakehouse.plan.dockerfile import RenderedFile, read_templates, render
-from bakehouse.plan.model import Image, Plan, RegistryBase
-from bakehouse.plan.planner import make_plan
+from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.resolve.candidate import Candidate
 from bakehouse.resolve.conflict_report import conflict_error
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from bakehouse.util.oci import ARM64, PLATFORM
 from bakehouse.util.yaml_reader import Scalar
 from tests.support.dockerfiles import Instruction, instructions
+from tests.support.own_recipes import IMAGES, RECIPES, catalog, dockerfile, plan, recipes, rendered, resolved
 
-RECIPES = HOME / "recipes"
 COMPONENTS = sorted(path.name for path in (RECIPES / "components").iterdir())
 
 SMP_IMAGE = "pytorch-1.10-cu113-py38-smp"
@@ -84,40 +80,8 @@ UNPINNED_BASES = {
 }
 
 
-@cache
-def catalog() -> Catalog:
-    return load_catalog([RECIPES])
-
-
-@cache
-def recipes() -> dict[str, Recipe]:
-    return load_recipes([RECIPES], catalog())
-
-
-IMAGES = sorted(recipes())
-
-
-@cache
-def resolved(name: str) -> Resolution:
-    return resolve(recipes()[name], catalog())
-
-
-@cache
-def plan() -> Plan:
-    return make_plan([resolved(name) for name in IMAGES], read_templates(HOME / "templates"))
-
-
-@cache
-def rendered() -> tuple[RenderedFile, ...]:
-    return render(plan(), read_templates(HOME / "templates"))
-
-
 def image(name: str) -> Image:
     return next(image for image in plan().images if image.name == name)
-
-
-def dockerfile(name: str) -> str:
-    return next(file.content.decode() for file in rendered() if file.path == f"{name}/Dockerfile")
 
 
 def candidates() -> Iterator[Candidate]:

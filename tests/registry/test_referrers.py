@@ -1,10 +1,8 @@
 """Hanging artifacts on an image, in registries with and without the referrers API; over HTTP, on loopback."""
 
 import json
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -14,49 +12,12 @@ from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument, fallback_tag
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
+from tests.support.fake_registry import IMAGE, FakeRegistry
 from tests.support.proxy import LOST, Proxy, Reply, Request, error_body
 from tests.support.referrers import Referrers
 
-IMAGE = json.dumps({"schemaVersion": 2, "mediaType": DOCKER_MANIFEST, "config": None, "layers": []}).encode()
 NOTE = AttachedDocument("application/vnd.note+json", b'{"note": 1}', "note.json", {"about": "tests"})
 OTHER = AttachedDocument("application/vnd.other+json", b'{"other": 1}', "other.json")
-_PATH = re.compile(r"/v2/team/image/(?P<kind>manifests|blobs|blobs/uploads)/(?P<name>[^/]*)")
-
-
-class FakeRegistry:
-    """A registry in memory; it has no referrers API."""
-
-    def __init__(self) -> None:
-        self.manifests: dict[str, tuple[str, bytes]] = {"v1": (DOCKER_MANIFEST, IMAGE)}
-        self.manifests[digest_of(IMAGE)] = self.manifests["v1"]
-        self.blobs: dict[str, bytes] = {}
-
-    def answer(self, request: Request) -> Reply:
-        address = urlsplit(request.path)
-        match = _PATH.fullmatch(address.path)
-        if match is None:
-            return Reply(404)
-        if match["kind"] == "blobs/uploads":
-            return self._upload(request, parse_qs(address.query).get("digest", [""])[0])
-        if match["kind"] == "blobs":
-            blob = self.blobs.get(match["name"])
-            return Reply(404) if blob is None else Reply(200, {"Content-Length": str(len(blob))}, blob)
-        if request.method == "PUT":
-            stored = request.headers["Content-Type"], request.body
-            self.manifests[match["name"]] = self.manifests[digest_of(request.body)] = stored
-            return Reply(201, {"Docker-Content-Digest": digest_of(request.body)})
-        if match["name"] not in self.manifests:
-            return Reply(404)
-        kind, content = self.manifests[match["name"]]
-        return Reply(200, {"Content-Type": kind, "Docker-Content-Digest": digest_of(content)}, content)
-
-    def _upload(self, request: Request, digest: str) -> Reply:
-        if request.method == "POST":
-            return Reply(202, {"Location": "/v2/team/image/blobs/uploads/1?state=a%2Fb"})
-        assert parse_qs(urlsplit(request.path).query)["state"] == ["a/b"]
-        assert digest == digest_of(request.body)
-        self.blobs[digest] = request.body
-        return Reply(201)
 
 
 @pytest.fixture

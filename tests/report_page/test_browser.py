@@ -22,12 +22,11 @@ from bakehouse.plan.diff import PackageChange, PackageChanges
 from bakehouse.report_page.commits import ChangedImage, Comparison, Difference
 from bakehouse.report_page.page import render
 from bakehouse.report_page.states import CellState, Mark
-from tests.analysis import test_fleet_sizes
-from tests.builder.test_build_log import BEGAN, TIME
-from tests.report_page.conftest import Site
-from tests.report_page.test_fleet import CONFIG, FAILED, build, lock
-from tests.report_page.test_page import hostile
+from tests.support import fleet_sizes
 from tests.support.browser import Browser, find_program, open_browser
+from tests.support.build_logs import BEGAN, TIME
+from tests.support.hostile_fleet import hostile
+from tests.support.sites import CONFIG, FAILED, Site, build, lock
 
 IMAGES = 300
 PHONE = 390
@@ -77,7 +76,7 @@ def page(site: Site) -> Path:
         OwnedDirectory("torch", "/usr/bin", 100, 2),
     )
     parts = (PartSize("torch", 1, 300, 800), PartSize("debian", 1, 100, 200))
-    size = replace(test_fleet_sizes.SMALL, image="small", parts=parts, owned=owned)
+    size = replace(fleet_sizes.SMALL, image="small", parts=parts, owned=owned)
     record_size(size, site.planned.key, project.state)
     site.tree.image(site.tree.root.joinpath("images/small.yaml").read_text() + "packages: [less]\n", "twin")
     return write(site, render(replace(site.fleet(), since=SINCE)))

@@ -12,11 +12,10 @@ from bakehouse.ledger.releases import ReleasedCheck
 from bakehouse.plan.diff import PackageChange, PackageChanges
 from bakehouse.report_page.commits import ChangedImage, Comparison, Difference
 from bakehouse.report_page.fleet import read_fleet
-from tests.analysis.test_fleet_sizes import SMALL
-from tests.conftest import IMAGE
-from tests.report_page.conftest import Site
-from tests.report_page.test_fleet import build
+from tests.support.fleet_sizes import SMALL
 from tests.support.git_repository import commit
+from tests.support.sites import Site, build
+from tests.support.trees import IMAGE
 
 
 def since(site: Site, revision: str, *patterns: str) -> Comparison:

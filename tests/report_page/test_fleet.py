@@ -10,8 +10,6 @@ import pytest
 from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import record_size
 from bakehouse.builder import run_log
-from bakehouse.builder.built_image import BuiltImage
-from bakehouse.builder.up_to_date import record_build
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
@@ -22,39 +20,10 @@ from bakehouse.ledger.releases import ReleasedCheck, ReleasedComponent, Released
 from bakehouse.report_page import versions
 from bakehouse.report_page.fleet import SmokeResults, read_fleet
 from bakehouse.report_page.page import render
-from bakehouse.util.oci import Digest
-from tests.analysis.test_fleet_sizes import SMALL
-from tests.report_page.conftest import Html, Site
+from tests.support.fleet_sizes import SMALL
+from tests.support.sites import CONFIG, FAILED, Html, Site, build, lock
 
 OWNED = (OwnedDirectory("debian", "/usr", 90, 3), OwnedDirectory("debian", "/", 10, 1))
-CONFIG = Digest("sha256:" + "c" * 64)
-FAILED = CheckResult(
-    "mpi_2x2",
-    Outcome.FAILED,
-    41.23,
-    "it hangs",
-    4,
-    "algo-2 rank 3",
-    source="bakehouse/probes/mpi_allreduce.py:12",
-    tail=("a", "b"),
-)
-
-
-def build(site: Site, *checks: CheckResult) -> None:
-    """Record a build of the present recipe, and a smoke test of its result."""
-    site.render()
-    project, image = site.workspace.project, site.planned
-    record_build(BuiltImage(image, CONFIG, CONFIG, 1), project.root, project.state)
-    report = SmokeReport("small", CONFIG, "gloo", checks, "host-1", "2026-11-21T10:00:00+00:00")
-    smoke_report.save(report, project.state)
-
-
-def lock(site: Site, **sizes: int) -> None:
-    """Let the image install Python packages of these sizes."""
-    lines = (f"{name}==1 --hash=sha256:{'a' * 64}  # {name}.whl {size}\n" for name, size in sizes.items())
-    site.tree.write("images/own.lock", "".join(lines))
-    recipe = site.tree.root.joinpath("images/small.yaml").read_text()
-    site.tree.image(f"{recipe}requirements: own.lock\n")
 
 
 def test_an_image_without_records_has_its_plan_only(site: Site) -> None:

@@ -9,11 +9,8 @@ from bakehouse.catalog.trust_settings import Policy, ScanRules
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
 from bakehouse.report_page.scan_state import ScanPolicy, scan_policy_of, scan_state
 from bakehouse.report_page.states import CellState, Mark, not_recorded
-from tests.ledger.test_releases import a_record
+from tests.support.release_records import a_record
 from tests.support.signing_keys import KeyFiles
-from tests.trust.test_policy import keys
-
-__all__ = ["keys"]
 
 RECORD = a_record()
 TIME = "2026-11-20T10:00:00Z"

@@ -8,8 +8,8 @@ from bakehouse.builder.run_log import Level, Run
 from bakehouse.ledger.releases import ReleasedArtifact
 from bakehouse.report_page import states
 from bakehouse.report_page.states import CellState, Mark, not_recorded
-from tests.ledger.test_releases import a_record
 from tests.support import fake_engine
+from tests.support.release_records import a_record
 
 IMAGE = fake_engine.image("small")
 RECORD = a_record()

@@ -1,6 +1,6 @@
 """Words for what could not be chosen; most conflicts are in `mistakes`."""
 
-from tests.conftest import COMPONENTS, Tree
+from tests.support.trees import COMPONENTS, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 

@@ -5,7 +5,7 @@ import pytest
 from bakehouse.builder.run_log import Level
 from bakehouse.cli import image_page, tables
 from bakehouse.cli.image_page import ImagePage
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 VENDOR = """\
 summary: A vendor's image

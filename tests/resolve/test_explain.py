@@ -1,7 +1,7 @@
 """Words for what was chosen: who asked, what kept newer versions out, and what would let them in."""
 
 from bakehouse.resolve import explain
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 

@@ -1,7 +1,7 @@
 """Parts that are not the newest known, and what the newest would take."""
 
 from bakehouse.resolve import outdated
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 
 def table(tree: Tree) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.conftest import COMPONENTS, Tree
+from tests.support.trees import COMPONENTS, Tree
 
 BOTH = "platforms: [linux/amd64, linux/arm64]\n"
 HEAD = f'summary: A small image\nbase: {{debian: "12"}}\n{BOTH}'

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component, Incompatibility, Release, Requirement, Variant, VariantSpec
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.resolve.candidate import Candidate
-from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
-from tests.conftest import COMPONENTS, SHA, Tree
+from bakehouse.resolve.alternatives import AlternativeSearch
+from bakehouse.resolve.candidate import Candidate, Conflict
+from bakehouse.resolve.relaxation import Relaxation, pins_of
+from bakehouse.resolve.resolver import BudgetExceeded, Resolution, SearchBudget, Unsatisfiable, resolve
 from tests.support.catalogs import (
     NOWHERE,
     Dice,
@@ -24,6 +25,7 @@ from tests.support.catalogs import (
     is_asked_for,
     selections,
 )
+from tests.support.trees import COMPONENTS, SHA, Tree
 
 HEAD = 'summary: A small image\nbase: {debian: "12"}\n'
 
@@ -301,7 +303,7 @@ def test_lower_layers_come_first(tree: Tree) -> None:
     assert [choice.name for choice in tree.resolve().choices] == ["python", "torch", "toolkit"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=2000)
 @given(st.integers(0, 2**32))
 def test_an_answer_is_right_and_none_is_missed(seed: int) -> None:
     """Resolutions satisfy all demands, and no component alone could be newer."""
@@ -319,6 +321,35 @@ def test_an_answer_is_right_and_none_is_missed(seed: int) -> None:
                 break
             changed = tuple(newer if other is candidate else other for other in solution)
             assert not is_answer(recipe, changed)
+
+
+@settings(max_examples=500)
+@given(st.integers(0, 2**32), st.integers(1, 12))
+def test_a_search_that_ends_early_gives_the_same_answer_or_none(seed: int, budget: int) -> None:
+    dice = Dice(seed)
+    catalog, recipe = dice.catalog(), dice.recipe()
+    complete = attempt(recipe, catalog)
+    try:
+        early = resolve(recipe, catalog, SearchBudget(budget))
+    except BudgetExceeded:
+        return
+    except Unsatisfiable:
+        early = None
+    assert words(early) == words(complete)
+
+
+@settings(max_examples=500)
+@given(st.integers(0, 2**32))
+def test_without_any_pin_of_a_minimal_conflict_an_image_fits(seed: int) -> None:
+    dice = Dice(seed)
+    catalog, recipe = dice.catalog(), dice.recipe()
+    search = AlternativeSearch(recipe, catalog, calls=1000)
+    if attempt(recipe, catalog) or isinstance(search.outcome_with_all_moved, Conflict):
+        return
+    core = search.core({})
+    kept = [pin for pin in pins_of(recipe) if pin not in core and pin.least is Relaxation.MOVE]
+    for pin in (pin for pin in kept if pin.kind != "base"):
+        assert isinstance(search.attempt({**core, pin: pin.least}), Resolution)
 
 
 @settings(max_examples=100)

@@ -3,7 +3,7 @@
 import pytest
 
 from bakehouse.errors import RecipeError
-from tests.conftest import IMAGE, Tree
+from tests.support.trees import IMAGE, Tree
 
 INSTANCE = """\
 summary: Instance types

@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from bakehouse.errors import ConflictError, UsageError
-from bakehouse.resolve import what_if
-from tests.conftest import Tree, error_text
+from bakehouse.cli import tables
+from bakehouse.errors import ConflictError, UndecidedError, UsageError
+from bakehouse.resolve import alternatives, what_if
+from tests.support.errors import error_text
+from tests.support.trees import Tree
 
 CUDA = """\
 summary: CUDA images
@@ -77,11 +79,12 @@ def resolved(tree: Tree, *arguments: str) -> str:
     """Return the answer to assumptions without an image."""
     catalog = tree.catalog()
     try:
-        resolutions = what_if.resolve_on_bases(what_if.parse_assumptions(arguments, catalog), catalog)
-    except ConflictError as error:
+        fits = what_if.resolve_on_bases(what_if.parse_assumptions(arguments, catalog), catalog)
+    except (ConflictError, UndecidedError) as error:
         return error_text(error)
     return "\n".join(
-        ", ".join(str(choice.candidate) for choice in (each.base, *each.choices)) for each in resolutions
+        ", ".join(str(choice.candidate) for choice in resolution.all_choices)
+        for resolution in fits.resolutions
     )
 
 
@@ -91,7 +94,7 @@ def resolved_image(tree: Tree, *arguments: str) -> str:
         resolution = what_if.resolve_assuming(
             tree.recipes()["small"], what_if.parse_assumptions(arguments, catalog), catalog
         )
-    except ConflictError as error:
+    except (ConflictError, UndecidedError) as error:
         return error_text(error)
     return ", ".join(str(choice.candidate) for choice in (resolution.base, *resolution.choices))
 
@@ -235,6 +238,59 @@ def test_several_images_get_a_line_each(cuda_tree: Tree) -> None:
     assert second == what_if.ImageFit("other", None, "cuda-image 12.6 → 12.8")
 
 
+def test_a_search_for_a_base_that_ends_first_is_no_answer(
+    cuda_tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alternatives, "DECISION_BUDGET", 1)
+
+    assert (
+        resolved(cuda_tree, "torch=2.9")
+        == """\
+error: it is not known whether a base fits torch 2.9
+  not decided    debian, cuda-image
+  stopped after  1 tried candidates
+
+hint: add a version of `debian` or `cuda-image` with `--assume`
+"""
+    )
+
+
+def test_a_search_in_an_image_that_ends_first_is_no_answer(
+    cuda_tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alternatives, "DECISION_BUDGET", 1)
+
+    assert (
+        resolved_image(cuda_tree, "torch=2.9")
+        == """\
+error: it is not known whether image `small` fits with torch 2.9
+  stopped after  1 tried candidates
+
+hint: add a version of `cuda-image` with `--assume`
+"""
+    )
+
+
+def test_images_without_an_answer_are_not_said_to_fail(
+    cuda_tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(alternatives, "DECISION_BUDGET", 1)
+    catalog, recipe = cuda_tree.catalog(), cuda_tree.recipes()["small"]
+    fits = what_if.summarize_images([recipe], what_if.parse_assumptions(["torch=2.9"], catalog), catalog)
+
+    assert fits == (what_if.ImageFit("small", None, is_decided=False),)
+    assert tables.image_fits(fits) == "small  not known: the search ended first\n"
+
+
+def test_bases_without_an_answer_are_named(cuda_tree: Tree) -> None:
+    catalog = cuda_tree.catalog()
+    assumptions = what_if.parse_assumptions(["torch=2.9"], catalog)
+    fits = what_if.fitting(assumptions, catalog)
+
+    text = tables.fit(assumptions, fits.resolutions, ["debian"])
+    assert text.endswith("\nnot known on debian: the search ended first\n")
+
+
 def test_a_variant_can_be_asked_for(tree: Tree) -> None:
     assert resolved(tree, "torch=2.9", "torch=cu128-*") == "debian 12, python 3.11, torch 2.9.0 (cu128-py311)"
 
@@ -290,7 +346,7 @@ def test_a_component_that_fits_no_assumed_version_is_a_reason(cuda_tree: Tree) -
 def test_a_search_that_ends_early_says_so(cuda_tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(what_if, "CALLS", 4)
 
-    assert "no close combination fits (the search stopped after 4 tries)" in resolved(
+    assert "no close combination is known to fit (the search stopped after 4 tries)" in resolved(
         cuda_tree, "cuda=12.6", "torch=2.9"
     )
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from bakehouse.trust.keys import PASSPHRASE
-from tests.ledger.test_image_uris import CPU, ECR, release
 from tests.support.canaries import (
     CANARIES,
     KMS_KEY,
@@ -24,6 +23,7 @@ from tests.support.canaries import (
     spellings,
     with_login,
 )
+from tests.support.ledgers import CPU, ECR, release
 
 pytestmark = pytest.mark.timeout(900)
 

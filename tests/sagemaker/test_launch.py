@@ -25,7 +25,7 @@ from bakehouse.errors import Diagnostic, LaunchError, TrustError, UsageError
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.snippets import snippet
-from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, text_of
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
@@ -39,40 +39,15 @@ from bakehouse.sagemaker.launch import (
 )
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.trust import policy
-from tests.ledger.test_releases import a_record
 from tests.support.programs import BAKE, started
 from tests.support.proxy import Reply
+from tests.support.sagemaker_releases import DIGEST, ROLE, URI, put, released
 from tests.support.training_front import ACCOUNT, REGION, Played, TrainingFront, training_front
 
 pytestmark = pytest.mark.timeout(120)
 
-HOST = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
-DIGEST = "sha256:" + "4f" * 32
-URI = f"{HOST}/team/pytorch-cpu@{DIGEST}"
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/SageMakerRole"
 ON_TWO = JobSpec(role=ROLE, instance_type="ml.c5.2xlarge", instance_count=2)
 SCRIPT = "print('training')\n"
-
-
-def released(**changed: Any) -> ReleaseRecord:
-    record = replace(
-        a_record(),
-        image="pytorch-cpu",
-        digest=DIGEST,
-        registry=HOST,
-        repository="team/pytorch-cpu",
-        image_uri=URI,
-        parts=(ReleasedComponent("pytorch", "2.9.1", "cpu"),),
-        launchers=("mpirun", "torchrun"),
-        training_module="sagemaker_pytorch_container.training:main",
-    )
-    return replace(record, **changed)
-
-
-def put(project: Path, record: ReleaseRecord) -> None:
-    path = project / "images" / record.image / "releases.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text_of([record]))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.distribution import Framework
 from bakehouse.sagemaker.local_job import RunRequest, efa_types, ignored_code, prepare
-from tests.conftest import Tree
+from tests.support.trees import Tree
 
 MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
 TORCH = {"torch_distributed": {"enabled": True}}

@@ -29,9 +29,9 @@ from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.smoke_job import RESULTS
 from bakehouse.util.oci import Digest
-from tests.cluster.test_remote_smoke import plan_of, run_of
-from tests.ledger.test_releases import a_record
-from tests.sagemaker.test_launch import DIGEST, HOST, ROLE, put
+from tests.support.release_records import a_record
+from tests.support.remote_smoke import plan_of, run_of
+from tests.support.sagemaker_releases import DIGEST, HOST, ROLE, put
 from tests.support.signing_keys import make_key
 from tests.support.training_front import REGION, TrainingFront, training_front
 from tests.support.training_replay import channels_of, request_of, upload_model

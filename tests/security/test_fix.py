@@ -17,10 +17,8 @@ from bakehouse.security import fix as fixing
 from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability, require_clean
 from bakehouse.security.forecast import changed_images, forecast
 from bakehouse.security.report import make_report
-from tests.conftest import COMPONENTS, SHA, Tree
-from tests.security.test_report import CHANGELOG, Mirror, install, mirror, project
-
-__all__ = ["mirror", "project"]
+from tests.support.security_updates import CHANGELOG, Mirror, install
+from tests.support.trees import COMPONENTS, SHA, Tree
 
 
 @pytest.fixture

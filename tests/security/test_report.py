@@ -3,92 +3,25 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from bakehouse.catalog import project as settings
-from bakehouse.catalog.apt_lock import deb_of, stanzas
 from bakehouse.cli import json_report
 from bakehouse.errors import BakehouseError, NotScannedError, UsageError, VulnerableError
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import append
-from bakehouse.lock import apt
-from bakehouse.lock.apt import Resolved, package_changes
 from bakehouse.plan.workspace import Workspace, plan_images
 from bakehouse.security.findings import SecurityReport, require_clean
 from bakehouse.security.report import make_report, text
-from tests.cli.test_json_report import sample, shape
-from tests.conftest import COMPONENTS, IMAGE, SHA, Tree, error_text, templates
-from tests.ledger.test_releases import a_record
-from tests.security import test_osv, test_waivers
-from tests.security.test_changelog import deb
-from tests.security.test_scanner_reports import CONFIG, CYCLONEDX, MANIFEST, SARIF, TRIVY
-from tests.support.fake_commands import put
-from tests.support.locked_debian import PACKAGES, index, stanza
-
-CHANGELOG = """\
-openssl (1.2) sid-security; urgency=high
-
-  * Complete the fix of CVE-2026-0001; fix CVE-2026-0002
-
- -- A Test <t@e.st>  Wed, 21 Oct 2026 16:54:24 +0700
-
-openssl (1.1) sid-security; urgency=medium
-
-  * CVE-2026-0001, CVE-2026-0003
-
- -- A Test <t@e.st>  Wed, 23 Sep 2026 10:52:17 +0700
-
-openssl (1.0) sid; urgency=medium
-
-  * CVE-2025-9999
-
- -- A Test <t@e.st>  Mon, 04 May 2026 20:47:50 +0200
-"""
-
-
-class Mirror:
-    """Mirrors of a suite; its files are in a directory of the project."""
-
-    def __init__(self, tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._tree = tree
-        self.packages = {fields["Package"]: fields for _, fields in stanzas(index())}
-        self.has_security_updates = True
-        monkeypatch.setattr(apt, "resolve", self._resolve)
-
-    def update(self, name: str, version: str, changelog: str, **fields: str) -> None:
-        """Add a newer version of a package; its file has no changelog if the text is empty."""
-        files = {"changelog.Debian.gz": changelog} if changelog else {}
-        directory = self._tree.root / "mirror"
-        directory.mkdir(exist_ok=True)
-        content = deb(directory, name, version, files).read_bytes()
-        added = {"Version": version, "Size": str(len(content)), "SHA256": sha256(content).hexdigest()}
-        text = stanza(name, {**PACKAGES[name], **added, **fields})
-        [(_, self.packages[name])] = stanzas(text)
-
-    def _resolve(self, *_: object, **options: object) -> Resolved:
-        # A scan asks for the newest of all packages, a fix for those with findings
-        assert options["upgrade"] in (None, ("openssl",))
-        locked = (deb_of(fields) for _, fields in stanzas(index()))
-        changes = package_changes({deb.name: deb for deb in locked if deb}, self.packages)
-        return Resolved(self.packages, changes, self.has_security_updates)
-
-
-@pytest.fixture
-def project(tree: Tree) -> Tree:
-    """The small catalogue as a user's project, on a Debian that Bakehouse itself has no lock of."""
-    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\nmirrors = ["mirror"]\ncache = "cache"\n')
-    tree.component("debian", COMPONENTS["debian"].replace("bookworm", "sid"))
-    tree.write("apt/sid.packages", index())
-    return tree
-
-
-@pytest.fixture
-def mirror(project: Tree, monkeypatch: pytest.MonkeyPatch) -> Mirror:
-    put(project.root, monkeypatch, apt_config="true", apt_get="true")
-    return Mirror(project, monkeypatch)
+from tests.support import osv_records, vex_documents
+from tests.support.errors import error_text
+from tests.support.json_samples import sample, shape
+from tests.support.release_records import a_record
+from tests.support.scanner_documents import CONFIG, CYCLONEDX, MANIFEST, SARIF, TRIVY
+from tests.support.security_updates import CHANGELOG, LOCK, Mirror, install
+from tests.support.trees import IMAGE, Tree, templates
 
 
 def make(tree: Tree, snapshot: Path | None = None, reports: Sequence[Path] = ()) -> SecurityReport:
@@ -135,10 +68,10 @@ def test_the_json_report_has_the_documented_shape(project: Tree, mirror: Mirror)
     mirror.update("openssl", "1.2", CHANGELOG)
     mirror.update("gpgv", "2.0", "")
     install(project)
-    aliased = test_osv.record(aliases=["CVE-2026-1234"])
+    aliased = osv_records.record(aliases=["CVE-2026-1234"])
     product = {"@id": "pkg:pypi/demo-package"}
-    test_waivers.write(project.root, test_waivers.statement(product, name="CVE-2026-1234"))
-    report = make(project, test_osv.written(project.root, aliased))
+    vex_documents.write(project.root, vex_documents.statement(product, name="CVE-2026-1234"))
+    report = make(project, osv_records.written(project.root, aliased))
     assert shape(json_report.security(report)) == shape(sample("security"))
 
 
@@ -228,18 +161,6 @@ def test_unlocked_packages_are_not_scanned(project: Tree, mirror: Mirror) -> Non
     assert (item.what, item.reason) == ("Debian packages of sid", "they are not locked")
 
 
-LOCK = f"""\
-demo-package==1.0 --hash=sha256:{SHA}  # demo_package-1.0-py3-none-any.whl 10
-other==3.0 --hash=sha256:{SHA}  # other-3.0-py3-none-any.whl 10
-"""
-
-
-def install(tree: Tree, lock: str = LOCK) -> None:
-    """Add locked Python packages to the image."""
-    tree.write("images/own.lock", lock)
-    tree.image(IMAGE + "requirements: own.lock\n")
-
-
 def test_python_packages_without_data_are_not_scanned(project: Tree, mirror: Mirror) -> None:
     install(project)
     reason = "no data about their vulnerabilities, see `--osv`"
@@ -248,9 +169,9 @@ def test_python_packages_without_data_are_not_scanned(project: Tree, mirror: Mir
 
 def test_a_python_package_with_vulnerabilities(project: Tree, mirror: Mirror) -> None:
     install(project)
-    unfixed = test_osv.record("PYSEC-2026-7", ranges=test_osv.events(("introduced", "0")))
-    fixed = test_osv.record(aliases=["CVE-2026-1234"])
-    report = make(project, test_osv.written(project.root, fixed, unfixed))
+    unfixed = osv_records.record("PYSEC-2026-7", ranges=osv_records.events(("introduced", "0")))
+    fixed = osv_records.record(aliases=["CVE-2026-1234"])
+    report = make(project, osv_records.written(project.root, fixed, unfixed))
     assert text(report) == (
         "demo-package 1.0 -> 2.0 (OSV)\n"
         "  fixed in 2.0  CVE-2026-1234\n"
@@ -270,13 +191,13 @@ def test_a_python_package_with_vulnerabilities(project: Tree, mirror: Mirror) ->
 
 def test_python_packages_without_known_vulnerabilities_are_clean(project: Tree, mirror: Mirror) -> None:
     install(project, LOCK.replace("demo-package==1.0", "demo-package==2.0"))
-    report = make(project, test_osv.written(project.root, test_osv.record()))
+    report = make(project, osv_records.written(project.root, osv_records.record()))
     assert (report.findings, report.not_scanned) == ((), ())
 
 
 def test_packages_that_an_index_may_not_have_are_not_scanned(project: Tree, mirror: Mirror) -> None:
     install(project, LOCK.replace("any.whl 10", "any.whl 10 from https://example.com/a.whl", 1))
-    report = make(project, test_osv.written(project.root, test_osv.record()))
+    report = make(project, osv_records.written(project.root, osv_records.record()))
     [item] = report.not_scanned
     assert (item.what, item.reason) == (
         "1 Python package from files of their own",
@@ -393,11 +314,11 @@ def test_a_report_without_a_digest_is_refused(
 def test_waivers_are_shown_with_reason_owner_and_expiry(project: Tree, mirror: Mirror) -> None:
     mirror.update("openssl", "1.2", CHANGELOG)
     product = {"@id": "pkg:deb/debian/openssl"}
-    test_waivers.write(
+    vex_documents.write(
         project.root,
-        test_waivers.statement(product),
-        test_waivers.statement(product, name="CVE-2026-0003", status_notes="expires: 2026-01-01"),
-        test_waivers.statement(product, name="CVE-2026-4"),
+        vex_documents.statement(product),
+        vex_documents.statement(product, name="CVE-2026-0003", status_notes="expires: 2026-01-01"),
+        vex_documents.statement(product, name="CVE-2026-4"),
     )
     report = make(project)
     owner = "platform@example.com: vulnerable_code_not_in_execute_path"
@@ -448,7 +369,7 @@ def test_the_newest_fix_that_a_scanner_names(
 
 def test_a_version_that_pep_440_does_not_know_is_not_scanned(project: Tree, mirror: Mirror) -> None:
     install(project, LOCK.replace("demo-package==1.0", "demo-package==1.0-final-2"))
-    report = make(project, test_osv.written(project.root, test_osv.record()))
+    report = make(project, osv_records.written(project.root, osv_records.record()))
     assert [(item.what, item.reason) for item in report.not_scanned] == [
         ("demo-package 1.0-final-2", "its version does not follow PEP 440")
     ]

@@ -1,8 +1,6 @@
 """OpenVEX documents of a project, and the findings that they waive."""
 
-import json
 from collections.abc import Collection
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -11,36 +9,10 @@ import pytest
 from bakehouse.errors import RecipeError
 from bakehouse.security import waivers
 from bakehouse.security.findings import PackageFinding, PackageKind, Usage, Vulnerability
-from tests.conftest import error_text
+from tests.support.errors import error_text
+from tests.support.vex_documents import OPENSSL, TODAY, statement, write
 
 DEBIAN: tuple[PackageKind, ...] = ("Debian",)
-TODAY = date(2026, 11, 25)
-OPENSSL: dict[str, Any] = {"@id": "pkg:deb/debian/libssl3"}
-
-
-def statement(*products: dict[str, Any], name: str = "CVE-2026-0001", **fields: Any) -> dict[str, Any]:
-    return {
-        "vulnerability": {"name": name},
-        "products": list(products or (OPENSSL,)),
-        "status": "not_affected",
-        "justification": "vulnerable_code_not_in_execute_path",
-        "status_notes": "expires: 2027-01-31",
-        **fields,
-    }
-
-
-def write(root: Path, *statements: object, **fields: Any) -> None:
-    document = {
-        "@context": "https://openvex.dev/ns/v0.2.0",
-        "@id": "https://example.com/vex/1",
-        "author": "platform@example.com",
-        "timestamp": "2026-11-20T00:00:00Z",
-        "version": 1,
-        "statements": statements,
-        **fields,
-    }
-    (root / ".vex").mkdir(exist_ok=True)
-    (root / ".vex/waivers.json").write_text(json.dumps(document, indent=1))
 
 
 def openssl(*images: str, version: str = "1.0") -> PackageFinding:

@@ -11,7 +11,15 @@ from typing import Any
 from bakehouse.catalog.project import HOME
 
 BENCHMARKS = HOME / "benchmarks"
-SHORT_PURE = ("catalogue_load", "demo", "image_uri", "plan_time", "report_page", "resolve_render")
+SHORT_PURE = (
+    "catalogue_load",
+    "demo",
+    "image_uri",
+    "plan_time",
+    "questions",
+    "report_page",
+    "resolve_render",
+)
 """Benchmarks whose short run needs no engine, in `tests/test_benchmarks.py`."""
 SHORT_WITH_ENGINE = (
     *("fleet_build", "image_size", "layer_push", "noop_build", "own_code", "pull", "push_sharing"),

@@ -71,3 +71,11 @@ def _unquoted(value: str) -> str:
         message = f"{value} would be expanded"
         raise ValueError(message)
     return re.sub(r'\\(["$\\])', r"\1", value[1:-1])
+
+
+def stage(text: str, name: str) -> str:
+    """One stage of a Dockerfile."""
+    [stage] = [
+        piece for piece in re.split(r"(?m)^(?=FROM )", text) if re.match(rf"FROM \S+ AS {name}\n", piece)
+    ]
+    return stage

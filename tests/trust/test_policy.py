@@ -1,9 +1,7 @@
 """The policy on images that are promoted and launched, with a registry in memory."""
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -14,96 +12,18 @@ from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
 from bakehouse.publish.scans import statement_of
-from bakehouse.registry.client import RetryPolicy
-from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
-from bakehouse.registry.registry import NamedRegistry
-from bakehouse.security import waivers
 from bakehouse.security.findings import SecurityReport
 from bakehouse.trust import bundle, policy
 from bakehouse.trust.bundle import Statement
 from bakehouse.trust.statements import TESTS, rebuild_of, results_of, signature_of, statements_of
 from bakehouse.util.oci import Digest
-from tests.ledger.test_releases import a_record
-from tests.publish.test_publish import DIGEST, holding
-from tests.publish.test_push import IMAGE, report
-from tests.registry.test_referrers import FakeRegistry
-from tests.support.proxy import Proxy
-from tests.support.signing_keys import KeyFiles, make_key
-from tests.trust.test_sbom import INSTALLED
+from tests.support.built_images import IMAGE, report
+from tests.support.fake_registry import DIGEST
+from tests.support.planned_images import INSTALLED
+from tests.support.teams import NOW, Team
 
-NOW = datetime.now(UTC).replace(microsecond=0)
 NO_TIME, MONTH = timedelta(), timedelta(days=30)
 PASSED, FAILED = report(Outcome.PASSED), report(Outcome.FAILED)
-
-
-@pytest.fixture(scope="module")
-def keys(tmp_path_factory: pytest.TempPathFactory) -> dict[str, KeyFiles]:
-    directory = tmp_path_factory.mktemp("keys")
-    return {name: make_key(directory, name) for name in ("builder", "tester", "stranger")}
-
-
-@contextlib.contextmanager
-def image_in_registry() -> Iterator[Proxy]:
-    shelf = FakeRegistry()
-    holding(shelf)
-    with Proxy(1).running() as running:
-        running.answers.append(shelf.answer)
-        yield running
-
-
-@pytest.fixture
-def proxy() -> Iterator[Proxy]:
-    with image_in_registry() as running:
-        yield running
-
-
-class Team:
-    """An image in a registry, keys that sign statements about it, and a policy that trusts two of them."""
-
-    def __init__(self, proxy: Proxy, keys: dict[str, KeyFiles]) -> None:
-        self.proxy, self.keys = proxy, keys
-        self.registry = NamedRegistry(proxy.host, lambda _: None)
-        self.retry_policy = RetryPolicy(attempts=2, pause=0.01, timeout=5)
-        self.policy = Policy((keys["builder"].public, keys["tester"].public))
-        self.waived: tuple[waivers.VexStatement, ...] = ()
-        uri = f"{proxy.host}/team/image@{DIGEST}"
-        self.record = replace(
-            a_record(), digest=DIGEST, registry=proxy.host, repository="team/image", image_uri=uri
-        )
-
-    @property
-    def builder(self) -> str:
-        return self.keys["builder"].public_key.name
-
-    def sign(self, key: str, *statements: Statement) -> None:
-        signer = self.keys[key].signer
-        self.attach(*(bundle.sign(each.content, signer) for each in statements))
-
-    def attach(self, *contents: bytes) -> None:
-        remote = ArtifactRepository(self.registry, "team/image", self.retry_policy)
-        subject = remote.manifest(DIGEST)
-        assert subject
-        remote.attach(
-            subject, [AttachedDocument(bundle.MEDIA_TYPE, content, "bundle.json") for content in contents]
-        )
-
-    def check(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> None:
-        required = replace(self.policy, require=require, rebuilds=rebuilds)
-        policy.check(required, self.record, self.registry, self.retry_policy, self.waived, max_age)
-
-    def refusal(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> Diagnostic:
-        with pytest.raises(TrustError) as caught:
-            self.check(*require, rebuilds=rebuilds, max_age=max_age)
-        [diagnostic] = caught.value.diagnostics
-        return diagnostic
-
-    def reasons(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> list[str]:
-        return [reason.text for reason in self.refusal(*require, rebuilds=rebuilds, max_age=max_age).reasons]
-
-
-@pytest.fixture
-def team(proxy: Proxy, keys: dict[str, KeyFiles]) -> Team:
-    return Team(proxy, keys)
 
 
 def results(outcomes: SmokeReport, age: timedelta = NO_TIME) -> Statement:

@@ -10,7 +10,7 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.trust import provenance
 from bakehouse.util.oci import Digest
-from tests.trust.test_sbom import DIGEST, planned
+from tests.support.planned_images import DIGEST, planned
 
 COMMIT = "c0ffee" * 6 + "c0de"
 

@@ -8,8 +8,8 @@ from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.trust import bundle, provenance, sbom, statements
 from bakehouse.trust.bundle import Statement
-from tests.publish.test_push import report
-from tests.trust.test_sbom import DIGEST, INSTALLED, planned
+from tests.support.built_images import report
+from tests.support.planned_images import DIGEST, INSTALLED, planned
 
 TIME = "2026-11-20T12:00:00+00:00"
 

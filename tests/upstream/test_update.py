@@ -23,10 +23,10 @@ from bakehouse.upstream.release_draft import Evidence, ReleaseDrafter, read_copy
 from bakehouse.upstream.release_entry import entry_text, read_entry
 from bakehouse.upstream.release_notes import ReleaseNotes
 from bakehouse.upstream.update import ComponentUpdate, ReleaseProposal
-from tests.recipes.test_injection import PAYLOADS
 from tests.support.file_server import FileServer, serving
 from tests.support.git_repository import commit, git
 from tests.support.index_server import metadata, put_index, put_page, wheel_file
+from tests.support.payloads import PAYLOADS
 
 LINUX = "manylinux_2_28_x86_64"
 COMPONENT = """\

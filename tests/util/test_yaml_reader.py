@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from bakehouse.errors import RecipeError
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_reader import MAX_DEPTH, Mapping, Node, Scalar, Sequence, load, parse
-from tests.conftest import COMPONENTS, IMAGE
+from tests.support.trees import COMPONENTS, IMAGE
 
 PATH = Path("a.yaml")
 SAMPLES = [text.encode() for text in (IMAGE, *COMPONENTS.values())]

@@ -79,16 +79,17 @@ def resolve(context: Context, images: str, assume: list[str], json: bool = False
         return
     assumptions = what_if.parse_assumptions(assume, workspace.catalog)
     if not patterns:
-        resolutions = what_if.resolve_on_bases(assumptions, workspace.catalog)
-        show(json_report.fit(assumptions, resolutions) if json else tables.fit(assumptions, resolutions))
+        fits = what_if.resolve_on_bases(assumptions, workspace.catalog)
+        answer = assumptions, fits.resolutions, fits.undecided
+        show(json_report.fit(*answer) if json else tables.fit(*answer))
         return
     recipes = select(workspace, patterns)
     if len(recipes) == 1:
         resolutions = (what_if.resolve_assuming(recipes[0], assumptions, workspace.catalog),)
         show(json_report.fit(assumptions, resolutions) if json else tables.fit(assumptions, resolutions))
     else:
-        fits = what_if.summarize_images(recipes, assumptions, workspace.catalog)
-        show(json_report.image_fits(assumptions, fits) if json else tables.image_fits(fits))
+        answers = what_if.summarize_images(recipes, assumptions, workspace.catalog)
+        show(json_report.image_fits(assumptions, answers) if json else tables.image_fits(answers))
 
 
 @bake_task(

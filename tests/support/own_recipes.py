@@ -1,0 +1,45 @@
+"""Bakehouse's own recipes: their plan and their rendered files."""
+
+from functools import cache
+
+from bakehouse.catalog.catalog import Catalog, load_catalog
+from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import Recipe, load_recipes
+from bakehouse.plan.dockerfile import RenderedFile, read_templates, render
+from bakehouse.plan.model import Plan
+from bakehouse.plan.planner import make_plan
+from bakehouse.resolve.resolver import Resolution, resolve
+
+RECIPES = HOME / "recipes"
+
+
+@cache
+def catalog() -> Catalog:
+    return load_catalog([RECIPES])
+
+
+@cache
+def recipes() -> dict[str, Recipe]:
+    return load_recipes([RECIPES], catalog())
+
+
+IMAGES = sorted(recipes())
+
+
+@cache
+def resolved(name: str) -> Resolution:
+    return resolve(recipes()[name], catalog())
+
+
+@cache
+def plan() -> Plan:
+    return make_plan([resolved(name) for name in IMAGES], read_templates(HOME / "templates"))
+
+
+@cache
+def rendered() -> tuple[RenderedFile, ...]:
+    return render(plan(), read_templates(HOME / "templates"))
+
+
+def dockerfile(name: str) -> str:
+    return next(file.content.decode() for file in rendered() if file.path == f"{name}/Dockerfile")

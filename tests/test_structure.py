@@ -1,0 +1,191 @@
+"""The structure of the code: who imports whom, names of classes, and sizes of modules and functions."""
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+
+MAX_IMPORTS = 35
+MAX_PARAMETERS = 8
+
+_TEST_MODULE = re.compile(r"\btests(?:\.\w+)*?\.(?:test_\w+|conftest)\b")
+_COMPUTED_MODULE = re.compile(r"tests\.(?:\w+\.)*")
+
+
+def read_sources(*patterns: str) -> dict[str, str]:
+    """Return the text of Python files by path."""
+    paths = sorted({path for pattern in patterns for path in HOME.glob(pattern)})
+    return {str(path.relative_to(HOME)): path.read_text(encoding="utf-8") for path in paths}
+
+
+@lru_cache(maxsize=1)
+def nodes(source: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(source)))
+
+
+def imported_names(source: str, package: str) -> Iterator[str]:
+    """Yield what a module of a package imports, with its module: `a.b` for `from a import b`."""
+    for node in nodes(source):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            module = ".".join([*parents, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def imported_test_modules(path: str, source: str) -> list[str]:
+    """Return the test modules and conftests that a file imports, also by a name in a string."""
+    package = str(Path(path).parent).replace("/", ".")
+    strings = [node.value for node in nodes(source) if isinstance(node, ast.Constant)]
+    texts = [text for text in strings if isinstance(text, str)]
+    computed = [
+        value.value
+        for node in nodes(source)
+        if isinstance(node, ast.JoinedStr)
+        for value in node.values[:1]
+        if isinstance(value, ast.Constant) and _COMPUTED_MODULE.fullmatch(str(value.value))
+    ]
+    named = [
+        name for text in [*imported_names(source, package), *texts] for name in _TEST_MODULE.findall(text)
+    ]
+    return sorted({*named, *computed})
+
+
+def repeated_classes(sources: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the public classes that are defined more than once, with the files."""
+    files = defaultdict(list)
+    for path, source in sources.items():
+        for node in nodes(source):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files[node.name].append(path)
+    return {name: paths for name, paths in files.items() if len(paths) > 1}
+
+
+def imported_modules(path: str, source: str, modules: Collection[str]) -> set[str]:
+    """Return which of the modules a file imports."""
+    package = str(Path(path).parent).replace("/", ".")
+    names = imported_names(source, package)
+    return {name if name in modules else name.rpartition(".")[0] for name in names} & {*modules}
+
+
+def long_signatures(source: str, limit: int) -> list[str]:
+    """Return the functions with more parameters than the limit, with their numbers."""
+    functions = []
+    for node in nodes(source):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            positional = [*node.args.posonlyargs, *node.args.args]
+            if positional and positional[0].arg in ("self", "cls"):
+                del positional[0]
+            count = len(positional) + len(node.args.kwonlyargs)
+            if count > limit:
+                functions.append(f"{node.name}: {count}")
+    return functions
+
+
+def module_names(paths: Collection[str]) -> set[str]:
+    return {path.removesuffix(".py").removesuffix("/__init__").replace("/", ".") for path in paths}
+
+
+def test_no_file_imports_a_test_module() -> None:
+    sources = read_sources("tasks.py", *(f"{name}/**/*.py" for name in ("bakehouse", "benchmarks", "tests")))
+    del sources[str(Path(__file__).relative_to(HOME))]
+    imports = {path: imported_test_modules(path, source) for path, source in sources.items()}
+
+    assert {"tests/conftest.py", "benchmarks/pull.py"} <= sources.keys()
+    assert {path: names for path, names in imports.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("from tests.plan.test_model import keys", "tests.plan.test_model"),
+        ("from tests.plan import test_model", "tests.plan.test_model"),
+        ("import tests.plan.test_model as model", "tests.plan.test_model"),
+        ("from .test_model import keys", "tests.plan.test_model"),
+        ("from . import test_model", "tests.plan.test_model"),
+        ("from ..conftest import Tree", "tests.conftest"),
+        ("from tests.conftest import Tree", "tests.conftest"),
+        ("def test() -> None:\n    from tests.conftest import Tree", "tests.conftest"),
+        ("pytest_plugins = ['tests.conftest']", "tests.conftest"),
+        ("code = 'from tests.plan.test_model import keys'", "tests.plan.test_model"),
+        ("import_module(f'tests.plan.{name}')", "tests.plan."),
+    ],
+)
+def test_an_imported_test_module_is_found(source: str, name: str) -> None:
+    assert imported_test_modules("tests/plan/test_diff.py", source) == [name]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from tests.support.trees import Tree",
+        "from tests.integration import launches",
+        "import pytest",
+        "command = ['pytest', 'tests/plan/test_model.py']",
+        "name = f'{tests}.plan'",
+    ],
+)
+def test_a_helper_may_be_imported(source: str) -> None:
+    assert imported_test_modules("tests/plan/test_diff.py", source) == []
+
+
+def test_each_public_class_has_its_own_name() -> None:
+    sources = read_sources("bakehouse/**/*.py")
+
+    assert "bakehouse/errors.py" in sources
+    assert repeated_classes(sources) == {}
+
+
+def test_a_repeated_class_is_found() -> None:
+    sources = {"a.py": "class Image: ...\nclass _Row: ...", "b.py": "class _Row: ...\nclass Image: ..."}
+
+    assert repeated_classes(sources) == {"Image": ["a.py", "b.py"]}
+
+
+def test_no_module_imports_too_many_others() -> None:
+    sources = read_sources("bakehouse/**/*.py")
+    modules = module_names(sources) - {"bakehouse"}
+    counts = {path: len(imported_modules(path, source, modules)) for path, source in sources.items()}
+
+    assert max(counts.values()) > MAX_IMPORTS // 2
+    assert {path: count for path, count in counts.items() if count > MAX_IMPORTS} == {}
+
+
+def test_imports_of_each_form_are_counted() -> None:
+    modules = module_names(["bakehouse/errors.py", "bakehouse/plan/__init__.py", "bakehouse/plan/model.py"])
+    source = "import bakehouse.errors\nfrom bakehouse.plan.model import Image, Plan\nfrom json import loads\n"
+
+    assert imported_modules("bakehouse/a.py", source, modules) == {
+        "bakehouse.errors",
+        "bakehouse.plan.model",
+    }
+    assert imported_modules("bakehouse/plan/a.py", "from . import model", modules) == {"bakehouse.plan.model"}
+    assert imported_modules("bakehouse/a.py", "from bakehouse.plan import VERSION", modules) == {
+        "bakehouse.plan"
+    }
+
+
+def test_no_function_has_too_many_parameters() -> None:
+    """Functions of `cli/tasks` are exempt: each option of a command is a parameter."""
+    sources = read_sources("bakehouse/**/*.py")
+    long = {
+        path: functions
+        for path, source in sources.items()
+        if not path.startswith("bakehouse/cli/tasks/")
+        and (functions := long_signatures(source, MAX_PARAMETERS))
+    }
+
+    assert long == {}
+
+
+def test_a_function_with_too_many_parameters_is_found() -> None:
+    source = "class A:\n    def f(self, a, /, b, *, c): ...\n    def g(self, a, b): ...\n"
+
+    assert long_signatures(source, 2) == ["f: 3"]
