@@ -268,7 +268,7 @@ def _gpu_tests(
         find_instance(instances(workspace.catalog), settings.instance_type)
     return GpuTests(
         settings,
-        tuple(name for name in gpu_images if any(fnmatchcase(name, each) for each in patterns)),
+        tuple(name for name in gpu_images if any(fnmatchcase(name, pattern) for pattern in patterns)),
         publishing.sibling(SMOKE_ROLE),
         (settings.role or publishing.sibling(JOB_ROLE)) if settings.instance_type else "",
     )
@@ -307,7 +307,10 @@ def _publishing(project: Project, settings: CiSettings) -> Publishing | None:
         account=registry.account,
         regions=registry.regions,
         host=registry_host(
-            *(registry.account, registry.regions[0]), fips=registry.fips, dual_stack=registry.dual_stack
+            registry.account,
+            registry.regions[0],
+            fips=registry.fips,
+            dual_stack=registry.dual_stack,
         ),
         prefix=project.registry.partition("/")[2] or registry.prefix or project.repository_prefix,
         role=settings.role or f"arn:{partition}:iam::{registry.account}:role/{ROLE}",

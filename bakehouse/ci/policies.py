@@ -114,7 +114,7 @@ def job_permissions(publishing: Publishing, tests: GpuTests) -> Policy:
             _allow("PullCandidates", candidates, _repositories(publishing, publishing.regions[:1])),
             _allow("ExchangeFiles", ["s3:GetObject", "s3:PutObject"], [files]),
             _allow("ListFiles", ["s3:ListBucket"], [bucket]),
-            _allow("WriteLogs", [f"logs:{each}" for each in logs], [log_group, f"{log_group}:*"]),
+            _allow("WriteLogs", [f"logs:{action}" for action in logs], [log_group, f"{log_group}:*"]),
             metrics,
         ]
     )
@@ -164,7 +164,7 @@ def _output(publishing: Publishing, tests: GpuTests) -> tuple[str, str]:
 
 def _repositories(publishing: Publishing, regions: Iterable[str]) -> list[str]:
     arn = f"arn:{publishing.partition}:ecr"
-    return [f"{arn}:{each}:{publishing.account}:repository/{publishing.prefix}/*" for each in regions]
+    return [f"{arn}:{region}:{publishing.account}:repository/{publishing.prefix}/*" for region in regions]
 
 
 def _signing(publishing: Publishing, name: str) -> list[Policy]:
@@ -216,8 +216,8 @@ def _codebuild_output(publishing: Publishing) -> list[Policy]:
 
 def _pulls(publishing: Publishing, vendors: Iterable[VendorRepository]) -> list[Policy]:
     arns = [
-        f"arn:{publishing.partition}:ecr:{each.region}:{each.account}:repository/{each.name}"
-        for each in vendors
+        f"arn:{publishing.partition}:ecr:{vendor.region}:{vendor.account}:repository/{vendor.name}"
+        for vendor in vendors
     ]
     return [_allow("PullBaseImages", _PULL, arns)] if arns else []
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TEMPLATES = HOME / "templates/ci"
 _ACTIONS = _TEMPLATES / "actions.json"
 """Commits of GitHub actions, with the day on which they were read."""
-_MOST_DIFF_LINES = 20
+_MAX_DIFF_LINES = 20
 
 
 def render(system: str, pipeline: Pipeline) -> dict[str, str]:
@@ -41,7 +41,7 @@ def write(system: str, files: Mapping[str, str], root: Path, report: Reporter) -
         report(f"removed {name}")
 
 
-def check(system: str, files: Mapping[str, str], root: Path) -> None:
+def check_files(system: str, files: Mapping[str, str], root: Path) -> None:
     """Raise StaleError, with diffs, if files are missing, differ or are no longer generated."""
     problems = []
     hint = f"run `bake ci {system}`, then commit the files"
@@ -52,7 +52,7 @@ def check(system: str, files: Mapping[str, str], root: Path) -> None:
             continue
         lines = difflib.unified_diff(old.splitlines(), text.splitlines(), name, name, lineterm="", n=1)
         message = f"`{name}` is out of date" if old else f"`{name}` is missing"
-        tail = tuple(lines)[:_MOST_DIFF_LINES] if old else ()
+        tail = tuple(lines)[:_MAX_DIFF_LINES] if old else ()
         problems.append(Diagnostic(message, Location(path, 1, 1), tail=tail, hint=hint))
     for name in _orphans(system, files, root):
         message = f"`{name}` was removed from the pipeline"

@@ -23,8 +23,8 @@ _GROUP_HINT = (
 _KILL = re.compile(r"(?P<host>algo-[0-9]+)@(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?|/(?P<text>.+)/)")
 _PARTITION = re.compile(rf"(?P<first>{_NAME}),(?P<second>{_NAME})@(?P<seconds>[0-9]+(?:\.[0-9]+)?)s?")
 _LAUNCHER = re.compile("[a-z_]+")
-_MOST_GROUPS = 5
-_MOST_HOSTS = 64
+_MAX_GROUPS = 5
+_MAX_HOSTS = 64
 
 
 def cluster(
@@ -43,8 +43,8 @@ def cluster(
     for name in shares.keys() - names:
         _refuse(f"`--cpus` names unknown group `{name}`", f"the groups are {', '.join(sorted(names))}")
     cluster = tuple(replace(group, cpus=shares.get(group.name), gpus=gpus) for group in named)
-    if sum(group.count for group in cluster) > _MOST_HOSTS:
-        _refuse(f"more than {_MOST_HOSTS} hosts", "use fewer; all hosts share this machine")
+    if sum(group.count for group in cluster) > _MAX_HOSTS:
+        _refuse(f"more than {_MAX_HOSTS} hosts", "use fewer; all hosts share this machine")
     return cluster
 
 
@@ -54,8 +54,8 @@ def named_groups(words: Sequence[str]) -> tuple[Group, ...]:
     names = [group.name for group in groups]
     if len(set(names)) < len(names):
         _refuse("two groups have the same name", "SageMaker requires unique names")
-    if len(groups) > _MOST_GROUPS:
-        _refuse(f"{len(groups)} groups", f"SageMaker allows at most {_MOST_GROUPS}")
+    if len(groups) > _MAX_GROUPS:
+        _refuse(f"{len(groups)} groups", f"SageMaker allows at most {_MAX_GROUPS}")
     return groups
 
 

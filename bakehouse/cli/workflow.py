@@ -22,9 +22,9 @@ from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cli import image_docs, smoke_runners, tables
 from bakehouse.cli.smoke_runners import PrintedJob
 from bakehouse.cluster import junit, remote_smoke, smoke, smoke_report
-from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
+from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import daemon_info, docker, emulation, provision
@@ -32,8 +32,8 @@ from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, SmokeError, UsageError
 from bakehouse.fetch.required_files import RequiredFiles, debs
-from bakehouse.jobs import code_upload
 from bakehouse.jobs.distribution import Framework
+from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import BootstrappedBase, Image, Plan, RegistryBase
 from bakehouse.plan.planner import bootstrapped_bases
@@ -53,11 +53,10 @@ from bakehouse.registry import destination
 from bakehouse.registry.manifest import FORMS
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.sagemaker import local_job, smoke_job
-from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
+from bakehouse.sagemaker.follow import DEFAULT_PACE, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.local_job import OpenStream, RunRequest
-from bakehouse.sagemaker.smoke_job import SmokeJob
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import PLATFORM, Digest
@@ -369,10 +368,10 @@ def remote_smoke_of(
 def smoke_on_sagemaker(
     workspace: Workspace,
     name: str,
-    job: SmokeJob,
+    job: JobSpec,
     callbacks: JobCallbacks,
     options: RunOptions,
-    pace: Pace = EVERY_FEW_SECONDS,
+    pace: Pace = DEFAULT_PACE,
 ) -> tuple[LaunchReport, SmokeReport | None]:
     """Smoke-test the newest candidate in Amazon ECR as a training job, and store the report by its digest.
 
@@ -380,7 +379,7 @@ def smoke_on_sagemaker(
     """
     project = workspace.project
     candidate = promote.find_candidate(project, _only(workspace, name).name, "ecr", options.image_uri)
-    gpus = smoke_job.check(job, candidate, workspace.catalog)
+    gpus = smoke_job.check_job(job, candidate, workspace.catalog)
     options = replace(options, gpus=gpus, hosts=job.instance_count)
     remote = remote_smoke_of(workspace, name, options, candidate)
     sign = _report_signer(workspace, options)
@@ -599,13 +598,9 @@ def run_job(
     require_valid(workspace, [image])
     resolutions = resolve_all(workspace, [recipe]) if recipe else ()
     framework = _framework(resolutions[0]) if resolutions else ("", "")
-    if request.source_dir:
-        code_upload.check(request.source_dir, request.job.entry_point, report)
-    prepared = local_job.prepare(request, image, workspace.catalog, *framework)
-    for warning in prepared.warnings:
-        report(f"note: {warning}")
+    job = local_job.prepare(request, image, workspace.catalog, *framework, report=report)
     own = recipe.content.entry_point if recipe else None
-    if own and (warning := local_job.ignored_code(replace(request, job=prepared.job), own)):
+    if own and (warning := local_job.ignored_code(replace(request, job=job), own)):
         report(f"note: {warning}")
     if resolutions:
         [built] = _built_images(workspace, resolutions, [image], report)
@@ -620,7 +615,8 @@ def run_job(
                     hint=suggestion(image, workspace.recipes) or "`bake list` lists the images",
                 )
             reference = Digest(stored.digest)
-        job = replace(prepared.job, image=reference)
+        job = replace(job, image=reference)
         with listen(job) as handler:
             directory = project.state / "runs" / job.name
-            return local_job.run(connected, replace(prepared, job=job), directory, handler)
+            efa_types = local_job.efa_types(workspace.catalog)
+            return local_job.run(connected, job, directory, handler, efa_types)

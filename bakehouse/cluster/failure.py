@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from bakehouse.cluster.cluster import HostResult, JobResult
 from bakehouse.cluster.job import CODE_DIRECTORY, TrainingJob
+from bakehouse.cluster.job_runner import HostResult, JobResult
 from bakehouse.cluster.ranks import RankFailure, first_failure, launcher_failures
 
 _LINES_BEFORE = 15

@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from bakehouse.cluster.cluster import HostResult, InjectedFault, JobResult
 from bakehouse.cluster.failure import (
     Cause,
     FirstFailure,
@@ -17,6 +16,7 @@ from bakehouse.cluster.failure import (
     was_killed,
 )
 from bakehouse.cluster.job import TrainingJob
+from bakehouse.cluster.job_runner import HostResult, InjectedFault, JobResult
 from bakehouse.cluster.nccl_log import Transports, read_transports
 from bakehouse.cluster.ranks import MPI_ABORT
 from bakehouse.util.format import format_seconds

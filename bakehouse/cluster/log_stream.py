@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.cluster.job import TrainingJob
+from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.cluster.ranks import MPI_TAG, TORCHRUN_TAG
 
 _COLOURS = (36, 33, 32, 35, 34, 31)

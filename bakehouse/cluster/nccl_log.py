@@ -42,10 +42,10 @@ def read_transports(logs: Iterable[str]) -> Transports:
     for log in logs:
         versions.update(match["version"] for match in _VERSION.finditer(log))
         networks.update(match["name"].strip() for match in _NETWORK.finditer(log))
-        ways.update(_without_device(match["way"].strip()) for match in _VIA.finditer(log))
+        ways.update(_remove_device_number(match["way"].strip()) for match in _VIA.finditer(log))
     return Transports(", ".join(sorted(versions)), tuple(sorted(networks)), tuple(sorted(ways)))
 
 
-def _without_device(way: str) -> str:
+def _remove_device_number(way: str) -> str:
     """Remove the device number: `NET/AWS Libfabric/0/GDRDMA` becomes `NET/AWS Libfabric/GDRDMA`."""
     return f"{_DEVICE_NUMBER.sub('', way)}/GDRDMA" if way.endswith("/GDRDMA") else _DEVICE_NUMBER.sub("", way)

@@ -21,8 +21,8 @@ from bakehouse.builder import verify
 from bakehouse.builder.verify import PROBES
 from bakehouse.catalog.base_contents import KEY_DIRECTORIES, KEY_MARK
 from bakehouse.cluster import smoke_report
-from bakehouse.cluster.cluster import HostResult, JobResult, split_logs
 from bakehouse.cluster.job import TrainingJob, input_files
+from bakehouse.cluster.job_runner import HostResult, JobResult, split_logs
 from bakehouse.cluster.ranks import read_events
 from bakehouse.cluster.smoke import COMPONENT_SECONDS, STARTUP, empty_directory, startup_of
 from bakehouse.cluster.smoke_checks import SmokeCheck, Startup, job_checks

@@ -16,7 +16,7 @@ from bakehouse.builder import verify
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.base_contents import KEY_DIRECTORIES, KEY_MARK
-from bakehouse.cluster import cluster, smoke_report
+from bakehouse.cluster import job_runner, smoke_report
 from bakehouse.cluster.job import CODE_DIRECTORY
 from bakehouse.cluster.smoke_checks import SmokeCheck, Startup, job_checks
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
@@ -139,7 +139,7 @@ class _Checks:
         logs = empty_directory(self.directory / check.name)
         job = replace(check.job, deadline=self.deadline) if self.deadline else check.job
         evaluate = evaluate_user_job if check.smoke else evaluate_job
-        return (evaluate(check, job, cluster.run(self.engine, job, logs), logs),)
+        return (evaluate(check, job, job_runner.run(self.engine, job, logs), logs),)
 
     def _private_keys(self) -> tuple[CheckResult, ...]:
         """Search the image for private keys that its base does not have, without starting it."""

@@ -86,8 +86,16 @@ def job_checks(
 ) -> tuple[SmokeCheck, ...]:
     """Return the checks of an image, longest first. The GPUs are those of `hosts` hosts together."""
     makers = (
-        *(_user_code, _mpi_2x2, _torchrun_2x2, _train_success, _train_failure),
-        *(_torchrun_1x2, _efa_bandwidth, _nccl, _gpu, _mpirun_1x2),
+        _user_code,
+        _mpi_2x2,
+        _torchrun_2x2,
+        _train_success,
+        _train_failure,
+        _torchrun_1x2,
+        _efa_bandwidth,
+        _nccl,
+        _gpu,
+        _mpirun_1x2,
     )
     subject = Subject(image, digest, gpus, startup or Startup(), hosts)
     checks = (maker(subject) for maker in makers)
@@ -98,7 +106,7 @@ def _script(name: str) -> dict[str, bytes]:
     return {file: (PROBES / file).read_bytes() for file in (name, "job_record.py")}
 
 
-def _check(
+def _probe_check(
     check: str, script: str, job: TrainingJob, *, needs_model: bool = False, must_fail: bool = False
 ) -> SmokeCheck:
     return SmokeCheck(check, job, f"bakehouse/probes/{script}", needs_model=needs_model, must_fail=must_fail)
@@ -165,11 +173,11 @@ def _user_code(subject: Subject) -> SmokeCheck | None:
     launcher = _user_launcher(subject, smoke)
     through_train = launcher != "torchrun" or subject.toolkit_starts_torchrun
     if subject.startup.has_train and through_train:
-        return replace(check, job=_with_train(job, smoke, launcher))
+        return replace(check, job=_start_with_train(job, smoke, launcher))
     if launcher == "mpirun" and smoke.hosts > 1:
         reason = f"{subject.startup.obstacle}, which starts `mpirun` on several hosts"
         return replace(check, not_tested=reason)
-    return replace(check, job=_with_command(job, smoke, launcher))
+    return replace(check, job=_start_with_command(job, smoke, launcher))
 
 
 def _user_launcher(subject: Subject, smoke: UserSmoke) -> str:
@@ -182,7 +190,7 @@ def _user_launcher(subject: Subject, smoke: UserSmoke) -> str:
     return "mpirun" if "mpirun" in launchers else "script"
 
 
-def _with_train(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJob:
+def _start_with_train(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJob:
     """Return a job that starts the user's code as SageMaker does."""
     environment = {"SAGEMAKER_PROGRAM": smoke.entry_point}
     parameters = {name: _json_value(text) for name, text in smoke.hyperparameters}
@@ -193,7 +201,7 @@ def _with_train(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJo
     return replace(job, entry_point=smoke.entry_point, hyperparameters=parameters, environment=environment)
 
 
-def _with_command(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJob:
+def _start_with_command(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJob:
     """Return a job that starts the user's code without `train`; hyperparameters are its arguments."""
     script = f"{CODE_DIRECTORY}/{smoke.entry_point}"
     interpreter = "python3" if script.endswith(".py") else "sh"
@@ -223,14 +231,14 @@ def _train_success(subject: Subject) -> SmokeCheck:
         hyperparameters={"epochs": 2, "channel": "training"},
         channels={"training": {"numbers.json": b"[1, 2, 3]"}},
     )
-    return _check(name, script, job, needs_model=True)
+    return _probe_check(name, script, job, needs_model=True)
 
 
 def _train_failure(subject: Subject) -> SmokeCheck:
     name, script = "train_failure", "train_fails.py"
     if obstacle := subject.startup.obstacle:
         return SmokeCheck(name, not_tested=obstacle)
-    return _check(name, script, _toolkit_job(subject, name, script), must_fail=True)
+    return _probe_check(name, script, _toolkit_job(subject, name, script), must_fail=True)
 
 
 def _inapplicable(subject: Subject, name: str, reason: str) -> SmokeCheck | None:
@@ -243,7 +251,7 @@ def _mpirun_1x2(subject: Subject) -> SmokeCheck | None:
     if "mpirun" not in subject.image.launchers:
         return _inapplicable(subject, name, _NO_MPIRUN)
     job = _launcher_job(subject, name, script, *_mpirun(2), "python3", "-m", "mpi4py")
-    return _check(name, script, replace(job, processes_per_host=2))
+    return _probe_check(name, script, replace(job, processes_per_host=2))
 
 
 def _mpi_2x2(subject: Subject) -> SmokeCheck | None:
@@ -259,7 +267,7 @@ def _mpi_2x2(subject: Subject) -> SmokeCheck | None:
         hyperparameters={_ENABLED["mpirun"]: True, _PROCESSES: 2},
         deadline=TWO_HOST_SECONDS,
     )
-    return _check(name, script, job)
+    return _probe_check(name, script, job)
 
 
 def _torchrun_1x2(subject: Subject) -> SmokeCheck | None:
@@ -268,7 +276,7 @@ def _torchrun_1x2(subject: Subject) -> SmokeCheck | None:
         return _inapplicable(subject, name, _NO_TORCHRUN)
     job = _launcher_job(subject, name, script, *_torchrun(2))
     job = replace(job, command=(*job.command, "--transport=gloo"), processes_per_host=2)
-    return _check(name, script, job)
+    return _probe_check(name, script, job)
 
 
 def _torchrun_2x2(subject: Subject) -> SmokeCheck | None:
@@ -284,7 +292,7 @@ def _torchrun_2x2(subject: Subject) -> SmokeCheck | None:
         job = replace(job, hyperparameters=parameters, environment={**job.environment, **_LOGGED_ENVIRONMENT})
     else:
         return _inapplicable(subject, name, "only the PyTorch training toolkit starts torchrun")
-    return _check(name, script, replace(job, groups=homogeneous(2), processes_per_host=2))
+    return _probe_check(name, script, replace(job, groups=homogeneous(2), processes_per_host=2))
 
 
 def _nccl(subject: Subject) -> SmokeCheck | None:
@@ -297,7 +305,7 @@ def _nccl(subject: Subject) -> SmokeCheck | None:
     job = _launcher_job(subject, name, script, *_torchrun(gpus, hosts))
     command = (*job.command, "--transport=nccl")
     job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
-    return _check(name, script, job)
+    return _probe_check(name, script, job)
 
 
 def _efa_bandwidth(subject: Subject) -> SmokeCheck | None:
@@ -314,7 +322,7 @@ def _efa_bandwidth(subject: Subject) -> SmokeCheck | None:
     job = _launcher_job(subject, EFA_BANDWIDTH, script, *_torchrun(gpus, hosts))
     command = (*job.command, f"--minimum={image.efa_bandwidth}")
     job = replace(job, command=command, processes_per_host=gpus, groups=homogeneous(hosts, gpus))
-    return replace(_check(EFA_BANDWIDTH, script, job), needs_efa=True)
+    return replace(_probe_check(EFA_BANDWIDTH, script, job), needs_efa=True)
 
 
 def _gpu(subject: Subject) -> SmokeCheck | None:

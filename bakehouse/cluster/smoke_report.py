@@ -141,7 +141,7 @@ def load_all(state: Path, digest: Digest, *, only_recent: bool = False) -> Smoke
     reports = [own] if own else []
     reports += [_read(path, digest) for path in sorted(_directory(state, digest).glob("*.json"))]
     if only_recent:
-        reports = [_without_stale_passes(report) for report in reports]
+        reports = [_drop_stale_passes(report) for report in reports]
     return merge_reports(reports) if reports else None
 
 
@@ -207,7 +207,7 @@ def replace_checks(report: SmokeReport, checks: Iterable[CheckResult]) -> SmokeR
     return replace(report, transport=transport_of(merged), checks=merged)
 
 
-def _without_stale_passes(report: SmokeReport) -> SmokeReport:
+def _drop_stale_passes(report: SmokeReport) -> SmokeReport:
     """Return a report in which checks that passed too long ago were not tested."""
     if _age(report) <= MAX_AGE:
         return report

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from bakehouse.builder.verify import Outcome, ProbeResults, VersionResult
 from bakehouse.cluster import job_report
-from bakehouse.cluster.cluster import JobResult
 from bakehouse.cluster.failure import last_lines
 from bakehouse.cluster.job import ML, TrainingJob
 from bakehouse.cluster.job_report import Status
+from bakehouse.cluster.job_runner import JobResult
 from bakehouse.cluster.nccl_log import SOCKET, read_transports
 from bakehouse.cluster.ranks import RankFailure, RankStep, first_failure, format_ranks, ranks_without
 from bakehouse.cluster.smoke_checks import SmokeCheck
@@ -37,7 +37,7 @@ def evaluate_job(check: SmokeCheck, job: TrainingJob, result: JobResult, logs: P
     if check.needs_efa and not reason:
         if skipped := _SKIPPED.search("\n".join(result.logs.values())):
             return not_tested(check, skipped["reason"])
-        reason = _without_efa(result)
+        reason = _missing_efa(result)
     if not reason:
         return CheckResult(
             check.name,
@@ -63,7 +63,7 @@ def evaluate_job(check: SmokeCheck, job: TrainingJob, result: JobResult, logs: P
     )
 
 
-def _without_efa(result: JobResult) -> str:
+def _missing_efa(result: JobResult) -> str:
     """Return how hosts with EFA communicate without it; empty if they use it."""
     networks = read_transports(result.logs.values()).networks
     if not networks:

@@ -1,1 +1,14 @@
-"""Settings of jobs: findings, and code for the SDKs. Start at `job_spec`."""
+"""Settings of jobs: findings, and code for the SDKs.
+
+| type | role |
+|---|---|
+| `JobSpec` | a job on SageMaker, as given to `estimator`, `validate`, `launch` or `smoke --on sagemaker` |
+| `TrainingRequest` | arguments of a class of the SDK or of the API, from a `JobSpec` or a JSON file |
+| `CheckedJob` | a `TrainingRequest` with its image and the findings about it |
+| `Snippet` | code that sends a `CheckedJob` |
+| `sagemaker.local_job.RunRequest` | a job on this machine, as given to `run` |
+| `cluster.job.TrainingJob` | the hosts of a job on this machine, for `run` and for smoke checks |
+| `cluster.job_report.JobReport`, `sagemaker.launch_report.LaunchReport` | the end of a job |
+
+Start at `job_spec`.
+"""

@@ -23,7 +23,7 @@ from bakehouse.jobs.instance_groups import (
     numbers,
 )
 from bakehouse.jobs.rules import Findings
-from bakehouse.jobs.smp_parameters import ModelParallelJob
+from bakehouse.jobs.smp_parameters import SmpContext
 from bakehouse.util.format import format_names
 from bakehouse.util.suggest import suggestion
 
@@ -84,8 +84,8 @@ _SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4d
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
-    """The job that a `distribution` is for."""
+class LaunchContext:
+    """Facts about a job that the settings of its launcher depend on."""
 
     groups: tuple[InstanceGroup, ...]
     framework: Framework = ""
@@ -112,53 +112,53 @@ class LaunchSettings:
     """Silent actions of the SDK."""
 
 
-def launch_settings(distribution: Mapping[str, object], training: Training) -> LaunchSettings:
+def launch_settings(distribution: Mapping[str, object], context: LaunchContext) -> LaunchSettings:
     """Return the hyperparameters for a `distribution`; raise UsageError with all its errors."""
-    findings = distribution_findings(distribution, training)
+    findings = distribution_findings(distribution, context)
     findings.raise_errors()
     if not distribution:
         return LaunchSettings()
     strategies = _read_strategies(distribution, findings)
-    groups = _launch_groups(distribution.get(GROUPS, []), training.groups, findings)
+    groups = _launch_groups(distribution.get(GROUPS, []), context.groups, findings)
     launcher = next(iter(_enabled(strategies)), "")
-    sent = _hyperparameters(strategies, groups, training.groups)
+    sent = _hyperparameters(strategies, groups, context.groups)
     warnings = tuple(warning.message for warning in findings.warnings)
     return LaunchSettings(launcher, sent, groups if _SCOPE in sent else (), warnings)
 
 
-def distribution_findings(distribution: Mapping[str, object], training: Training) -> Findings:
+def distribution_findings(distribution: Mapping[str, object], context: LaunchContext) -> Findings:
     """Return the errors in a `distribution`, and warnings about silent actions of the SDK.
 
     Combinations are only checked if all keys are valid.
     """
     findings = Findings()
-    check_groups(training.groups, findings)
-    check_framework_of_groups(training, findings)
+    check_groups(context.groups, findings)
+    check_framework_of_groups(context, findings)
     strategies = _read_strategies(distribution, findings)
     if findings.errors or not distribution:
         return findings
-    _check_framework(strategies, training, findings)
-    _check_combinations(strategies, training, findings)
-    groups = _launch_groups(distribution.get(GROUPS, []), training.groups, findings)
+    _check_framework(strategies, context, findings)
+    _check_combinations(strategies, context, findings)
+    groups = _launch_groups(distribution.get(GROUPS, []), context.groups, findings)
     if findings.errors:
         return findings
-    _check_types(strategies, groups, training, GROUPS in distribution, findings)
+    _check_types(strategies, groups, context, GROUPS in distribution, findings)
     if _is_on(strategies, _MODEL):
-        _check_model_parallel(strategies, groups, training, findings)
+        _check_model_parallel(strategies, groups, context, findings)
     if groups and (problem := _problem_with_groups(strategies)):
         hint = "remove the groups, or use `mpi`"
         findings.at(rules.GROUP_OF_DISTRIBUTION, f"distribution.{GROUPS}", problem, hint)
     if not findings.errors:
-        _warn(strategies, groups, training, findings)
+        _warn(strategies, groups, context, findings)
     return findings
 
 
-def check_framework_of_groups(training: Training, findings: Findings) -> None:
+def check_framework_of_groups(context: LaunchContext, findings: Findings) -> None:
     """Check that the framework is new enough for several instance groups, with or without a launcher."""
-    oldest = _OLDEST_WITH_GROUPS.get(training.framework, ())
-    if len(training.groups) > 1 and _is_below(training.version, oldest):
-        message = f"instance groups need {training.framework} {'.'.join(map(str, oldest))} or newer"
-        findings.add(rules.GROUPS_FRAMEWORK, f"{message}, but the image has {training.version}")
+    oldest = _OLDEST_WITH_GROUPS.get(context.framework, ())
+    if len(context.groups) > 1 and _is_below(context.version, oldest):
+        message = f"instance groups need {context.framework} {'.'.join(map(str, oldest))} or newer"
+        findings.add(rules.GROUPS_FRAMEWORK, f"{message}, but the image has {context.version}")
 
 
 def check_options(
@@ -257,11 +257,11 @@ def _check_option_text(path: str, value: object, findings: Findings) -> None:
 def _check_parameters(path: str, value: object, findings: Findings) -> None:
     """Apply the SDK's own rules for the model parallel library."""
 
-    def report(key: str, message: str, hint: str = "") -> None:
+    def add(key: str, message: str, hint: str = "") -> None:
         findings.at(rules.MP_PARAMETERS, f"{path}.{key}" if key else path, message, hint)
 
     if not isinstance(value, Mapping):
-        report("", "must be a mapping", "insert the file's content" if isinstance(value, str) else "")
+        add("", "must be a mapping", "insert the file's content" if isinstance(value, str) else "")
         return
     for name, setting in value.items():
         smp_parameters.check_value(f"{path}.{name}", name, setting, findings)
@@ -269,17 +269,17 @@ def _check_parameters(path: str, value: object, findings: Findings) -> None:
     if "default_partition" not in value:
         if value.get("auto_partition") is False:
             message = "has no `default_partition` although `auto_partition` is off"
-            report("", message, "add `default_partition`")
+            add("", message, "add `default_partition`")
     elif not (isinstance(default, int) and isinstance(partitions, int) and default < partitions):
         hint = ""
         if "pipeline_parallel_degree" in value and partitions is None:
             hint = "add `partitions` with the value of `pipeline_parallel_degree`: the SDK reads only that"
-        report("default_partition", "must be a number less than `partitions`", hint)
+        add("default_partition", "must be a number less than `partitions`", hint)
     for name in ("ddp_port", "ddp_dist_backend"):
         if name in value and "ddp" not in value:
-            report(name, "needs `ddp`", 'add `"ddp": true`')
+            add(name, "needs `ddp`", 'add `"ddp": true`')
     if value.get("ddp") and value.get("horovod"):
-        report("", "has both `ddp` and `horovod`", "remove one of them")
+        add("", "has both `ddp` and `horovod`", "remove one of them")
 
 
 def _is_on(strategies: Mapping[str, Settings], name: str) -> bool:
@@ -296,26 +296,28 @@ def _is_below(version: str, oldest: tuple[int, ...]) -> bool:
     return bool(numbers(version)) and numbers(version) < oldest
 
 
-def _check_framework(strategies: Mapping[str, Settings], training: Training, findings: Findings) -> None:
+def _check_framework(strategies: Mapping[str, Settings], context: LaunchContext, findings: Findings) -> None:
     for name in strategies:
         framework, title = _FRAMEWORKS.get(name, ("", ""))
         # The class PyTorch also starts images without a framework.
-        if framework and framework != (training.framework or "pytorch"):
+        if framework and framework != (context.framework or "pytorch"):
             hint = "remove it, because the job uses another framework"
             findings.at(rules.FRAMEWORK, f"distribution.{name}", f"is only for {title}", hint)
-    if _is_on(strategies, _MIRRORED) and _is_below(training.version, _OLDEST_MIRRORED):
-        message = f"needs TensorFlow 2.9, but the image has {training.version}"
+    if _is_on(strategies, _MIRRORED) and _is_below(context.version, _OLDEST_MIRRORED):
+        message = f"needs TensorFlow 2.9, but the image has {context.version}"
         findings.at(rules.MIRRORED, f"distribution.{_MIRRORED}", message)
-    script = training.entry_point
+    script = context.entry_point
     if _is_on(strategies, "torch_distributed") and script and not script.endswith(".py"):
         message = f"starts only Python programs, not `{script}`"
         findings.at(rules.PYTHON_SCRIPT, "distribution.torch_distributed", message)
 
 
-def _check_combinations(strategies: Mapping[str, Settings], training: Training, findings: Findings) -> None:
+def _check_combinations(
+    strategies: Mapping[str, Settings], context: LaunchContext, findings: Findings
+) -> None:
     enabled = _enabled(strategies)
     libraries = [name for name in strategies if name.startswith(_LIBRARIES)]
-    if "pytorchddp" in strategies and libraries and training.framework != "tensorflow":
+    if "pytorchddp" in strategies and libraries and context.framework != "tensorflow":
         hint = "remove one of them: `pytorchddp` is another name of `smdistributed.dataparallel`"
         message = "can't be used with `smdistributed`"
         findings.at(rules.DDP_IS_SMDDP, "distribution.pytorchddp", message, hint)
@@ -358,11 +360,11 @@ def _launch_groups(names: object, groups: Sequence[InstanceGroup], findings: Fin
 def _check_types(
     strategies: Mapping[str, Settings],
     launch_groups: Sequence[str],
-    training: Training,
+    context: LaunchContext,
     has_groups_key: bool,
     findings: Findings,
 ) -> None:
-    for group in _launching(launch_groups, training):
+    for group in _launching(launch_groups, context):
         instance_type = group.instance_type
         is_only_torch = set(strategies) == {"torch_distributed"} and not has_groups_key
         if instance_type.startswith("ml.trn") and not is_only_torch:
@@ -376,7 +378,7 @@ def _check_types(
                 path, words = f"distribution.{name}.{OPTIONS}", shlex.split(options)
                 always_set = TOOLKIT_MCA if name == "mpi" else SMDDP_MCA
                 check_options(path, words, always_set, "the toolkit", findings)
-                check_rdma(path, words, group, training.libfabric, findings)
+                check_rdma(path, words, group, context.libfabric, findings)
         is_smddp_type = instance_type in (*_SMDDP_TYPES, "local_gpu") or instance_type.startswith("ml.p5")
         if _is_on(strategies, _DATA) and not is_smddp_type:
             message = f"does not support `{instance_type}`"
@@ -387,30 +389,33 @@ def _check_types(
                 f"use one of {format_names(_SMDDP_TYPES)}",
             )
     if not _is_on(strategies, "torch_distributed") and {_DATA, _MODEL, "pytorchddp"} & {*strategies}:
-        for group in training.groups:
+        for group in context.groups:
             if "p5.48xlarge" in group.instance_type:
                 message = f"needs `torch_distributed` on `{group.instance_type}`"
                 findings.at(rules.P5, "distribution", message, 'add `"torch_distributed": {"enabled": true}`')
 
 
-def _launching(launch_groups: Sequence[str], training: Training) -> list[InstanceGroup]:
+def _launching(launch_groups: Sequence[str], context: LaunchContext) -> list[InstanceGroup]:
     """Return the groups in which the launcher starts."""
-    named = [group for group in training.groups if group.name in launch_groups]
-    return named or list(training.groups)
+    named = [group for group in context.groups if group.name in launch_groups]
+    return named or list(context.groups)
 
 
 def _check_model_parallel(
-    strategies: Mapping[str, Settings], launch_groups: Sequence[str], training: Training, findings: Findings
+    strategies: Mapping[str, Settings],
+    launch_groups: Sequence[str],
+    context: LaunchContext,
+    findings: Findings,
 ) -> None:
     """Check the parameters of SMP with its release, which the launcher decides if the image is unknown."""
-    version = numbers(training.smp)
+    version = numbers(context.smp)
     is_torch = _is_on(strategies, "torch_distributed")
     major = 2 if version >= (2,) or (is_torch and not version) else 1
-    groups = _launching(launch_groups, training)
+    groups = _launching(launch_groups, context)
     processes = strategies.get("mpi", {}).get(PROCESSES)
     per_host = processes if major == 1 and processes is not None else groups[0].gpus
     ranks = per_host * sum(group.count for group in groups) if isinstance(per_host, int) else None
-    job = ModelParallelJob(training.smp, major, training.framework, ranks or None)
+    job = SmpContext(context.smp, major, context.framework, ranks or None)
     path = f"distribution.{_MODEL}"
     values = strategies[_MODEL].get(PARAMETERS)
     values = values if isinstance(values, Mapping) else {}
@@ -444,11 +449,14 @@ def _problem_with_groups(strategies: Mapping[str, Settings]) -> str:
 
 
 def _warn(
-    strategies: Mapping[str, Settings], launch_groups: Sequence[str], training: Training, findings: Findings
+    strategies: Mapping[str, Settings],
+    launch_groups: Sequence[str],
+    context: LaunchContext,
+    findings: Findings,
 ) -> None:
     launcher = next(iter(_enabled(strategies)), "")
-    hosts = sum(group.count for group in training.groups)
-    if launcher == "torch_distributed" and len(training.groups) > 1 and _DATA not in strategies:
+    hosts = sum(group.count for group in context.groups)
+    if launcher == "torch_distributed" and len(context.groups) > 1 and _DATA not in strategies:
         findings.add(
             rules.GROUPS_DROPPED,
             f"SDK v2 ignores `{GROUPS}` with `torch_distributed`, so torchrun starts separately in each "
@@ -457,7 +465,7 @@ def _warn(
     if launcher == "parameter_server" and hosts == 1:
         message = "the toolkit does not start a parameter server on one host"
         findings.add(rules.PARAMETER_SERVER, message)
-    if launcher == "parameter_server" and any((group.gpus or 0) > 1 for group in training.groups):
+    if launcher == "parameter_server" and any((group.gpus or 0) > 1 for group in context.groups):
         message = "a parameter server's worker uses only one GPU of each instance"
         findings.add(rules.PARAMETER_SERVER, message)
 
@@ -471,7 +479,7 @@ def _hyperparameters(
     is_torch = _is_on(strategies, "torch_distributed")
     sent: dict[str, object] = {}
     if not is_torch or data is not None or _MODEL in strategies:
-        sent = _without_torchrun(strategies, data, launch_groups, instance_type)
+        sent = _library_hyperparameters(strategies, data, launch_groups, instance_type)
     if is_torch:
         sent["sagemaker_torch_distributed_enabled"] = True
         if instance_type:
@@ -479,7 +487,7 @@ def _hyperparameters(
     return sent
 
 
-def _without_torchrun(
+def _library_hyperparameters(
     strategies: Mapping[str, Settings],
     data: Settings | None,
     launch_groups: tuple[str, ...],

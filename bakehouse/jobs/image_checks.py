@@ -44,8 +44,11 @@ _EFA_LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp", "smdistributed.datap
 XLA = "pytorchxla"
 COMPILER_FAMILIES = ("p3", "p3dn", "g4dn", "p4d", "g5")
 COMPILER_EFA = (
-    *("ml.g4dn.12xlarge", "ml.g4dn.8xlarge", "ml.g5.48xlarge"),
-    *("ml.p3dn.24xlarge", "ml.p4d.24xlarge"),
+    "ml.g4dn.12xlarge",
+    "ml.g4dn.8xlarge",
+    "ml.g5.48xlarge",
+    "ml.p3dn.24xlarge",
+    "ml.p4d.24xlarge",
 )
 _COMPILER_PYTORCH = ("1.12.0", "1.13.1")
 COMPILER_TENSORFLOW = ((2, 9), (2, 11))
@@ -94,24 +97,24 @@ def check_compiler(request: TrainingRequest, image: LaunchImage | None, findings
     if request.compiler is None:
         return
 
-    def report(message: str, hint: str = "") -> None:
+    def add(message: str, hint: str = "") -> None:
         findings.add(rules.COMPILER, message, hint)
 
     if request.sender not in ("PyTorch", "TensorFlow"):
-        report(f"`{request.sender}` has no `compiler_config`", "use the class PyTorch or TensorFlow")
+        add(f"`{request.sender}` has no `compiler_config`", "use the class PyTorch or TensorFlow")
         return
     for group in request.groups:
         instance_type = group.instance_type
         if instance_type in LOCAL:
-            report("Training Compiler has no local mode")
+            add("Training Compiler has no local mode")
         elif instance_type.split(".")[1:2] not in [[family] for family in COMPILER_FAMILIES]:
             message = f"Training Compiler does not support `{instance_type}`"
-            report(message, f"use one of {format_names(COMPILER_FAMILIES)}")
+            add(message, f"use one of {format_names(COMPILER_FAMILIES)}")
         if group.name:
             message = "Training Compiler does not support instance groups"
-            report(message, "use an instance type and a count")
+            add(message, "use an instance type and a count")
     if "smdistributed" in request.distribution or "pytorchddp" in request.distribution:
-        report("Training Compiler can't be used with `smdistributed`", "remove one of them")
+        add("Training Compiler can't be used with `smdistributed`", "remove one of them")
     if request.sender == "PyTorch":
         _check_pytorch_compiler(request, image, findings)
         return
@@ -119,10 +122,10 @@ def check_compiler(request: TrainingRequest, image: LaunchImage | None, findings
     oldest, newest = COMPILER_TENSORFLOW
     if version and not oldest <= version <= newest:
         message = f"Training Compiler does not support TensorFlow {request.framework_version}"
-        report(message, "use TensorFlow 2.9 to 2.11")
+        add(message, "use TensorFlow 2.9 to 2.11")
     if request.is_on("multi_worker_mirrored_strategy"):
         message = "Training Compiler can't be used with `multi_worker_mirrored_strategy`"
-        report(message, "remove one of them")
+        add(message, "remove one of them")
 
 
 def _check_launchers(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
@@ -210,8 +213,11 @@ def _check_architecture(group: InstanceGroup, image: LaunchImage, findings: Find
     for name, architecture, supported, noun, accelerator in (
         ("gpu-architecture", group.gpu_architecture, image.gpu_architecture, "GPU architectures", "GPU"),
         (
-            *("neuron-architecture", group.neuron_architecture, image.neuron_architecture),
-            *("NeuronCore versions", "Neuron device"),
+            "neuron-architecture",
+            group.neuron_architecture,
+            image.neuron_architecture,
+            "NeuronCore versions",
+            "Neuron device",
         ),
     ):
         if not architecture:

@@ -57,23 +57,23 @@ def instance_group(
 def check_groups(groups: Sequence[InstanceGroup], findings: Findings) -> None:
     """Check that there are up to five named groups, or one without a name."""
 
-    def report(message: str, hint: str = "") -> None:
+    def add(message: str, hint: str = "") -> None:
         findings.add(rules.GROUPS, message, hint)
 
     if not groups:
-        report("the job has no instances", "set an instance type, or instance groups")
+        add("the job has no instances", "set an instance type, or instance groups")
     if len(groups) > MAX_GROUPS:
-        report(f"the job has {len(groups)} instance groups", f"use at most {MAX_GROUPS}")
+        add(f"the job has {len(groups)} instance groups", f"use at most {MAX_GROUPS}")
     names = [group.name for group in groups]
     for name in sorted({name for name in names if names.count(name) > 1}):
         message = f"two instance groups are named `{name}`" if name else "instance groups have no name"
-        report(message, "give each group its own name")
+        add(message, "give each group its own name")
     for group in groups:
         if len(group.name) > _MAX_NAME:
             message = f"the name of an instance group has {len(group.name)} characters"
-            report(message, f"use at most {_MAX_NAME}")
+            add(message, f"use at most {_MAX_NAME}")
         if group.count < 1:
-            report(f"the job has {group.count} instances of `{group.instance_type}`", "use at least one")
+            add(f"the job has {group.count} instances of `{group.instance_type}`", "use at least one")
 
 
 def check_channels(

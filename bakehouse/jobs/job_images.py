@@ -8,7 +8,7 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import find_gpus
 from bakehouse.errors import UsageError
-from bakehouse.jobs.training_request import LaunchImage, launch_image, with_parts
+from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
 from bakehouse.plan.model import Image
@@ -55,7 +55,7 @@ def planned_image(image: Image, catalog: Catalog) -> LaunchImage:
         source="the recipe of the image",
     )
     parts = [ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts]
-    return with_parts(planned, parts, catalog)
+    return add_parts(planned, parts, catalog)
 
 
 def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
@@ -79,7 +79,7 @@ def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
                         source="the base in recipes/components",
                     )
                     part = ReleasedComponent(component.name, release.version, variant.name)
-                    return with_parts(image, [part], workspace.catalog)
+                    return add_parts(image, [part], workspace.catalog)
     return LaunchImage(uri, uri, is_known=False)
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from bakehouse.jobs import rules, smp_parameters
 from bakehouse.jobs.distribution import (
     SMDDP_MCA,
+    LaunchContext,
     Settings,
-    Training,
     check_count,
     check_framework_of_groups,
     check_options,
@@ -69,13 +69,13 @@ def drivers(distribution: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def driver_settings(
-    distributed: Mapping[str, object], training: Training, source_dir: str, requirements: str = ""
+    distributed: Mapping[str, object], context: LaunchContext, source_dir: str, requirements: str = ""
 ) -> DriverSettings:
     """Return the configuration that ModelTrainer sends for `{"Torchrun": {…}}`, `{"MPI": {…}}` or `{}`.
 
     Raises UsageError with all errors.
     """
-    findings = driver_findings(distributed, training)
+    findings = driver_findings(distributed, context)
     findings.raise_errors()
     driver, settings = _driver(distributed)
     smp = settings.get(_SMP)
@@ -88,7 +88,7 @@ def driver_settings(
     code = {
         "source_dir": source_dir,
         "requirements": requirements or None,
-        "entry_script": training.entry_point,
+        "entry_script": context.entry_point,
         "command": None,
         "args": None,
         "ignore_patterns": list(_IGNORED),
@@ -97,11 +97,11 @@ def driver_settings(
     return DriverSettings(driver, dumped, code, sent, warnings)
 
 
-def driver_findings(distributed: Mapping[str, object], training: Training) -> Findings:
+def driver_findings(distributed: Mapping[str, object], context: LaunchContext) -> Findings:
     """Return the errors in a job's drivers, and warnings about their silent actions."""
     findings = Findings()
-    check_groups(training.groups, findings)
-    check_framework_of_groups(training, findings)
+    check_groups(context.groups, findings)
+    check_framework_of_groups(context, findings)
     for name, value in distributed.items():
         if name not in _DRIVERS:
             hint = suggestion(name, _DRIVERS)
@@ -114,9 +114,9 @@ def driver_findings(distributed: Mapping[str, object], training: Training) -> Fi
     if findings.errors:
         return findings
     driver, settings = _driver(distributed)
-    _check(driver, settings, training, findings)
+    _check_driver(driver, settings, context, findings)
     if not findings.errors:
-        _warn(driver, settings, training, findings)
+        _warn(driver, settings, context, findings)
     return findings
 
 
@@ -167,9 +167,9 @@ def _driver(distributed: Mapping[str, object]) -> tuple[str, Settings]:
     return driver, settings if isinstance(settings, Mapping) else {}
 
 
-def _check(driver: str, settings: Settings, training: Training, findings: Findings) -> None:
+def _check_driver(driver: str, settings: Settings, context: LaunchContext, findings: Findings) -> None:
     path = f"distributed.{driver}"
-    script = training.entry_point
+    script = context.entry_point
     if not script:
         findings.at(
             rules.NO_SCRIPT,
@@ -187,32 +187,32 @@ def _check(driver: str, settings: Settings, training: Training, findings: Findin
             findings.at(rules.UNKNOWN_KEY, here, "is unknown", suggestion(key, _KEYS[driver]))
         elif key == _PROCESSES and value is not None:
             check_count(here, value, findings)
-            for group in training.groups:
+            for group in context.groups:
                 check_processes(here, value, group, findings)
         elif key == _OPTIONS and value is not None:
-            _check_options(here, value, training, findings)
+            _check_options(here, value, context, findings)
         elif key == _SMP and isinstance(value, Mapping):
-            _check_smp(here, value, training, findings)
+            _check_smp(here, value, context, findings)
         elif key == _SMP and value is not None:
             findings.at(rules.MAPPING, here, "must be a mapping")
 
 
-def _check_smp(path: str, value: Settings, training: Training, findings: Findings) -> None:
+def _check_smp(path: str, value: Settings, context: LaunchContext, findings: Findings) -> None:
     known = smp_parameters.parameters(2)
     for name, setting in value.items():
         if name not in known:
             findings.at(rules.UNKNOWN_KEY, f"{path}.{name}", "is unknown", suggestion(name, known))
         elif setting is not None:
             smp_parameters.check_value(f"{path}.{name}", name, setting, findings)
-    gpus = {group.gpus for group in training.groups}
-    hosts = sum(group.count for group in training.groups)
+    gpus = {group.gpus for group in context.groups}
+    hosts = sum(group.count for group in context.groups)
     ranks = hosts * (next(iter(gpus)) or 0) if len(gpus) == 1 else 0
-    job = smp_parameters.ModelParallelJob(training.smp, 2, training.framework, ranks or None)
+    job = smp_parameters.SmpContext(context.smp, 2, context.framework, ranks or None)
     if not findings.errors:
         smp_parameters.check_degrees(path, value, job, findings)
 
 
-def _check_options(path: str, value: object, training: Training, findings: Findings) -> None:
+def _check_options(path: str, value: object, context: LaunchContext, findings: Findings) -> None:
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         findings.at(
             rules.OPTIONS, path, "must be a list of strings", 'for example `["-x", "NCCL_DEBUG=INFO"]`'
@@ -223,13 +223,13 @@ def _check_options(path: str, value: object, training: Training, findings: Findi
             words = ", ".join(f'"{part}"' for part in word.split())
             findings.at(rules.OPTIONS, path, f"has `{word}` as one word", f"write {words}")
     check_options(path, value, SMDDP_MCA, "the SDK's driver", findings)
-    for group in training.groups:
-        check_rdma(path, value, group, training.libfabric, findings)
+    for group in context.groups:
+        check_rdma(path, value, group, context.libfabric, findings)
 
 
-def _warn(driver: str, settings: Settings, training: Training, findings: Findings) -> None:
-    hosts = sum(group.count for group in training.groups)
-    if driver and len(training.groups) > 1:
+def _warn(driver: str, settings: Settings, context: LaunchContext, findings: Findings) -> None:
+    hosts = sum(group.count for group in context.groups)
+    if driver and len(context.groups) > 1:
         message = f"`{driver}` starts processes on the hosts of all instance groups"
         findings.add(rules.GROUPS_V3, message)
     if driver == "MPI" and hosts > 1:

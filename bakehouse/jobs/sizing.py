@@ -112,7 +112,7 @@ def recommend(
     trainer = find_instance(types, instance)
     for name in prices or {}:
         find_instance(types, name)
-    _check(need, trainer, problems)
+    _check_need(need, trainer, problems)
     helper_types = [find_instance(types, name) for name in helpers]
     platform = platform_of(instance)
     helper_types = helper_types or [
@@ -213,7 +213,7 @@ def read_numbers(values: Iterable[str], option: str, *, is_named: bool = True) -
     return numbers
 
 
-def _check(need: Need, trainer: Instance, problems: Problems) -> None:
+def _check_need(need: Need, trainer: Instance, problems: Problems) -> None:
     if trainer.accelerators == 0:
         problems.add(Diagnostic(f"`{trainer.name}` has no GPU", hint="use it with `--helper` instead"))
     elif not trainer.accelerators or not trainer.vcpus:

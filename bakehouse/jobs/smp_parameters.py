@@ -42,8 +42,8 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelParallelJob:
-    """Facts about a job with SMP."""
+class SmpContext:
+    """Facts about a job that the parameters of SMP depend on."""
 
     version: str
     """Version of SMP in the image; empty if unknown."""
@@ -112,48 +112,50 @@ def check_value(path: str, name: str, value: object, findings: Findings) -> None
         findings.at(rules.MP_PARAMETERS, path, "must be a number")
 
 
-def check_names(path: str, values: Mapping[str, object], job: ModelParallelJob, findings: Findings) -> None:
+def check_names(path: str, values: Mapping[str, object], context: SmpContext, findings: Findings) -> None:
     """Check that the release of SMP has all parameters."""
-    known = parameters(job.major)
-    others = parameters(3 - job.major)
+    known = parameters(context.major)
+    others = parameters(3 - context.major)
     for name in values:
         here = f"{path}.{name}"
         parameter = known.get(name)
-        if parameter is None and job.major == 2 and name in (PIPELINE, PARTITIONS):
-            message = f"is a parameter of SMP 1, but {job.has}"
+        if parameter is None and context.major == 2 and name in (PIPELINE, PARTITIONS):
+            message = f"is a parameter of SMP 1, but {context.has}"
             findings.at(rules.SMP_PARAMETER, here, message, "remove it: SMP 2 has no pipeline parallelism")
         elif parameter is None and name in others:
-            message = f"is a parameter of SMP {3 - job.major}, but {job.has}"
+            message = f"is a parameter of SMP {3 - context.major}, but {context.has}"
             findings.at(rules.SMP_PARAMETER, here, message, "remove it")
         elif parameter is None and nearest(name, known):
             findings.at(rules.SMP_PARAMETER, here, "is unknown", suggestion(name, known))
         elif parameter is None:
             hint = "remove it, unless you know that this release has it"
             findings.at(
-                rules.SMP_UNDOCUMENTED, here, f"is not a documented parameter of SMP {job.major}", hint
+                rules.SMP_UNDOCUMENTED, here, f"is not a documented parameter of SMP {context.major}", hint
             )
-        elif parameter.framework and job.framework and parameter.framework != job.framework:
+        elif parameter.framework and context.framework and parameter.framework != context.framework:
             hint = f"use `{PARTITIONS}`" if name == PIPELINE else "remove it"
             title = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}[parameter.framework]
             findings.at(rules.SMP_PARAMETER, here, f"is only for {title}", hint)
-        elif parameter.since and job.numbers and job.numbers < numbers(parameter.since):
+        elif parameter.since and context.numbers and context.numbers < numbers(parameter.since):
             hint = f"use `{PARTITIONS}`, the name in older releases" if name == PIPELINE else "remove it"
-            message = f"needs SMP {parameter.since}, but {job.has}"
+            message = f"needs SMP {parameter.since}, but {context.has}"
             findings.at(rules.SMP_PARAMETER, here, message, hint)
-    if PARTITIONS in values and PIPELINE not in values and job.numbers and job.degree == PIPELINE:
-        message = f"SMP {job.version} calls `{PARTITIONS}` `{PIPELINE}`"
+    if PARTITIONS in values and PIPELINE not in values and context.numbers and context.degree == PIPELINE:
+        message = f"SMP {context.version} calls `{PARTITIONS}` `{PIPELINE}`"
         findings.add(rules.PARTITIONS, message, f"rename it to `{PIPELINE}`")
 
 
-def check_degrees(path: str, values: Mapping[str, object], job: ModelParallelJob, findings: Findings) -> None:
+def check_degrees(path: str, values: Mapping[str, object], context: SmpContext, findings: Findings) -> None:
     """Check that the degrees of parallelism divide the ranks of the job. The types must be correct."""
     degrees = {name: value for name, value in values.items() if isinstance(value, int)}
-    if job.ranks is None:
+    if context.ranks is None:
         return
-    if job.major == 2:
+    if context.major == 2:
         names = [name for name in (_HYBRID, _TENSOR, _CONTEXT, _EXPERT) if name in degrees]
         for name in names:
-            _check_degree(f"{path}.{name}", degrees[name], job.ranks, findings, is_divisor=name != _HYBRID)
+            _check_degree(
+                f"{path}.{name}", degrees[name], context.ranks, findings, is_divisor=name != _HYBRID
+            )
         hybrid = degrees.get(_HYBRID, 0)
         if hybrid and degrees.get(_CONTEXT, 1) > hybrid:
             message = f"is {degrees[_CONTEXT]}, but `{_HYBRID}` is {hybrid}"
@@ -162,17 +164,19 @@ def check_degrees(path: str, values: Mapping[str, object], job: ModelParallelJob
     name = PIPELINE if PIPELINE in degrees else PARTITIONS
     pipeline, tensor = degrees.get(name, 1), degrees.get(_TENSOR, 1)
     before = len(findings.errors)
-    _check_degree(f"{path}.{name}", pipeline, job.ranks, findings)
-    _check_degree(f"{path}.{_TENSOR}", tensor, job.ranks, findings)
+    _check_degree(f"{path}.{name}", pipeline, context.ranks, findings)
+    _check_degree(f"{path}.{_TENSOR}", tensor, context.ranks, findings)
     if len(findings.errors) > before:
         return
-    if job.ranks % (pipeline * tensor):
+    if context.ranks % (pipeline * tensor):
         message = (
-            f"`{name}` times `{_TENSOR}` is {pipeline * tensor}, which does not divide {job.ranks} ranks"
+            f"`{name}` times `{_TENSOR}` is {pipeline * tensor}, which does not divide {context.ranks} ranks"
         )
         findings.add(rules.SMP_DEGREE, message, "reduce one of them")
     elif _SHARDED in degrees:
-        _check_degree(f"{path}.{_SHARDED}", degrees[_SHARDED], job.ranks // pipeline, findings, "replicas")
+        _check_degree(
+            f"{path}.{_SHARDED}", degrees[_SHARDED], context.ranks // pipeline, findings, "replicas"
+        )
     if tensor > 1 and not values.get("ddp"):
         findings.at(rules.SMP_REQUIRED, f"{path}.{_TENSOR}", "needs `ddp`", 'add `"ddp": true`')
 

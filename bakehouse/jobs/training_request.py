@@ -134,12 +134,10 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
         neuron_architecture=record.neuron_architecture,
         platform=record.platform,
     )
-    return with_parts(image, record.parts, catalog)
+    return add_parts(image, record.parts, catalog)
 
 
-def with_parts(
-    image: LaunchImage, parts: Sequence[ReleasedComponent], catalog: Catalog | None
-) -> LaunchImage:
+def add_parts(image: LaunchImage, parts: Sequence[ReleasedComponent], catalog: Catalog | None) -> LaunchImage:
     """Return an image with the versions and the requirements of its components."""
     versions = {part.component: part.version for part in parts}
     host_requirements: list[HostRequirement] = []
@@ -154,7 +152,10 @@ def with_parts(
     if "libfabric" not in versions and "efa" in versions and catalog is not None:
         releases = catalog.components["efa"].releases
         variants = (
-            each for release in releases if release.version == versions["efa"] for each in release.variants
+            variant
+            for release in releases
+            if release.version == versions["efa"]
+            for variant in release.variants
         )
         versions = {**next((variant.spec.provides for variant in variants), {}), **versions}
     return replace(

@@ -7,7 +7,7 @@ which the job would run otherwise than intended are warnings. Each finding names
 from dataclasses import replace
 
 from bakehouse.jobs import rules
-from bakehouse.jobs.distribution import Framework, Training, distribution_findings, launch_settings
+from bakehouse.jobs.distribution import Framework, LaunchContext, distribution_findings, launch_settings
 from bakehouse.jobs.image_checks import XLA, check_compiler, check_efa, check_image
 from bakehouse.jobs.model_trainer import driver_findings
 from bakehouse.jobs.request_checks import check_request
@@ -38,7 +38,7 @@ def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tupl
     )
 
 
-def training_of(request: TrainingRequest, image: LaunchImage | None) -> Training:
+def launch_context(request: TrainingRequest, image: LaunchImage | None) -> LaunchContext:
     """Return the job that a distribution is for, as the sending class sees it."""
     framework: Framework = "tensorflow" if request.sender == "TensorFlow" else "pytorch"
     versions = image.versions if image else {}
@@ -46,7 +46,7 @@ def training_of(request: TrainingRequest, image: LaunchImage | None) -> Training
     if request.sender not in ("PyTorch", "TensorFlow") and "tensorflow" in versions:
         framework = "tensorflow"
     version = request.framework_version or versions.get(framework, "")
-    return Training(
+    return LaunchContext(
         request.groups,
         framework,
         version,
@@ -57,22 +57,22 @@ def training_of(request: TrainingRequest, image: LaunchImage | None) -> Training
 
 
 def _launch_findings(request: TrainingRequest, image: LaunchImage | None) -> Findings:
-    training = training_of(request, image)
+    context = launch_context(request, image)
     if request.sender == "ModelTrainer":
         if request.command and not request.entry_point:
-            training = replace(training, entry_point="command.sh")
-        return driver_findings(request.distribution, training)
+            context = replace(context, entry_point="command.sh")
+        return driver_findings(request.distribution, context)
     # The generic Estimator ignores it.
     distribution = dict(request.distribution if request.sender != "Estimator" else {})
     if request.compiler is not None:
         distribution.pop(XLA, None)
-    return distribution_findings(distribution, training)
+    return distribution_findings(distribution, context)
 
 
 def _check_overwritten(request: TrainingRequest, image: LaunchImage | None, findings: Findings) -> None:
     if request.compiler is not None or request.sender == "Estimator":
         return
-    sent = launch_settings(request.distribution, training_of(request, image)).hyperparameters
+    sent = launch_settings(request.distribution, launch_context(request, image)).hyperparameters
     for name in sorted(sent.keys() & request.hyperparameters.keys()):
         if sent[name] != request.hyperparameters[name]:
             message = f"`distribution` overwrites the hyperparameter `{name}`"

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from bakehouse.cluster.cluster import OutputHandler
+from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.util.aws import AwsError
 

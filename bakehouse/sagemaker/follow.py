@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from bakehouse.cluster.cluster import OutputHandler
+from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.errors import Diagnostic
 from bakehouse.sagemaker.client import JobDescription, TrainingService
 from bakehouse.sagemaker.cloudwatch_logs import TrainingLogs
@@ -35,11 +35,11 @@ class Pace:
     wait: Callable[[float], None] = time.sleep
 
 
-EVERY_FEW_SECONDS = Pace()
+DEFAULT_PACE = Pace()
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowResult:
     """Result of following a job."""
 
     description: JobDescription | None
@@ -60,23 +60,23 @@ def follow(
     on_output: OutputHandler,
     *,
     stop_on_interrupt: bool = False,
-    pace: Pace = EVERY_FEW_SECONDS,
-) -> Followed:
+    pace: Pace = DEFAULT_PACE,
+) -> FollowResult:
     """Report a job's status and output until its end. With `stop_on_interrupt`, the first Ctrl-C stops it."""
     follower = _Follower(service, job, TrainingLogs(service, job, hosts), report, on_output, pace)
     may_stop = stop_on_interrupt
     while True:
         try:
-            return Followed(follower.until_the_end(), follower.logs.tails)
+            return FollowResult(follower.until_the_end(), follower.logs.tails)
         except AwsError as error:
             is_stopping = stop_on_interrupt and not may_stop
-            return Followed(None, follower.logs.tails, error.diagnostic, is_stopping)
+            return FollowResult(None, follower.logs.tails, error.diagnostic, is_stopping)
         except KeyboardInterrupt:
             if not may_stop:
-                return Followed(None, follower.logs.tails, stopping=stop_on_interrupt)
+                return FollowResult(None, follower.logs.tails, stopping=stop_on_interrupt)
         may_stop = False
         if problem := stop(service, job, report):
-            return Followed(None, follower.logs.tails, problem)
+            return FollowResult(None, follower.logs.tails, problem)
 
 
 def stop(service: TrainingService, job: str, report: Reporter) -> Diagnostic | None:

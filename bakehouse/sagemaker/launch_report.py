@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bakehouse.cluster.failure import Cause, LogContext, failure_tail, find_cause
 from bakehouse.cluster.job_report import TAIL_LINES, Status
 from bakehouse.errors import Diagnostic, LaunchError, SmokeError
-from bakehouse.sagemaker.follow import Followed
+from bakehouse.sagemaker.follow import FollowResult
 from bakehouse.util.format import format_seconds
 
 INTERRUPTED = 130
@@ -59,7 +59,7 @@ class LaunchReport:
         return shlex.join(["bake", "follow", self.job, "--region", self.region])
 
 
-def report(job: str, region: str, followed: Followed) -> LaunchReport:
+def report(job: str, region: str, followed: FollowResult) -> LaunchReport:
     """Report the result of following a job."""
     description = followed.description
     if description is None:

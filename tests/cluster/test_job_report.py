@@ -4,9 +4,9 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.cluster.cluster import HostResult, InjectedFault, JobResult
 from bakehouse.cluster.job import Group, TrainingJob, homogeneous
 from bakehouse.cluster.job_report import Status, as_json, report, text
+from bakehouse.cluster.job_runner import HostResult, InjectedFault, JobResult
 from bakehouse.cluster.ranks import RankEvent, RankStep, SplitLog
 from tests.support.fake_engine import DIGEST
 

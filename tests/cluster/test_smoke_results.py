@@ -6,8 +6,8 @@ from pathlib import Path
 from bakehouse.builder.verify import CheckAnswer, Outcome, ProbeResults, VersionResult
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster import smoke_results
-from bakehouse.cluster.cluster import HostResult, JobResult
 from bakehouse.cluster.job import TrainingJob, homogeneous
+from bakehouse.cluster.job_runner import HostResult, JobResult
 from bakehouse.cluster.ranks import RankEvent, RankStep, split_log
 from bakehouse.cluster.smoke_checks import SmokeCheck
 from bakehouse.cluster.smoke_report import CheckResult

@@ -10,7 +10,7 @@ import pytest
 
 from bakehouse.cluster.job import encode_hyperparameters
 from bakehouse.errors import UsageError
-from bakehouse.jobs.distribution import Framework, Training, launch_settings
+from bakehouse.jobs.distribution import Framework, LaunchContext, launch_settings
 from bakehouse.jobs.instance_groups import InstanceGroup
 from bakehouse.jobs.model_trainer import (
     ARGUMENTS,
@@ -213,9 +213,9 @@ def group_rows(groups: tuple[InstanceGroup, ...]) -> list[tuple[str, str, int]]:
     return [(group.name, group.instance_type, group.count) for group in groups]
 
 
-def training(groups: tuple[InstanceGroup, ...], framework: Framework) -> Training:
+def training(groups: tuple[InstanceGroup, ...], framework: Framework) -> LaunchContext:
     versions = {"pytorch": "2.9.1", "tensorflow": "2.21.0"}
-    return Training(groups, framework, versions[framework], SCRIPT)
+    return LaunchContext(groups, framework, versions[framework], SCRIPT)
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from bakehouse.builder import verify
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.verify import PROBES, Outcome
 from bakehouse.catalog.user_smoke import UserSmoke
-from bakehouse.cluster import cluster, smoke_report
+from bakehouse.cluster import job_runner, smoke_report
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.smoke import smoke
 from bakehouse.cluster.smoke_checks import SmokeCheck, job_checks
@@ -63,7 +63,7 @@ def job_of(built: BuiltImage, name: str, script: str) -> tuple[SmokeCheck, Train
 
 
 def run(engine: DockerEngine, check: SmokeCheck, job: TrainingJob, directory: Path) -> CheckResult:
-    return evaluate_job(check, job, cluster.run(engine, job, directory), directory)
+    return evaluate_job(check, job, job_runner.run(engine, job, directory), directory)
 
 
 def left_behind(pid: int) -> list[str]:

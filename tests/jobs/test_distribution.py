@@ -6,12 +6,9 @@ from typing import Any
 
 import pytest
 
-from bakehouse.catalog.instance_types import Instance
-from bakehouse.cluster.job import encode_hyperparameters
 from bakehouse.errors import UsageError
-from bakehouse.jobs.distribution import Framework, LaunchSettings, Training, launch_settings
-from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
-from bakehouse.jobs.model_trainer import driver_settings, is_for_model_trainer, train_script
+from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
+from bakehouse.jobs.instance_groups import InstanceGroup
 from tests.support.errors import error_text
 
 CPU = (InstanceGroup("ml.c5.xlarge", 2, gpus=0),)
@@ -30,15 +27,15 @@ def job(
     version: str = "2.9.1",
     entry_point: str = "train.py",
     smp: str = "",
-) -> Training:
-    return Training(groups, framework, version, entry_point, smp)
+) -> LaunchContext:
+    return LaunchContext(groups, framework, version, entry_point, smp)
 
 
-def settings(distribution: Mapping[str, object], training: Training | None = None) -> LaunchSettings:
+def settings(distribution: Mapping[str, object], training: LaunchContext | None = None) -> LaunchSettings:
     return launch_settings(distribution, training or job())
 
 
-def mistakes(distribution: Mapping[str, Any], training: Training | None = None) -> str:
+def mistakes(distribution: Mapping[str, Any], training: LaunchContext | None = None) -> str:
     with pytest.raises(UsageError) as caught:
         launch_settings(distribution, training or job())
     return error_text(caught.value).strip()
@@ -155,17 +152,7 @@ def test_what_is_sent_is_json(distribution: Mapping[str, object]) -> None:
     assert json.loads(json.dumps(sent)) == sent
 
 
-def test_a_group_with_what_is_known_of_its_type() -> None:
-    types = {"ml.p4d.24xlarge": Instance("ml.p4d.24xlarge", 96, 8, rdma_read=True)}
-
-    assert instance_group(types, "ml.p4d.24xlarge", 2, "dnn") == InstanceGroup(
-        "ml.p4d.24xlarge", 2, "dnn", gpus=8, rdma_read=True
-    )
-    assert instance_group(types, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge", is_known=False)
-    assert instance_group({}, "ml.q1.xlarge") == InstanceGroup("ml.q1.xlarge")
-
-
-MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {
+MISTAKES: dict[str, tuple[Mapping[str, Any], LaunchContext, str]] = {
     "unknown launcher": (
         {"torchrun": ON},
         job(),
@@ -696,156 +683,6 @@ def test_a_mistake_gets_its_answer(name: str) -> None:
     distribution, training, messages = MISTAKES[name]
 
     assert mistakes(distribution, training) == messages
-
-
-def drivers(distributed: Mapping[str, Any], training: Training | None = None) -> str:
-    with pytest.raises(UsageError) as caught:
-        driver_settings(distributed, training or job(), "src")
-    return error_text(caught.value).strip()
-
-
-def test_a_driver_of_version_3() -> None:
-    assert is_for_model_trainer({"Torchrun": {}})
-    assert not is_for_model_trainer({"torch_distributed": ON})
-    launch = driver_settings({"Torchrun": {"process_count_per_node": 2}}, job(), "src")
-
-    assert launch.distributed == {"process_count_per_node": 2, "smp": None}
-    assert launch.source_code["entry_script"] == "train.py"
-    assert launch.hyperparameters == {}
-    assert launch.warnings == ()
-
-
-def test_smp_is_a_hyperparameter_of_version_3() -> None:
-    launch = driver_settings({"Torchrun": {"smp": {"hybrid_shard_degree": 4}}}, job(A100), "src")
-
-    assert launch.hyperparameters == {"mp_parameters": '{"hybrid_shard_degree": 4}'}
-
-
-def test_hyperparameters_of_version_3_are_texts_where_they_are() -> None:
-    assert encode_hyperparameters({"lr": 0.1, "name": "adam"}) == {"lr": "0.1", "name": "adam"}
-
-
-def test_silent_actions_of_the_drivers_of_sdk_v3() -> None:
-    assert driver_settings({"MPI": {"process_count_per_node": 2}}, job(GROUPS), "src").warnings == (
-        "`MPI` starts processes on the hosts of all instance groups",
-        "the SDK's MPI driver starts 2 processes in total, not on each of 3 hosts",
-    )
-
-
-def test_the_script_of_version_3_is_made_of_its_templates() -> None:
-    templates = (
-        '"""Templates."""\n'
-        'EXECUTE_BASIC_SCRIPT_DRIVER = "basic"\n'
-        'EXEUCTE_DISTRIBUTED_DRIVER = "{driver_name} {driver_script}"\n'
-        'INSTALL_REQUIREMENTS = "install {requirements_file}"\n'
-        'TRAIN_SCRIPT_TEMPLATE = "{working_dir}{install_requirements}; {execute_driver}; ${{x}}"\n'
-    )
-    mpi = driver_settings({"MPI": {}}, job(), "src", "requirements.txt")
-
-    assert train_script(templates, mpi) == (
-        "cd /opt/ml/input/data/code \ninstall requirements.txt; MPI mpi_driver.py; ${x}"
-    )
-    assert train_script(templates, driver_settings({}, job(), "src")).endswith("; basic; ${x}")
-
-
-DRIVER_MISTAKES: dict[str, tuple[Mapping[str, Any], Training, str]] = {
-    "unknown driver": (
-        {"torchrun": {}},
-        job(),
-        """\
-error: `distributed.torchrun` is not a driver of SDK v3
-
-hint: did you mean `Torchrun`?""",
-    ),
-    "two drivers": (
-        {"Torchrun": {}, "MPI": {}},
-        job(),
-        """\
-error: `distributed` has several drivers
-
-hint: keep one of them""",
-    ),
-    "unknown key": (
-        {"MPI": {"processes_per_host": 2}},
-        job(),
-        """\
-error: `distributed.MPI.processes_per_host` is unknown
-
-hint: use one of `mpi_additional_options`, `process_count_per_node`""",
-    ),
-    "more processes than GPUs": (
-        {"Torchrun": {"process_count_per_node": 16}},
-        job(A100),
-        """\
-error: `distributed.Torchrun.process_count_per_node` is 16, but `ml.p4d.24xlarge` has 8 GPUs
-
-hint: use at most 8""",
-    ),
-    "options as one text": (
-        {"MPI": {"mpi_additional_options": "-x A=1"}},
-        job(),
-        """\
-error: `distributed.MPI.mpi_additional_options` must be a list of strings
-
-hint: for example `["-x", "NCCL_DEBUG=INFO"]`""",
-    ),
-    "two options in one": (
-        {"MPI": {"mpi_additional_options": ["-x A=1"]}},
-        job(),
-        """\
-error: `distributed.MPI.mpi_additional_options` has `-x A=1` as one word
-
-hint: write "-x", "A=1\"""",
-    ),
-    "RDMA where there is none": (
-        {"MPI": {"mpi_additional_options": ["-x", "FI_EFA_USE_DEVICE_RDMA=1"]}},
-        job((InstanceGroup("ml.p3dn.24xlarge", 2, gpus=8, rdma_read=False),)),
-        """\
-error: `distributed.MPI.mpi_additional_options` sets `FI_EFA_USE_DEVICE_RDMA`, but EFA on `ml.p3dn.24xlarge` \
-cannot read the memory of other hosts
-
-hint: remove it for this type""",
-    ),
-    "no script": (
-        {"MPI": {}},
-        job(entry_point=""),
-        """\
-error: `entry_script` is missing
-
-hint: set it to a script in `source_dir`, which the SDK's drivers start""",
-    ),
-    "a shell script": (
-        {"Torchrun": {}},
-        job(entry_point="train.sh"),
-        """\
-error: `entry_script` is `train.sh`, but `Torchrun` only starts Python programs""",
-    ),
-    "unknown parameter": (
-        {"Torchrun": {"smp": {"shard_degree": 4}}},
-        job(),
-        """\
-error: `distributed.Torchrun.smp.shard_degree` is unknown
-
-hint: did you mean `hybrid_shard_degree`?""",
-    ),
-    "a degree that is not a number": (
-        {"Torchrun": {"smp": {"random_seed": "7"}}},
-        job(),
-        "error: `distributed.Torchrun.smp.random_seed` must be a whole number of at least 0",
-    ),
-    "a flag that is none": (
-        {"Torchrun": {"smp": {"allow_empty_shards": 1}}},
-        job(),
-        "error: `distributed.Torchrun.smp.allow_empty_shards` must be `true` or `false`",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", DRIVER_MISTAKES)
-def test_a_mistake_about_drivers_gets_its_answer(name: str) -> None:
-    distributed, training, messages = DRIVER_MISTAKES[name]
-
-    assert drivers(distributed, training) == messages
 
 
 def test_torchrun_on_trainium_in_its_only_group() -> None:

@@ -107,20 +107,20 @@ def test_an_image_with_tensorflow() -> None:
     assert '    framework_version="2.21.0",\n    model_dir=False,\n' in code
 
 
-def with_parts(record: ReleaseRecord, **versions: str) -> ReleaseRecord:
+def add_parts(record: ReleaseRecord, **versions: str) -> ReleaseRecord:
     names = {name.replace("_", "-"): version for name, version in versions.items()}
     parts = tuple(ReleasedComponent(name, version, "") for name, version in names.items())
     return replace(record, parts=parts, gpu=True)
 
 
-SMP = with_parts(PYTORCH, pytorch="1.10.2", smp="1.7.0", smddp="1.4.0")
-SMP2 = with_parts(PYTORCH, pytorch="2.5.1", smp="2.8.0")
-SMDDP = with_parts(PYTORCH, pytorch="2.5.1", smddp="2.6.0")
-XLA = with_parts(PYTORCH, aws_training_compiler_pytorch="1.13.1", pytorch="1.13.1")
-TRANSFORMERS = with_parts(
+SMP = add_parts(PYTORCH, pytorch="1.10.2", smp="1.7.0", smddp="1.4.0")
+SMP2 = add_parts(PYTORCH, pytorch="2.5.1", smp="2.8.0")
+SMDDP = add_parts(PYTORCH, pytorch="2.5.1", smddp="2.6.0")
+XLA = add_parts(PYTORCH, aws_training_compiler_pytorch="1.13.1", pytorch="1.13.1")
+TRANSFORMERS = add_parts(
     PYTORCH, aws_training_compiler_pytorch="1.10.2", pytorch="1.10.2", transformers="4.17.0", python="3.8"
 )
-COMPILED = with_parts(TENSORFLOW, aws_training_compiler_tensorflow="2.11.0", tensorflow="2.11.0")
+COMPILED = add_parts(TENSORFLOW, aws_training_compiler_tensorflow="2.11.0", tensorflow="2.11.0")
 EXAMPLE = "# The degrees of parallelism are examples: set those of your model.\n"
 
 
@@ -133,7 +133,7 @@ def test_an_image_with_smp_1_uses_it() -> None:
         '{"pipeline_parallel_degree": 2, "ddp": True}}}, '
         '"mpi": {"enabled": True, "processes_per_host": 8}},\n'
     ) in code
-    old = snippet(with_parts(PYTORCH, pytorch="1.8.1", smp="1.3.0"), JobSpec(processes_per_host=4))
+    old = snippet(add_parts(PYTORCH, pytorch="1.8.1", smp="1.3.0"), JobSpec(processes_per_host=4))
     assert '"parameters": {"partitions": 2, "ddp": True}' in old
     assert '"processes_per_host": 4' in old
     with pytest.raises(UsageError) as caught:
@@ -203,7 +203,7 @@ def test_training_compiler_can_be_off() -> None:
 
 
 def test_an_image_with_transformers() -> None:
-    code = snippet(with_parts(PYTORCH, pytorch="2.13.0", transformers="5.23.0", python="3.11"), V2)
+    code = snippet(add_parts(PYTORCH, pytorch="2.13.0", transformers="5.23.0", python="3.11"), V2)
     assert "from sagemaker.huggingface import HuggingFace\n" in code
     assert '    distribution={"torch_distributed": {"enabled": True}},\n    py_version="py311",\n' in code
 

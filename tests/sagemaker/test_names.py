@@ -96,7 +96,7 @@ def test_a_channel_must_not_name_another_directory(name: str) -> None:
     ("limit", "path"),
     [
         (instance_groups.MAX_GROUPS, "ResourceConfig.InstanceGroups"),
-        (job_options._MOST_GROUPS, "ResourceConfig.InstanceGroups"),
+        (job_options._MAX_GROUPS, "ResourceConfig.InstanceGroups"),
         (
             instance_groups._MAX_NAME,
             "ResourceConfig.InstanceGroups.member.InstanceGroupName",

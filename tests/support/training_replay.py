@@ -6,9 +6,9 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
-from bakehouse.cluster import cluster
-from bakehouse.cluster.cluster import JobResult
+from bakehouse.cluster import job_runner
 from bakehouse.cluster.job import Group, TrainingJob
+from bakehouse.cluster.job_runner import JobResult
 from bakehouse.engine.protocol import Engine
 from tests.support.training_front import TrainingFront
 
@@ -58,7 +58,7 @@ def job_of(front: TrainingFront, image: str) -> TrainingJob:
 def replay(front: TrainingFront, engine: Engine, image: str, directory: Path) -> JobResult:
     """Run the last request in an image of the engine; upload its model and let the job end."""
     job = job_of(front, image)
-    result = cluster.run(engine, job, directory / "logs", collect={"/opt/ml/model": directory / "model"})
+    result = job_runner.run(engine, job, directory / "logs", collect={"/opt/ml/model": directory / "model"})
     files = {
         path.relative_to(host).as_posix(): path.read_bytes()
         for host in sorted((directory / "model").glob("*"))

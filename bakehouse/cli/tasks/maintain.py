@@ -252,7 +252,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
     if made.publishing is None:
         report("nothing publishes: `registry` is not a table of [tool.bakehouse.registries] with `account`")
     if check:
-        render.check(system, files, project.root)
+        render.check_files(system, files, project.root)
         show(f"{format_count(len(files), 'file')} are up to date\n")
     else:
         render.write(system, files, project.root, report)

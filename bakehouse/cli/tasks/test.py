@@ -79,8 +79,8 @@ def smoke(
     bake smoke pytorch-cu130 --on sagemaker --instance-type ml.g6.12xlarge --instance-count 2 --role ARN
     """
     from bakehouse.cli import json_report, tables, workflow
+    from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.sagemaker import launch_report
-    from bakehouse.sagemaker.smoke_job import SmokeJob
 
     if on == "sagemaker":
         _refuse({"--gpus": gpus, "--results": results}, "cannot be combined with `--on sagemaker`")
@@ -101,7 +101,14 @@ def smoke(
         if on != "sagemaker":
             _smoke_elsewhere(workspace, images, on, max_run, results, options, json)
             return
-        job = SmokeJob(role, instance_type, instance_count, spot, max_run, output)
+        job = JobSpec(
+            role=role,
+            instance_type=instance_type,
+            instance_count=instance_count,
+            spot=spot,
+            max_run=max_run,
+            output=output,
+        )
         launched, result = workflow.smoke_on_sagemaker(workspace, images, job, job_callbacks(), options)
         report(launch_report.text(launched).rstrip())
         if result:

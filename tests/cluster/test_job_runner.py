@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from bakehouse.cluster import cluster
+from bakehouse.cluster import job_runner
 from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, input_files
 from bakehouse.engine.protocol import Container, ContainerSpec
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
@@ -92,7 +92,7 @@ def test_code_that_is_baked_in_is_not_delivered() -> None:
 def test_hosts_start_as_sagemaker_starts_them(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run())
 
-    cluster.run(engine, JOB, tmp_path)
+    job_runner.run(engine, JOB, tmp_path)
 
     first, second = engine.specs
     assert (first.hostname, second.hostname) == ("algo-1", "algo-2")
@@ -109,7 +109,9 @@ def test_what_a_job_left_behind_is_read(tmp_path: Path) -> None:
         "/opt/ml/output/data/ranks/0.jsonl": b'{"rank": 0, "host": "algo-1", "step": "arrived", "at": 1}\n',
     }
 
-    end = cluster.run(FakeEngine(lambda spec: Run(files=left)), replace(JOB, groups=homogeneous()), tmp_path)
+    end = job_runner.run(
+        FakeEngine(lambda spec: Run(files=left)), replace(JOB, groups=homogeneous()), tmp_path
+    )
 
     assert end.hosts[0].success
     assert end.hosts[0].failure is None
@@ -123,7 +125,7 @@ def test_each_rank_gets_a_log_of_its_own_on_the_host_where_it_ran(tmp_path: Path
             prints="map\n[1,0]<stdout>:zero\n[1,3]<stdout>:three\n" if spec.hostname == "algo-1" else ""
         )
 
-    cluster.run(FakeEngine(behave), JOB, tmp_path)
+    job_runner.run(FakeEngine(behave), JOB, tmp_path)
 
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
         "algo-1.log": "map\n[1,0]<stdout>:zero\n[1,3]<stdout>:three\n",
@@ -136,7 +138,7 @@ def test_each_rank_gets_a_log_of_its_own_on_the_host_where_it_ran(tmp_path: Path
 def test_the_failure_of_one_host_ends_the_job(tmp_path: Path) -> None:
     hosts = {"algo-1": Run(exit_code=1), "algo-2": Run(exit_code=None)}
 
-    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), replace(JOB, deadline=60), tmp_path)
+    end = job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), replace(JOB, deadline=60), tmp_path)
 
     assert end.exit_codes == (1, None)
     assert hosts["algo-2"].stopped
@@ -147,7 +149,7 @@ def test_the_failure_of_one_host_ends_the_job(tmp_path: Path) -> None:
 def test_a_job_that_does_not_end_is_stopped_at_its_deadline(tmp_path: Path) -> None:
     hosts = {"algo-1": Run(), "algo-2": Run(exit_code=None)}
 
-    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), JOB, tmp_path)
+    end = job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), JOB, tmp_path)
 
     assert end.timed_out
     assert end.exit_codes == (0, None)
@@ -158,7 +160,7 @@ def test_a_failure_does_not_extend_the_deadline_of_the_job(tmp_path: Path) -> No
     hosts = {"algo-1": Run(exit_code=1), "algo-2": Run(exit_code=None)}
     job = replace(JOB, deadline=0.2, grace=60.0)
 
-    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+    end = job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
 
     assert hosts["algo-2"].stopped
     assert end.seconds < 5
@@ -210,7 +212,7 @@ def test_a_code_archive_is_a_file_of_each_host_and_not_a_channel() -> None:
 
 def test_a_directory_is_mounted_as_a_channel(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run())
-    cluster.run(engine, replace(JOB, channel_directories={"more": "/data"}), tmp_path)
+    job_runner.run(engine, replace(JOB, channel_directories={"more": "/data"}), tmp_path)
 
     assert {directory for spec in engine.specs for directory in spec.folders.items()} == {
         ("/opt/ml/input/data/more", "/data")
@@ -227,7 +229,7 @@ def test_a_channel_of_a_group_is_on_its_hosts_alone(tmp_path: Path) -> None:
         channel_groups={"images": ("data",)},
     )
     engine = FakeEngine(lambda spec: Run())
-    cluster.run(engine, job, tmp_path)
+    job_runner.run(engine, job, tmp_path)
 
     assert {spec.hostname: {*spec.folders.values()} for spec in engine.specs} == {
         "algo-1": {"/images", "/labels"},
@@ -244,7 +246,7 @@ def test_a_job_that_is_stopped_gets_sigterm_first(tmp_path: Path) -> None:
     runs = [Run(None), Run(None)]
     engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])
 
-    end = cluster.run(engine, replace(JOB, stop_after=0.0, stop_grace=5.0, deadline=9.0), tmp_path)
+    end = job_runner.run(engine, replace(JOB, stop_after=0.0, stop_grace=5.0, deadline=9.0), tmp_path)
 
     assert [run.signals for run in runs] == [["SIGTERM"], ["SIGTERM"]]
     assert (end.stopped, end.timed_out, end.exit_codes) == (True, False, (143, 143))
@@ -254,7 +256,7 @@ def test_a_job_that_does_not_heed_is_ended_after_the_grace(tmp_path: Path) -> No
     runs = [Run(None, heeds_sigterm=False), Run()]
     engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])
 
-    end = cluster.run(engine, replace(JOB, stop_after=0.0, stop_grace=0.1, deadline=9.0), tmp_path)
+    end = job_runner.run(engine, replace(JOB, stop_after=0.0, stop_grace=0.1, deadline=9.0), tmp_path)
 
     assert runs[0].stopped
     assert end.exit_codes == (None, 0)
@@ -264,7 +266,7 @@ def test_a_host_that_is_killed_gives_the_others_their_time_to_notice(tmp_path: P
     runs = [Run(None), Run(None)]
     engine = FakeEngine(lambda spec: runs[len(engine.specs) - 1])
 
-    end = cluster.run(engine, replace(JOB, kills={"algo-2": 0.0}, deadline=1.0, grace=0.0), tmp_path)
+    end = job_runner.run(engine, replace(JOB, kills={"algo-2": 0.0}, deadline=1.0, grace=0.0), tmp_path)
 
     assert [run.signals for run in runs] == [[], ["SIGKILL"]]
     assert end.exit_codes == (None, 137)
@@ -275,13 +277,13 @@ def test_a_host_is_killed_once_a_text_is_in_the_log_of_any_host(tmp_path: Path) 
     hosts = {"algo-1": Run(None, prints="epoch 2\n"), "algo-2": Run(None)}
     job = replace(JOB, kills={"algo-1": "epoch 3", "algo-2": "epoch 2"}, deadline=0.5)
 
-    cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+    job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
 
     assert [run.signals for run in hosts.values()] == [[], ["SIGKILL"]]
 
 
 def test_a_log_is_searched_for_a_text_from_where_the_last_search_ended(tmp_path: Path) -> None:
-    monitor = cluster._Monitor({"algo-1": cast("Container", None)}, JOB, tmp_path)
+    monitor = job_runner._Monitor({"algo-1": cast("Container", None)}, JOB, tmp_path)
     assert not monitor._has_come("epoch 2", 0.0)
     with (tmp_path / "algo-1.log").open("wb", buffering=0) as log:
         log.write(b"epoch 1\nepo")
@@ -297,7 +299,7 @@ def test_a_log_is_searched_for_a_text_from_where_the_last_search_ended(tmp_path:
 
 def test_what_hosts_print_is_heard_with_their_names(tmp_path: Path) -> None:
     output: list[tuple[str, bytes]] = []
-    cluster.run(
+    job_runner.run(
         FakeEngine(lambda spec: Run(prints=f"I am {spec.hostname}\n")),
         JOB,
         tmp_path,
@@ -309,7 +311,7 @@ def test_what_hosts_print_is_heard_with_their_names(tmp_path: Path) -> None:
 
 def test_what_hosts_leave_is_kept_by_their_names(tmp_path: Path) -> None:
     left = {"/opt/ml/model/a/weights": b"x"}
-    cluster.run(
+    job_runner.run(
         FakeEngine(lambda spec: Run(files=left)), JOB, tmp_path, collect={"/opt/ml/model": tmp_path / "model"}
     )
 
@@ -320,7 +322,7 @@ def test_a_loss_is_noted_with_those_who_could_notice(tmp_path: Path) -> None:
     hosts = {"algo-1": Run(None), "algo-2": Run(None), "algo-3": Run()}
     job = replace(JOB, groups=homogeneous(3), kills={"algo-2": 0.1}, deadline=0.6)
 
-    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+    end = job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
 
     [loss] = end.faults
     assert (loss.description, loss.killed_host, loss.witnesses) == (
@@ -336,7 +338,7 @@ def test_groups_that_are_cut_off_refuse_each_other_s_addresses(tmp_path: Path) -
     )
     hosts = {host: Run(None) for host in job.host_names}
 
-    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+    end = job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
 
     assert [loss.description for loss in end.faults] == ["data and dnn were cut off from each other"]
     addresses = {host: run.address() for host, run in hosts.items()}
@@ -347,7 +349,7 @@ def test_groups_that_are_cut_off_refuse_each_other_s_addresses(tmp_path: Path) -
 def test_every_host_s_network_is_disturbed_from_the_start(tmp_path: Path) -> None:
     hosts = {"algo-1": Run(), "algo-2": Run()}
 
-    cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), replace(JOB, netem="delay 1ms"), tmp_path)
+    job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), replace(JOB, netem="delay 1ms"), tmp_path)
 
     assert {run.netem for run in hosts.values()} == {"delay 1ms"}
 
@@ -355,7 +357,7 @@ def test_every_host_s_network_is_disturbed_from_the_start(tmp_path: Path) -> Non
 def test_what_a_job_fills_has_only_so_much_room(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run(full=("/opt/ml/model", "/opt/ml/input")))
 
-    end = cluster.run(engine, replace(JOB, volume_bytes=2**20), tmp_path)
+    end = job_runner.run(engine, replace(JOB, volume_bytes=2**20), tmp_path)
 
     assert engine.specs[0].room == {
         "/opt/ml/model": 2**20,
@@ -369,7 +371,7 @@ def test_a_host_that_fails_before_its_kill_is_a_failure_of_the_job(tmp_path: Pat
     hosts = {"algo-1": Run(exit_code=None), "algo-2": Run(exit_code=1)}
     job = replace(JOB, deadline=60, kills={"algo-2": 30.0})
 
-    end = cluster.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
+    end = job_runner.run(FakeEngine(lambda spec: hosts[spec.hostname]), job, tmp_path)
 
     assert (end.exit_codes, end.faults, end.timed_out) == ((None, 1), (), False)
     assert end.seconds < 5
