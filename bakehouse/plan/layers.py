@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.size_budget import FILES, STEPS, SYSTEM
 from bakehouse.errors import Location, RecipeError
-from bakehouse.plan.model import BootstrappedBase, Image, Stage, ships
+from bakehouse.plan.model import BootstrappedBase, Image, Stage, defines_layer
 
 HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 REPLACED = "replaced"
@@ -45,7 +45,7 @@ def links_system(image: Image, chain: Texts) -> bool:
 
 def linked(image: Image, build: Texts) -> list[Stage]:
     """Return the stages that end in a linked layer, lowest first; `build` contains their `build` blocks."""
-    names = {stage.name for stage, text in build if ships(text, stage.name)}
+    names = {stage.name for stage, text in build if defines_layer(text, stage.name)}
     return [stage for stage in image.layers if stage.name in names]
 
 

@@ -25,6 +25,7 @@ from tests.cluster.test_remote_smoke import URI, document, remote
 from tests.conftest import Tree
 from tests.ledger.test_releases import a_record
 from tests.sagemaker.test_launch import put
+from tests.support import plans
 from tests.support.fake_engine import image
 
 pytestmark = pytest.mark.timeout(60)
@@ -251,7 +252,7 @@ def test_a_password_in_an_address_is_refused() -> None:
 
 
 def test_names_of_jobs_are_valid_for_all_runners() -> None:
-    odd = RemoteSmoke(replace(image(), name="PyTorch_2.13-" + 60 * "x"), URI, GPUS.digest)
+    odd = RemoteSmoke(plans.changed(image(), name="PyTorch_2.13-" + 60 * "x"), URI, GPUS.digest)
 
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", smoke_runners.job_id(odd))
     assert len(smoke_runners.job_id(odd)) <= 63

@@ -21,6 +21,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import remote_smoke
 from bakehouse.cluster.remote_smoke import RemoteSmoke, read_results
 from bakehouse.errors import Location, SmokeError
+from tests.support import plans
 from tests.support.fake_engine import DIGEST, image
 
 pytestmark = pytest.mark.timeout(60)
@@ -377,7 +378,7 @@ def test_the_user_s_channels_go_with_the_job(tmp_path: Path, monkeypatch: pytest
         *("train.py", 1, 1, "", (), (("training", tmp_path),), "", 600, "d1"),
         Location(Path("recipe.yaml"), 1, 1),
     )
-    smoke = remote(image=replace(image(), smoke=user, entry_point="train.py"), only=("user_code",))
+    smoke = remote(image=plans.changed(image(), smoke=user, entry_point="train.py"), only=("user_code",))
 
     plan = plan_of(smoke)
     [step] = plan["variants"]["train toolkit"]

@@ -35,6 +35,7 @@ from bakehouse.publish.ecr_scan import EcrScan
 from bakehouse.publish.record import record_of, with_known
 from bakehouse.publish.tags import PublishedImage
 from tests.publish.test_push import DIGEST, IMAGE, OTHER, PASSED, report
+from tests.support import plans
 
 DAY = date(2026, 11, 20)
 PUBLISHED = PublishedImage(
@@ -49,7 +50,7 @@ PUBLISHED = PublishedImage(
 
 
 def a_record() -> ReleaseRecord:
-    image = replace(IMAGE, parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),))
+    image = plans.changed(IMAGE, all_parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),))
     return record_of(PUBLISHED, image, PASSED, DAY)
 
 

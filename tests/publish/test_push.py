@@ -13,25 +13,16 @@ from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.component import Artifact
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, Location, PublishError, Reason
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
+from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
-from tests.support.locked_debian import LOCKED
+from tests.support import plans
 
 DIGEST = Digest("sha256:" + "4f1c09d2a7be" + "0" * 52)
 OTHER = Digest("sha256:" + "91ab6e0c55f3" + "0" * 52)
-IMAGE = Image(
-    name="mpi-cpu",
-    key=ImageKey("7c1e44b0" * 8),
-    summary="",
-    base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", (), LOCKED),
-    parts=(),
-    gpu=False,
-    launchers=("mpirun",),
-    training_module=None,
-)
+IMAGE = plans.image("mpi-cpu", key="7c1e44b0" * 8)
 BUILT = BuiltImage(IMAGE, DIGEST, DIGEST, 1)
 
 
@@ -100,7 +91,7 @@ def test_not_tested_is_not_passed(tmp_path: Path, smoke: SmokeReport) -> None:
 
 
 def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
-    image = replace(IMAGE, base=RegistryBase("docker.io/nvidia/cuda:13.0", None))
+    image = plans.changed(IMAGE, base=RegistryBase("docker.io/nvidia/cuda:13.0", None))
     assert refusal(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the base of `mpi-cpu`, `docker.io/nvidia/cuda:13.0`, is not pinned to a digest",
@@ -110,7 +101,7 @@ def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_base_whose_packages_are_not_locked_is_refused(tmp_path: Path) -> None:
-    image = replace(IMAGE, base=BootstrappedBase("bakehouse/debian:13-12345678", "trixie", ()))
+    image = plans.changed(IMAGE, base=BootstrappedBase("bakehouse/debian:13-12345678", "trixie", ()))
     assert refusal(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the packages of Debian `trixie` in `mpi-cpu` are not locked",

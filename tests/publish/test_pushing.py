@@ -27,10 +27,11 @@ from bakehouse.util.terminal import Reporter
 from tests.publish.test_publish import CONFIG, DIGEST, LAYER, MANIFEST, holding
 from tests.publish.test_push import BUILT, PASSED
 from tests.registry.test_referrers import FakeRegistry
+from tests.support import plans
 from tests.support.proxy import Forward, Proxy, Reply, Request, error_body
 
 DAY = date(2026, 11, 20)
-IMAGE = replace(BUILT.image, name="image")
+IMAGE = plans.changed(BUILT.image, name="image")
 TAG = immutable_tag("image", DAY, IMAGE.key)
 ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 OTHERS = MANIFEST.replace(digest_of(CONFIG).encode(), digest_of(b"another").encode())

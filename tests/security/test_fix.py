@@ -19,6 +19,7 @@ from bakehouse.security.forecast import changed_images, forecast
 from bakehouse.security.report import make_report
 from tests.conftest import COMPONENTS, SHA, Tree
 from tests.security.test_report import CHANGELOG, Mirror, install, mirror, project
+from tests.support import plans
 
 __all__ = ["mirror", "project"]
 
@@ -190,7 +191,7 @@ def test_the_forecast_counts_parallel_steps_to_repeat_once(project: Tree) -> Non
 
 def test_a_new_base_adds_the_time_before_the_first_step(project: Tree, mirror: Mirror) -> None:
     before = project.planned_image()
-    after = replace(
+    after = plans.changed(
         before, key=ImageKey("f" * 64), base=replace(before.base, reference="bakehouse/debian:12-new")
     )
     record(project.root / "build", step("torch", 50, 40), step("", 100, 5))
@@ -203,7 +204,7 @@ def test_the_forecast_of_bytes_counts_shared_parts_once(project: Tree) -> None:
     state = project.root / "build"
     parts = (PartSize("requirements", 1, 7_000_000, 9), PartSize("torch", 1, 50_000_000, 9))
     size = ImageSize("small", "", "", 57_000_000, 18, parts, (), (), (), (), (), (), 0)
-    other = [replace(before, name="other"), replace(after, name="other")]
+    other = [plans.changed(before, name="other"), plans.changed(after, name="other")]
     record_size(size, before.key, state)
     record_size(replace(size, image="other"), before.key, state)
     made = forecast(changed_images([before, other[0]], [after, other[1]]), state)
