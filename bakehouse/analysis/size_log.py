@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bakehouse.analysis.division import OwnedDirectory
-from bakehouse.analysis.sizes import ImageSize, PartSize
+from bakehouse.analysis.sizes import ImageSize, OwnedDirectory, PartSize
 from bakehouse.plan.model import ImageKey
 from bakehouse.util.files import write_whole
 from bakehouse.util.json_reader import parse_json

@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import SizeRecord
-from bakehouse.analysis.sizes import PartSize
+from bakehouse.analysis.sizes import OwnedDirectory, PartSize
 from bakehouse.builder.build_log import Build
 from bakehouse.builder.timings import StepTime
 from bakehouse.catalog.project import HOME
