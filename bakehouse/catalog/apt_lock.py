@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote
 
-from bakehouse.errors import Location, Reason, RecipeError
+from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
 from bakehouse.util.oci import PLATFORM, PLATFORMS, architecture_of, platform_suffix
 
 DIRECTORY = "apt"
@@ -378,12 +378,12 @@ def _bare(relation: str) -> str:
 
 def _check_versions(entries: Mapping[str, _Entry]) -> None:
     """Check exact version requirements, because packages from mixed locks cannot be installed."""
+    problems = Problems()
     for name, entry in sorted(entries.items()):
         for needed, version in entry.exactly:
             other = entries.get(needed)
             if other and other.deb.version != version:
-                raise RecipeError(
-                    f"`{name}` needs `{needed}` {version}, but {other.deb.version} is locked",
-                    entry.location,
-                    hint=f"run `bake lock --upgrade {needed}` to lock them together",
-                )
+                message = f"`{name}` needs `{needed}` {version}, but {other.deb.version} is locked"
+                hint = f"run `bake lock --upgrade {needed}` to lock them together"
+                problems.add(Diagnostic(message, entry.location, hint=hint))
+    problems.raise_as(RecipeError)

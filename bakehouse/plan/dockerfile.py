@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bakehouse.errors import Diagnostic, Location, RecipeError, StaleError
+from bakehouse.errors import Diagnostic, Location, Problems, RecipeError, StaleError
 from bakehouse.plan import image_lock, layers
 from bakehouse.plan.model import DNF_TEMPLATE, BootstrappedBase, Image, Plan, RegistryBase, Stage, wrapped
 from bakehouse.plan.sandbox import sandbox
@@ -97,8 +97,15 @@ def read_templates(directory: Path) -> dict[str, str]:
 
 
 def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
-    """Return all files of all images, sorted by path."""
-    files = [file for image in plan.images for file in render_image(image, templates)]
+    """Return all files of all images, sorted by path. Raises RecipeError with the errors of all templates."""
+    problems = Problems()
+    files: list[RenderedFile] = []
+    for image in plan.images:
+        try:
+            files += render_image(image, templates)
+        except RecipeError as error:
+            problems.extend(error.diagnostics)
+    problems.raise_as(RecipeError)
     return tuple(sorted(files, key=lambda file: file.path))
 
 
@@ -313,14 +320,20 @@ def _stage_texts(image: Image, environment: "Environment") -> list[_StageText]:
     pip = _command(image.base_facts.get("pip", "python3 -m pip --python /opt/venv/bin/python"))
     below: tuple[str, ...] = ()
     texts = []
+    problems = Problems()
     for stage in image.stages:
         values = _Values(package_stage, below, pip)
-        if (text := _STAGE_TEXTS.get((stage.key, values))) is None:
-            text = _render_stage(stage, environment, values, locks_apt=image.locks_apt)
-            _STAGE_TEXTS[stage.key, values] = text
-        texts.append(text)
+        try:
+            if (text := _STAGE_TEXTS.get((stage.key, values))) is None:
+                text = _render_stage(stage, environment, values, locks_apt=image.locks_apt)
+                _STAGE_TEXTS[stage.key, values] = text
+        except RecipeError as error:
+            problems.extend(error.diagnostics)
+        else:
+            texts.append(text)
         if stage.installs_packages:
             below += (stage.name,)
+    problems.raise_as(RecipeError)
     return texts
 
 

@@ -179,6 +179,21 @@ def test_locks_that_were_mixed_are_refused(tmp_path: Path) -> None:
     assert "hint: run `bake lock --upgrade cpp-12` to lock them together" in text
 
 
+def test_all_packages_of_mixed_locks_are_reported(tmp_path: Path) -> None:
+    lock = locked(
+        tmp_path,
+        {
+            **PACKAGES,
+            "cpp-12": {"Version": "12.3"},
+            "vim": {"Depends": "vim-data (= 9)"},
+            "vim-data": {"Version": "8"},
+        },
+    )
+    text = mistake(lock)
+    assert "error: `gcc-12` needs `cpp-12` 12.2, but 12.3 is locked" in text
+    assert "error: `vim` needs `vim-data` 9, but 8 is locked" in text
+
+
 def test_what_is_written_is_read_again_and_sorted() -> None:
     packages = [fields for _, fields in stanzas(index())]
     text = written(reversed(packages))
