@@ -327,12 +327,18 @@ def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
     _, platform = suite_and_platform(path.name.removesuffix(SUFFIX))
     own = architecture_of(platform)
     entries: dict[str, _Entry] = {}
+    problems = Problems()
     for line, fields in file.stanzas():
-        deb = file.deb(line, fields)
-        architecture = fields.get("Architecture", "all")
-        if architecture not in (own, "all"):
-            file.fail(line, f"package `{deb.name}` is for {architecture}, but images are for {own}")
-        entries[deb.name] = _entry(deb, fields, Location(path, line, 1))
+        try:
+            deb = file.deb(line, fields)
+            architecture = fields.get("Architecture", "all")
+            if architecture not in (own, "all"):
+                file.fail(line, f"package `{deb.name}` is for {architecture}, but images are for {own}")
+        except RecipeError as error:
+            problems.extend(error.diagnostics)
+        else:
+            entries[deb.name] = _entry(deb, fields, Location(path, line, 1))
+    problems.raise_as(RecipeError)
     return entries
 
 

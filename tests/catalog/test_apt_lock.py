@@ -172,6 +172,16 @@ def test_a_package_stands_once(tmp_path: Path) -> None:
     assert "duplicate package `gpgv` in `bookworm.packages`" in mistake(lock)
 
 
+def test_all_damaged_packages_of_a_lock_are_reported(tmp_path: Path) -> None:
+    lock = locked(
+        tmp_path,
+        {"evil": {"Filename": "pool/../../evil.deb"}, "foreign": {"Architecture": "arm64"}, "plain": {}},
+    )
+    text = mistake(lock)
+    assert "error: incomplete package in a lock" in text
+    assert "error: package `foreign` is for arm64, but images are for amd64" in text
+
+
 def test_locks_that_were_mixed_are_refused(tmp_path: Path) -> None:
     lock = locked(tmp_path, {**PACKAGES, "cpp-12": {"Version": "12.3"}})
     text = mistake(lock)
