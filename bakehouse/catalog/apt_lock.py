@@ -160,7 +160,9 @@ class AptLock:
         # The loop appends to the list that it reads.
         for current in left:
             for group in self._entries[current].needs:
-                providers = (other for each in group for other in (each, *self._providers.get(each, ())))
+                providers = (
+                    other for needed in group for other in (needed, *self._providers.get(needed, ()))
+                )
                 for other in providers:
                     if other in present and other not in chains:
                         chains[other] = (*chains[current], other)

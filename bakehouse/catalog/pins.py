@@ -144,7 +144,7 @@ def _pinned_base(source: BaseSource, registries: Registries | None, pins: Pins) 
 def _image_pin(reference: str, registries: Registries | None, pins: Pins) -> Pin | None:
     """Return the pin of an image. The registries of all regions have the same images."""
     references = with_hosts(reference, registries) if reference else ()
-    return next((pins.images[each] for each in references if each in pins.images), None)
+    return next((pins.images[name] for name in references if name in pins.images), None)
 
 
 def with_hosts(reference: str, registries: Registries | None) -> tuple[str, ...]:
