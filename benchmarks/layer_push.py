@@ -37,8 +37,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
+from bakehouse.catalog.recipe import Content
 from bakehouse.engine import docker
-from bakehouse.plan.model import Image, ImageKey, RegistryBase
+from bakehouse.plan.model import Foundation, Image, ImageKey, InstalledComponent, KeyedImage, RegistryBase
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.local_registry import EmbeddedRegistry
@@ -53,16 +54,31 @@ DEFAULT = "gzip, our default"
 ZSTD = "zstd, `format: oci-zstd`"
 FORMS = {DEFAULT: "docker", ZSTD: "oci-zstd"}
 """Formats of recipes."""
-IMAGE = Image(
-    name="benchmark",
-    key=ImageKey("0" * 64),
-    summary="",
+_FOUNDATION = Foundation(
     base=RegistryBase("scratch", Digest("sha256:" + "0" * 64)),
-    parts=(),
-    gpu=False,
-    launchers=(),
-    training_module=None,
+    build_base="",
+    toolchain=(),
+    toolchain_debs=(),
+    base_facts={},
+    frozen=(),
+    templates={},
 )
+_KEYED = KeyedImage(
+    name="benchmark",
+    summary="",
+    foundation=_FOUNDATION,
+    stages=(),
+    apt=(),
+    apt_debs=(),
+    environment={},
+    path=(),
+    library_path=(),
+    entrypoint=(),
+    all_parts=(InstalledComponent("scratch", "0", ""),),
+    content=Content(),
+    scripts={},
+)
+IMAGE = Image(_KEYED, ImageKey("0" * 64), gpu=False, launchers=())
 EXPORTER = "oci-mediatypes=false,compression=uncompressed,force-compression=true"
 BUILD = ("docker", "buildx", "build", "--quiet", "--provenance=false")
 

@@ -19,11 +19,11 @@ from bakehouse.registry.manifest import digest_of
 from bakehouse.util.format import format_table
 from bakehouse.util.oci import Digest
 
-MOST_FILES = 20
-_MOST_DIFFOSCOPE = 3
+MAX_FILES = 20
+_MAX_DIFFOSCOPE = 3
 _DIFFOSCOPE_BYTES = 50_000_000
-_MOST_LINES = 30
-_LONGEST_VALUE = 300
+_MAX_LINES = 30
+_MAX_VALUE_LENGTH = 300
 _MISSING = "none"
 
 
@@ -129,9 +129,9 @@ def diagnostic(reproduction: Reproduction) -> Diagnostic:
         return Diagnostic(message, facts=facts, tables=(differing,))
     tables = []
     for layer in reproduction.differing:
-        rows = [(file.path, "; ".join(file.aspects)) for file in layer.files[:MOST_FILES]]
-        if len(layer.files) > MOST_FILES:
-            rows.append((f"and {len(layer.files) - MOST_FILES:,} more", ""))
+        rows = [(file.path, "; ".join(file.aspects)) for file in layer.files[:MAX_FILES]]
+        if len(layer.files) > MAX_FILES:
+            rows.append((f"and {len(layer.files) - MAX_FILES:,} more", ""))
         tables.append(Table(f"layer {layer.number}, of {layer.owner}", tuple(rows)))
     tables += [
         Table(f"{path} differs in", tuple((line,) for line in lines))
@@ -214,7 +214,7 @@ def _settings(first: bytes, second: bytes) -> tuple[str, ...]:
 
 
 def _cut(value: object) -> str:
-    return json.dumps(value)[:_LONGEST_VALUE]
+    return json.dumps(value)[:_MAX_VALUE_LENGTH]
 
 
 def _entries(side: Side, stored: StoredImage, numbers: Sequence[int]) -> dict[int, dict[str, LayerEntry]]:
@@ -243,7 +243,7 @@ def _diffoscope(
     if program is None or not paths:
         return ()
     outputs = []
-    for path in paths[:_MOST_DIFFOSCOPE]:
+    for path in paths[:_MAX_DIFFOSCOPE]:
         copies = [
             _copied(path, *side, directory / str(number)) for number, side in enumerate((first, second))
         ]
@@ -251,7 +251,7 @@ def _diffoscope(
             continue
         command = [program, "--text=-", "--text-color=never", "--max-report-size=20000", *map(str, copies)]
         result = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
-        outputs.append((path, tuple(result.stdout.splitlines()[:_MOST_LINES])))
+        outputs.append((path, tuple(result.stdout.splitlines()[:_MAX_LINES])))
     return tuple(outputs)
 
 

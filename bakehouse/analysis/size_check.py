@@ -18,7 +18,7 @@ from bakehouse.util.format import format_bytes
 from bakehouse.util.terminal import Reporter
 
 _REPORT_SECONDS = 5.0
-_LARGEST = 5
+_MAX_ROWS = 5
 
 
 @dataclass(slots=True)
@@ -100,7 +100,7 @@ def stored_images(
     missing = [image.name for image, stored in pairs if not stored]
     named_missing = [name for name in missing if name in named]
     if named_missing or not built:
-        raise UsageError.of(*(_not_built(name) for name in (named_missing or missing)[:_LARGEST]))
+        raise UsageError.of(*(_not_built(name) for name in (named_missing or missing)[:_MAX_ROWS]))
     if missing:
         report(f"{len(missing)} of {len(images)} images are missing: not built from their current recipes")
     return built
@@ -142,4 +142,4 @@ def _exceeded(budget: Budget, sizes: Mapping[str, int], reader: SizeReader, buil
 
 
 def _rows(sizes: Sequence[tuple[str, int]]) -> tuple[tuple[str, ...], ...]:
-    return tuple((name, format_bytes(size)) for name, size in sizes[:_LARGEST])
+    return tuple((name, format_bytes(size)) for name, size in sizes[:_MAX_ROWS])

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bakehouse.analysis.division import OwnedDirectory
-from bakehouse.analysis.sizes import ImageSize, PartSize
+from bakehouse.analysis.sizes import ImageSize, OwnedDirectory, PartSize
 from bakehouse.plan.model import ImageKey
 from bakehouse.util.files import write_whole
 from bakehouse.util.json_reader import parse_json
@@ -40,8 +39,8 @@ def load_size(image: str, key: ImageKey, state: Path) -> SizeRecord | None:
             for part in content["parts"]
         )
         directories = tuple(
-            OwnedDirectory(str(each["owner"]), str(each["path"]), int(each["bytes"]), int(each["files"]))
-            for each in content["directories"]
+            OwnedDirectory(str(row["owner"]), str(row["path"]), int(row["bytes"]), int(row["files"]))
+            for row in content["directories"]
         )
         return SizeRecord(int(content["stored"]), int(content["unpacked"]), parts, directories)
     except (OSError, ValueError, KeyError, TypeError):

@@ -9,9 +9,9 @@ from bakehouse.analysis.sizes import Copies, ImageSize, OwnedFile, TrimSize
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import clip
 
-_MOST_COPIES = 4
-_MOST_NAMES = 3
-_MOST_CHARACTERS = 30
+_MAX_COPIES = 4
+_MAX_NAMES = 3
+_MAX_CHARACTERS = 30
 """Length of a layer's instruction."""
 
 
@@ -62,7 +62,7 @@ def report(size: ImageSize, versions: Sequence[tuple[str, str]], limit: int) -> 
 def _instruction(made_by: str) -> str:
     """Return the beginning of a layer's instruction."""
     text = " ".join(made_by.split()).replace("/bin/sh -c ", "").removesuffix(" # buildkit")
-    return clip(text, _MOST_CHARACTERS)
+    return clip(text, _MAX_CHARACTERS)
 
 
 def _block(title: str, columns: str, rows: Sequence[Sequence[str]], align: str) -> str:
@@ -80,8 +80,8 @@ def _kinds(size: ImageSize) -> str:
 
 
 def _owners(owners: Sequence[tuple[str, int]]) -> str:
-    texts = [f"{name} {format_bytes(size)}" for name, size in owners[:_MOST_NAMES]]
-    return ", ".join([*texts, *(["…"] if len(owners) > _MOST_NAMES else [])])
+    texts = [f"{name} {format_bytes(size)}" for name, size in owners[:_MAX_NAMES]]
+    return ", ".join([*texts, *(["…"] if len(owners) > _MAX_NAMES else [])])
 
 
 def _trims(trims: Sequence[TrimSize]) -> str:
@@ -124,7 +124,7 @@ def _libraries(libraries: Sequence[Copies], limit: int) -> str:
 
 
 def _copy_lines(texts: Sequence[str]) -> list[str]:
-    lines = [f"    {text}\n" for text in texts[:_MOST_COPIES]]
+    lines = [f"    {text}\n" for text in texts[:_MAX_COPIES]]
     more = len(texts) - len(lines)
     return lines + ([f"    and {more} more\n"] if more else [])
 
@@ -184,8 +184,8 @@ def fleet(sizes: Sequence[ImageSize], shared: FleetSize, limit: int) -> str:
 
 
 def _few(names: Sequence[str]) -> str:
-    text = ", ".join(names[:_MOST_NAMES])
-    return text if len(names) <= _MOST_NAMES else f"{text} and {len(names) - _MOST_NAMES} more"
+    text = ", ".join(names[:_MAX_NAMES])
+    return text if len(names) <= _MAX_NAMES else f"{text} and {len(names) - _MAX_NAMES} more"
 
 
 def compared(difference: SizeDifference) -> str:

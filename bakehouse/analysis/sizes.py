@@ -1,17 +1,18 @@
 """Sizes of an image by component, layer, directory and kind of file, computed from its layers."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from bakehouse.analysis.division import OwnedDirectory, divide
 from bakehouse.analysis.layers import LayerContents, LayerFile, parents
 from bakehouse.builder.pack import PackedImage
 from bakehouse.catalog.trim import TrimChoice, path_pattern
 from bakehouse.registry.manifest import digest_of
 
+_MIN_SHARE = 0.005
+"""A directory with a smaller share of the image counts as part of the directory above it."""
 _MOSTLY = 0.9
 """A directory is left out if one subdirectory has this share of it: that one is listed instead."""
 _LIBRARY = re.compile(r"(?P<name>lib[^/]+?)(?:-[0-9a-f]{6,})*\.so(?:\.[0-9]+)*")
@@ -84,6 +85,18 @@ class DirectorySize:
 
     path: str
     bytes: int
+    files: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedDirectory:
+    """Files of one component below a directory, except those below a listed subdirectory."""
+
+    owner: str
+    """The component or recipe key that made the files."""
+    path: str
+    bytes: int
+    """The unpacked size."""
     files: int
 
 
@@ -336,3 +349,46 @@ def _kinds(files: Iterable[_Owned]) -> tuple[KindSize, ...]:
         ordered = tuple(sorted(owners.items(), key=lambda item: (-item[1], item[0])))
         sizes.append(KindSize(kind, sum(owners.values()), len(kind_files), ordered))
     return tuple(sorted(sizes, key=lambda size: (-size.bytes, size.kind)))
+
+
+def divide(layers: Iterable[tuple[str, LayerContents]]) -> tuple[OwnedDirectory, ...]:
+    """Return the directories of each owner of layers, largest first; together they have all files."""
+    owned: dict[str, list[LayerFile]] = {}
+    for owner, contents in layers:
+        owned.setdefault(owner, []).extend(contents.files)
+    min_bytes = _MIN_SHARE * sum(file.bytes for files in owned.values() for file in files)
+    directories = [
+        directory
+        for owner, files in owned.items()
+        if files
+        for directory in _divided(owner, files, min_bytes)
+    ]
+    return tuple(sorted(directories, key=lambda item: (-item.bytes, item.owner, item.path)))
+
+
+def _divided(owner: str, files: Sequence[LayerFile], min_bytes: float) -> Iterable[OwnedDirectory]:
+    sizes, counts = Counter[str](), Counter[str]()
+    for file in files:
+        for directory in parents(file.path):
+            sizes[directory] += file.bytes
+            counts[directory] += 1
+    top = max((path for path, count in counts.items() if count == len(files)), key=len)
+    listed = {top, *(path for path in sizes if sizes[path] >= min_bytes and counts[path] < len(files))}
+    deepest_first = sorted(listed - {top}, key=lambda path: (-path.count("/"), path))
+    for path in reversed(deepest_first):
+        above = _nearest_above(path, listed)
+        sizes[above] -= sizes[path]
+        counts[above] -= counts[path]
+    # What is left of a directory without its listed subdirectories can be small
+    for path in deepest_first:
+        if sizes[path] < min_bytes:
+            listed.remove(path)
+            above = _nearest_above(path, listed)
+            sizes[above] += sizes[path]
+            counts[above] += counts[path]
+    return (OwnedDirectory(owner, path, sizes[path], counts[path]) for path in listed if counts[path])
+
+
+def _nearest_above(path: str, listed: set[str]) -> str:
+    """Return the deepest of the listed directories above a path."""
+    return next(directory for directory in parents(path) if directory in listed)

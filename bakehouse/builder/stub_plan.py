@@ -168,18 +168,19 @@ def rehearse(image: Image, needs: Mapping[str, list[StubFile]], stubs: Stubs) ->
     stages = tuple(_stage(stage, needs[stage.name], stubs, bases) for stage in image.stages)
     key = ImageKey(_key(image.key, [reference for _, reference in bases], [stage.key for stage in stages]))
     reference = bases[0][1]
+    foundation = replace(image.keyed.foundation, build_base=bases[1][1] if image.build_base else "")
+    keyed = replace(image.keyed, summary=f"{REHEARSED}: {image.summary}")
     if isinstance(image.base, BootstrappedBase):
-        on_base = replace(image, base=replace(image.base, reference=reference))
+        foundation = replace(foundation, base=replace(image.base, reference=reference))
     else:
         # The apt lock fits only the real base; on its stub, steps install the packages of the mirrors.
-        stages = tuple(replace(stage, debs=()) for stage in stages)
-        on_base = replace(image, base=RegistryBase(reference, None), apt_debs=(), toolchain_debs=())
+        stages = tuple(replace(stage, keyed=replace(stage.keyed, debs=())) for stage in stages)
+        foundation = replace(foundation, base=RegistryBase(reference, None), toolchain_debs=())
+        keyed = replace(keyed, apt_debs=())
     rehearsed = replace(
-        on_base,
+        image,
+        keyed=replace(keyed, foundation=foundation, stages=stages),
         key=key,
-        summary=f"{REHEARSED}: {image.summary}",
-        build_base=bases[1][1] if image.build_base else "",
-        stages=stages,
         labels={**image.labels, "org.bakehouse.key": key, LABEL: REHEARSED},
     )
     return Rehearsal(image, rehearsed, tuple(files), tuple(bases))
@@ -309,16 +310,16 @@ def _stage(
     def stubbed(package: Package) -> Package:
         return replace(package, sha256=packages[package.file]) if package.file in packages else package
 
-    return replace(
-        stage,
-        key=StageKey(_key(stage.key, artifacts, packages, [reference for _, reference in bases])),
+    keyed = replace(
+        stage.keyed,
         artifacts={
             name: replace(artifact, sha256=artifacts[name]) if name in artifacts else artifact
             for name, artifact in stage.artifacts.items()
         },
-        wheels=tuple(map(stubbed, stage.wheels)),
-        sdists=tuple(map(stubbed, stage.sdists)),
+        packages=tuple(map(stubbed, stage.keyed.packages)),
     )
+    key = StageKey(_key(stage.key, artifacts, packages, [reference for _, reference in bases]))
+    return replace(stage, keyed=keyed, key=key)
 
 
 def _key(*inputs: object) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import quote
 
-from bakehouse.errors import Location, Reason, RecipeError
+from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
 from bakehouse.util.oci import PLATFORM, PLATFORMS, architecture_of, platform_suffix
 
 DIRECTORY = "apt"
@@ -160,7 +160,9 @@ class AptLock:
         # The loop appends to the list that it reads.
         for current in left:
             for group in self._entries[current].needs:
-                providers = (other for each in group for other in (each, *self._providers.get(each, ())))
+                providers = (
+                    other for needed in group for other in (needed, *self._providers.get(needed, ()))
+                )
                 for other in providers:
                     if other in present and other not in chains:
                         chains[other] = (*chains[current], other)
@@ -327,12 +329,18 @@ def _read_once(path: Path, changed: int, size: int) -> Mapping[str, _Entry]:
     _, platform = suite_and_platform(path.name.removesuffix(SUFFIX))
     own = architecture_of(platform)
     entries: dict[str, _Entry] = {}
+    problems = Problems()
     for line, fields in file.stanzas():
-        deb = file.deb(line, fields)
-        architecture = fields.get("Architecture", "all")
-        if architecture not in (own, "all"):
-            file.fail(line, f"package `{deb.name}` is for {architecture}, but images are for {own}")
-        entries[deb.name] = _entry(deb, fields, Location(path, line, 1))
+        try:
+            deb = file.deb(line, fields)
+            architecture = fields.get("Architecture", "all")
+            if architecture not in (own, "all"):
+                file.fail(line, f"package `{deb.name}` is for {architecture}, but images are for {own}")
+        except RecipeError as error:
+            problems.extend(error.diagnostics)
+        else:
+            entries[deb.name] = _entry(deb, fields, Location(path, line, 1))
+    problems.raise_as(RecipeError)
     return entries
 
 
@@ -378,12 +386,12 @@ def _bare(relation: str) -> str:
 
 def _check_versions(entries: Mapping[str, _Entry]) -> None:
     """Check exact version requirements, because packages from mixed locks cannot be installed."""
+    problems = Problems()
     for name, entry in sorted(entries.items()):
         for needed, version in entry.exactly:
             other = entries.get(needed)
             if other and other.deb.version != version:
-                raise RecipeError(
-                    f"`{name}` needs `{needed}` {version}, but {other.deb.version} is locked",
-                    entry.location,
-                    hint=f"run `bake lock --upgrade {needed}` to lock them together",
-                )
+                message = f"`{name}` needs `{needed}` {version}, but {other.deb.version} is locked"
+                hint = f"run `bake lock --upgrade {needed}` to lock them together"
+                problems.add(Diagnostic(message, entry.location, hint=hint))
+    problems.raise_as(RecipeError)

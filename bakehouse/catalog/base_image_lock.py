@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bakehouse.catalog.apt_lock import SUFFIX, AptLock, Deb, LockFile, NotLocked, apt_locks
+from bakehouse.errors import Problems, RecipeError
 
 DIRECTORY = "apt/bases"
 BASE, STEP, ADDS = "Base", "Step", "Adds"
@@ -103,14 +104,20 @@ class AptLocks:
 def read_locks(roots: Iterable[Path]) -> AptLocks:
     """Read the locks in recipe directories; later directories take precedence.
 
-    Raises RecipeError if a lock does not name its base.
+    Raises RecipeError if locks do not name their bases.
     """
     directories = tuple(roots)
     bases = {}
+    problems = Problems()
     for root in directories:
         for path in sorted((root / DIRECTORY).glob(f"*{SUFFIX}")):
-            pinned = _heading(path)
-            bases[pinned] = BaseLock(path, pinned)
+            try:
+                pinned = _heading(path)
+            except RecipeError as error:
+                problems.extend(error.diagnostics)
+            else:
+                bases[pinned] = BaseLock(path, pinned)
+    problems.raise_as(RecipeError)
     return AptLocks(apt_locks(directories), bases)
 
 

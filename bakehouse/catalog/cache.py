@@ -23,8 +23,8 @@ from bakehouse.util.files import write_whole
 
 _CODE = (Path(__file__).parent, Path(__file__).parents[1] / "util")
 """The code that reads a catalogue. The import contract allows it no other imports except the errors."""
-_MOST_FILES = 20_000
-_MOST_KEPT = 8
+_MAX_FILES = 20_000
+_MAX_CATALOGS = 8
 """Number of cached catalogues of different projects and checkouts."""
 _OTHERS = {("pathlib", "PosixPath"), ("builtins", "frozenset"), ("builtins", "set")}
 
@@ -77,8 +77,8 @@ def _files(directory: Path) -> Iterator[str]:
         directories[:] = [name for name in directories if name != "__pycache__"]
         for name in names:
             count += 1
-            if count > _MOST_FILES:
-                message = f"more than {_MOST_FILES} files in {directory}"
+            if count > _MAX_FILES:
+                message = f"more than {_MAX_FILES} files in {directory}"
                 raise OSError(message)
             yield f"{parent}/{name}"
 
@@ -124,7 +124,7 @@ def _write(path: Path, key: bytes, catalog: Catalog) -> None:
     try:
         write_whole(path, key + sha256(data).digest() + data)
         catalogs = sorted(path.parent.glob("catalog-*"), key=lambda file: file.stat().st_mtime)
-        for old in catalogs[:-_MOST_KEPT]:
+        for old in catalogs[:-_MAX_CATALOGS]:
             old.unlink()
     except OSError:
         return

@@ -56,7 +56,7 @@ class Links:
         self._bases: set[str] = set()
         self._can_provide: dict[tuple[str, frozenset[str]], bool] = {}
         for component in components:
-            requirements = (each for spec in component.specs for each in (*spec.requires, *spec.recommends))
+            requirements = (item for spec in component.specs for item in (*spec.requires, *spec.recommends))
             self._required[component.name] = {requirement.name for requirement in requirements}
             if component.is_base:
                 self._bases.add(component.name)
@@ -141,7 +141,7 @@ class Catalog:
     def broken_among(self, components: Iterable[str]) -> tuple[BrokenComponent, ...]:
         """Return the components with mistakes that some components are, or need in some version."""
         needed = self.links.needed(components) if self.broken else frozenset()
-        return tuple(each for each in self.broken if not each.names.isdisjoint(needed))
+        return tuple(component for component in self.broken if not component.names.isdisjoint(needed))
 
 
 def read_directory(directory: Path, problems: Problems) -> Component:
@@ -176,7 +176,7 @@ def load_catalog(
             # Also those of a component that it replaces
             provided = (spec.provides for spec in components[name].specs) if name in components else ()
             names.setdefault(name, {name}).update(*provided)
-    unread = {each for name, own in mistakes.items() if own for each in names[name]} - components.keys()
+    unread = {item for name, own in mistakes.items() if own for item in names[name]} - components.keys()
     every = Problems() if problems is None else problems
     pins = Problems()
     known = checked(components, unread, mistakes, read_pins(roots, pins))
@@ -218,7 +218,7 @@ def checked(
         _check_names(component, names, problems[component.name])
         problems[component.name].extend(_stage_mistakes(component, sound, faulty))
     for base in [component for component in components.values() if component.is_base]:
-        components[base.name] = _with_content_conflicts(base, components)
+        components[base.name] = _add_content_conflicts(base, components)
     return catalog
 
 
@@ -233,13 +233,13 @@ def _registries_of(
     if other and other.registries and not other.registries.of:
         return other.registries
     if own.of not in unread:
-        owners = [each.name for each in components.values() if each.registries and not each.registries.of]
+        owners = [owner.name for owner in components.values() if owner.registries and not owner.registries.of]
         message = f"`{own.of}` has no table of `registries`"
         problems.add(Diagnostic(message, own.location, hint=suggestion(own.of, owners)))
     return None
 
 
-def _with_content_conflicts(base: Component, components: Mapping[str, Component]) -> Component:
+def _add_content_conflicts(base: Component, components: Mapping[str, Component]) -> Component:
     """Return a base with the known conflicts of the component releases that it contains."""
     releases = [
         replace(
@@ -458,7 +458,7 @@ def _stage_mistakes(
         if below is None:
             message = "" if name in unread else f"`{component.name}` builds on unknown component `{name}`"
             hint = suggestion(name, components)
-        elif not all(name in {each.name for each in spec.requires} for spec in component.specs):
+        elif not all(name in {requirement.name for requirement in spec.requires} for spec in component.specs):
             message = f"`{component.name}` builds on `{name}` but does not require it"
         elif (below.stage_order, name) >= (component.stage_order, component.name):
             message = f"`{component.name}` builds on `{name}`, but `{name}` comes later"

@@ -78,9 +78,9 @@ def files_at(directory: Path, revision: str, path: str, name: str) -> dict[str, 
     objects: dict[str, str] = {}
     for line in _git(directory, "ls-tree", "-r", "-z", commit, "--", path).split(b"\0")[:-1]:
         entry, _, raw = line.partition(b"\t")
-        mode, _, each = entry.decode().split(" ")
+        mode, _, object_name = entry.decode().split(" ")
         if mode in _FILES and PurePosixPath(item := os.fsdecode(raw)).name == name:
-            objects[item] = each
+            objects[item] = object_name
     contents = _contents(directory, objects.values())
     return {item: contents[each] for item, each in objects.items()}
 

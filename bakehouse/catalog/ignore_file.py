@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.errors import Location, RecipeError
+from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.files import display_path
 
 NAME = ".dockerignore"
@@ -66,7 +66,7 @@ class IgnoreFile:
 
 
 def read(path: Path) -> IgnoreFile:
-    """Read a file; raise RecipeError if a pattern is invalid or the file can't be read."""
+    """Read a file; raise RecipeError with all invalid patterns, or if the file can't be read."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -77,18 +77,19 @@ def read(path: Path) -> IgnoreFile:
         raise RecipeError(f"`{path.name}` is larger than {_MAX_BYTES:,} bytes", Location(path, 1, 1))
     lines = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape").split("\n")
     patterns = []
+    problems = Problems()
     for number, line in enumerate(lines, 1):
         # Docker takes a comment for one only at the start of the line.
         if not line.startswith("#") and (text := line.strip()):
             pattern = _pattern(text, f"{display_path(path)}:{number} {text}")
             if pattern is None:
                 spot = Location(path, number, 1 + line.index(text), len(text), line.rstrip("\r"))
-                raise RecipeError(
-                    f"`{text}` is not a valid pattern of `{path.name}`",
-                    spot,
-                    hint="write a bracket as `\\[`, and an exception as `!path`",
-                )
-            patterns.append(pattern)
+                message = f"`{text}` is not a valid pattern of `{path.name}`"
+                hint = "write a bracket as `\\[`, and an exception as `!path`"
+                problems.add(Diagnostic(message, spot, hint=hint))
+            else:
+                patterns.append(pattern)
+    problems.raise_as(RecipeError)
     return IgnoreFile(path, tuple(patterns))
 
 

@@ -1,4 +1,4 @@
-"""Reader of pins: what `bake lock` found out about files and images of vendors that components do not pin.
+"""Pins: checksums of vendors' files and images that `bake lock` records, as components do not have them.
 
 `pins.yaml` in a recipe directory belongs to the project, so that the catalogue need not change. The digest of
 an image replaces that of its component, because a project may follow a tag that has moved. The checksum of a
@@ -13,13 +13,15 @@ from pathlib import Path
 
 from bakehouse.catalog.component import Artifact, BaseSource, Component, Registries, VariantSpec
 from bakehouse.errors import Location, Problems, RecipeError
-from bakehouse.util.files import is_file
+from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping, Node, Scalar, load
 
 FILE = "pins.yaml"
 IMAGES, FILES = "images", "files"
 """Sections of the file."""
+_HEADING = "# Images and files of vendors that components do not pin; made by `bake lock`\n"
 _DIGEST = re.compile("sha256:[0-9a-f]{64}")
 _SHA256 = re.compile("[0-9a-f]{64}")
 _BYTES = re.compile("[1-9][0-9]{0,17}")
@@ -142,9 +144,43 @@ def _pinned_base(source: BaseSource, registries: Registries | None, pins: Pins) 
 def _image_pin(reference: str, registries: Registries | None, pins: Pins) -> Pin | None:
     """Return the pin of an image. The registries of all regions have the same images."""
     references = with_hosts(reference, registries) if reference else ()
-    return next((pins.images[each] for each in references if each in pins.images), None)
+    return next((pins.images[name] for name in references if name in pins.images), None)
 
 
 def with_hosts(reference: str, registries: Registries | None) -> tuple[str, ...]:
     """Return an image with the registry of each region; as it is if its reference contains the registry."""
     return tuple(f"{host}/{reference}" for host in registries.hosts.values()) if registries else (reference,)
+
+
+class PinsFile:
+    """The pins of one recipe directory. Each new one is written at once, because the next may take hours."""
+
+    def __init__(self, directory: Path) -> None:
+        problems = Problems()
+        pins = read_pins([directory], problems)
+        problems.raise_as(RecipeError)
+        self._path = directory / FILE
+        self._images = {name: pin.value for name, pin in pins.images.items()}
+        self._files = {name: (pin.value, pin.bytes) for name, pin in pins.files.items()}
+
+    def record_image(self, reference: str, digest: Digest, others: Iterable[str]) -> None:
+        """Record the digest of an image, instead of that of the same image in `others`, its other regions."""
+        for other in others:
+            self._images.pop(other, None)
+        self._images[reference] = digest
+        self._write()
+
+    def record_file(self, artifact: Artifact, sha256: Sha256, size: int) -> None:
+        """Record the checksum and the size of an artifact."""
+        self._files[artifact.pin_name] = sha256, size
+        self._write()
+
+    def _write(self) -> None:
+        images = [f"  {name}: {digest}\n" for name, digest in sorted(self._images.items())]
+        files = [
+            f"  {name}: {{sha256: {sha256}, bytes: {size}}}\n"
+            for name, (sha256, size) in sorted(self._files.items())
+        ]
+        sections = [(IMAGES, images), (FILES, files)]
+        text = "".join(f"{name}:\n{''.join(lines)}" for name, lines in sections if lines)
+        write_whole(self._path, _HEADING + text)

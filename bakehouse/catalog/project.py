@@ -23,7 +23,7 @@ HOME = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE / "data"
 """Directory with Bakehouse's catalogue and templates: the checkout, or the data of the installed package."""
 
 _DEFAULT_PORT = 5050
-_HIGHEST_PRICE = 10**9
+_MAX_PRICE = 10**9
 """Limit of the price of an hour: TOML has numbers of any size, and `inf`."""
 _LEDGER = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.'()/-]*)?"
 """S3 allows `*` too, which is a wildcard in the policies of pipelines."""
@@ -292,7 +292,7 @@ def _prices(table: TomlTable) -> dict[str, float]:
     given = table.child("prices", "a table of instance types and prices")
     prices = {}
     for name, price in given.values.items():
-        if isinstance(price, int | float) and 0 < price < _HIGHEST_PRICE and not isinstance(price, bool):
+        if isinstance(price, int | float) and 0 < price < _MAX_PRICE and not isinstance(price, bool):
             prices[name] = float(price)
         else:
             given.report_type(name, "a number above 0")

@@ -242,8 +242,10 @@ def read_recipes(
         for name, path in sorted(paths.items())
         if (mistakes := problems[path])
     )
-    left_out = {each.family for each in broken}
-    return Recipes({name: each for name, each in recipes.items() if each.family not in left_out}, broken)
+    left_out = {recipe.family for recipe in broken}
+    return Recipes(
+        {name: recipe for name, recipe in recipes.items() if recipe.family not in left_out}, broken
+    )
 
 
 def _load_family(
@@ -325,7 +327,9 @@ def read_recipe(
         required=_required(fields),
         efa_bandwidth=fields.number(EFA_BANDWIDTH, 0),
         format=fields.choice("format", FORMATS, FORMATS[0]),
-        budgets=read_budgets(fields, {*catalog.components, *(each.name for each in catalog.broken)}),
+        budgets=read_budgets(
+            fields, {*catalog.components, *(component.name for component in catalog.broken)}
+        ),
         trim=read_kinds(fields),
         is_committed=any(fnmatchcase(f"{name}{suffix}", glob) for glob in commit),
         package_lines=package_lines(fields, "packages"),
@@ -414,7 +418,10 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
     base = Requirement(name.text, "", name.location)
     if value is not None:
         base = requirement(name, value, fields.problems) or Requirement("", "", fields.location)
-    bases = {*filter(catalog.links.is_base, catalog.components), *(each.name for each in catalog.broken)}
+    bases = {
+        *filter(catalog.links.is_base, catalog.components),
+        *(component.name for component in catalog.broken),
+    }
     if name.text not in bases:
         component, *version = re.split("[=:@ ]+", name.text, maxsplit=1)
         hint = suggestion(component, bases) or f"use one of {format_names(sorted(bases))}"

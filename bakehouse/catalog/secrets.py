@@ -169,7 +169,7 @@ def secret_in_file(file: BinaryIO, *paths: str) -> Secret | None:
     """Return the first secret of a text file, or of any file one of whose paths is that of credentials."""
     texts = [f"/{path.lstrip('/')}".lower() for path in paths]
     named = [text for text in texts if _ANY_NAME.search(text)]
-    names = [each for each in _NAMES if any(each[0].search(text) for text in named)]
+    names = [entry for entry in _NAMES if any(entry[0].search(text) for text in named)]
     line, carry = 1, b""
     is_text: bool | None = None
     while chunk := file.read(_CHUNK):

@@ -22,7 +22,7 @@ from bakehouse.util.format import format_count
 
 MAX_ENTRIES = 200_000
 """Files and directories that are examined, also those that stay out."""
-_MOST_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 _BUILT_IN = {
     **dict.fromkeys((".git", ".hg", ".svn", ".bzr", ".jj", "_darcs"), "version control"),
     **dict.fromkeys(
@@ -129,9 +129,9 @@ def read_tree(
     except _TooMany:
         pass
     problems = reader.problems
-    if len(problems) > _MOST_PROBLEMS:
-        more = Diagnostic(f"`{source.name}` has {len(problems) - _MOST_PROBLEMS} more mistakes")
-        problems = [*problems[:_MOST_PROBLEMS], more]
+    if len(problems) > _MAX_PROBLEMS:
+        more = Diagnostic(f"`{source.name}` has {len(problems) - _MAX_PROBLEMS} more mistakes")
+        problems = [*problems[:_MAX_PROBLEMS], more]
     return SourceTree(
         source,
         tuple(sorted(reader.files, key=lambda file: file.name)),

@@ -41,7 +41,7 @@ _SOURCES: dict[ArtifactKind, tuple[re.Pattern[str], str]] = {
     "pypi": (re.compile(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+_-]+"), "name==version"),
     "debian": (re.compile(r"[a-z0-9][a-z0-9.+-]+=[A-Za-z0-9.+:~-]+"), "package=version"),
 }
-_LONGEST_VERSION = 500
+_MAX_VERSION_LENGTH = 500
 """Python refuses to parse numbers with thousands of digits."""
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _CONFIDENCES = ("high", "medium", "low")
@@ -62,7 +62,9 @@ def read_spec(fields: Fields, directory: Path, above: VariantSpec) -> VariantSpe
         constraints=(*above.constraints, *_requirements(fields, "constraints")),
         recommends=(*above.recommends, *_requirements(fields, "recommends")),
         provides={**above.provides, **_provides(fields)},
-        artifacts=tuple({each.name: each for each in (*above.artifacts, *_artifacts(fields))}.values()),
+        artifacts=tuple(
+            {artifact.name: artifact for artifact in (*above.artifacts, *_artifacts(fields))}.values()
+        ),
         conflicts=(*above.conflicts, *_conflicts(fields)),
         lock=replace(lock, replaces=replaces) if lock and replaces else lock,
         replaces=replaces,
@@ -108,7 +110,7 @@ def requirement(name: Scalar, specifier: Scalar, problems: Problems) -> Requirem
     elif re.fullmatch(r"[0-9][0-9A-Za-z.+]*", text):
         text = f"=={text}" if text.count(".") > 1 else f"=={text}.*"
     try:
-        if len(text) > _LONGEST_VERSION:
+        if len(text) > _MAX_VERSION_LENGTH:
             raise InvalidSpecifier
         SpecifierSet(text)
     except InvalidSpecifier:
@@ -136,7 +138,7 @@ def environment(fields: Fields) -> dict[str, str]:
 
 def is_version(text: str) -> bool:
     """Return whether a text is a version of PEP 440 without surrounding space."""
-    if len(text) > _LONGEST_VERSION:
+    if len(text) > _MAX_VERSION_LENGTH:
         return False
     try:
         Version(text)

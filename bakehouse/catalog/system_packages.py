@@ -28,6 +28,11 @@ class SystemPackages:
     def __add__(self, other: "SystemPackages") -> "SystemPackages":
         return SystemPackages(_sum(self.apt, other.apt), _sum(self.dnf, other.dnf))
 
+    def of(self, manager: Manager) -> "SystemPackages":
+        """Return the names for one manager alone."""
+        names = self.names(manager)
+        return SystemPackages(apt=names) if manager == "apt" else SystemPackages(dnf=names)
+
     def names(self, manager: Manager) -> tuple[str, ...]:
         """Return the names for one manager; empty if they are not known."""
         return self._of(manager) or ()

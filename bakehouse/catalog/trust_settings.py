@@ -12,7 +12,7 @@ MAX_SEVERITIES = ("CRITICAL", "HIGH", "MEDIUM", "LOW")
 """Severities of vulnerabilities that a policy can accept, the worst first."""
 CONTENTS = ("Debian", "Python", "base", "files", "run")
 """Kinds of contents that a policy can accept without a scan."""
-_MOST_DAYS = 365
+_MAX_DAYS = 365
 _DAYS = 7
 
 
@@ -50,7 +50,7 @@ def read_policy(root: Path, settings: TomlTable) -> Policy:
     for name in require:
         if name not in REQUIREMENTS:
             message = f"unknown requirement `{name}` in [{table.name}]"
-            hint = suggestion(name, REQUIREMENTS) or f"use {', '.join(f'`{each}`' for each in REQUIREMENTS)}"
+            hint = suggestion(name, REQUIREMENTS) or f"use {', '.join(f'`{name}`' for name in REQUIREMENTS)}"
             table.report("require", message, hint)
     for name in keys:
         if not is_file(root / name):
@@ -69,11 +69,11 @@ def read_policy(root: Path, settings: TomlTable) -> Policy:
 
 def _scan_rules(table: TomlTable) -> ScanRules:
     table.check_keys(("max_severity", "max_age", "accept_not_scanned"))
-    pattern, hint = "|".join(MAX_SEVERITIES), f"use {', '.join(f'`{each}`' for each in MAX_SEVERITIES)}"
+    pattern, hint = "|".join(MAX_SEVERITIES), f"use {', '.join(f'`{name}`' for name in MAX_SEVERITIES)}"
     max_severity = table.text("max_severity", pattern=pattern, hint=hint)
-    days = range(1, _MOST_DAYS + 1)
-    max_age = table.number("max_age", _DAYS, days, f"a number of days from 1 to {_MOST_DAYS}")
-    contents = f"use {', '.join(f'`{each}`' for each in CONTENTS)}"
+    days = range(1, _MAX_DAYS + 1)
+    max_age = table.number("max_age", _DAYS, days, f"a number of days from 1 to {_MAX_DAYS}")
+    contents = f"use {', '.join(f'`{name}`' for name in CONTENTS)}"
     return ScanRules(
         max_severity, max_age, table.texts("accept_not_scanned", CONTENTS.__contains__, contents)
     )

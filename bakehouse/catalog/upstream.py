@@ -69,7 +69,7 @@ def read_upstream(fields: Fields) -> Upstream | None:
     if child is None:
         return None
     kind = child.one_of(KINDS)
-    addresses: dict[str, str] = {each: child.text(each) for each in KINDS if each != "pypi"}
+    addresses: dict[str, str] = {name: child.text(name) for name in KINDS if name != "pypi"}
     projects = child.matching("pypi", _PROJECT, "project of the package index")
     upstream = Upstream(
         kind or "none",
@@ -142,7 +142,7 @@ def _check_pattern(pattern: str, key: str, fields: Fields, *groups: str) -> None
     except re.error:
         fields.report(f"`{key}` is not a regular expression", fields.place(key))
         return
-    for group in (each for each in groups if each not in known):
+    for group in (name for name in groups if name not in known):
         message = f"`{key}` is not a regular expression with a group `{group}`"
         hint = "write the version as `(?P<version>…)`" if group == "version" else ""
         fields.report(message, fields.place(key), hint=hint)

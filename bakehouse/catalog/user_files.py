@@ -24,7 +24,7 @@ LIMITS = Limits(
 _SECRET_HINT = (
     "remove `{name}`, name it in `.dockerignore`, or add it to `allow` in the recipe if it is harmless"
 )
-_MOST_LEVELS = 3
+_MAX_LEVELS = 3
 """Directories above the recipe in which a missing path is searched for a hint."""
 _PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+"
 _PATH = re.compile(f"{_PART}(?:/{_PART})*")
@@ -157,7 +157,7 @@ def beside(fields: Fields, key: str, directory: Path, reach: Reach = ANYWHERE) -
 def report_missing(fields: Fields, key: str, kind: str, directory: Path) -> None:
     """Report a path that does not exist, with the path from the recipe if it exists further up."""
     text = fields.text(key)
-    upwards = (f"{'../' * levels}{text}" for levels in range(1, _MOST_LEVELS + 1))
+    upwards = (f"{'../' * levels}{text}" for levels in range(1, _MAX_LEVELS + 1))
     existing = (path for path in upwards if is_file(directory / path) or is_directory(directory / path))
     hint = next((f"did you mean `{path}`?" for path in existing), "")
     fields.report(f"{kind}`{text}` does not exist next to the recipe", fields.place(key), hint=hint)
@@ -212,7 +212,7 @@ def _placed(tree: SourceTree, target: str, fields: Fields, spot: Location, name:
             fields.report(f"cannot read `{file.name}`: {(error.strerror or str(error)).lower()}", spot)
             continue
         placed.append((File(name or f"{target}/{file.name}", content, file.is_executable), spot))
-    allowed = tuple(name or f"{target}/{each}" for each in tree.allowed)
+    allowed = tuple(name or f"{target}/{path}" for path in tree.allowed)
     return UserFiles(placed, tree.left_out_lines, allowed)
 
 

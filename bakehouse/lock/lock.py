@@ -13,6 +13,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.component import Artifact, Component, VariantSpec
+from bakehouse.catalog.pins import PinsFile
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.python_lock import Lock, Package, load_lock, locked_sums, normal_name
 from bakehouse.catalog.recipe import Recipe, read_recipes
@@ -40,7 +41,6 @@ from bakehouse.lock import (
 from bakehouse.lock import python as pylock
 from bakehouse.lock.checksums import Pinned
 from bakehouse.lock.drift import Drift, DriftKind
-from bakehouse.lock.pins_file import PinsFile
 from bakehouse.lock.recipe_lock import doubts, lock_recipe
 from bakehouse.plan.workspace import (
     Workspace,

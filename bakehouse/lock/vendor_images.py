@@ -4,12 +4,11 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from bakehouse.catalog.pins import with_hosts
+from bakehouse.catalog.pins import PinsFile, with_hosts
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Diagnostic, Location, Problems, PublishError, Reason, RecipeError
 from bakehouse.lock.drift import Drift, DriftKind
-from bakehouse.lock.pins_file import PinsFile
 from bakehouse.plan.planner import registry_host
 from bakehouse.plan.workspace import Workspace
 from bakehouse.registry import destination

@@ -22,8 +22,8 @@ _KINDS = ("Python", "distribution", "build-stage")
 Locks = tuple[AptLocks, AptLocks]
 """Locks of distribution packages for each of two resolutions."""
 NO_LOCKS: Locks = (AptLocks({}, {}), AptLocks({}, {}))
-_MOST_PACKAGES = 12
-_MOST_IMAGES = 10
+_MAX_PACKAGES = 12
+_MAX_IMAGES = 10
 _SHORT = len("sha256:") + 12
 """Length of a digest in texts."""
 
@@ -228,8 +228,8 @@ def _image_lines(sign: str, names: tuple[str, ...]) -> list[str]:
     """Return added or removed images as one block."""
     if not names:
         return []
-    rest = f"  and {len(names) - _MOST_IMAGES} more\n" if len(names) > _MOST_IMAGES else ""
-    return ["".join(f"{sign} image {name}\n" for name in names[:_MOST_IMAGES]) + rest]
+    rest = f"  and {len(names) - _MAX_IMAGES} more\n" if len(names) > _MAX_IMAGES else ""
+    return ["".join(f"{sign} image {name}\n" for name in names[:_MAX_IMAGES]) + rest]
 
 
 def _resolved(recipe: Recipe, catalog: Catalog) -> Resolution | None:
@@ -311,6 +311,6 @@ def _package_lines(changes: PackageChanges) -> Iterator[str]:
     count = format_count(len(texts), f"{changes.kind} package")
     sizes = f"{format_bytes(changes.bytes_before)} → {format_bytes(changes.bytes_after)}"
     yield f"  {count} {verb}; download size: {sizes}"
-    yield from (f"      {text}" for text in texts[:_MOST_PACKAGES])
-    if rest := texts[_MOST_PACKAGES:]:
+    yield from (f"      {text}" for text in texts[:_MAX_PACKAGES])
+    if rest := texts[_MAX_PACKAGES:]:
         yield f"      and {len(rest)} more"

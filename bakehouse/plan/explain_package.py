@@ -16,7 +16,7 @@ from bakehouse.resolve.resolver import Choice, Resolution
 
 _WHEEL = re.compile(r"(?P<name>[A-Za-z0-9._]+)-(?P<version>[^-]+)-.*\.whl")
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_MOST_REQUIREMENTS = 4
+_MAX_REQUIREMENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,10 @@ def explain_package(resolution: Resolution, locks: AptLocks, name: str) -> tuple
 
 def package_names(resolution: Resolution, locks: AptLocks) -> tuple[str, ...]:
     """Return the names of all packages of an image, as far as they are locked."""
-    packages = (*resolution.user_packages, *(each for owned in resolution.owners.values() for each in owned))
+    packages = (
+        *resolution.user_packages,
+        *(package for owned in resolution.owners.values() for package in owned),
+    )
     steps = apt_steps(resolution, locks, Problems())
     debs = (*steps.in_image, *steps.in_build_stages)
     return tuple(sorted({*(package.name for package in packages), *(deb.name for deb in debs)}))
@@ -64,7 +67,8 @@ def _python(resolution: Resolution, name: str) -> Iterator[PackageOrigin]:
             if normal_name(wheel) == wanted:
                 version = wheel_version
                 reasons.append(Reason(f"{choice.candidate} installs its wheel", location))
-        owned = (each for each in resolution.owners.get(choice.name, ()) if normal_name(each.name) == wanted)
+        packages = resolution.owners.get(choice.name, ())
+        owned = (package for package in packages if normal_name(package.name) == wanted)
         package = next(owned, choice.spec.packages_by_name.get(wanted))
         if package is None:
             continue
@@ -116,8 +120,8 @@ def _requested(name: str, requirements: Sequence[str]) -> str:
         return f"`{direct[0]}` requests it"
     if not requirements:
         return "its lock has no requirements"
-    texts = ", ".join(f"`{text}`" for text in requirements[:_MOST_REQUIREMENTS])
-    more = len(requirements) - _MOST_REQUIREMENTS
+    texts = ", ".join(f"`{text}`" for text in requirements[:_MAX_REQUIREMENTS])
+    more = len(requirements) - _MAX_REQUIREMENTS
     return f"a dependency of {texts}" + (f" or {more} others" if more > 0 else "")
 
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bakehouse.catalog.size_budget import FILES, STEPS, SYSTEM
-from bakehouse.errors import Location, RecipeError
-from bakehouse.plan.model import BootstrappedBase, Image, Stage, ships
+from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.plan.model import BootstrappedBase, Image, Stage, defines_layer
 
 HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 REPLACED = "replaced"
@@ -34,18 +34,22 @@ def links_system(image: Image, chain: Texts) -> bool:
     """
     if not image.locks_apt or not isinstance(image.base, BootstrappedBase):
         return False
+    problems = Problems()
     for stage, text in chain:
-        if lost := [name for name in _instructions(text) if name not in _LAYER_INSTRUCTIONS]:
-            message = f"`{lost[0]}` in the `runtime` block of `{stage.name}` has no effect on the image"
+        for instruction in _instructions(text):
+            if instruction in _LAYER_INSTRUCTIONS:
+                continue
+            message = f"`{instruction}` in the `runtime` block of `{stage.name}` has no effect on the image"
             hint = "set `environment` or `path` in its component.yaml instead"
             location = Location(stage.source / "install.j2", 1, 1, 0, "")
-            raise RecipeError(message, location, hint=hint)
+            problems.add(Diagnostic(message, location, hint=hint))
+    problems.raise_as(RecipeError)
     return bool(image.apt_debs or chain)
 
 
 def linked(image: Image, build: Texts) -> list[Stage]:
     """Return the stages that end in a linked layer, lowest first; `build` contains their `build` blocks."""
-    names = {stage.name for stage, text in build if ships(text, stage.name)}
+    names = {stage.name for stage, text in build if defines_layer(text, stage.name)}
     return [stage for stage in image.layers if stage.name in names]
 
 

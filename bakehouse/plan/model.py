@@ -3,19 +3,31 @@
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import NewType
 
-from bakehouse.catalog.apt_lock import Deb
+from bakehouse.catalog.apt_lock import Deb, lock_name
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import FORMATS, Content
 from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_smoke import UserSmoke
-from bakehouse.util.hashing import key_of
+from bakehouse.util.hashing import (
+    Json,
+    bytes_digest,
+    encoded_by,
+    key_of,
+    key_of_fields,
+    list_of,
+    spread_by,
+    text_json,
+    text_key,
+    texts_json,
+)
 from bakehouse.util.oci import PLATFORM, Digest
 
 StageKey = NewType("StageKey", str)
@@ -69,7 +81,12 @@ class InstalledComponent:
     @property
     def title(self) -> str:
         """Name, version and variant, such as `pytorch 2.13.0 (cpu-py311)`."""
-        return f"{self.component} {self.version}{f' ({self.variant})' if self.variant else ''}"
+        return f"{self.component} {self.version_text}"
+
+    @property
+    def version_text(self) -> str:
+        """Version and variant, such as `2.13.0 (cpu-py311)`."""
+        return f"{self.version} ({self.variant})" if self.variant else self.version
 
     @property
     def label(self) -> str:
@@ -77,34 +94,163 @@ class InstalledComponent:
         return _file_name("-".join(filter(None, (self.component, self.version, self.variant))))
 
 
+def _base_input(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
+    """Return the values that identify a base in keys."""
+    if isinstance(base, BootstrappedBase):
+        lock = lock_name(base.suite, base.platform)
+        return base.reference, key_of_bootstrapped(lock, base.packages, base.debs)
+    return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
+
+
+@lru_cache(64)
+def key_of_bootstrapped(lock: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
+    """Return the key of a bootstrapped base; `lock` is the name of its lock of distribution packages."""
+    return key_of(lock, packages, _checksums(debs))
+
+
+def _checksums(debs: Iterable[Deb]) -> list[str]:
+    return [deb.sha256 for deb in debs]
+
+
+@dataclass(frozen=True)
+class Foundation:
+    """All that the build stages of an image share. Most images on one base have the same one."""
+
+    base: BootstrappedBase | RegistryBase = field(metadata=encoded_by(_base_input))
+    build_base: str
+    """Image that build stages start from; empty if it is the base."""
+    toolchain: tuple[str, ...]
+    """Distribution packages that build stages share."""
+    toolchain_debs: tuple[Deb, ...] = field(metadata=encoded_by(_checksums))
+    """Locked packages that `toolchain` adds to the base."""
+    base_facts: Mapping[str, str]
+    frozen: tuple[str, ...]
+    """Names and globs of Python packages of the base that must not change."""
+    templates: Mapping[str, str] = field(metadata=encoded_by(lambda texts: texts_json(tuple(texts.items()))))
+    """Shared templates that all stages depend on."""
+
+    @cached_property
+    def key(self) -> str:
+        return key_of_fields(self)
+
+
+def _part_inputs(part: InstalledComponent) -> tuple[str, ...]:
+    return part.component, part.version, part.variant
+
+
+def _artifacts_input(artifacts: Mapping[str, Artifact]) -> dict[str, tuple[str | None, ...]]:
+    return {
+        name: (artifact.kind, artifact.source, artifact.file, artifact.sha256)
+        for name, artifact in artifacts.items()
+    }
+
+
+def _packages_input(packages: Iterable[Package]) -> Json:
+    return list_of(package.key_input for package in packages)
+
+
+def _files_input(files: Mapping[str, bytes]) -> dict[str, str]:
+    return {name: bytes_digest(content) for name, content in files.items()}
+
+
+def _scripts_input(scripts: Mapping[str, str]) -> Json:
+    return list_of(map(text_key, scripts.values()))
+
+
 @dataclass(frozen=True, slots=True)
+class KeyedStage:
+    """All that the build key of a stage covers, in the order of the key's inputs."""
+
+    foundation: str
+    """Key of the foundation."""
+    part: InstalledComponent = field(metadata=spread_by(_part_inputs))
+    """The component. The key covers its name, version and variant; smoke checks change no stage."""
+    template: str = field(metadata=encoded_by(text_json))
+    artifacts: Mapping[str, Artifact] = field(metadata=encoded_by(_artifacts_input))
+    packages: tuple[Package, ...] = field(metadata=encoded_by(_packages_input))
+    """Python packages, wheels and source distributions, in the order of the lock."""
+    build_apt: tuple[str, ...]
+    debs: tuple[Deb, ...] = field(metadata=encoded_by(_checksums))
+    """Locked packages that `build_apt` adds to the toolchain."""
+    facts: Mapping[str, str]
+    files: Mapping[str, bytes] = field(metadata=encoded_by(_files_input))
+    scripts: Mapping[str, str] = field(metadata=encoded_by(_scripts_input))
+    """Texts of the scripts that the steps mount, by name."""
+    dropped: tuple[str, ...] = field(metadata=spread_by(lambda dropped: (dropped,) if dropped else ()))
+    """Patterns of files that `finish-layer` removes, or keeps if they start with `!`."""
+    below: tuple[StageKey, ...] = field(metadata=spread_by(tuple))
+    """Keys of the stages that the stage starts from or copies from."""
+
+    @property
+    def key(self) -> StageKey:
+        omitted = CONSTANT_REQUIREMENTS_FIELDS if self.part.component == REQUIREMENTS else ()
+        return StageKey(key_of_fields(self, omitted))
+
+
+CONSTANT_REQUIREMENTS_FIELDS = frozenset({"part", "artifacts", "build_apt", "debs", "facts", "files"})
+"""Fields with the same values in all stages of a recipe's own packages; not part of their keys."""
+
+
+@dataclass(frozen=True)
 class Stage:
     """The build of one component; its result is a tree in /out, which becomes one layer of the image."""
 
-    name: str
+    keyed: KeyedStage
     key: StageKey
-    part: InstalledComponent
     source: Path
     """The directory of the component, for errors with a location."""
-    template: str
-    artifacts: Mapping[str, Artifact]
-    wheels: tuple[Package, ...]
-    sdists: tuple[Package, ...]
-    build_apt: tuple[str, ...]
-    facts: Mapping[str, str]
-    files: Mapping[str, bytes]
-    debs: tuple[Deb, ...] = ()
-    """Locked packages that `build_apt` adds to the toolchain."""
     trims: tuple[TrimChoice, ...] = ()
     """Trims of the component and whether they are applied."""
     debs_list: str = ""
     """Path in `inputs/` of the list of `debs`."""
-    dropped: tuple[str, ...] = ()
-    """Patterns of files that `finish-layer` removes, or keeps if they start with `!`."""
     layer: int = 0
     """Position among the layers of an image; smaller numbers are lower."""
     is_partial: bool = False
     """Other stages or the base contain some packages of the component's lock."""
+
+    @property
+    def name(self) -> str:
+        return self.keyed.part.component
+
+    @property
+    def part(self) -> InstalledComponent:
+        return self.keyed.part
+
+    @property
+    def template(self) -> str:
+        return self.keyed.template
+
+    @property
+    def artifacts(self) -> Mapping[str, Artifact]:
+        return self.keyed.artifacts
+
+    @cached_property
+    def wheels(self) -> tuple[Package, ...]:
+        return tuple(package for package in self.keyed.packages if not package.is_sdist)
+
+    @cached_property
+    def sdists(self) -> tuple[Package, ...]:
+        return tuple(package for package in self.keyed.packages if package.is_sdist)
+
+    @property
+    def build_apt(self) -> tuple[str, ...]:
+        return self.keyed.build_apt
+
+    @property
+    def debs(self) -> tuple[Deb, ...]:
+        return self.keyed.debs
+
+    @property
+    def facts(self) -> Mapping[str, str]:
+        return self.keyed.facts
+
+    @property
+    def files(self) -> Mapping[str, bytes]:
+        return self.keyed.files
+
+    @property
+    def dropped(self) -> tuple[str, ...]:
+        return self.keyed.dropped
 
     @property
     def packages(self) -> str:
@@ -175,72 +321,217 @@ class Stage:
         return f"{name}-{key_of(lines)[:8]}"
 
 
+def _stages_input(stages: Iterable[Stage]) -> list[StageKey]:
+    return [stage.key for stage in sorted_by_layer(stages)]
+
+
+def _parts_input(parts: Iterable[InstalledComponent]) -> list[str]:
+    return [f"{part.component} {part.version_text}" for part in parts]
+
+
+_UNKEYED_CONTENT = ("system_packages", "left_out", "allowed")
+"""Fields of the content that do not enter the key under their own names."""
+
+
+def _image_scripts_input(scripts: Mapping[str, str]) -> list[str]:
+    # Unlike the scripts of stages, a list of texts that are JSON themselves: another form changes all keys
+    return [text_key(text) for text in scripts.values()]
+
+
+def _content_input(content: Content) -> dict[str, object]:
+    names = (item.name for item in fields(content) if item.name not in _UNKEYED_CONTENT)
+    packages = (*(content.system_packages.apt or ()), *(content.system_packages.dnf or ()))
+    # The key of each image has the name `apt`, whatever the package manager
+    return {**{name: _plain(getattr(content, name)) for name in names}, "apt": sorted(packages)}
+
+
+def _plain(value: object) -> object:
+    """Convert a value for a key: bytes to their sha256, dataclasses to fields without `location`.
+
+    A key must not change with a line number.
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return sha256(value).hexdigest()
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if is_dataclass(value):
+        names = (item.name for item in fields(value) if item.name != "location")
+        return {name: _plain(getattr(value, name)) for name in names}
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedImage:
+    """All that the build key of an image covers, in the order of the key's inputs."""
+
+    name: str
+    summary: str
+    foundation: Foundation = field(metadata=encoded_by(lambda foundation: foundation.key))
+    stages: tuple[Stage, ...] = field(metadata=encoded_by(_stages_input))
+    """In build order. The key covers their order as layers."""
+    apt: tuple[str, ...]
+    """Distribution packages of the image, for any package manager."""
+    apt_debs: tuple[Deb, ...] = field(metadata=encoded_by(_checksums))
+    """Locked packages that `apt` adds to the base."""
+    environment: Mapping[str, str]
+    path: tuple[str, ...]
+    library_path: tuple[str, ...]
+    entrypoint: tuple[str, ...]
+    all_parts: tuple[InstalledComponent, ...] = field(metadata=encoded_by(_parts_input))
+    """The base and the components on it."""
+    content: Content = field(metadata=encoded_by(_content_input))
+    """Content of the recipe, with distribution packages of the image's package manager alone."""
+    scripts: Mapping[str, str] = field(metadata=encoded_by(_image_scripts_input))
+    """Texts of the scripts of steps that belong to no component, by name."""
+
+    @property
+    def key(self) -> ImageKey:
+        return ImageKey(key_of_fields(self))
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """A resolved image with its key."""
 
-    name: str
+    keyed: KeyedImage
     key: ImageKey
-    summary: str
-    base: BootstrappedBase | RegistryBase
-    parts: tuple[InstalledComponent, ...]
     gpu: bool
     launchers: tuple[str, ...]
     """The launchers in the image: `torchrun`, `mpirun` or both."""
-    training_module: str | None
-    """Value of SAGEMAKER_TRAINING_MODULE; None for the plain SageMaker Training Toolkit."""
-    entry_point: str | None = None
-    """File name of the training code that the image contains in /opt/ml/code."""
-    environment: Mapping[str, str] | None = None
-    stages: tuple[Stage, ...] = ()
-    apt: tuple[str, ...] = ()
-    """Distribution packages of the image, for any package manager; templates use this name."""
-    uses_dnf: bool = False
-    """Steps of the image or of its build stages install packages with dnf."""
-    path: tuple[str, ...] = ()
-    library_path: tuple[str, ...] = ()
-    entrypoint: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    content: Content = field(default_factory=Content)
-    base_part: InstalledComponent = InstalledComponent("", "", "")
-    base_facts: Mapping[str, str] = field(default_factory=dict)
-    build_base: str = ""
-    """Image that build stages start from; empty if it is the base."""
-    frozen: tuple[str, ...] = ()
-    """Names and globs of Python packages of the base that must not change."""
-    toolchain: tuple[str, ...] = ()
-    """Distribution packages that build stages share."""
     gpu_architecture: str = ""
     """GPU architectures that the components support, such as `>=7.5,<10`; empty if none declares them."""
     gpu_targets: tuple[tuple[str, str], ...] = ()
-    """The instance types of the recipe's `targets` with their GPU architectures; not part of the key."""
+    """The instance types of the recipe's `targets` with their GPU architectures."""
     neuron_architecture: str = ""
     """NeuronCore versions that the components support, such as `>=2,<5`; empty without Neuron support."""
     required: tuple[str, ...] = ()
     """Smoke checks that must pass before a release."""
     efa_bandwidth: int = 0
-    """GB/s on the bus that the check `efa_bandwidth` must reach; 0 without a limit. Not part of the key."""
+    """GB/s on the bus that the check `efa_bandwidth` must reach; 0 without a limit."""
     budgets: tuple[Budget, ...] = ()
-    """Size limits of components; not part of the key."""
+    """Size limits of components."""
     smoke: UserSmoke | None = None
-    """The user's own smoke test; not part of the key."""
+    """The user's own smoke test."""
     recipe_directory: str = "recipes"
-    """Directory of the recipe, relative to the project; not part of the key."""
+    """Directory of the recipe, relative to the project."""
     known_problems: tuple[tuple[str, str], ...] = ()
-    """Reported problems of the combination, each with its source; not part of the key."""
+    """Reported problems of the combination, each with its source."""
     format: str = FORMATS[0]
     """Format of the stored and pushed image."""
     unpinned: tuple[Artifact, ...] = ()
     """Artifacts without a sha256. `build` warns of them, and `push` refuses the image."""
-    apt_debs: tuple[Deb, ...] = ()
-    """Locked packages that `apt` adds to the base."""
-    apt_list: str = ""
-    """Path in `inputs/` of the list of `apt_debs`, which images with the same packages share."""
-    toolchain_debs: tuple[Deb, ...] = ()
-    """Locked packages that `toolchain` adds to the base."""
-    toolchain_list: str = ""
-    """Path in `inputs/` of the list of `toolchain_debs`."""
     platform: str = PLATFORM
+
+    @property
+    def name(self) -> str:
+        return self.keyed.name
+
+    @property
+    def summary(self) -> str:
+        return self.keyed.summary
+
+    @property
+    def base(self) -> BootstrappedBase | RegistryBase:
+        return self.keyed.foundation.base
+
+    @property
+    def build_base(self) -> str:
+        return self.keyed.foundation.build_base
+
+    @property
+    def toolchain(self) -> tuple[str, ...]:
+        return self.keyed.foundation.toolchain
+
+    @property
+    def toolchain_debs(self) -> tuple[Deb, ...]:
+        """Locked packages of the toolchain; empty if the image has no stages."""
+        return self.keyed.foundation.toolchain_debs if self.keyed.stages else ()
+
+    @property
+    def toolchain_list(self) -> str:
+        """Path in `inputs/` of the list of `toolchain_debs`."""
+        return f"debs/{self.base_part.label}/toolchain.txt"
+
+    @property
+    def base_facts(self) -> Mapping[str, str]:
+        return self.keyed.foundation.base_facts
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        return self.keyed.foundation.frozen
+
+    @property
+    def uses_dnf(self) -> bool:
+        """Return whether steps of the image or of its build stages install packages with dnf."""
+        return DNF_TEMPLATE in self.keyed.foundation.templates
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return self.keyed.stages
+
+    @property
+    def apt(self) -> tuple[str, ...]:
+        """Distribution packages of the image, for any package manager; templates use this name."""
+        return self.keyed.apt
+
+    @property
+    def apt_debs(self) -> tuple[Deb, ...]:
+        return self.keyed.apt_debs
+
+    @property
+    def apt_list(self) -> str:
+        """Path in `inputs/` of the list of `apt_debs`, which images with the same packages share."""
+        key = key_of(_checksums(self.apt_debs))[:8]
+        return f"debs/{self.base_part.label}/image-{key}.txt" if self.apt_debs else ""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        return self.keyed.environment
+
+    @property
+    def training_module(self) -> str | None:
+        """Value of SAGEMAKER_TRAINING_MODULE; None for the plain SageMaker Training Toolkit."""
+        return self.keyed.environment.get("SAGEMAKER_TRAINING_MODULE")
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Directories that components add to PATH, without duplicates."""
+        return tuple(dict.fromkeys(self.keyed.path))
+
+    @property
+    def library_path(self) -> tuple[str, ...]:
+        """Directories that components add to LD_LIBRARY_PATH, without duplicates."""
+        return tuple(dict.fromkeys(self.keyed.library_path))
+
+    @property
+    def entrypoint(self) -> tuple[str, ...]:
+        return self.keyed.entrypoint
+
+    @property
+    def content(self) -> Content:
+        return self.keyed.content
+
+    @property
+    def entry_point(self) -> str | None:
+        """File name of the training code that the image contains in /opt/ml/code."""
+        return self.keyed.content.entry_point
+
+    @property
+    def all_parts(self) -> tuple[InstalledComponent, ...]:
+        """The base and the components on it."""
+        return self.keyed.all_parts
+
+    @property
+    def base_part(self) -> InstalledComponent:
+        return self.keyed.all_parts[0]
+
+    @property
+    def parts(self) -> tuple[InstalledComponent, ...]:
+        """The components on the base."""
+        return self.keyed.all_parts[1:]
 
     @property
     def locks_apt(self) -> bool:
@@ -273,7 +564,7 @@ class Image:
     @property
     def layers(self) -> tuple[Stage, ...]:
         """The stages in the order of their layers, lowest first."""
-        return in_layers(self.stages)
+        return sorted_by_layer(self.stages)
 
     @property
     def names(self) -> tuple[str, str]:
@@ -284,11 +575,6 @@ class Image:
     def target(self) -> str:
         """Name in a bake file, which does not allow dots."""
         return self.name.replace(".", "_")
-
-    @property
-    def all_parts(self) -> tuple[InstalledComponent, ...]:
-        """The base and the components on it."""
-        return (self.base_part, *self.parts) if self.base_part.component else self.parts
 
     @property
     def download_bytes(self) -> int:
@@ -344,11 +630,11 @@ def _requirements_file(packages: Iterable[Package]) -> bytes:
     return "".join(f"{package.requirement}\n" for package in packages).encode()
 
 
-def in_layers(stages: Iterable[Stage]) -> tuple[Stage, ...]:
+def sorted_by_layer(stages: Iterable[Stage]) -> tuple[Stage, ...]:
     """Sort stages by layer. Packages of the recipe are on top, because they can replace any file."""
     return tuple(sorted(stages, key=lambda stage: (stage.name == REQUIREMENTS, stage.layer)))
 
 
-def ships(stage_text: str, name: str) -> bool:
+def defines_layer(stage_text: str, name: str) -> bool:
     """Return whether the text of a component defines the stage that becomes its layer."""
     return f" AS {name}\n" in f"{stage_text}\n"

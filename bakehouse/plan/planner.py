@@ -6,16 +6,15 @@ in the same way share the stage, its key and its text.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import replace
 from functools import lru_cache
-from hashlib import sha256
 
-from bakehouse.catalog.apt_lock import Deb, lock_name
+from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.catalog.python_lock import Package
-from bakehouse.catalog.recipe import GPU_CHECKS, Content, Recipe
+from bakehouse.catalog.recipe import GPU_CHECKS, Recipe
 from bakehouse.catalog.size_budget import OWN, REQUIREMENTS
 from bakehouse.catalog.system_packages import Manager
 from bakehouse.catalog.trim import drop_patterns, trim_choices
@@ -26,19 +25,21 @@ from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps, build_packa
 from bakehouse.plan.model import (
     DNF_TEMPLATE,
     BootstrappedBase,
+    Foundation,
     Image,
     ImageKey,
     InstalledComponent,
+    KeyedImage,
+    KeyedStage,
     Plan,
     RegistryBase,
     Stage,
     StageKey,
-    in_layers,
-    ships,
+    defines_layer,
+    key_of_bootstrapped,
 )
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
-from bakehouse.util.hashing import Json, json_of, key_of, list_of, text_json, text_key, texts_json
 from bakehouse.util.oci import Digest, platform_suffix
 from bakehouse.util.suggest import suggestion
 
@@ -102,80 +103,42 @@ def _image(
 ) -> Image:
     recipe, choices = resolution.recipe, resolution.all_choices
     specs = [choice.spec for choice in choices]
-    spec = resolution.base.spec
-    source = spec.base
-    assert source is not None
-    apt = apt_of(resolution)
     locked = apt_steps(resolution, locks, problems)
-    base = _base(resolution.base, source, host, locked)
-    uses_dnf = installs_with_dnf(resolution)
-    names = (*SHARED_TEMPLATES, DNF_TEMPLATE) if uses_dnf else SHARED_TEMPLATES
-    shared = texts_json(tuple((name, templates[name]) for name in names if name in templates))
-    build_reference = source.build_reference and host + source.build_reference
-    frozen = tuple(package.pattern for package in resolution.base.candidate.component.frozen)
-    toolchain = tuple(_sums(locked.toolchain))
-    packages = build_packages(resolution, spec)
-    foundation = _foundation(
-        _base_key(base), build_reference, packages, toolchain, json_of(spec.facts), frozen, shared
-    )
-    parts = tuple(_part(choice) for choice in resolution.choices)
+    foundation = _foundation(resolution, host, locked, templates)
     base_part = _part(resolution.base)
-    debs_directory = f"debs/{base_part.label}"
-    stages = _stages(resolution, parts, foundation, locked, templates, debs_directory)
-    debs = json_of(_sums(locked.image))
-    environment = _environment(choices, recipe)
-    path = [directory for spec in specs for directory in spec.path]
-    library_path = [directory for spec in specs for directory in spec.library_path]
+    parts = tuple(_part(choice) for choice in resolution.choices)
+    all_parts = (base_part, *parts)
     entrypoints = [spec.entrypoint for spec in specs if spec.entrypoint]
-    entrypoint = entrypoints[-1] if entrypoints else ()
+    packages = recipe.content.system_packages.of(resolution.base.spec.manager)
+    keyed = KeyedImage(
+        name=recipe.name,
+        summary=recipe.summary,
+        foundation=foundation,
+        stages=_stages(resolution, all_parts, foundation, locked, templates),
+        apt=apt_of(resolution),
+        apt_debs=locked.image,
+        environment=_environment(choices, recipe),
+        path=tuple(directory for spec in specs for directory in spec.path),
+        library_path=tuple(directory for spec in specs for directory in spec.library_path),
+        entrypoint=entrypoints[-1] if entrypoints else (),
+        all_parts=all_parts,
+        content=replace(recipe.content, system_packages=packages),
+        scripts={name: templates[name] for name in IMAGE_SCRIPTS if name in templates},
+    )
+    key = keyed.key
     gpu = any(spec.gpu for spec in specs)
     launchers = {name for choice in choices for name in choice.candidate.component.launchers}
-    key = ImageKey(
-        key_of(
-            recipe.name,
-            recipe.summary,
-            foundation,
-            [stage.key for stage in in_layers(stages)],
-            apt,
-            debs,
-            environment,
-            path,
-            library_path,
-            entrypoint,
-            _parts_text((base_part, *parts)),
-            _content(recipe.content, spec.manager),
-            [text_key(templates[name]) for name in IMAGE_SCRIPTS if name in templates],
-        )
-    )
     return Image(
-        name=recipe.name,
-        key=key,
-        summary=recipe.summary,
-        base=base,
-        parts=parts,
+        keyed,
+        key,
         gpu=gpu,
         launchers=tuple(sorted(launchers)),
-        training_module=environment.get("SAGEMAKER_TRAINING_MODULE"),
-        entry_point=recipe.content.entry_point,
-        environment=environment,
-        stages=stages,
-        apt=apt,
-        uses_dnf=uses_dnf,
-        path=tuple(dict.fromkeys(path)),
-        library_path=tuple(dict.fromkeys(library_path)),
-        entrypoint=entrypoint,
-        labels=_labels(recipe, key, (base_part, *parts)),
-        content=recipe.content,
-        base_part=base_part,
+        labels=_labels(keyed, key),
         recipe_directory=recipe.directory,
         known_problems=tuple(
             (warning_text(candidate, problem, resolution.targets), problem.source)
             for candidate, problem in resolution.warnings
         ),
-        base_facts=resolution.base.spec.facts,
-        build_base=build_reference,
-        frozen=frozen,
-        toolchain=packages,
         gpu_architecture=_required_range(choices, "gpu-architecture"),
         neuron_architecture=_required_range(choices, "neuron-architecture"),
         gpu_targets=tuple(
@@ -189,29 +152,39 @@ def _image(
         smoke=recipe.smoke,
         format=recipe.format,
         unpinned=tuple(artifact for spec in specs for artifact in spec.artifacts if artifact.sha256 is None),
-        apt_debs=locked.image,
-        apt_list=f"{debs_directory}/image-{key_of(debs)[:8]}.txt" if locked.image else "",
-        toolchain_debs=locked.toolchain if stages else (),
-        toolchain_list=f"{debs_directory}/toolchain.txt",
         platform=recipe.platform,
+    )
+
+
+def _foundation(
+    resolution: Resolution, host: str, locked: AptSteps, templates: Mapping[str, str]
+) -> Foundation:
+    """Return what the build stages of an image share."""
+    spec = resolution.base.spec
+    source = spec.base
+    assert source is not None
+    names = (*SHARED_TEMPLATES, *([DNF_TEMPLATE] if installs_with_dnf(resolution) else []))
+    return Foundation(
+        base=_base(resolution.base, source, host, locked),
+        build_base=source.build_reference and host + source.build_reference,
+        toolchain=build_packages(resolution, spec),
+        toolchain_debs=locked.toolchain,
+        base_facts=spec.facts,
+        frozen=tuple(package.pattern for package in resolution.base.candidate.component.frozen),
+        templates={name: templates[name] for name in names if name in templates},
     )
 
 
 def _stages(
     resolution: Resolution,
-    parts: Iterable[InstalledComponent],
-    foundation: str,
+    all_parts: tuple[InstalledComponent, ...],
+    foundation: Foundation,
     locked: AptSteps,
     templates: Mapping[str, str],
-    debs_directory: str,
 ) -> tuple[Stage, ...]:
-    """Return the stages of an image in build order; `parts` are the components of the choices.
-
-    The key of a stage covers `foundation`, which is the key of the base and the shared templates, and the
-    scripts that its steps mount. `debs_directory` contains the lists of distribution packages.
-    """
-    is_frozen = bool(resolution.base.candidate.component.frozen)
+    """Return the stages of an image in build order; `all_parts` are the base and the components on it."""
     selected = resolution.recipe.trim
+    base_part, *parts = all_parts
     stages: list[Stage] = []
     for choice, part in zip(resolution.choices, parts, strict=True):
         component, spec, name = choice.candidate.component, choice.spec, choice.name
@@ -220,88 +193,64 @@ def _stages(
             # Without a template it has no build stage; without packages, lower layers contain them all
             continue
         trims = trim_choices(spec.trims.values(), selected, gpu=spec.gpu)
-        dropped = drop_patterns(trims, selected)
         debs = locked.stages.get(name, ())
-        first, last = choice.candidate.key_inputs
-        names = build_packages(resolution, spec)
-        key = key_of(
-            foundation,
-            first,
-            list_of(package.key_input for package in packages),
-            json_of(names),
-            json_of(_sums(debs)) if debs else list_of(()),
-            last,
-            _script_keys(_scripts(template, name, spec.artifacts, packages, debs, is_frozen), templates),
-            *([dropped] if dropped else []),
-            *_keys_below(template, component.builds_on, stages),
+        scripts = _scripts(
+            template, name, spec.artifacts, packages, has_debs=bool(debs), is_frozen=bool(foundation.frozen)
         )
-        wheels, sdists = _split(packages)
+        keyed = KeyedStage(
+            foundation=foundation.key,
+            part=part,
+            template=template,
+            artifacts={artifact.name: artifact for artifact in spec.artifacts},
+            packages=packages,
+            build_apt=build_packages(resolution, spec),
+            debs=debs,
+            facts=spec.facts,
+            files=component.files,
+            scripts=_script_texts(scripts, templates),
+            dropped=drop_patterns(trims, selected),
+            below=_keys_below(template, component.builds_on, stages),
+        )
         stages.append(
             Stage(
-                name=name,
-                key=StageKey(key),
-                part=part,
+                keyed,
+                keyed.key,
                 source=component.directory,
-                template=template,
-                artifacts={artifact.name: artifact for artifact in spec.artifacts},
-                wheels=wheels,
-                sdists=sdists,
-                build_apt=names,
-                facts=spec.facts,
-                files=component.files,
-                debs=debs,
-                debs_list=f"{debs_directory}/{part.label}.txt" if debs else "",
                 trims=trims,
-                dropped=dropped,
+                debs_list=f"debs/{base_part.label}/{part.label}.txt" if debs else "",
                 layer=component.layer_order,
                 is_partial=packages != spec.packages,
             )
         )
     if resolution.user_packages:
-        stages.append(_user_stage(resolution, foundation, templates, stages, is_frozen))
+        stages.append(_user_stage(resolution, foundation, templates, stages))
     return tuple(stages)
 
 
 def _user_stage(
-    resolution: Resolution,
-    foundation: str,
-    templates: Mapping[str, str],
-    below: Iterable[Stage],
-    is_frozen: bool,
+    resolution: Resolution, foundation: Foundation, templates: Mapping[str, str], below: Iterable[Stage]
 ) -> Stage:
     """Return the stage of the Python packages of a recipe."""
     recipe, packages = resolution.recipe, resolution.user_packages
     template = templates[REQUIREMENTS_TEMPLATE]
-    dropped = drop_patterns((), recipe.trim)
-    key = key_of(
-        foundation,
-        text_json(template),
-        list_of(package.key_input for package in packages),
-        _script_keys(_scripts(template, REQUIREMENTS, (), packages, (), is_frozen), templates),
-        *([dropped] if dropped else []),
-        *_keys_below(template, (), below),
+    scripts = _scripts(
+        template, REQUIREMENTS, (), packages, has_debs=False, is_frozen=bool(foundation.frozen)
     )
-    wheels, sdists = _split(packages)
-    return Stage(
-        name=REQUIREMENTS,
-        key=StageKey(key),
+    keyed = KeyedStage(
+        foundation=foundation.key,
         part=InstalledComponent(REQUIREMENTS, "0", ""),
-        source=recipe.location.path.parent,
         template=template,
         artifacts={},
-        wheels=wheels,
-        sdists=sdists,
+        packages=packages,
         build_apt=(),
+        debs=(),
         facts={},
         files={},
-        dropped=dropped,
+        scripts=_script_texts(scripts, templates),
+        dropped=drop_patterns((), recipe.trim),
+        below=_keys_below(template, (), below),
     )
-
-
-def _split(packages: tuple[Package, ...]) -> tuple[tuple[Package, ...], tuple[Package, ...]]:
-    """Return the wheels and the source packages among Python packages."""
-    sdists = tuple(package for package in packages if package.is_sdist)
-    return (tuple(package for package in packages if not package.is_sdist) if sdists else packages), sdists
+    return Stage(keyed, keyed.key, source=recipe.location.path.parent)
 
 
 def _scripts(
@@ -309,7 +258,8 @@ def _scripts(
     name: str,
     artifacts: Iterable[Artifact],
     packages: Iterable[Package],
-    debs: Collection[Deb],
+    *,
+    has_debs: bool,
     is_frozen: bool,
 ) -> Iterator[str]:
     """Yield the names of the scripts that the steps of a stage mount."""
@@ -321,9 +271,9 @@ def _scripts(
             yield "download-sdists"
     if (has_packages or "download(" in template) and any(artifact.kind != "pypi" for artifact in artifacts):
         yield "download"
-    if debs:
+    if has_debs:
         yield "download-debs"
-    if is_frozen and ships(template, name):
+    if is_frozen and defines_layer(template, name):
         yield "keep-frozen"
 
 
@@ -332,37 +282,20 @@ def _mounted(template: str) -> tuple[str, ...]:
     return tuple(_MOUNTED.findall(template))
 
 
-def _script_keys(names: Iterable[str], templates: Mapping[str, str]) -> Json:
-    paths = (f"bin/{name}" for name in sorted({*names}))
-    return list_of(text_key(templates[path]) for path in paths if path in templates)
+def _script_texts(names: Iterable[str], templates: Mapping[str, str]) -> dict[str, str]:
+    """Return the texts of scripts by name, sorted. Templates may name scripts that do not exist."""
+    paths = ((name, f"bin/{name}") for name in sorted({*names}))
+    return {name: templates[path] for name, path in paths if path in templates}
 
 
-def _keys_below(template: str, builds_on: tuple[str, ...], stages: Iterable[Stage]) -> list[StageKey]:
+def _keys_below(template: str, builds_on: tuple[str, ...], stages: Iterable[Stage]) -> tuple[StageKey, ...]:
     """Return the keys of the stages that a stage starts from or copies from, in their order."""
     # Packages are installed into the Python of the image
     names = (*builds_on, "python") if "package_stage" in template else builds_on
     uses_packages = "packages_below" in template
-    return [
+    return tuple(
         stage.key for stage in stages if stage.name in names or (uses_packages and stage.installs_packages)
-    ]
-
-
-@lru_cache(256)
-def _foundation(*inputs: object) -> str:
-    """Return the key of the inputs that all stages of an image share; most images on one base share it."""
-    return key_of(*inputs)
-
-
-def _base_key(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
-    """Return the values that identify a base in keys."""
-    if isinstance(base, BootstrappedBase):
-        lock = lock_name(base.suite, base.platform)
-        return base.reference, _key_of_bootstrapped(lock, base.packages, base.debs)
-    return base.reference, base.digest or "", *(["locked"] if base.locks_apt else [])
-
-
-def _sums(debs: tuple[Deb, ...]) -> list[str]:
-    return [deb.sha256 for deb in debs]
+    )
 
 
 def _required(recipe: Recipe, *, gpu: bool, launchers: Collection[str]) -> tuple[str, ...]:
@@ -392,7 +325,7 @@ def _base(choice: Choice, source: BaseSource, host: str, locked: AptSteps) -> Bo
 
 def bootstrapped(name: str, version: str, source: BaseSource, debs: tuple[Deb, ...]) -> BootstrappedBase:
     """Return a bootstrapped base, named by its key."""
-    key = _key_of_bootstrapped(source.lock_name, source.packages, debs)
+    key = key_of_bootstrapped(source.lock_name, source.packages, debs)
     tag = f"{version}{platform_suffix(source.platform)}-{key[:8]}"
     return BootstrappedBase(f"bakehouse/{name}:{tag}", source.suite, source.packages, debs, source.platform)
 
@@ -411,11 +344,6 @@ def bootstrapped_bases(catalog: Catalog, locks: AptLocks) -> dict[str, Bootstrap
         for variant in release.variants
         if (base := variant.spec.base) and base.suite
     }
-
-
-@lru_cache(64)
-def _key_of_bootstrapped(lock: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
-    return key_of(lock, packages, _sums(debs))
 
 
 def _part(choice: Choice) -> InstalledComponent:
@@ -438,22 +366,13 @@ def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
     return merged | dict(recipe.content.environment)
 
 
-def _labels(recipe: Recipe, key: ImageKey, parts: tuple[InstalledComponent, ...]) -> dict[str, str]:
+def _labels(image: KeyedImage, key: ImageKey) -> dict[str, str]:
     return {
-        "org.opencontainers.image.title": recipe.name,
-        "org.opencontainers.image.description": recipe.summary,
+        "org.opencontainers.image.title": image.name,
+        "org.opencontainers.image.description": image.summary,
         f"{_LABEL}.key": key,
-        **{f"{_LABEL}.component.{part.component}": _version_text(part) for part in parts},
+        **{f"{_LABEL}.component.{part.component}": part.version_text for part in image.all_parts},
     }
-
-
-def _parts_text(parts: Iterable[InstalledComponent]) -> list[str]:
-    """Return `name version (variant)` of each component."""
-    return [f"{part.component} {_version_text(part)}" for part in parts]
-
-
-def _version_text(part: InstalledComponent) -> str:
-    return f"{part.version} ({part.variant})" if part.variant else part.version
 
 
 def _check_packages(image: Image, resolution: Resolution, problems: Problems) -> None:
@@ -525,30 +444,3 @@ def _check_smoke(image: Image, problems: Problems) -> None:
     else:
         return
     problems.add(Diagnostic(message, smoke.location, hint="add a component that brings it"))
-
-
-_NO_CONTENT = ("system_packages", "left_out", "allowed")
-
-
-def _content(content: Content, manager: Manager) -> dict[str, object]:
-    """Return the content of an image for its key; the name `apt` is part of the keys of all images."""
-    names = (item.name for item in fields(content) if item.name not in _NO_CONTENT)
-    plain = {name: _plain(getattr(content, name)) for name in names}
-    return {**plain, "apt": sorted(content.system_packages.names(manager))}
-
-
-def _plain(value: object) -> object:
-    """Convert a value for a key: bytes to their sha256, dataclasses to fields without `location`.
-
-    A key must not change with a line number.
-    """
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bytes):
-        return sha256(value).hexdigest()
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if is_dataclass(value):
-        names = (item.name for item in fields(value) if item.name != "location")
-        return {name: _plain(getattr(value, name)) for name in names}
-    return value

@@ -45,7 +45,7 @@ def recipe_differences(before: Recipe, after: Recipe) -> Iterator[RecipeDifferen
             values = first[key].get(name), second[key].get(name)
             if values[0] != values[1]:
                 yield RecipeDifference(key, name, *values)
-    steps = [tuple(step for step in each.content.run) for each in (before, after)]
+    steps = [recipe.content.run for recipe in (before, after)]
     if steps[0] != steps[1] and first["run"] == second["run"]:
         yield RecipeDifference("run", "", "one order", "another order")
 
@@ -68,7 +68,9 @@ def _values(recipe: Recipe) -> Mapping[str, Mapping[str, str]]:
     }
     return {
         "base": {recipe.base.name: version_range(recipe.base) or "any"},
-        "components": {each.name: version_range(each) or "any" for each in recipe.components},
+        "components": {
+            requirement.name: version_range(requirement) or "any" for requirement in recipe.components
+        },
         "variants": {name: pattern.text for name, pattern in recipe.variants.items()},
         "environment": dict(content.environment),
         "packages": _packages(content.system_packages),

@@ -399,5 +399,5 @@ def check_rendered(
     """Return the number of committed files. Raises StaleError with a diff if files are out of date."""
     rendered = (*dockerfile.render(plan, workspace.templates), *pages)
     files = [file for file in rendered if not file.is_copy]
-    dockerfile.check(files, workspace.project.images, [*(image.name for image in plan.images), *gone])
+    dockerfile.check_files(files, workspace.project.images, [*(image.name for image in plan.images), *gone])
     return len(files)

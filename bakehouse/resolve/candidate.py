@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
-from hashlib import sha256
 
 from bakehouse.catalog.component import (
     Artifact,
@@ -19,7 +18,6 @@ from bakehouse.catalog.component import (
 )
 from bakehouse.catalog.python_lock import ANY_VERSION, Package, normal_name
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.util.hashing import Json, json_of
 
 _WHEEL = re.compile(r"(?P<name>[^-]+)-(?P<version>[^-]+)(-[^-]+){3,4}\.whl")
 
@@ -70,17 +68,6 @@ class Candidate:
             entries = (entry for entry in self.component.frozen if fnmatchcase(name, entry.pattern))
             self._frozen_entries[package] = next(entries, None)
         return self._frozen_entries[package]
-
-    @cached_property
-    def key_inputs(self) -> tuple[Json, Json]:
-        """Inputs of its stage's build key: before its packages and after them."""
-        artifacts = {
-            artifact.name: (artifact.kind, artifact.source, artifact.file, artifact.sha256)
-            for artifact in self.spec.artifacts
-        }
-        files = {name: sha256(data).hexdigest() for name, data in self.component.files.items()}
-        identity = self.name, self.release.version, self.variant.name, self.component.template, artifacts
-        return json_of(*identity), json_of(self.spec.facts, files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 """Length of an integer. Longer ones cannot be converted to floats or to text."""
 
 
@@ -36,8 +36,8 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _bounded_integer(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
-        message = f"`{text[:_MOST_DIGITS]}…` is too large"
+    if len(text) > _MAX_DIGITS:
+        message = f"`{text[:_MAX_DIGITS]}…` is too large"
         raise ValueError(message)
     return int(text)
 

@@ -15,13 +15,13 @@ from bakehouse.cli import diagnostics
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import Location
 from bakehouse.plan.model import Image, RegistryBase
-from tests.support import fake_engine
+from tests.support import fake_engine, plans
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.layer_archives import Member, layer, saved
 from tests.support.trees import templates
 
 LOWER = layer(Member("etc/base", b"base"))
-IMAGE = replace(fake_engine.image("mine"), content=Content(run=("date > /opt/made",)))
+IMAGE = plans.changed(fake_engine.image("mine"), content=Content(run=("date > /opt/made",)))
 
 
 class Store(FakeEngine):
@@ -127,7 +127,7 @@ def test_a_layer_too_many_is_a_difference(tmp_path: Path) -> None:
 
 def test_what_no_lock_has_is_reported() -> None:
     base = RegistryBase("library/ubuntu:24.04", None)
-    image: Image = replace(IMAGE, base=base, apt=("libnuma1",), content=Content(run=("true",)))
+    image: Image = plans.changed(IMAGE, base=base, apt=("libnuma1",), content=Content(run=("true",)))
 
     assert compare.unlocked(image) == (
         "its base has no digest",

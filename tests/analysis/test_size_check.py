@@ -1,7 +1,6 @@
 """Images of an engine's store, weighed and held to their budgets."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import FORMS, digest_of
+from tests.support import plans
 from tests.support.dockerfiles import instructions
 from tests.support.errors import error_text
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
@@ -158,7 +158,7 @@ def test_of_a_glob_what_is_not_built_is_left_out(tree: Tree, tmp_path: Path) -> 
 
     image = tree.planned_image()
     messages: list[str] = []
-    other = replace(image, name="other")
+    other = plans.changed(image, name="other")
 
     record_configuration(DIGEST, DIGEST, tmp_path)
     packer = Packer(One(lambda spec: Run()), tmp_path)

@@ -17,10 +17,10 @@ from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError
-from bakehouse.plan.model import Image, InstalledComponent, RegistryBase, Stage, StageKey
+from bakehouse.plan.model import Image, InstalledComponent, RegistryBase
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.util.oci import Digest
-from tests.support import fake_engine, feeds
+from tests.support import fake_engine, feeds, plans
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
 
@@ -55,7 +55,7 @@ class Engine(FakeEngine):
         return StoredImage(reference, 42) if reference in self.held else None
 
 
-IMAGE = replace(fake_engine.image("a"), base=RegistryBase("registry.example/base:1", None))
+IMAGE = plans.changed(fake_engine.image("a"), base=RegistryBase("registry.example/base:1", None))
 
 
 class Bakehouse:
@@ -131,7 +131,10 @@ def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
 
 def test_a_full_disk_names_a_few_of_many_images(bakehouse: Bakehouse) -> None:
     bakehouse.expected = 10**18
-    images = [replace(IMAGE, name="a"), *(replace(IMAGE, name=f"b{number}") for number in range(8))]
+    images = [
+        plans.changed(IMAGE, name="a"),
+        *(plans.changed(IMAGE, name=f"b{number}") for number in range(8)),
+    ]
     with pytest.raises(EngineError) as caught:
         bakehouse.build(*images)
     message = "not enough disk space to build `a`, `b0`, `b1`, `b2`, `b3` and 4 more"
@@ -166,7 +169,7 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
     (directory / "docker-bake.json").write_text('{"target": {"b": {"context": "images/b"}}}')
 
     with pytest.raises(BuildError, match="image `b` failed to build"):
-        bakehouse.build(IMAGE, replace(IMAGE, name="b"))
+        bakehouse.build(IMAGE, plans.changed(IMAGE, name="b"))
 
     assert bakehouse.verified == ["a"]
 
@@ -176,7 +179,7 @@ def test_all_that_differs_from_what_is_declared_is_reported() -> None:
         if built.image.name != "b":
             raise BuildError(f"`{built.image.name}` is wrong")
 
-    built = [replace(fake_engine.built(IMAGE), image=replace(IMAGE, name=name)) for name in "abc"]
+    built = [replace(fake_engine.built(IMAGE), image=plans.changed(IMAGE, name=name)) for name in "abc"]
     with pytest.raises(BuildError) as caught:
         verify_all(built, verify, print)
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == ["`a` is wrong", "`c` is wrong"]
@@ -184,11 +187,12 @@ def test_all_that_differs_from_what_is_declared_is_reported() -> None:
 
 def test_of_images_that_share_layers_the_one_with_the_fewest_parts_is_exported_first() -> None:
     python = InstalledComponent("python", "3.11", "distribution")
-    stage = Stage("python", StageKey("b" * 64), python, Path("python"), "", {}, (), (), (), {}, {})
+    stage = plans.stage(python)
     small, large = (
-        replace(IMAGE, name=name, stages=(stage,) * parts) for name, parts in (("small", 1), ("large", 2))
+        plans.changed(IMAGE, name=name, stages=(stage,) * parts)
+        for name, parts in (("small", 1), ("large", 2))
     )
-    alone = replace(large, name="alone", apt=("gcc",))
+    alone = plans.changed(large, name="alone", apt=("gcc",))
     assert leaders([large, small, alone]) == {"small"}
 
 

@@ -1,7 +1,6 @@
 """Inputs of a build: files with modes and contents, and reports of skipped ones."""
 
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.plan.model import RegistryBase
-from tests.support import fake_engine
+from tests.support import fake_engine, plans
 from tests.support.fake_commands import put
 from tests.support.file_server import required_file
 
@@ -328,8 +327,8 @@ hint: correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA
 
 def test_users_own_steps_need_mirrors_and_proxies() -> None:
     locked = fake_engine.image("a")
-    own = replace(locked, content=Content(run=("apt-get install tree",)))
-    vendor = replace(own, base=RegistryBase("registry.example/base:1", None))
+    own = plans.changed(locked, content=Content(run=("apt-get install tree",)))
+    vendor = plans.changed(own, base=RegistryBase("registry.example/base:1", None))
 
     assert StepNeeds.of([locked], offline=False) == StepNeeds(("bookworm",), (), False, False)
     assert StepNeeds.of([locked, own], offline=False) == StepNeeds(

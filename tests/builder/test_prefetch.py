@@ -26,7 +26,7 @@ from bakehouse.fetch.required_files import RequiredFile, required_files
 from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.terminal import Redrawn
-from tests.support import fake_engine
+from tests.support import fake_engine, plans
 from tests.support.fake_commands import put
 from tests.support.file_server import FileServer, serving
 from tests.support.planned_stages import (
@@ -226,7 +226,7 @@ hint: run `bake fetch one two --to {tmp_path}` with a network, then use `--offli
 
 def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) -> None:
     base = RegistryBase("vendor/cuda:1", Digest(f"sha256:{'ab' * 32}"), locks_apt=True)
-    image = replace(an_image("one"), base=base, build_base="vendor/cuda:1-devel")
+    image = plans.changed(an_image("one"), base=base, build_base="vendor/cuda:1-devel")
     engine = EmptyEngine(lambda spec: fake_engine.Run())
     engine.here = ("vendor/cuda:1",)
     fetcher = prefetch.open_fetcher(
@@ -443,7 +443,7 @@ def test_packages_of_debian_are_files_like_any_other() -> None:
     base = fake_engine.image("one").base
     assert isinstance(base, BootstrappedBase)
     [deb] = base.debs
-    [file] = required_files([replace(an_image("one"), base=base)]).files
+    [file] = required_files([plans.changed(an_image("one"), base=base)]).files
     assert (file.kind, file.file, file.sha256, file.bytes, file.address) == (
         "deb", deb.file, deb.sha256, deb.bytes, deb.path
     )  # fmt: skip
@@ -454,7 +454,7 @@ def test_the_packages_of_a_base_are_put_where_it_is_made(machine: Gathering, tmp
     deb = Deb("tiny", "1", sha256(content), len(content), "pool/main/t/tiny/tiny_1_amd64.deb")
     machine.server.put(content, deb.file)
     base = BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), (deb,))
-    plan = required_files([replace(an_image("one"), base=base)])
+    plan = required_files([plans.changed(an_image("one"), base=base)])
     environment = {"HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher:
         prefetch.download_packages(Downloads(plan, fetcher), [deb], tmp_path / "repository")

@@ -3,7 +3,6 @@
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from bakehouse.errors import Reason, RegistryAuthError
 from bakehouse.plan.model import RegistryBase
 from bakehouse.registry import destination
 from bakehouse.registry.registry import Credentials, NamedRegistry
-from tests.support import fake_engine
+from tests.support import fake_engine, plans
 
 HOST = "763104351884.dkr.ecr.eu-west-1.amazonaws.com"
 AWS = Credentials("AWS", "token-1")
@@ -99,7 +98,7 @@ def test_only_bases_in_ecr_are_logged_in_to(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(destination, "registry", registry)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     bases = (RegistryBase(f"{HOST}/pytorch-training:2.5", None), RegistryBase("nvidia/cuda:12.8", None))
-    images = [replace(fake_engine.image("a"), base=base) for base in bases]
+    images = [plans.changed(fake_engine.image("a"), base=base) for base in bases]
     with ecr_logins(pulled_bases(images), Project(tmp_path, ()), print) as variables:
         assert "DOCKER_CONFIG" in variables
     assert hosts == [HOST]

@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
-from tests.support import fake_engine, feeds
+from tests.support import fake_engine, feeds, plans
 from tests.support.fake_commands import put
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
 from tests.support.trees import templates
@@ -84,7 +83,7 @@ class Rehearsals:
     def image(self, name: str) -> Image:
         plain = fake_engine.image(name, (self.part,))
         key, base_part = ImageKey(name.ljust(64, "0")), InstalledComponent("debian", "12", "")
-        return replace(plain, key=key, base=DEBIAN, base_part=base_part, environment={})
+        return plans.changed(plain, key=key, base=DEBIAN, base_part=base_part, environment={})
 
     def run(self, *names: str) -> RehearsalResults:
         prepared = rehearse.prepare([self.image(name) for name in names], templates(), DEBIAN, self.directory)

@@ -4,7 +4,6 @@ import contextlib
 import io
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFiles
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.util.oci import Digest
-from tests.support import fake_engine
+from tests.support import fake_engine, plans
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.file_server import required_file
@@ -48,7 +47,7 @@ def remote_build(
     root: Path, names: Sequence[str], builders: Sequence[str], mirrors: tuple[Path, ...] = ()
 ) -> Iterator[RemoteBuild]:
     """A build of images, of which `two` may need `PACKAGE`."""
-    images = {name: replace(fake_engine.image(name), base=RegistryBase("base", None)) for name in names}
+    images = {name: plans.changed(fake_engine.image(name), base=RegistryBase("base", None)) for name in names}
     local = LocalMirrors(mirrors, HashCache(root / "hashes.json"))
     with (
         Fetcher(FileCache(root / "cache", print), local) as fetcher,

@@ -10,7 +10,7 @@ from bakehouse.builder import run_log
 from bakehouse.builder.run_log import Level
 from bakehouse.builder.verify import Outcome
 from bakehouse.errors import RecipeError
-from tests.support import fake_engine
+from tests.support import fake_engine, plans
 
 IMAGE = fake_engine.image("small")
 TODAY = date(2026, 11, 21)
@@ -114,7 +114,7 @@ def test_smoke_results_are_read_back_and_count_only_for_their_key(tmp_path: Path
     runs = run_log.load_runs(tmp_path)
 
     assert run_log.smoke_run(IMAGE, runs) == SMOKE
-    assert run_log.smoke_run(replace(IMAGE, name="other"), runs) is None
+    assert run_log.smoke_run(plans.changed(IMAGE, name="other"), runs) is None
 
 
 def test_a_build_of_the_same_image_keeps_its_smoke_results(tmp_path: Path) -> None:

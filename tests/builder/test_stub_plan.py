@@ -16,10 +16,10 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan import dockerfile as rendering
-from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent, RegistryBase, Stage, StageKey
+from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent, RegistryBase, Stage
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.util.oci import Sha256
-from tests.support import fake_engine
+from tests.support import fake_engine, plans
 from tests.support.dockerfiles import Instruction, instructions
 from tests.support.trees import templates
 
@@ -27,6 +27,7 @@ DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
 FAMILIES = ("mpi-cpu", "pytorch-cpu", "pytorch-1.10-cu113-py38-smp", "pytorch-2.5-cu124-py311-smp2")
 SHA = Sha256("ab" * 32)
 NOWHERE = Location(Path("component.yaml"), 1, 1)
+ABOVE = InstalledComponent("above", "1.0", "")
 
 
 def package(file: str, size: int = 1000) -> Package:
@@ -35,24 +36,12 @@ def package(file: str, size: int = 1000) -> Package:
 
 
 def stage(*packages: Package, artifacts: tuple[Artifact, ...] = ()) -> Stage:
-    return Stage(
-        name="part",
-        key=StageKey("b" * 64),
-        part=InstalledComponent("part", "1.0", ""),
-        source=Path("part"),
-        template="",
-        artifacts={artifact.name: artifact for artifact in artifacts},
-        wheels=tuple(package for package in packages if not package.is_sdist),
-        sdists=tuple(package for package in packages if package.is_sdist),
-        build_apt=(),
-        facts={},
-        files={},
-    )
+    return plans.stage(InstalledComponent("part", "1.0", ""), packages, artifacts)
 
 
 def image(*packages: Package, artifacts: tuple[Artifact, ...] = (), python: str = "3.11") -> Image:
     plain = fake_engine.image(parts=(InstalledComponent("python", python, ""),))
-    return replace(
+    return plans.changed(
         plain,
         stages=(stage(*packages, artifacts=artifacts),),
         base_part=InstalledComponent("debian", "12", ""),
@@ -147,7 +136,9 @@ def test_a_rehearsal_has_keys_tags_and_a_base_of_its_own_even_if_all_is_real() -
 
 
 def test_nothing_that_stands_on_a_base_stub_counts_as_real() -> None:
-    real = replace(image(package("small-1-py3-none-any.whl")), base=RegistryBase("registry/base:1", None))
+    real = plans.changed(
+        image(package("small-1-py3-none-any.whl")), base=RegistryBase("registry/base:1", None)
+    )
 
     assert rehearsed(real).stubs == ("debian",)
     assert not rehearsed(real).is_real("part")
@@ -249,8 +240,8 @@ def test_a_need_says_what_it_is_for() -> None:
 
 def test_what_is_compiled_against_a_stub_is_one_too() -> None:
     base = image(package("framework-1-py3-none-any.whl", 30_000_000))
-    above = replace(stage(package("against-1.tar.gz")), name="above")
-    stacked = replace(base, stages=(*base.stages, above))
+    above = plans.stage(ABOVE, (package("against-1.tar.gz"),))
+    stacked = plans.changed(base, stages=(*base.stages, above))
     text = "FROM toolchain AS above\nCOPY --from=part /out/opt/ /opt/\n"
 
     assert [need.file for need in stub_plan.required_files(stacked, {"above": text})["above"]] == [
@@ -263,8 +254,8 @@ def test_an_artifact_that_is_compiled_against_a_stub_is_one_too() -> None:
     base = image(package("framework-1-py3-none-any.whl", 30_000_000))
     extension = Artifact("source", "pypi", "extension==1", "extension-1.tar.gz", SHA, NOWHERE)
     wheel = Artifact("tools", "pypi", "tools==1", "tools-1-py3-none-any.whl", SHA, NOWHERE)
-    above = replace(stage(artifacts=(extension, wheel)), name="above")
-    stacked = replace(base, stages=(*base.stages, above))
+    above = plans.stage(ABOVE, (), (extension, wheel))
+    stacked = plans.changed(base, stages=(*base.stages, above))
     text = "FROM toolchain AS above\nCOPY --from=part /out/opt/ /opt/\n"
 
     assert [need.file for need in stub_plan.required_files(stacked, {"above": text})["above"]] == [
@@ -276,7 +267,7 @@ def test_an_artifact_that_is_compiled_against_a_stub_is_one_too() -> None:
 
 def test_what_a_stub_provides_is_not_real_either() -> None:
     real = image(package("large-1-py3-none-any.whl", 30_000_000))
-    real = replace(
+    real = plans.changed(
         real,
         parts=(
             InstalledComponent("part", "1.0", "", provides=(("cuda", "12.8"),)),

@@ -11,7 +11,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.util.oci import Digest
-from tests.support import fake_engine
+from tests.support import fake_engine, plans
 from tests.support.fake_engine import FakeEngine, Run
 
 BUILT = Digest("sha256:" + "aa" * 32)
@@ -105,7 +105,7 @@ def test_an_unreadable_record_is_ignored(machine: Machine, content: str) -> None
 def test_what_stands_on_a_tag_is_built(machine: Machine) -> None:
     base = RegistryBase("registry.example/base:1", None)
     pinned = replace(base, digest=Digest(OTHER))
-    assert machine.recall(replace(IMAGE, base=base)) == ()
-    assert machine.recall(replace(IMAGE, base=pinned, build_base="registry.example/devel:1")) == ()
+    assert machine.recall(plans.changed(IMAGE, base=base)) == ()
+    assert machine.recall(plans.changed(IMAGE, base=pinned, build_base="registry.example/devel:1")) == ()
     devel = f"registry.example/devel:1@{OTHER}"
-    assert len(machine.recall(replace(IMAGE, base=pinned, build_base=devel))) == 1
+    assert len(machine.recall(plans.changed(IMAGE, base=pinned, build_base=devel))) == 1

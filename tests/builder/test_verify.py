@@ -28,6 +28,7 @@ from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import Image, InstalledComponent, RegistryBase
 from bakehouse.util.oci import Digest
+from tests.support import plans
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
 
 LOG = Path("components.log")
@@ -226,7 +227,11 @@ def test_the_check_for_secrets_gets_the_recipe_s_files(tmp_path: Path) -> None:
     content = Content(files=files[:1], code=files[1:], allowed=("/opt/b",))
 
     verify.run_probes(
-        engine, replace(image(), content=content), DIGEST, tmp_path / "log", ProbeOptions(with_checks=True)
+        engine,
+        plans.changed(image(), content=content),
+        DIGEST,
+        tmp_path / "log",
+        ProbeOptions(with_checks=True),
     )
 
     [spec] = engine.specs
@@ -338,7 +343,7 @@ def test_an_image_with_other_code_is_not_verified_again(
     engine, image = verified
     code = (File("/opt/ml/code/train.py", b"print()", is_executable=False),)
 
-    verify.verify_image(engine, replace(image, content=Content(code=code)), OTHER_DIGEST, tmp_path)
+    verify.verify_image(engine, plans.changed(image, content=Content(code=code)), OTHER_DIGEST, tmp_path)
 
     assert probed(engine) == [["a", "b"]]
 
@@ -347,13 +352,13 @@ def test_only_a_changed_component_is_verified(verified: tuple[FakeEngine, Image]
     engine, image = verified
     parts = (replace(image.parts[0], version="1.0.0"), image.parts[1])
 
-    verify.verify_image(engine, replace(image, parts=parts), OTHER_DIGEST, tmp_path)
+    verify.verify_image(engine, plans.changed(image, parts=parts), OTHER_DIGEST, tmp_path)
 
     assert probed(engine) == [["a", "b"], ["a"]]
 
 
 def changed_content(**values: Any) -> Callable[[Image, Path], Image]:
-    return lambda image, directory: replace(image, content=Content(**values))
+    return lambda image, directory: plans.changed(image, content=Content(**values))
 
 
 @pytest.mark.parametrize(
@@ -361,12 +366,12 @@ def changed_content(**values: Any) -> Callable[[Image, Path], Image]:
     [
         changed_content(run=("pip install a",)),
         changed_content(files=(File("/usr/bin/python3", b"", is_executable=True),)),
-        lambda image, directory: replace(image, environment={"PYTHONPATH": "/elsewhere"}),
-        lambda image, directory: replace(image, library_path=("/elsewhere",)),
-        lambda image, directory: replace(image, apt=("python3",)),
-        lambda image, directory: replace(image, base=RegistryBase("ubuntu:24.04", Digest("sha256:1"))),
-        lambda image, directory: replace(image, base=RegistryBase("ubuntu:24.04", None)),
-        lambda image, directory: replace(
+        lambda image, directory: plans.changed(image, environment={"PYTHONPATH": "/elsewhere"}),
+        lambda image, directory: plans.changed(image, library_path=("/elsewhere",)),
+        lambda image, directory: plans.changed(image, apt=("python3",)),
+        lambda image, directory: plans.changed(image, base=RegistryBase("ubuntu:24.04", Digest("sha256:1"))),
+        lambda image, directory: plans.changed(image, base=RegistryBase("ubuntu:24.04", None)),
+        lambda image, directory: plans.changed(
             image, parts=(*image.parts, InstalledComponent("c", "1.0", "", smoke_file(directory, "c")))
         ),
     ],
@@ -385,7 +390,7 @@ def test_an_image_with_steps_is_verified_after_each_build(
     verified: tuple[FakeEngine, Image], tmp_path: Path
 ) -> None:
     engine, image = verified
-    stepping = replace(image, content=Content(run=("pip install -U a",)))
+    stepping = plans.changed(image, content=Content(run=("pip install -U a",)))
     verify.verify_image(engine, stepping, OTHER_DIGEST, tmp_path)
 
     verify.verify_image(engine, stepping, DIGEST, tmp_path)
@@ -439,7 +444,8 @@ def test_a_container_that_ends_without_answers_says_with_what(tmp_path: Path) ->
 
     results = verify.run_probes(engine, image(parts=(part,)), DIGEST, log=tmp_path / "log")
 
-    assert results.versions[0].error == "exited with 137"
+    [_, version] = results.versions
+    assert version.error == "exited with 137"
 
 
 def installed_package(directory: Path, name: str, version: str, *requires: str) -> None:

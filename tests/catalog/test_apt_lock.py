@@ -172,11 +172,36 @@ def test_a_package_stands_once(tmp_path: Path) -> None:
     assert "duplicate package `gpgv` in `bookworm.packages`" in mistake(lock)
 
 
+def test_all_damaged_packages_of_a_lock_are_reported(tmp_path: Path) -> None:
+    lock = locked(
+        tmp_path,
+        {"evil": {"Filename": "pool/../../evil.deb"}, "foreign": {"Architecture": "arm64"}, "plain": {}},
+    )
+    text = mistake(lock)
+    assert "error: incomplete package in a lock" in text
+    assert "error: package `foreign` is for arm64, but images are for amd64" in text
+
+
 def test_locks_that_were_mixed_are_refused(tmp_path: Path) -> None:
     lock = locked(tmp_path, {**PACKAGES, "cpp-12": {"Version": "12.3"}})
     text = mistake(lock)
     assert "error: `gcc-12` needs `cpp-12` 12.2, but 12.3 is locked" in text
     assert "hint: run `bake lock --upgrade cpp-12` to lock them together" in text
+
+
+def test_all_packages_of_mixed_locks_are_reported(tmp_path: Path) -> None:
+    lock = locked(
+        tmp_path,
+        {
+            **PACKAGES,
+            "cpp-12": {"Version": "12.3"},
+            "vim": {"Depends": "vim-data (= 9)"},
+            "vim-data": {"Version": "8"},
+        },
+    )
+    text = mistake(lock)
+    assert "error: `gcc-12` needs `cpp-12` 12.2, but 12.3 is locked" in text
+    assert "error: `vim` needs `vim-data` 9, but 8 is locked" in text
 
 
 def test_what_is_written_is_read_again_and_sorted() -> None:

@@ -84,6 +84,18 @@ def test_a_lock_that_names_no_base_is_refused(tmp_path: Path) -> None:
     )
 
 
+def test_all_locks_without_a_base_are_reported(tmp_path: Path) -> None:
+    lock_error(tmp_path, LOCK.replace("Base:", "Based:"))
+    directory = tmp_path / "apt/bases"
+    (directory / "empty-12345678.packages").write_text("# nothing\n")
+    with pytest.raises(RecipeError) as caught:
+        read_locks([tmp_path])
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+        "`empty-12345678.packages` is empty",
+        "a lock of a base begins with `Base: <reference>@sha256:<64 hex digits>`",
+    ]
+
+
 def test_an_empty_lock_is_refused(tmp_path: Path) -> None:
     assert "error: `nvidia-cuda-12.8.1-base-abababab.packages` is empty" in lock_error(
         tmp_path, "# nothing\n"

@@ -125,6 +125,15 @@ def test_an_invalid_pattern_is_an_error_with_its_place(source: Path) -> None:
     assert str(problem.location) == f"{source}/.dockerignore:2:3"
 
 
+def test_all_invalid_patterns_are_reported(source: Path) -> None:
+    write(source, ".dockerignore", content="a[\n*.ckpt\nb[\n")
+
+    assert mistakes(read(source)) == [
+        "`a[` is not a valid pattern of `.dockerignore`",
+        "`b[` is not a valid pattern of `.dockerignore`",
+    ]
+
+
 def test_links_in_the_project_are_followed(tmp_path: Path, source: Path) -> None:
     write(tmp_path, "shared/more.py")
     (source / "lib").symlink_to("../shared")

@@ -1,7 +1,6 @@
 """The task `fetch`: which images of a pattern it fetches for, and where to."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +9,7 @@ from bakehouse.cli import fetch
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import UsageError
 from bakehouse.plan.model import Image
+from tests.support import plans
 from tests.support.planned_stages import ARCHIVE, an_image, artifact, stage
 
 
@@ -20,7 +20,7 @@ def images(*unknown: str) -> list[Image]:
         image = an_image(
             name, stage(name, artifacts=(artifact(content, f"{name}.tgz", "https://x.example"),))
         )
-        images.append(replace(image, name=name))
+        images.append(plans.changed(image, name=name))
     return images
 
 

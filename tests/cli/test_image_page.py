@@ -21,6 +21,7 @@ from bakehouse.plan.workspace import (
     select,
 )
 from bakehouse.util.files import write_whole
+from tests.support import plans
 from tests.support.release_records import a_record
 from tests.support.trees import Tree, templates
 
@@ -113,7 +114,7 @@ def test_a_release_on_this_machine_is_not_on_the_page(workspace: Workspace) -> N
 
 
 def test_an_image_with_baked_code_is_run_without_a_script(workspace: Workspace) -> None:
-    image: Image = replace(
+    image: Image = plans.changed(
         plan(workspace).images[0], entry_point="train.py", gpu=True, gpu_architecture=">=7.5"
     )
     content = page(ImagePage(image, run_log.Level.REHEARSED, None, ()))

@@ -11,6 +11,7 @@ from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import rebuilds
 from bakehouse.publish.attest import Bundler
 from bakehouse.util.oci import Digest
+from tests.support import plans
 from tests.support.built_images import BUILT, DIGEST
 
 
@@ -19,7 +20,7 @@ def reproduction(image: str, store: str) -> Reproduction:
 
 
 def test_each_image_is_signed_once_with_the_stores_that_built_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = replace(BUILT, image=replace(BUILT.image, name="other"))
+    other = replace(BUILT, image=plans.changed(BUILT.image, name="other"))
     signed = []
 
     def digests(_: object, names: tuple[str, ...], __: object) -> list[tuple[object, Digest]]:

@@ -21,6 +21,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.errors import BakehouseError, EngineError, SmokeError, UsageError
 from bakehouse.plan.workspace import open_workspace, plan_images
+from tests.support import plans
 from tests.support.fake_engine import image
 from tests.support.release_records import a_record
 from tests.support.remote_smoke import URI, document, remote
@@ -251,7 +252,7 @@ def test_a_password_in_an_address_is_refused() -> None:
 
 
 def test_names_of_jobs_are_valid_for_all_runners() -> None:
-    odd = RemoteSmoke(replace(image(), name="PyTorch_2.13-" + 60 * "x"), URI, GPUS.digest)
+    odd = RemoteSmoke(plans.changed(image(), name="PyTorch_2.13-" + 60 * "x"), URI, GPUS.digest)
 
     assert re.fullmatch(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", smoke_runners.job_id(odd))
     assert len(smoke_runners.job_id(odd)) <= 63

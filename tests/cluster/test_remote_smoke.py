@@ -9,7 +9,6 @@ import sys
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import remote_smoke
 from bakehouse.cluster.remote_smoke import read_results
 from bakehouse.errors import Location, SmokeError
+from tests.support import plans
 from tests.support.fake_engine import DIGEST, image
 from tests.support.remote_smoke import URI, document, plan_of, remote, run_of, step
 
@@ -327,7 +327,7 @@ def test_the_user_s_channels_go_with_the_job(tmp_path: Path, monkeypatch: pytest
         *("train.py", 1, 1, "", (), (("training", tmp_path),), "", 600, "d1"),
         Location(Path("recipe.yaml"), 1, 1),
     )
-    smoke = remote(image=replace(image(), smoke=user, entry_point="train.py"), only=("user_code",))
+    smoke = remote(image=plans.changed(image(), smoke=user, entry_point="train.py"), only=("user_code",))
 
     plan = plan_of(smoke)
     [step] = plan["variants"]["train toolkit"]

@@ -13,6 +13,7 @@ from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster.smoke_checks import SmokeCheck, Startup, job_checks
 from bakehouse.errors import Location
 from bakehouse.plan.model import Image, InstalledComponent
+from tests.support import plans
 from tests.support.fake_engine import DIGEST, image
 
 PYTORCH = {
@@ -117,7 +118,7 @@ def test_bandwidth_needs_gpus_on_two_hosts(gpus: int, hosts: int, reason: str) -
 
 
 def test_an_image_without_efa_has_no_bandwidth_to_measure() -> None:
-    without = replace(EFA_IMAGE, parts=())
+    without = plans.changed(EFA_IMAGE, parts=())
 
     assert "efa_bandwidth" not in named(job_checks(without, DIGEST, gpus=16, hosts=2))
 
@@ -165,7 +166,7 @@ def test_checks_run_their_own_scripts_in_images_with_code(name: str) -> None:
 
 
 def test_a_recipe_can_require_every_job() -> None:
-    pytorch = replace(EFA_IMAGE, entry_point="train.py")
+    pytorch = plans.changed(EFA_IMAGE, entry_point="train.py")
     checks = job_checks(pytorch, DIGEST)
 
     assert sorted(check.name for check in checks) == sorted(JOB_CHECKS)

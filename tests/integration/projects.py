@@ -6,7 +6,6 @@ import json
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.builder import base_image
@@ -17,7 +16,7 @@ from bakehouse.engine.buildx import BakedImage, BakeOptions, Target, bake
 from bakehouse.plan import workspace
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
 from bakehouse.util.oci import EPOCH
-from tests.support import fake_engine, feeds
+from tests.support import fake_engine, feeds, plans
 
 OUTPUT = "type=image,oci-mediatypes=false,compression=gzip,compression-level=3,force-compression=true"
 
@@ -46,7 +45,7 @@ class Project:
 
     def image(self, name: str) -> Image:
         key = ImageKey(self._prefix.ljust(64, "0"))
-        return replace(fake_engine.image(name), key=key, base=RegistryBase(base(), None))
+        return plans.changed(fake_engine.image(name), key=key, base=RegistryBase(base(), None))
 
     def add(self, name: str, dockerfile: str, files: Mapping[str, str] | None = None) -> None:
         directory = self.root / "images" / name

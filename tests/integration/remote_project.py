@@ -5,7 +5,6 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -28,7 +27,7 @@ from bakehouse.plan import workspace
 from bakehouse.plan.model import BootstrappedBase, ImageKey
 from bakehouse.util.oci import EPOCH, Sha256
 from tests.integration import projects
-from tests.support import fake_engine
+from tests.support import fake_engine, plans
 
 OUTPUT = "type=image,oci-mediatypes=false,compression=uncompressed,force-compression=true"
 CONTENT = b"content of a package"
@@ -66,7 +65,9 @@ class RemoteProject:
         assert planned.base.reference == projects.base()
         self.base = planned.base.reference
         key = ImageKey(uuid4().hex * 2)
-        self.images = {name: replace(fake_engine.image(name), key=key, base=planned.base) for name in names}
+        self.images = {
+            name: plans.changed(fake_engine.image(name), key=key, base=planned.base) for name in names
+        }
         self._log = (root / "log").open("w", buffering=1)
         (root / "files").mkdir()
         (root / "files" / FILE.file).write_bytes(CONTENT)

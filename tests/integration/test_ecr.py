@@ -25,6 +25,7 @@ from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_repository import SIGNATURES
 from bakehouse.registry.manifest import short
 from tests.integration.tiny_images import built, passed, upload
+from tests.support import plans
 from tests.support.ecr import ACCOUNT, REGION, EcrStub
 from tests.support.proxy import Forward, Reply, Request, error_body
 
@@ -43,7 +44,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """Other content under the same name and key."""
     with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as image:
-        yield replace(image, image=replace(image.image, name="mpi-cpu"))
+        yield replace(image, image=plans.changed(image.image, name="mpi-cpu"))
 
 
 def later(other: BuiltImage) -> BuiltImage:

@@ -31,6 +31,7 @@ from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, KINDS, short
 from tests.integration.tiny_images import built, published_digest
+from tests.support import plans
 from tests.support.ecr import EcrStub
 from tests.support.proxy import LOST, Forward, Reply, Request
 
@@ -54,7 +55,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """Other content under the same name and key."""
     with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as image:
-        yield replace(image, image=replace(image.image, name="mpi-cpu", required=("nccl_all_reduce",)))
+        yield replace(image, image=plans.changed(image.image, name="mpi-cpu", required=("nccl_all_reduce",)))
 
 
 def report(image: BuiltImage, *checks: CheckResult) -> SmokeReport:

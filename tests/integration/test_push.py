@@ -25,6 +25,7 @@ from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.oci import Digest
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built, passed
+from tests.support import plans
 from tests.support.programs import started
 from tests.support.proxy import LOST, Forward, Proxy, Reply, Request, error_body
 from tests.support.registry import registry_container
@@ -47,7 +48,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 def other(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     """Other content under the same name and key."""
     with built(tmp_path_factory.mktemp("other"), "mpi-cpu-other") as image:
-        yield replace(image, image=replace(image.image, name="mpi-cpu"))
+        yield replace(image, image=plans.changed(image.image, name="mpi-cpu"))
 
 
 class Push:

@@ -22,6 +22,7 @@ from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed, published_digest
+from tests.support import plans
 from tests.support.ecr import ACCOUNT, REGIONS, EcrStub
 from tests.support.ecr_replication import replicated
 from tests.support.proxy import Reply, Request, error_body
@@ -41,7 +42,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 @pytest.fixture(scope="module")
 def newer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
     with built(tmp_path_factory.mktemp("newer"), "mpi-cpu-newer") as image:
-        key = replace(image.image, name="mpi-cpu", key=ImageKey("ab" * 32))
+        key = plans.changed(image.image, name="mpi-cpu", key=ImageKey("ab" * 32))
         yield replace(image, image=key)
 
 

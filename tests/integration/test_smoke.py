@@ -30,6 +30,7 @@ from bakehouse.errors import BuildError, Location
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 from tests.integration import killed_clusters
+from tests.support import plans
 from tests.support.programs import started
 
 pytestmark = pytest.mark.engine
@@ -132,7 +133,7 @@ def test_another_version_than_declared_fails_the_build(
     )
 
     with pytest.raises(BuildError) as caught:
-        verify.verify_image(engine, replace(image, parts=parts), built.stored, tmp_path)
+        verify.verify_image(engine, plans.changed(image, parts=parts), built.stored, tmp_path)
 
     (diagnostic,) = caught.value.diagnostics
     assert diagnostic.message == f"`mpi4py` in image `{image.name}` does not have the declared version"
@@ -293,7 +294,7 @@ def with_code(mpi_cpu: Built) -> Iterator[BuiltImage]:
             built,
             digest=Digest(str(committed.id)),
             stored=Digest(str(committed.id)),
-            image=replace(image, entry_point="train.py"),
+            image=plans.changed(image, entry_point="train.py"),
         )
         client.images.remove(str(committed.id), force=True)
 

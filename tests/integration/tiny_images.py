@@ -14,14 +14,14 @@ from bakehouse.builder.pack import Packer
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import docker, usage_lock
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
+from bakehouse.plan.model import Image, InstalledComponent
 from bakehouse.registry.client import Repository, RetryPolicy
 from bakehouse.registry.manifest import FORMS, Manifest
 from bakehouse.registry.registry import Registry
 from bakehouse.registry.upload import Blob, Uploader
 from bakehouse.util.hashing import KEY_LABEL
 from bakehouse.util.oci import Digest
-from tests.support.locked_debian import LOCKED
+from tests.support import plans
 
 EXPORTER = "oci-mediatypes=false,compression=uncompressed,force-compression=true"
 """The exporter's options of a build."""
@@ -29,16 +29,8 @@ EXPORTER = "oci-mediatypes=false,compression=uncompressed,force-compression=true
 
 def image(name: str, key: str = "7c1e44b0") -> Image:
     """A plan's image, of which only the name and the key matter to a push."""
-    return Image(
-        name=name,
-        key=ImageKey(key * 8),
-        summary="made for a test",
-        base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", (), LOCKED),
-        parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),),
-        gpu=False,
-        launchers=("mpirun",),
-        training_module=None,
-    )
+    open_mpi = InstalledComponent("open-mpi", "4.1.8", "py311")
+    return plans.image(name, key=key * 8, summary="made for a test", parts=(open_mpi,))
 
 
 def passed(built: BuiltImage) -> SmokeReport:

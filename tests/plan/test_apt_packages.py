@@ -121,6 +121,16 @@ def test_what_a_part_does_with_the_package_database_is_linked_with_the_packages(
     assert "RUN" not in stage(text, "image")
 
 
+def test_all_instructions_without_effect_are_reported(locked: Tree) -> None:
+    locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nUSER me\nRUN"))
+    with pytest.raises(RecipeError) as caught:
+        locked.dockerfile()
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+        "`ENV` in the `runtime` block of `metis` has no effect on the image",
+        "`USER` in the `runtime` block of `metis` has no effect on the image",
+    ]
+
+
 def test_a_component_names_only_files(locked: Tree) -> None:
     locked.component("metis", METIS, METIS_STAGE + DIVERT.replace("RUN", "ENV A=1\nRUN"))
     with pytest.raises(RecipeError) as caught:

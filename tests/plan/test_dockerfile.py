@@ -632,7 +632,7 @@ def test_what_is_up_to_date_is_not_stale(tmp_path: Path) -> None:
     (tmp_path / "small/releases.json").write_text("[]")
 
     assert messages(files, tmp_path) == []
-    rendering.check(files, tmp_path, ["small"])
+    rendering.check_files(files, tmp_path, ["small"])
 
 
 def test_the_mode_of_a_file_counts(tmp_path: Path) -> None:
@@ -678,7 +678,7 @@ def test_a_long_difference_is_cut(tmp_path: Path) -> None:
     old, new = (b"".join(b"%d%s\n" % (number, end) for number in range(30)) for end in (b"a", b"b"))
     written(tmp_path, RenderedFile("small/Dockerfile", old))
     with pytest.raises(StaleError) as caught:
-        rendering.check([RenderedFile("small/Dockerfile", new)], tmp_path, ["small"])
+        rendering.check_files([RenderedFile("small/Dockerfile", new)], tmp_path, ["small"])
     tail = caught.value.diagnostics[0].tail
 
     assert tail[:5] == ("--- committed", "+++ rendered", "@@ -1,30 +1,30 @@", "-0a", "-1a")
@@ -691,7 +691,7 @@ def test_a_long_difference_is_cut(tmp_path: Path) -> None:
 def test_only_the_first_of_many_files_are_listed(tmp_path: Path, count: int, remaining: list[str]) -> None:
     files = [RenderedFile(f"small/{number}", b"") for number in range(count)]
     with pytest.raises(StaleError) as caught:
-        rendering.check(files, tmp_path, ["small"])
+        rendering.check_files(files, tmp_path, ["small"])
     assert [diagnostic.message for diagnostic in caught.value.diagnostics[6:]] == remaining
 
 

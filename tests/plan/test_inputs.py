@@ -9,7 +9,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.dockerfile import render, render_image
-from bakehouse.plan.model import Image, Plan, ships
+from bakehouse.plan.model import Image, Plan, defines_layer
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import open_workspace, resolve_all, select
 from tests.support.dockerfiles import instructions
@@ -86,7 +86,7 @@ def test_no_stage_ships_an_empty_layer() -> None:
         for stage in image.stages:
             text = texts.get(stage.name)
             if text is None:
-                assert not ships(stage.template, stage.name)
+                assert not defines_layer(stage.template, stage.name)
                 continue
             has_files = stage.wheels or stage.sdists or stage.artifacts
             assert has_files or re.search(r"(?m)^COPY |mkdir |make |cp ", text), stage.name

@@ -3,12 +3,33 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bakehouse.catalog.apt_lock import Deb
+from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.project import HOME
-from bakehouse.plan.model import BootstrappedBase, RegistryBase
+from bakehouse.catalog.python_lock import Package
+from bakehouse.catalog.recipe import Content
+from bakehouse.catalog.system_packages import SystemPackages
+from bakehouse.catalog.user_files import File
+from bakehouse.errors import Location
+from bakehouse.plan.model import (
+    CONSTANT_REQUIREMENTS_FIELDS,
+    BootstrappedBase,
+    Foundation,
+    Image,
+    InstalledComponent,
+    KeyedImage,
+    KeyedStage,
+    RegistryBase,
+    Stage,
+    StageKey,
+)
 from bakehouse.plan.planner import make_plan
 from tests.support.trees import COMPONENTS, IMAGE, SHA, Tree, keys, templates
 
@@ -444,3 +465,139 @@ RUN finish ring
 
     assert changed(rich, newer) == {"torch", "ring", "image"}
     assert "AS ring\nCOPY --from=torch /out/opt/ /opt/\nRUN finish ring" in rich.dockerfile()
+
+
+HERE = Location(Path("x.yaml"), 1, 1)
+DEB = Deb("vim", "9", SHA, 1, "pool/vim.deb")
+NEW_PACKAGE = Package("new", "1", SHA, "new-1.whl", 1, HERE)
+NEW_PART = InstalledComponent("new", "1", "")
+KEYED_FOUNDATION: Mapping[str, object] = {
+    "base": RegistryBase("registry.example/base:1", None),
+    "build_base": "registry.example/devel:1",
+    "toolchain": ("clang",),
+    "toolchain_debs": (DEB,),
+    "base_facts": {"pip": "pip3"},
+    "frozen": ("numpy",),
+    "templates": {"macros.j2": "other"},
+}
+KEYED_STAGE: Mapping[str, object] = {
+    "foundation": "other",
+    "part": NEW_PART,
+    "template": "other",
+    "artifacts": {"wheel": Artifact("wheel", "url", "https://example.org/x", "x", SHA, HERE)},
+    "packages": (NEW_PACKAGE,),
+    "build_apt": ("clang",),
+    "debs": (DEB,),
+    "facts": {"jobs": "9"},
+    "files": {"tool": b"other"},
+    "scripts": {"download": "other"},
+    "dropped": ("**/*.h",),
+    "below": (StageKey("f" * 64),),
+}
+KEYED_IMAGE: Mapping[str, object] = {
+    "name": "other",
+    "summary": "Other",
+    "stages": (),
+    "apt": ("vim",),
+    "apt_debs": (DEB,),
+    "environment": {"C": "3"},
+    "path": ("/opt/bin",),
+    "library_path": ("/opt/lib",),
+    "entrypoint": ("sh",),
+    "all_parts": (NEW_PART,),
+    "content": Content(run=("other",)),
+    "scripts": {"bin/diff-tree": "other"},
+}
+KEYED_CONTENT: Mapping[str, object] = {
+    "system_packages": SystemPackages(("vim",), ()),
+    "packages": (NEW_PACKAGE,),
+    "files": (File("/opt/new", b"", is_executable=False),),
+    "environment": (("C", "3"),),
+    "run": ("other",),
+    "code": (File("/opt/ml/code/new", b"", is_executable=False),),
+    "entry_point": "other.py",
+}
+UNKEYED_CONTENT: Mapping[str, object] = {"left_out": ("other",), "allowed": ("other",)}
+
+
+def names(kind: Any) -> set[str]:
+    return {item.name for item in fields(kind)}
+
+
+@pytest.mark.parametrize("name", sorted(names(Foundation)))
+def test_each_field_of_a_foundation_changes_the_keys_of_its_stages_and_images(rich: Tree, name: str) -> None:
+    keyed = rich.planned_image().keyed
+    foundation = replace(keyed.foundation, **{name: KEYED_FOUNDATION[name]})  # type: ignore[arg-type]
+
+    assert foundation.key != keyed.foundation.key
+    assert replace(keyed, foundation=foundation).key != keyed.key
+
+
+@pytest.mark.parametrize("name", sorted(names(KeyedStage)))
+@pytest.mark.parametrize("position", [1, -1], ids=["component", "requirements"])
+def test_each_keyed_field_of_a_stage_changes_its_key(rich: Tree, name: str, position: int) -> None:
+    keyed = rich.planned_image().stages[position].keyed
+    if keyed.part.component == "requirements" and name in CONSTANT_REQUIREMENTS_FIELDS:
+        # The key is that of committed images, so it must not cover them; a stage must not use them, either
+        constant = InstalledComponent("requirements", "0", "") if name == "part" else None
+        assert getattr(keyed, name) == constant or not getattr(keyed, name)
+        return
+
+    assert replace(keyed, **{name: KEYED_STAGE[name]}).key != keyed.key  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(names(KeyedImage) - {"foundation"}))
+def test_each_keyed_field_of_an_image_changes_its_key(rich: Tree, name: str) -> None:
+    keyed = rich.planned_image().keyed
+
+    assert replace(keyed, **{name: KEYED_IMAGE[name]}).key != keyed.key  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", sorted(names(Content)))
+def test_each_field_of_the_content_but_reports_of_left_out_files_changes_the_key(
+    rich: Tree, name: str
+) -> None:
+    keyed = rich.planned_image().keyed
+    values = {**KEYED_CONTENT, **UNKEYED_CONTENT}
+    content = replace(keyed.content, **{name: values[name]})  # type: ignore[arg-type]
+
+    assert (replace(keyed, content=content).key == keyed.key) == (name in UNKEYED_CONTENT)
+
+
+UNKEYED: Mapping[str, Edit] = {
+    "required": edit("images/small.yaml", "requirements:", "required: [gpu]\nrequirements:"),
+    "efa_bandwidth": edit("images/small.yaml", "requirements:", "efa_bandwidth: 9\nrequirements:"),
+    "budgets": edit("images/small.yaml", "requirements:", "budget: {image: 1 GB}\nrequirements:"),
+    "smoke": edit("images/small.yaml", "requirements:", "smoke: {processes: 1}\nrequirements:"),
+    "format": edit("images/small.yaml", "requirements:", "format: oci\nrequirements:"),
+    "launchers": edit("components/torch/component.yaml", "launchers: [torchrun]", "launchers: [mpirun]"),
+}
+FOLLOWING = {
+    "keyed",
+    "key",
+    "labels",  # of the key
+    "unpinned",  # of the artifacts
+    "platform",  # of the base
+    "gpu",  # of the components, like the next two
+    "gpu_architecture",
+    "neuron_architecture",
+    "gpu_targets",  # test_an_image_has_the_gpus_of_its_targets
+    "known_problems",
+    "recipe_directory",
+}
+"""Fields that the recipe does not set by themselves, or that another test changes."""
+
+
+def test_each_field_of_an_image_is_keyed_or_known_to_be_outside() -> None:
+    assert names(Image) == UNKEYED.keys() | FOLLOWING
+    assert names(Stage) == {"keyed", "key", "source", "trims", "debs_list", "layer", "is_partial"}
+
+
+@pytest.mark.parametrize("name", UNKEYED)
+def test_the_fields_outside_change_no_key(rich: Tree, name: str) -> None:
+    before = rich.planned_image()
+    UNKEYED[name](rich)
+    after = rich.planned_image()
+
+    assert getattr(after, name) != getattr(before, name)
+    assert keys(after) == keys(before)

@@ -7,8 +7,9 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import RecipeError
+from bakehouse.plan.dockerfile import render
 from tests.support.errors import error_text
-from tests.support.trees import COMPONENTS, Tree
+from tests.support.trees import COMPONENTS, IMAGE, Tree, templates
 
 UNSAFE = "access to attribute '{}' of '{}' object is unsafe."
 HOSTILE = {
@@ -63,6 +64,21 @@ def test_a_hostile_template_is_an_error_with_its_line(
         f" 3 | {line}\n"
         f"   | {'^' * len(line)} {diagnostic.label}\n"
     )
+
+
+def test_the_errors_of_all_templates_of_all_images_are_reported(tree: Tree) -> None:
+    for name in ("torch", "toolkit"):
+        template = f"{{% block build %}}\nFROM venv AS {name}\n{{{{ undefined }}}}\n{{% endblock %}}\n"
+        tree.component(name, COMPONENTS[name], template)
+    tree.image(IMAGE.replace('torch: "*", ', "").replace('variants: {torch: "cpu-*"}\n', ""), "other")
+
+    for names in (["small"], ["other", "small"]):
+        with pytest.raises(RecipeError) as caught:
+            render(tree.plan(*names), templates())
+        assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
+            "cannot render the template of `toolkit`",
+            "cannot render the template of `torch`",
+        ]
 
 
 def test_templates_read_data_and_call_pure_methods(tree: Tree) -> None:

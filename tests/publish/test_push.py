@@ -17,6 +17,7 @@ from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.registry import NamedRegistry
+from tests.support import plans
 from tests.support.built_images import BUILT, DIGEST, IMAGE, OTHER, PASSED, report
 
 NO_PACKER = cast("Packer", object())
@@ -76,7 +77,7 @@ def test_not_tested_is_not_passed(tmp_path: Path, smoke: SmokeReport) -> None:
 
 
 def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
-    image = replace(IMAGE, base=RegistryBase("docker.io/nvidia/cuda:13.0", None))
+    image = plans.changed(IMAGE, base=RegistryBase("docker.io/nvidia/cuda:13.0", None))
     assert refusal(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the base of `mpi-cpu`, `docker.io/nvidia/cuda:13.0`, is not pinned to a digest",
@@ -86,7 +87,7 @@ def test_a_base_without_digest_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_base_whose_packages_are_not_locked_is_refused(tmp_path: Path) -> None:
-    image = replace(IMAGE, base=BootstrappedBase("bakehouse/debian:13-12345678", "trixie", ()))
+    image = plans.changed(IMAGE, base=BootstrappedBase("bakehouse/debian:13-12345678", "trixie", ()))
     assert refusal(tmp_path, built=replace(BUILT, image=image)) == (
         Diagnostic(
             "the packages of Debian `trixie` in `mpi-cpu` are not locked",

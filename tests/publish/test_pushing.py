@@ -24,12 +24,13 @@ from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
+from tests.support import plans
 from tests.support.built_images import BUILT, PASSED
 from tests.support.fake_registry import CONFIG, DIGEST, LAYER, MANIFEST, FakeRegistry, holding
 from tests.support.proxy import Forward, Proxy, Reply, Request, error_body
 
 DAY = date(2026, 11, 20)
-IMAGE = replace(BUILT.image, name="image")
+IMAGE = plans.changed(BUILT.image, name="image")
 TAG = immutable_tag("image", DAY, IMAGE.key)
 ECR = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 OTHERS = MANIFEST.replace(digest_of(CONFIG).encode(), digest_of(b"another").encode())

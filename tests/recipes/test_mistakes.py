@@ -101,7 +101,7 @@ def pipeline(root: Path, variables: dict[str, str], removed: list[str]) -> str:
                 path.chmod(0o755 if file.is_executable else 0o644)
         for name in removed:
             (root / name).unlink()
-        dockerfile.check(files, root / "images", recipes)
+        dockerfile.check_files(files, root / "images", recipes)
     except BakehouseError as error:
         stream = io.StringIO()
         write_failure(error, stream, {})

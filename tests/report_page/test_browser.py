@@ -9,9 +9,8 @@ from random import Random
 
 import pytest
 
-from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import record_size
-from bakehouse.analysis.sizes import PartSize
+from bakehouse.analysis.sizes import OwnedDirectory, PartSize
 from bakehouse.builder import run_log
 from bakehouse.builder.build_log import Build, record_build
 from bakehouse.builder.timings import StepTime

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import record_size
+from bakehouse.analysis.sizes import OwnedDirectory
 from bakehouse.builder import run_log
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import Project

@@ -17,6 +17,7 @@ from bakehouse.security import fix as fixing
 from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability, require_clean
 from bakehouse.security.forecast import changed_images, forecast
 from bakehouse.security.report import make_report
+from tests.support import plans
 from tests.support.security_updates import CHANGELOG, Mirror, install
 from tests.support.trees import COMPONENTS, SHA, Tree
 
@@ -188,7 +189,7 @@ def test_the_forecast_counts_parallel_steps_to_repeat_once(project: Tree) -> Non
 
 def test_a_new_base_adds_the_time_before_the_first_step(project: Tree, mirror: Mirror) -> None:
     before = project.planned_image()
-    after = replace(
+    after = plans.changed(
         before, key=ImageKey("f" * 64), base=replace(before.base, reference="bakehouse/debian:12-new")
     )
     record(project.root / "build", step("torch", 50, 40), step("", 100, 5))
@@ -201,7 +202,7 @@ def test_the_forecast_of_bytes_counts_shared_parts_once(project: Tree) -> None:
     state = project.root / "build"
     parts = (PartSize("requirements", 1, 7_000_000, 9), PartSize("torch", 1, 50_000_000, 9))
     size = ImageSize("small", "", "", 57_000_000, 18, parts, (), (), (), (), (), (), 0)
-    other = [replace(before, name="other"), replace(after, name="other")]
+    other = [plans.changed(before, name="other"), plans.changed(after, name="other")]
     record_size(size, before.key, state)
     record_size(replace(size, image="other"), before.key, state)
     made = forecast(changed_images([before, other[0]], [after, other[1]]), state)

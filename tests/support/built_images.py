@@ -3,22 +3,12 @@
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey
 from bakehouse.util.oci import Digest
-from tests.support.locked_debian import LOCKED
+from tests.support import plans
 
 DIGEST = Digest("sha256:" + "4f1c09d2a7be" + "0" * 52)
 OTHER = Digest("sha256:" + "91ab6e0c55f3" + "0" * 52)
-IMAGE = Image(
-    name="mpi-cpu",
-    key=ImageKey("7c1e44b0" * 8),
-    summary="",
-    base=BootstrappedBase("bakehouse/debian:12-12345678", "bookworm", (), LOCKED),
-    parts=(),
-    gpu=False,
-    launchers=("mpirun",),
-    training_module=None,
-)
+IMAGE = plans.image("mpi-cpu", key="7c1e44b0" * 8)
 BUILT = BuiltImage(IMAGE, DIGEST, DIGEST, 1)
 
 

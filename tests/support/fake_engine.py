@@ -9,8 +9,9 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.engine import image_archive
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
 from bakehouse.engine.protocol import CleanupCounts, Container, ContainerExit, ContainerSpec, StoredImage
-from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
+from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent
 from bakehouse.util.oci import Digest
+from tests.support import plans
 from tests.support.locked_debian import LOCKED
 
 DIGEST = Digest("sha256:" + "4f" * 32)
@@ -124,15 +125,14 @@ def image(
     entry_point: str | None = None,
     gpu: bool = False,
 ) -> Image:
-    return Image(
-        name=name,
-        key=ImageKey("a" * 64),
+    return plans.image(
+        name,
         summary="an image",
         base=BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), LOCKED),
         parts=parts,
         gpu=gpu,
         launchers=launchers,
-        training_module=training_module,
+        environment={"SAGEMAKER_TRAINING_MODULE": training_module} if training_module else {},
         entry_point=entry_point,
     )
 

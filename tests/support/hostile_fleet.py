@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.size_log import SizeRecord
-from bakehouse.analysis.sizes import PartSize
+from bakehouse.analysis.sizes import OwnedDirectory, PartSize
 from bakehouse.builder.build_log import Build
 from bakehouse.builder.timings import StepTime
 from bakehouse.ledger.release_changes import Change

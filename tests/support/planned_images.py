@@ -1,14 +1,14 @@
 """A planned image, and the software that is installed in it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.analysis.packages import Distribution, Installed, SystemPackage
 from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location
-from bakehouse.plan.model import Image, InstalledComponent, Stage, StageKey
+from bakehouse.plan.model import Image, InstalledComponent, Stage
 from bakehouse.util.oci import Digest
+from tests.support import plans
 from tests.support.fake_engine import image
 
 DIGEST = Digest("sha256:" + "4f" * 32)
@@ -21,25 +21,13 @@ WHEEL = Package("scikit_learn", "1.7.2", "cd" * 32, "scikit_learn-1.7.2-cp311-cp
 
 
 def stage(part: InstalledComponent, *artifacts: Artifact, wheels: tuple[Package, ...] = ()) -> Stage:
-    return Stage(
-        name=part.component,
-        key=StageKey("1" * 64),
-        part=part,
-        source=Path(part.component),
-        template="",
-        artifacts={artifact.name: artifact for artifact in artifacts},
-        wheels=wheels,
-        sdists=(),
-        build_apt=(),
-        facts={},
-        files={},
-    )
+    return plans.stage(part, wheels, artifacts, key="1" * 64)
 
 
 def planned() -> Image:
     metis = InstalledComponent("metis", "5.1.0", "int32")
     part = stage(metis, METIS, DEBS, wheels=(WHEEL,))
-    return replace(image(parts=(metis,)), stages=(part,))
+    return plans.changed(image(parts=(metis,)), stages=(part,))
 
 
 INSTALLED = Installed(

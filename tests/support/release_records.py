@@ -1,6 +1,5 @@
 """The record of a release."""
 
-from dataclasses import replace
 from datetime import date
 
 from bakehouse.ledger.releases import (
@@ -9,6 +8,7 @@ from bakehouse.ledger.releases import (
 from bakehouse.plan.model import InstalledComponent
 from bakehouse.publish.record import record_of
 from bakehouse.publish.tags import PublishedImage
+from tests.support import plans
 from tests.support.built_images import DIGEST, IMAGE, PASSED
 
 DAY = date(2026, 11, 20)
@@ -24,5 +24,5 @@ PUBLISHED = PublishedImage(
 
 
 def a_record() -> ReleaseRecord:
-    image = replace(IMAGE, parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),))
+    image = plans.changed(IMAGE, all_parts=(InstalledComponent("open-mpi", "4.1.8", "py311"),))
     return record_of(PUBLISHED, image, PASSED, DAY)

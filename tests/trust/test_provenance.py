@@ -10,6 +10,7 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.trust import provenance
 from bakehouse.util.oci import Digest
+from tests.support import plans
 from tests.support.planned_images import DIGEST, planned
 
 COMMIT = "c0ffee" * 6 + "c0de"
@@ -39,7 +40,10 @@ def test_it_names_what_was_asked_for() -> None:
         "platform": "linux/amd64",
         "format": "docker",
     }
-    assert predicate["buildDefinition"]["internalParameters"]["components"] == {"metis": "5.1.0 (int32)"}
+    assert predicate["buildDefinition"]["internalParameters"]["components"] == {
+        "debian": "12",
+        "metis": "5.1.0 (int32)",
+    }
     assert predicate["runDetails"]["builder"] == {
         "id": "urn:bakehouse:bake",
         "version": {"bakehouse": "0.1.0"},
@@ -64,21 +68,22 @@ def test_a_package_of_a_git_repository_has_its_commit() -> None:
     image = planned()
     [stage, *others] = [stage for stage in image.stages if stage.wheels]
     origin = f"git+https://git.example/own@{'a' * 40}"
-    stage = replace(stage, sdists=(replace(stage.wheels[0], file="own-1.0.tar.gz", origin=origin),))
-    dependencies = built_from(replace(image, stages=(stage, *others)))
+    sdist = replace(stage.wheels[0], file="own-1.0.tar.gz", origin=origin)
+    stage = replace(stage, keyed=replace(stage.keyed, packages=(*stage.wheels, sdist)))
+    dependencies = built_from(plans.changed(image, stages=(stage, *others)))
     assert dependencies["own-1.0.tar.gz"]["uri"] == origin
 
 
 def test_debian_packages_are_listed_if_they_are_locked() -> None:
     deb = Deb("vim", "2:9.0", "ef" * 32, 1000, "pool/main/v/vim/vim_9.0_amd64.deb")
     elsewhere = replace(deb, sha256="12" * 32, site="http://x.example")
-    dependencies = built_from(replace(planned(), apt_debs=(elsewhere,)))
+    dependencies = built_from(plans.changed(planned(), apt_debs=(elsewhere,)))
     assert dependencies["vim_9.0_amd64.deb"] == {
         "name": "vim_9.0_amd64.deb",
         "uri": "http://x.example/pool/main/v/vim/vim_9.0_amd64.deb",
         "digest": {"sha256": "12" * 32},
     }
-    assert built_from(replace(planned(), apt_debs=(deb,)))["vim_9.0_amd64.deb"] == {
+    assert built_from(plans.changed(planned(), apt_debs=(deb,)))["vim_9.0_amd64.deb"] == {
         "name": "vim_9.0_amd64.deb",
         "uri": "pkg:deb/debian/vim@2:9.0",
         "digest": {"sha256": "ef" * 32},
@@ -112,7 +117,7 @@ def test_missing_checksums_are_reported_as_unknown() -> None:
 )
 def test_a_base_from_a_registry_has_its_digest(reference: str, uri: str) -> None:
     base = RegistryBase(reference, Digest("sha256:" + "77" * 32))
-    assert built_from(replace(planned(), base=base))["base"] == {
+    assert built_from(plans.changed(planned(), base=base))["base"] == {
         "name": "base",
         "uri": uri,
         "digest": {"sha256": "77" * 32},

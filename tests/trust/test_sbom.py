@@ -104,4 +104,4 @@ def test_an_image_without_dpkg_reports_its_packages_as_unknown() -> None:
         {"name": "bakehouse:system-packages", "value": "unknown"},
     ]
     assert document(bare)["metadata"]["component"]["properties"][1:] == unknown
-    assert [item["name"] for item in document(bare)["components"]] == ["metis"]
+    assert [item["name"] for item in document(bare)["components"]] == ["debian", "metis"]
