@@ -1,20 +1,19 @@
 """Log of the last builds of this machine: `builds.json`, with the time of each step."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from bakehouse.builder.timings import StepTime
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
-from bakehouse.util.json_reader import parse_json
+from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.terminal import clip
 
-_MOST_BUILDS = 10
-_MOST_CHARACTERS = 120
+_MAX_BUILDS = 10
+_MAX_CHARACTERS = 120
 """Length of a step's text."""
 
 
@@ -37,8 +36,8 @@ def record_build(build: Build, state: Path) -> None:
     began = datetime.fromisoformat(build.started).timestamp()
     steps = tuple(_relative(step, began) for step in build.steps)
     with exclusive(state / "locks" / "builds.lock"):
-        builds = (*load_builds(state), replace(build, steps=steps))[-_MOST_BUILDS:]
-        write_whole(_path(state), json.dumps([asdict(each) for each in builds], indent=1) + "\n")
+        builds = (*load_builds(state), replace(build, steps=steps))[-_MAX_BUILDS:]
+        write_whole(_path(state), json.dumps([asdict(record) for record in builds], indent=1) + "\n")
 
 
 def _relative(step: StepTime, began: float) -> StepTime:
@@ -47,7 +46,7 @@ def _relative(step: StepTime, began: float) -> StepTime:
     end = max(start, step.started - began + step.seconds)
     return replace(
         step,
-        text=clip(" ".join(step.text.split()), _MOST_CHARACTERS),
+        text=clip(" ".join(step.text.split()), _MAX_CHARACTERS),
         started=0.0 if step.cached else round(start, 3),
         seconds=0.0 if step.cached else round(end - start, 3),
         spent=(),
@@ -57,8 +56,8 @@ def _relative(step: StepTime, began: float) -> StepTime:
 def load_builds(state: Path) -> tuple[Build, ...]:
     """Return the recorded builds, oldest first; none if the log is missing or unreadable."""
     try:
-        return tuple(map(_build, parse_json(_path(state).read_bytes())))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return decode(parse_json(_path(state).read_bytes()), tuple[Build, ...])
+    except (OSError, ValueError):
         # The next build writes it again
         return ()
 
@@ -73,27 +72,6 @@ def stage_seconds(builds: Iterable[Build]) -> dict[tuple[str, str], float]:
             latest[image, step.stage] += step.seconds
         seconds |= latest
     return seconds
-
-
-def _build(content: Mapping[str, Any]) -> Build:
-    return Build(str(content["started"]), str(content["builder"]), _steps(content["steps"]))
-
-
-def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[StepTime, ...]:
-    return tuple(
-        StepTime(
-            stage=str(step["stage"]),
-            position=str(step["position"]),
-            text=str(step["text"]),
-            images=tuple(map(str, step["images"])),
-            seconds=float(step["seconds"]),
-            cached=bool(step["cached"]),
-            spent=(),
-            started=float(step["started"]),
-            builder=str(step["builder"]),
-        )
-        for step in steps
-    )
 
 
 def _path(state: Path) -> Path:
