@@ -8,7 +8,7 @@ import pytest
 
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.cli import workflow
-from bakehouse.lock import lock as locking
+from bakehouse.lock import locking
 from bakehouse.plan.workspace import open_workspace
 from tests.support.git_repository import commit, project
 

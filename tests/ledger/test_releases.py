@@ -16,7 +16,6 @@ from bakehouse.catalog.project import Project
 from bakehouse.cli import tables
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
-from bakehouse.ledger.ledger import open_ledger, select_images, unreleased_images
 from bakehouse.ledger.releases import (
     LedgerEntry,
     ReleasedArtifact,
@@ -31,6 +30,7 @@ from bakehouse.ledger.releases import (
     newest_first,
     text_of,
 )
+from bakehouse.ledger.store import open_ledger, select_images, unreleased_images
 from bakehouse.plan.model import ImageKey, InstalledComponent
 from bakehouse.publish.ecr_scan import EcrScan
 from bakehouse.publish.record import record_of, with_known

@@ -20,9 +20,9 @@ from bakehouse import image_uris
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, RegistryAuthError, UsageError
 from bakehouse.ledger.image_uris import newest
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import LedgerEntry, ReleaseRecord, load, text_of
 from bakehouse.ledger.s3_ledger import S3Ledger
+from bakehouse.ledger.store import open_ledger
 from tests.ledger.test_releases import a_record
 from tests.support.ecr import moto_server
 
