@@ -27,6 +27,7 @@ from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
 from bakehouse.fetch.required_files import FileKind, RequiredFile, RequiredFiles, debs
 from bakehouse.lock import python as pylock
 from bakehouse.lock.base_step import BuildSettings, run_step
+from bakehouse.lock.interpreter import MAX_LINES
 from bakehouse.lock.python import Index, LockedFile, Metadata
 from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.model import BootstrappedBase
@@ -41,7 +42,6 @@ _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
 """Build requirements of projects that state none (PEP 518)."""
 _MOST_PROJECT_BYTES = 1_000_000
 _MOST_STEPS = 5
-_MOST_LINES = 20
 _MISSING = re.compile(r"No matching distribution found for (.+)")
 _DOCKERFILE = """\
 FROM {{ base }} AS base
@@ -97,7 +97,7 @@ class Backends:
                 if not missing or missing in requires:
                     break
                 requires.append(missing)
-        tail = tuple(output.get("log", "").splitlines()[-_MOST_LINES:])
+        tail = tuple(output.get("log", "").splitlines()[-MAX_LINES:])
         raise BuildError(
             f"the build backend of `{requirement}` failed in a container without network",
             tail=tail,

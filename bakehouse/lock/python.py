@@ -38,7 +38,6 @@ from bakehouse.util.tempdir import scratch_directory
 _MACHINES = {PLATFORM: "x86_64", ARM64: "aarch64"}
 _GLIBC = 28
 _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-_MOST_LINES = 20
 _REQUESTS_AT_ONCE = 8
 _NO_SOLUTION = 1
 """uv's exit code if no versions fit; it differs for an unreachable index."""
@@ -304,7 +303,7 @@ def _run_uv(
                 break
             known[unknown[1]] = _metadata(unknown[1], index, is_alone="--no-deps" in options)
         if result.returncode != 0:
-            tail = tuple(result.stderr.splitlines()[-_MOST_LINES:])
+            tail = tuple(result.stderr.splitlines()[-interpreter.MAX_LINES :])
             names = ", ".join(f"`{requirement}`" for requirement in requirements)
             if result.returncode == _NO_SOLUTION:
                 missing = _NOT_FOUND.findall(result.stderr)

@@ -218,7 +218,7 @@ def lock_recipe(
         for file in files:
             if file.name in versions:
                 yield f"{lock.name}: {file.name} {file.version} replaces {versions[file.name]} of the base"
-        yield from doubts(resolution, files)
+        yield from questionable_packages(resolution, files)
 
 
 def _with_packages_of_base(
@@ -237,8 +237,10 @@ def _with_packages_of_base(
     return replace(around, frozen=tuple(frozen), contained=others)
 
 
-def doubts(resolution: Resolution, files: Iterable[pylock.LockedFile] | Iterable[Package]) -> Iterator[str]:
-    """Yield packages that an image hardly wants: for GPUs that it does not use, or a library twice."""
+def questionable_packages(
+    resolution: Resolution, files: Iterable[pylock.LockedFile] | Iterable[Package]
+) -> Iterator[str]:
+    """Yield packages that an image may not need: for GPUs that it does not use, or a library twice."""
     choices, image = resolution.all_choices, resolution.recipe.name
     locked = {normal_name(package.name) for packages in resolution.owners.values() for package in packages}
     wheels = {name for choice in choices for name in choice.candidate.wheels}

@@ -54,7 +54,8 @@ def fix(
         root = workspace.project.root
         python = {finding.name for finding in report.open_findings if finding.kind == "Python"}
         failures = workspace.failures
-        for line in locking.run(root, names, progress, failures=failures, upgrade=True, only_python=python):
+        scope = locking.LockScope(upgrade=True, only_python=python)
+        for line in locking.run(root, names, progress, failures=failures, scope=scope):
             progress(line)
         after = plan_images(open_workspace(root), patterns).images
     locked = _locked(before, after)

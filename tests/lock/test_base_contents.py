@@ -59,7 +59,7 @@ def record(tree: Tree, packages: Mapping[str, str] = CONTAINED) -> None:
 
 
 def lock(tree: Tree, *names: str, upgrade: bool = False) -> tuple[str, ...]:
-    return locking.run(tree.root, names, lambda _: None, upgrade=upgrade)
+    return locking.run(tree.root, names, lambda _: None, scope=locking.LockScope(upgrade))
 
 
 def locked(tree: Tree) -> list[str]:

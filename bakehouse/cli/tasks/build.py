@@ -256,9 +256,9 @@ def lock(
     changes: list[str] = []
     try:
         with Progress.on(sys.stderr) as progress:
-            lines = locking.run(
-                Path.cwd(), split(images), progress.report, progress, failures, changes, upgrade=upgrade
-            )
+            scope = locking.LockScope(upgrade)
+            names = split(images)
+            lines = locking.run(Path.cwd(), names, progress.report, progress, failures, changes, scope)
     except BakehouseError:
         # These files are changed, whatever failed later
         show("".join(f"{line}\n" for line in changes))
