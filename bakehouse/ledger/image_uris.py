@@ -124,7 +124,9 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
             yield images
         except UsageError as error:
             facts = (("looked in", f"{location}{origin}"),)
-            diagnostics = (replace(each, facts=(*each.facts, *facts)) for each in error.diagnostics)
+            diagnostics = (
+                replace(diagnostic, facts=(*diagnostic.facts, *facts)) for diagnostic in error.diagnostics
+            )
             raise UsageError.of(*diagnostics) from None
 
 

@@ -223,7 +223,7 @@ def _shared(catalog: Catalog, key: Callable[[Artifact], T]) -> frozenset[T]:
     return frozenset(name for name, sources in names.items() if len(sources) > 1)
 
 
-def check(
+def check_locks(
     start: Path,
     patterns: Sequence[str],
     report: Reporter,

@@ -21,7 +21,7 @@ from bakehouse.publish.ecr_scan import EcrScan
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import differences, require_not_expiring, warn_if_newer_release
 from bakehouse.publish.queue import PushQueue
-from bakehouse.publish.record import record_of, with_known
+from bakehouse.publish.record import record_of, with_known_facts
 from bakehouse.publish.regions import for_each_region, released_regions, with_same_release_day
 from bakehouse.publish.release_gate import check_releasable, is_tested
 from bakehouse.publish.tags import PublishedImage
@@ -206,7 +206,7 @@ class ImagePush:
     ) -> ReleaseRecord:
         ledger = open_ledger(self.project)
         record = record_of(published, self.built.image, report, self.options.day, self.options.revision)
-        record = with_known(record, ledger.records(published.image), artifacts)
+        record = with_known_facts(record, ledger.records(published.image), artifacts)
         record = scan.recorded(replace(record, regions=regions))
         ledger.add(record)
         return record

@@ -20,7 +20,7 @@ from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
 from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.published_checks import require_not_expiring, warn_if_newer_release
-from bakehouse.publish.record import with_known, with_report, with_scans
+from bakehouse.publish.record import with_known_facts, with_report, with_scans
 from bakehouse.publish.regions import RegionResults, for_each_region, with_same_release_day
 from bakehouse.publish.release_gate import check_candidate
 from bakehouse.publish.retag import move_tag, tag_release
@@ -144,7 +144,7 @@ class Promotion:
         self._attested.require_all()
         retry_policy = replace(self._push_options.retry_policy, until=self._push_options.until)
         max_age = smoke_report.MAX_AGE
-        statements = policy.check(rules, location, registry, retry_policy, self._waivers, max_age)
+        statements = policy.check_image(rules, location, registry, retry_policy, self._waivers, max_age)
         if "scan" in rules.require:
             newest = read_scans(statements, self._image.name).newest
             self._scans = tuple(summarize(scan, self._waivers) for scan in newest)
@@ -165,7 +165,7 @@ class Promotion:
             tags=first.tags,
             regions=results.regions,
         )
-        return with_scans(with_known(record, (), self._attested.artifacts), self._scans)
+        return with_scans(with_known_facts(record, (), self._attested.artifacts), self._scans)
 
     def _move_tags(self) -> tuple[PublishError, ...]:
         """Move the moving tag in each registry that has the release; return the failures."""

@@ -65,7 +65,7 @@ def _tag_release(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
         manifest = remote.manifest(target.digest)
     if manifest is None:
         raise diagnostics.candidate_gone()
-    tags.check(manifest)
+    tags.check_manifest(manifest)
     if manifest.config:
         tags = replace(tags, target=replace(target, digest=manifest.config.digest))
     if released := tags.find_release(lambda: None):

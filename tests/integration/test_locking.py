@@ -347,7 +347,7 @@ def test_a_lock_is_checked_against_the_components(pin: Pin, tmp_path: Path, imag
     )
 
     with pytest.raises(ConflictError, match="no versions satisfy image `own`"):
-        locking.check(tmp_path, ["own"], lambda _: None)
+        locking.check_locks(tmp_path, ["own"], lambda _: None)
 
 
 def test_a_lock_that_was_changed_by_hand_is_reported_and_made_again(
@@ -356,7 +356,7 @@ def test_a_lock_that_was_changed_by_hand_is_reported_and_made_again(
     whole = image.read_text()
     image.write_text("".join(line for line in whole.splitlines(keepends=True) if "needed" not in line))
 
-    [drift] = locking.check(tmp_path, ["own"], lambda _: None)
+    [drift] = locking.check_locks(tmp_path, ["own"], lambda _: None)
     assert (drift.kind.value, drift.text) == ("changed after `bake lock` wrote it", "requirements.txt.lock")
     assert pin("own") == ("requirements.txt.lock: 2 packages",)
     assert image.read_text() == whole
@@ -371,7 +371,7 @@ def test_a_family_of_images_can_be_named(pin: Pin, tmp_path: Path, image: Path) 
 
 
 def _check(tmp_path: Path, *patterns: str) -> tuple[Drift, ...]:
-    return locking.check(tmp_path, patterns, lambda _: None)
+    return locking.check_locks(tmp_path, patterns, lambda _: None)
 
 
 def test_a_components_locks_are_checked_though_no_image_has_it(pin: Pin, tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_of_many_images_at_once_a_shared_layer_is_sent_once(
     team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine too, each push waits for a layer that another one uploads.
-    monkeypatch.setattr(queue, "_SLOW", 100.0)
+    monkeypatch.setattr(queue, "_SLOW_SECONDS", 100.0)
     lines: list[str] = []
     terms = PublishOptions(registry=registry_proxy.host, candidate=True)
     records = image_push.push_images(team, fleet, lines.append, terms)
@@ -198,7 +198,7 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
 def test_a_push_that_stalls_does_not_hold_up_the_others(
     team: Project, fleet: list[BuiltImage], registry_proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queue, "_SLOW", 1.0)
+    monkeypatch.setattr(queue, "_SLOW_SECONDS", 1.0)
     monkeypatch.setattr(push, "PushOptions", partial(push.PushOptions, stall=20.0))
     registry_proxy.stall("PUT|PATCH", "/mpi-cpu/blobs/uploads/")
     others: list[str] = []

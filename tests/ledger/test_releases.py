@@ -33,7 +33,7 @@ from bakehouse.ledger.releases import (
 from bakehouse.ledger.store import open_ledger, select_images, unreleased_images
 from bakehouse.plan.model import ImageKey, InstalledComponent
 from bakehouse.publish.ecr_scan import EcrScan
-from bakehouse.publish.record import record_of, with_known
+from bakehouse.publish.record import record_of, with_known_facts
 from bakehouse.publish.tags import PublishedImage
 from tests.publish.test_push import DIGEST, IMAGE, OTHER, PASSED, report
 
@@ -138,16 +138,16 @@ def test_what_hangs_on_a_digest_in_its_registry_is_not_forgotten() -> None:
     bill, note = ReleasedArtifact("bill", f"sha256:{1:064x}"), ReleasedArtifact("note", f"sha256:{2:064x}")
     earlier = replace(a_record(), candidate=True, artifacts=(note,))
     elsewhere = replace(earlier, image_uri="elsewhere", artifacts=(ReleasedArtifact("other", "x"),))
-    assert with_known(a_record(), [earlier, elsewhere], [bill]).artifacts == (bill, note)
-    assert with_known(a_record(), [elsewhere]) == a_record()
+    assert with_known_facts(a_record(), [earlier, elsewhere], [bill]).artifacts == (bill, note)
+    assert with_known_facts(a_record(), [elsewhere]) == a_record()
 
 
 def test_a_scan_of_a_digest_is_not_forgotten() -> None:
     scan: dict[str, Any] = {"scanned": "2026-11-20T12:30:00Z", "findings": (ReleasedFindings("LOW", 2),)}
     scanned = replace(a_record(), **scan)
     other = replace(scanned, digest=OTHER, not_scanned="no", scanned="")
-    assert with_known(a_record(), [scanned, other]) == scanned
-    assert with_known(a_record(), [scanned, replace(a_record(), not_scanned="no")]).not_scanned == "no"
+    assert with_known_facts(a_record(), [scanned, other]) == scanned
+    assert with_known_facts(a_record(), [scanned, replace(a_record(), not_scanned="no")]).not_scanned == "no"
 
 
 @pytest.mark.parametrize("is_asked", [True, False])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.python_lock import digest_line
 from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.errors import BakehouseError
@@ -88,13 +88,12 @@ def test_images_are_resolved_again_only_after_a_change(
     project: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded: list[object] = []
-    load = locking.load_catalog
 
-    def load_catalog(*arguments: Any) -> Catalog:
+    def load(*arguments: Any) -> Catalog:
         loaded.append(arguments)
-        return load(*arguments)
+        return load_catalog(*arguments)
 
-    monkeypatch.setattr(locking, "load_catalog", load_catalog)
+    monkeypatch.setattr(locking, "load_catalog", load)
     project.component("tuning", TUNING.replace(', torch: "*"', ""))
     project.write("components/tuning/tuning.txt", "# Python 3.11: shared\n")
     project.write("images/tuned.yaml", IMAGE.replace("toolkit", "tuning"))

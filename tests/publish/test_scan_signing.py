@@ -17,7 +17,7 @@ from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import scan_signing
 from bakehouse.publish.attest import Bundler
-from bakehouse.publish.record import with_known, with_scans
+from bakehouse.publish.record import with_known_facts, with_scans
 from bakehouse.publish.scan_signing import require_all_published, sign_scans, statement_of
 from bakehouse.registry.manifest import digest_of
 from bakehouse.security import waivers
@@ -428,8 +428,8 @@ def test_the_newest_scan_of_each_key_stays_in_the_ledger() -> None:
     record = with_scans(with_scans(a_record(), [first, other]), [later])
 
     assert record.scans == (later, other)
-    assert with_known(a_record(), [record, a_record()]).scans == record.scans
-    assert with_known(replace(a_record(), digest=OTHER), [record]).scans == ()
+    assert with_known_facts(a_record(), [record, a_record()]).scans == record.scans
+    assert with_known_facts(replace(a_record(), digest=OTHER), [record]).scans == ()
 
 
 def refused_sources(project: Project, key: KeyFiles, *sources: Source) -> list[Diagnostic]:

@@ -249,7 +249,7 @@ def lock(
     report_fallback(project.find(Path.cwd()))
     if check:
         with Progress.on(sys.stderr) as progress:
-            differences = locking.check(Path.cwd(), split(images), progress.report, progress, failures)
+            differences = locking.check_locks(Path.cwd(), split(images), progress.report, progress, failures)
         show(json_report.drift(differences) if json else drift.table(differences))
         locking.require_locked(differences)
         return
