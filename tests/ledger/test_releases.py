@@ -5,23 +5,18 @@ import sys
 from dataclasses import MISSING, fields, replace
 from datetime import date
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bakehouse.builder.verify import Outcome
-from bakehouse.catalog.project import Project
 from bakehouse.cli import tables
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.errors import Diagnostic, RecipeError, UsageError
+from bakehouse.errors import RecipeError
 from bakehouse.ledger.releases import (
     LedgerEntry,
-    ReleasedArtifact,
     ReleasedCheck,
     ReleasedComponent,
-    ReleasedFindings,
     ReleaseRecord,
     add_entry,
     append,
@@ -30,12 +25,11 @@ from bakehouse.ledger.releases import (
     newest_first,
     text_of,
 )
-from bakehouse.ledger.store import open_ledger, select_images, unreleased_images
-from bakehouse.plan.model import ImageKey, InstalledComponent
+from bakehouse.plan.model import InstalledComponent
 from bakehouse.publish.ecr_scan import EcrScan
-from bakehouse.publish.record import record_of, with_known_facts
+from bakehouse.publish.record import record_of
 from bakehouse.publish.tags import PublishedImage
-from tests.publish.test_push import DIGEST, IMAGE, OTHER, PASSED, report
+from tests.publish.test_push import DIGEST, IMAGE, OTHER, PASSED
 
 DAY = date(2026, 11, 20)
 PUBLISHED = PublishedImage(
@@ -117,37 +111,6 @@ LEDGER = """\
 
 def test_a_ledger_as_it_is_committed() -> None:
     assert text_of([a_record()]) == LEDGER
-
-
-def test_a_release_without_a_smoke_test_says_so() -> None:
-    untested = record_of(PUBLISHED, IMAGE, None, DAY)
-    assert (untested.tested, untested.checks, untested.transport) == (False, (), "")
-
-
-def test_a_release_that_failed_its_smoke_test_keeps_the_checks() -> None:
-    failed = record_of(PUBLISHED, IMAGE, report(Outcome.FAILED), DAY)
-    assert (failed.tested, failed.checks) == (False, (ReleasedCheck("check_1", "failed"),))
-
-
-def test_the_smoke_test_of_another_digest_is_not_recorded() -> None:
-    other = record_of(PUBLISHED, IMAGE, report(Outcome.PASSED, digest=OTHER), DAY)
-    assert (other.tested, other.checks) == (False, ())
-
-
-def test_what_hangs_on_a_digest_in_its_registry_is_not_forgotten() -> None:
-    bill, note = ReleasedArtifact("bill", f"sha256:{1:064x}"), ReleasedArtifact("note", f"sha256:{2:064x}")
-    earlier = replace(a_record(), candidate=True, artifacts=(note,))
-    elsewhere = replace(earlier, image_uri="elsewhere", artifacts=(ReleasedArtifact("other", "x"),))
-    assert with_known_facts(a_record(), [earlier, elsewhere], [bill]).artifacts == (bill, note)
-    assert with_known_facts(a_record(), [elsewhere]) == a_record()
-
-
-def test_a_scan_of_a_digest_is_not_forgotten() -> None:
-    scan: dict[str, Any] = {"scanned": "2026-11-20T12:30:00Z", "findings": (ReleasedFindings("LOW", 2),)}
-    scanned = replace(a_record(), **scan)
-    other = replace(scanned, digest=OTHER, not_scanned="no", scanned="")
-    assert with_known_facts(a_record(), [scanned, other]) == scanned
-    assert with_known_facts(a_record(), [scanned, replace(a_record(), not_scanned="no")]).not_scanned == "no"
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
@@ -371,26 +334,6 @@ def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     assert [*tmp_path.glob(".*")] == []
 
 
-def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
-    project = Project(tmp_path, ())
-    for name in ("mpi-cpu", "pytorch-cpu", "pytorch-cu130"):
-        append(project.images / name / "releases.json", replace(a_record(), image=name), tmp_path)
-    ledger = open_ledger(project)
-    assert select_images(ledger, []) == ("mpi-cpu", "pytorch-cpu", "pytorch-cu130")
-    assert select_images(ledger, ["pytorch-*", "pytorch-cpu"]) == ("pytorch-cpu", "pytorch-cu130")
-    with pytest.raises(UsageError) as caught:
-        select_images(ledger, ["mpi-cpu", "pytorch-cup", "x*"])
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            "no release and no candidate of `pytorch-cup` was published", hint="did you mean `pytorch-cpu`?"
-        ),
-        Diagnostic(
-            "no release and no candidate of `x*` was published",
-            hint="use one of `mpi-cpu`, `pytorch-cpu`, `pytorch-cu130`",
-        ),
-    )
-
-
 def damaged(directory: Path, text: str) -> str:
     path = directory / "releases.json"
     path.write_text(text)
@@ -474,20 +417,6 @@ def test_a_damaged_ledger_as_a_person_reads_it(tmp_path: Path, monkeypatch: pyte
         "\n"
         "hint: restore it with `git checkout -- releases.json`; nothing was written to it\n"
     )
-
-
-def test_images_without_a_release_of_their_key_are_unreleased(tmp_path: Path) -> None:
-    ledger = open_ledger(Project(tmp_path, ()))
-    candidate = replace(a_record(), candidate=True)
-
-    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
-    ledger.add(candidate)
-    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
-    assert unreleased_images(ledger, [IMAGE], candidates=True) == ()
-    ledger.add(replace(candidate, candidate=False))
-    assert unreleased_images(ledger, [IMAGE]) == ()
-    other = replace(IMAGE, key=ImageKey("0" * 64))
-    assert unreleased_images(ledger, [other], candidates=True) == (other,)
 
 
 def test_release_notes_list_the_changes_since_the_release_before() -> None:

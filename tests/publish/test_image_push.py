@@ -1,4 +1,4 @@
-"""Promotions as the task does them, with registries in memory and no engine."""
+"""Publications in several registries, with registries in memory and no engine."""
 
 import json
 import re
