@@ -13,7 +13,7 @@ from bakehouse.engine import provision
 from bakehouse.jobs import snippets
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import release_gate
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from bakehouse.util.format import format_seconds, format_table
 from bakehouse.util.terminal import Reporter
 

@@ -15,7 +15,7 @@ from bakehouse.engine.isolated_engine import isolated_engine
 from bakehouse.errors import BuildError, DifferenceError, EngineError, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_resolutions, resolve_all, select
-from bakehouse.publish import rebuilds
+from bakehouse.publish import signing
 from bakehouse.publish.attest import Bundler
 from bakehouse.util import process
 from bakehouse.util.tempdir import private_directory
@@ -69,7 +69,7 @@ def sign(
     names = dict.fromkeys(reproduction.image for reproduction in reproductions)
     for built, digest in workflow.image_digests(workspace, tuple(names), report):
         stores = [each.store for each in reproductions if each.image == built.image.name]
-        rebuilds.sign_rebuild(workspace.project, built.image, digest, stores, bundler, report)
+        signing.sign_rebuild(workspace.project, built.image, digest, stores, bundler, report)
 
 
 def _clock(report: Reporter) -> FakeClock | None:

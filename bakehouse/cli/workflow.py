@@ -47,8 +47,8 @@ from bakehouse.plan.workspace import (
     resolve_all,
     select,
 )
-from bakehouse.publish import attest, preflight, promote, publish, signed_report
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish import attest, image_push, preflight, promote
+from bakehouse.publish.options import PublishOptions
 from bakehouse.registry import destination
 from bakehouse.registry.manifest import FORMS
 from bakehouse.resolve.resolver import Resolution
@@ -57,6 +57,7 @@ from bakehouse.sagemaker.follow import DEFAULT_PACE, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.local_job import OpenStream, RunRequest
+from bakehouse.trust import signed_report
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import PLATFORM, Digest
@@ -461,7 +462,7 @@ def push_images(
     """Push images that may be released, or candidates, and record them in the ledger."""
     _require_budgets(workspace, built, report)
     try:
-        return publish.push_images(workspace.project, built, report, options.terms)
+        return image_push.push_images(workspace.project, built, report, options.terms)
     finally:
         image_docs.update_pages(workspace, [item.image for item in built])
 

@@ -79,9 +79,9 @@ def start(
             hint = "run `bake releases` to list the releases"
             problems.add(Diagnostic(f"no release is named `{text}`", hint=hint))
     problems.raise_as(UsageError)
-    images = [image for image in ledger if all(image in each for each in matches.values())]
+    images = [image for image in ledger if all(image in by_image for by_image in matches.values())]
     if not images:
-        rows = tuple((text, ", ".join(each)) for text, each in matches.items())
+        rows = tuple((text, ", ".join(by_image)) for text, by_image in matches.items())
         raise UsageError(
             "the releases are of different images",
             facts=rows,
@@ -92,8 +92,8 @@ def start(
             f"the releases are of several images: {', '.join(f'`{image}`' for image in images)}",
             hint="name the image after the two releases",
         )
-    for text, each in matches.items():
-        if len(records := each[images[0]]) > 1:
+    for text, by_image in matches.items():
+        if len(records := by_image[images[0]]) > 1:
             rows = tuple((record.date, digest) for digest, record in records.items())
             hint = "write more of the digest"
             problems.add(Diagnostic(f"several releases are named `{text}`", facts=rows, hint=hint))

@@ -3,7 +3,7 @@
     from bakehouse import image_uris
     image_uris.retrieve("pytorch", region="eu-west-1", instance_type="ml.p4d.24xlarge")
 
-Reads only ledgers, with the standard library alone unless they are in S3.
+Reads only ledgers, with the standard library and msgspec alone unless they are in S3.
 """
 
 import contextlib
@@ -124,7 +124,9 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
             yield images
         except UsageError as error:
             facts = (("looked in", f"{location}{origin}"),)
-            diagnostics = (replace(each, facts=(*each.facts, *facts)) for each in error.diagnostics)
+            diagnostics = (
+                replace(diagnostic, facts=(*diagnostic.facts, *facts)) for diagnostic in error.diagnostics
+            )
             raise UsageError.of(*diagnostics) from None
 
 

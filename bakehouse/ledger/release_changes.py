@@ -54,14 +54,14 @@ def neighbours(line: Sequence[ReleaseRecord]) -> dict[str, tuple[Change, ...]]:
 
 def changes(before: ReleaseRecord, after: ReleaseRecord) -> tuple[Change, ...]:
     """Return the differences of two releases of one image."""
-    found = (*component_changes(before, after), *_provided(before, after), *_settings(before, after))
-    if before.key != after.key and not found:
+    differences = (*component_changes(before, after), *_provided(before, after), *_settings(before, after))
+    if before.key != after.key and not differences:
         # The ledger does not record packages, files and build steps
         keys = (key[:_SHORT_KEY] for key in (before.key, after.key))
-        found = (Change("build key", "", *keys),)
+        differences = (Change("build key", "", *keys),)
     if before.bytes != after.bytes:
-        found += (Change("size", "", format_bytes(before.bytes), format_bytes(after.bytes)),)
-    return found
+        differences += (Change("size", "", format_bytes(before.bytes), format_bytes(after.bytes)),)
+    return differences
 
 
 def component_changes(before: ReleaseRecord, after: ReleaseRecord) -> tuple[Change, ...]:
@@ -88,7 +88,9 @@ def _title(part: ReleasedComponent | None) -> str | None:
 
 
 def _provided(before: ReleaseRecord, after: ReleaseRecord) -> Iterator[Change]:
-    first, second = ({each.name: each.version for each in record.provides} for record in (before, after))
+    first, second = (
+        {provided.name: provided.version for provided in record.provides} for record in (before, after)
+    )
     for name in sorted({*first, *second}):
         if first.get(name) != second.get(name):
             yield Change("provided version", name, first.get(name), second.get(name))

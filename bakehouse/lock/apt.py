@@ -24,6 +24,7 @@ from bakehouse.errors import (
     RecipeError,
 )
 from bakehouse.fetch import apt_config
+from bakehouse.lock.interpreter import MAX_LINES
 from bakehouse.util.oci import architecture_of
 from bakehouse.util.process import MISSING_PROGRAM, with_environment
 from bakehouse.util.suggest import nearest
@@ -39,7 +40,6 @@ _UNKNOWN = re.compile(
     r"|Version '(?P<version>[^']+)' for '(?P<other>[^']+)' was not found)",
     re.MULTILINE,
 )
-_MOST_LINES = 20
 _ON_DEBIAN = "run this on Debian or in a Debian container"
 
 
@@ -316,7 +316,7 @@ class _Apt:
         if result.returncode == 0:
             return result.stdout
         require_space(result.stderr, self._directory)
-        tail = tuple(f"{result.stdout}{result.stderr}".splitlines()[-_MOST_LINES:])
+        tail = tuple(f"{result.stdout}{result.stderr}".splitlines()[-MAX_LINES:])
         if command[1] == "update":
             raise BuildError(
                 "a Debian mirror cannot be read",

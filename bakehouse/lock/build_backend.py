@@ -27,6 +27,7 @@ from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
 from bakehouse.fetch.required_files import FileKind, RequiredFile, RequiredFiles, debs
 from bakehouse.lock import python as pylock
 from bakehouse.lock.base_step import BuildSettings, run_step
+from bakehouse.lock.interpreter import MAX_LINES
 from bakehouse.lock.python import Index, LockedFile, Metadata
 from bakehouse.plan.dockerfile import filled
 from bakehouse.plan.model import BootstrappedBase
@@ -39,9 +40,8 @@ _BASES = {"3.13": "debian-13", "3.11": "debian-12"}
 """The bases by the version of their Python; the last one replaces those of other versions."""
 _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
 """Build requirements of projects that state none (PEP 518)."""
-_MOST_PROJECT_BYTES = 1_000_000
-_MOST_STEPS = 5
-_MOST_LINES = 20
+_MAX_PROJECT_BYTES = 1_000_000
+_MAX_STEPS = 5
 _MISSING = re.compile(r"No matching distribution found for (.+)")
 _DOCKERFILE = """\
 FROM {{ base }} AS base
@@ -85,7 +85,7 @@ class Backends:
             requires = ["pip>=23", *_build_requires(sdist)]
             settings = BuildSettings(project.state, BuildInputs(), self.on_event)
             on_base = replace(index, python_version=version, platform=PLATFORM)
-            for _ in range(_MOST_STEPS):
+            for _ in range(_MAX_STEPS):
                 files: dict[str, str | bytes] = {f"sdist/{file.file}": sdist.read_bytes()}
                 for wheel in _wheels(requirement, requires, on_base):
                     files[f"wheels/{wheel.file}"] = _path(wheel, fetcher).read_bytes()
@@ -97,7 +97,7 @@ class Backends:
                 if not missing or missing in requires:
                     break
                 requires.append(missing)
-        tail = tuple(output.get("log", "").splitlines()[-_MOST_LINES:])
+        tail = tuple(output.get("log", "").splitlines()[-MAX_LINES:])
         raise BuildError(
             f"the build backend of `{requirement}` failed in a container without network",
             tail=tail,
@@ -197,12 +197,12 @@ def _projects(sdist: Path) -> Iterator[bytes]:
         if zipfile.is_zipfile(sdist):
             with zipfile.ZipFile(sdist) as archive:
                 for entry in archive.infolist():
-                    if top.fullmatch(entry.filename) and entry.file_size <= _MOST_PROJECT_BYTES:
+                    if top.fullmatch(entry.filename) and entry.file_size <= _MAX_PROJECT_BYTES:
                         yield archive.read(entry)
             return
         with tarfile.open(sdist) as archive:
             for member in archive:
-                if top.fullmatch(member.name) and member.isfile() and member.size <= _MOST_PROJECT_BYTES:
+                if top.fullmatch(member.name) and member.isfile() and member.size <= _MAX_PROJECT_BYTES:
                     content = archive.extractfile(member)
                     yield content.read() if content else b""
 

@@ -20,6 +20,7 @@ from bakehouse.lock.python import Index, resolve
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.oci import Sha256
+from bakehouse.util.terminal import Reporter
 from bakehouse.util.yaml_reader import is_in_flow
 
 _REPORT_BYTES = 100_000_000
@@ -46,42 +47,39 @@ Writer = Callable[[Pinned, int], bool]
 """Writes a pin, given the number of lines added above; returns whether it adds a line to a component."""
 
 
+@dataclass(frozen=True, slots=True)
+class PinSources:
+    """Places of files whose checksums are unknown."""
+
+    mirrors: Sequence[Path]
+    """Directories that are searched first, by file name."""
+    cache: Path
+    """Directory of downloaded files."""
+    state: Path
+    """Directory of the checksums of local files."""
+    index: Index
+    shared_names: Collection[str] = ()
+    """Names of several artifacts. Such a file in a mirror must be below the host and path of its URL."""
+
+
 def pin(
-    artifacts: Sequence[Artifact],
-    *,
-    mirrors: Sequence[Path],
-    cache: Path,
-    state: Path,
-    index: Index,
-    report: Callable[[str], None],
-    shared_names: Collection[str] = (),
-    write: Writer,
+    artifacts: Sequence[Artifact], sources: PinSources, write: Writer, report: Reporter
 ) -> tuple[Pinned, ...]:
     """Download artifacts without a sha256, and write their sha256 and size in place of `unknown`.
 
-    Directories of `mirrors` are searched first, by file name; a file of `shared_names`, which different
-    artifacts have, must be below the host and path of its URL. `write` is `write_pin`, or records elsewhere.
-    If only the size of an artifact is missing, it is written if the file is on this machine; nothing is
-    downloaded for it.
+    `write` is `write_pin`, or records elsewhere. If only the size of an artifact is missing, it is written if
+    the file is on this machine; nothing is downloaded for it.
     Each artifact is written before the next is processed. At the end it raises BuildError with all files that
     are unavailable or have another size. Raises StaleError if a line has changed.
     """
-    # Mirrors that find files by sha256 cannot help
-    downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
-    hashes, file_cache = HashCache(state / "hashes.json"), FileCache(cache, report)
-    local = LocalMirrors(mirrors, hashes)
-    all_local = LocalMirrors((*mirrors, *downloads.folders), hashes)
+    search = _Search(sources, report)
     results = []
     added_lines: list[Location] = []
-    problems, unavailable, down = Problems(), list[_Unavailable](), dict[str, str]()
+    problems, unavailable = Problems(), list[_Unavailable]()
     # Artifacts with a sha256 come first, because they need no network
     for artifact in sorted(artifacts, key=lambda artifact: artifact.sha256 is None):
         try:
-            if artifact.sha256:
-                pinned = _with_size(artifact, all_local, file_cache)
-            else:
-                paths = _named(artifact, local, shared_names)
-                pinned = _pinned(artifact, paths, local, index, downloads, down, report)
+            pinned = search.size_of(artifact) if artifact.sha256 else search.find(artifact)
         except _Unavailable as error:
             unavailable.append(error)
             continue
@@ -95,7 +93,7 @@ def pin(
                 added_lines.append(location)
             report(pinned.line)
             results.append(pinned)
-    problems.extend(_unavailable_errors(unavailable, shared_names))
+    problems.extend(_unavailable_errors(unavailable, sources.shared_names))
     problems.raise_as(BuildError)
     return tuple(results)
 
@@ -152,81 +150,84 @@ def _replace(pinned: Pinned, texts: Mapping[Location, str], shift: int, line: st
     write_whole(path, "".join(lines))
 
 
-def _with_size(artifact: Artifact, local: LocalMirrors, file_cache: FileCache) -> Pinned | None:
-    """Return an artifact with its size if the file is on this machine."""
-    sha256 = Sha256(str(artifact.sha256))
-    if artifact.bytes is not None or artifact.size_location is None:
-        return None
-    path = file_cache.find(sha256, artifact.file) or local.find(sha256, artifact.file)
-    return Pinned(artifact, sha256, path.stat().st_size, str(path)) if path else None
+class _Search:
+    """Search for artifacts in local files, in the package index and at their URLs."""
 
+    def __init__(self, sources: PinSources, report: Reporter) -> None:
+        self._index, self._shared_names, self._report = sources.index, sources.shared_names, report
+        # Mirrors that find files by sha256 cannot help
+        self._downloads = DownloadConfig((), self._index.pip, self._index.certificates, os.environ)
+        hashes = HashCache(sources.state / "hashes.json")
+        self._cache = FileCache(sources.cache, report)
+        self._mirrors = LocalMirrors(sources.mirrors, hashes)
+        self._local = LocalMirrors((*sources.mirrors, *self._downloads.folders), hashes)
+        self._failed: dict[str, str] = {}
+        """Reasons of servers that failed; these are not tried again."""
 
-def _named(artifact: Artifact, local: LocalMirrors, shared_names: Collection[str]) -> list[Path]:
-    """Return the files of mirrors that are an artifact, those below the host and path of its URL first."""
-    url = urlsplit(artifact.source)
-    end = unquote(f"/{url.hostname}{url.path}")
-    paths = local.named(artifact.file)
-    exact = [path for path in paths if unquote(str(path)).endswith(end)]
-    return exact if artifact.file in shared_names else [*exact, *paths]
+    def size_of(self, artifact: Artifact) -> Pinned | None:
+        """Return an artifact with its size if the file is on this machine."""
+        sha256 = Sha256(str(artifact.sha256))
+        if artifact.bytes is not None or artifact.size_location is None:
+            return None
+        path = self._cache.find(sha256, artifact.file) or self._local.find(sha256, artifact.file)
+        return Pinned(artifact, sha256, path.stat().st_size, str(path)) if path else None
 
+    def find(self, artifact: Artifact) -> Pinned:
+        """Return an artifact with its sha256 and size. Raises BuildError or _Unavailable."""
+        if path := next(iter(self._named(artifact)), None):
+            pinned = Pinned(artifact, self._mirrors.sha256(path), path.stat().st_size, str(path))
+        elif artifact.kind == "pypi":
+            pinned = self._from_index(artifact)
+        else:
+            pinned = self._download(artifact)
+        if artifact.bytes not in (None, pinned.bytes):
+            message = f"`{artifact.file}` has {pinned.bytes:,} bytes, but `bytes` is {artifact.bytes:,}"
+            hint = "compare both with the publisher's value"
+            facts = (("found", pinned.origin),)
+            raise BuildError(message, artifact.location, facts=facts, hint=hint)
+        if not pinned.bytes:
+            facts = (("found", pinned.origin),)
+            raise BuildError(f"`{artifact.file}` is empty", artifact.location, facts=facts)
+        return pinned
 
-def _pinned(
-    artifact: Artifact,
-    paths: Sequence[Path],
-    local: LocalMirrors,
-    index: Index,
-    downloads: DownloadConfig,
-    down: dict[str, str],
-    report: Callable[[str], None],
-) -> Pinned:
-    if path := next(iter(paths), None):
-        pinned = Pinned(artifact, local.sha256(path), path.stat().st_size, str(path))
-    elif artifact.kind == "pypi":
-        pinned = _from_index(artifact, index)
-    else:
-        pinned = _download(artifact, downloads, down, report)
-    if artifact.bytes not in (None, pinned.bytes):
-        message = f"`{artifact.file}` has {pinned.bytes:,} bytes, but `bytes` is {artifact.bytes:,}"
-        hint = "compare both with the publisher's value"
-        facts = (("found", pinned.origin),)
-        raise BuildError(message, artifact.location, facts=facts, hint=hint)
-    if not pinned.bytes:
-        raise BuildError(f"`{artifact.file}` is empty", artifact.location, facts=(("found", pinned.origin),))
-    return pinned
+    def _named(self, artifact: Artifact) -> list[Path]:
+        """Return the files of mirrors with the name of an artifact, those below its host and path first."""
+        url = urlsplit(artifact.source)
+        end = unquote(f"/{url.hostname}{url.path}")
+        paths = self._mirrors.named(artifact.file)
+        exact = [path for path in paths if unquote(str(path)).endswith(end)]
+        return exact if artifact.file in self._shared_names else [*exact, *paths]
 
+    def _from_index(self, artifact: Artifact) -> Pinned:
+        files = resolve([artifact.source], (), self._index, alone=True)
+        for file in files:
+            if file.file == artifact.file:
+                return Pinned(artifact, Sha256(file.sha256), file.bytes, "the package index")
+        message = f"`{artifact.source}` is not `{artifact.file}` in the package index"
+        facts = tuple(("it has", file.file) for file in files)
+        raise BuildError(message, artifact.location, facts=facts)
 
-def _from_index(artifact: Artifact, index: Index) -> Pinned:
-    files = resolve([artifact.source], (), index, alone=True)
-    for file in files:
-        if file.file == artifact.file:
-            return Pinned(artifact, Sha256(file.sha256), file.bytes, "the package index")
-    message = f"`{artifact.source}` is not `{artifact.file}` in the package index"
-    facts = tuple(("it has", file.file) for file in files)
-    raise BuildError(message, artifact.location, facts=facts)
+    def _download(self, artifact: Artifact) -> Pinned:
+        """Hash an artifact from its own URL, or from the first apt mirror that has it."""
+        assert artifact.kind != "pypi"
+        failures = []
+        required = RequiredFile(artifact.kind, artifact.file, None, artifact.bytes, artifact.source)
 
+        def report(text: str) -> None:
+            self._report(f"{artifact.file}: {text}")
 
-def _download(
-    artifact: Artifact, downloads: DownloadConfig, down: dict[str, str], report: Callable[[str], None]
-) -> Pinned:
-    """Hash an artifact from its own URL, or from the first apt mirror that has it.
-
-    `down` has the reasons of servers that failed; these are not tried again.
-    """
-    assert artifact.kind != "pypi"
-    failures = []
-    required = RequiredFile(artifact.kind, artifact.file, None, artifact.bytes, artifact.source)
-    for offer in downloads.offers(required):
-        if offer.place in down:
-            failures.append((offer, down[offer.place]))
-            continue
-        try:
-            sha256, size = _digest(offer, artifact.bytes, lambda text: report(f"{artifact.file}: {text}"))
-            return Pinned(artifact, sha256, size, offer.name)
-        except SourceError as error:
-            failures.append((offer, error.reason))
-            if error.is_down:
-                down[offer.place] = error.reason
-    raise _Unavailable(artifact, failures)
+        for offer in self._downloads.offers(required):
+            if offer.place in self._failed:
+                failures.append((offer, self._failed[offer.place]))
+                continue
+            try:
+                sha256, size = _digest(offer, artifact.bytes, report)
+                return Pinned(artifact, sha256, size, offer.name)
+            except SourceError as error:
+                failures.append((offer, error.reason))
+                if error.is_down:
+                    self._failed[offer.place] = error.reason
+        raise _Unavailable(artifact, failures)
 
 
 class _Unavailable(Exception):
@@ -263,7 +264,7 @@ def _unavailable_errors(
         )
 
 
-def _digest(offer: Offer, size: int | None, report: Callable[[str], None]) -> tuple[Sha256, int]:
+def _digest(offer: Offer, size: int | None, report: Reporter) -> tuple[Sha256, int]:
     digest, count, reported = hashlib.sha256(), 0, 0
     with offer.open(0, "") as response:
         if size is not None and response.total not in (None, size):

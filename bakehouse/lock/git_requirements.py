@@ -78,8 +78,13 @@ def _shown(sources: Mapping[str, str], directory: Path) -> Iterator[None]:
         yield
     except BakehouseError as error:
         error.diagnostics = tuple(
-            replace(each, message=text(each.message), hint=text(each.hint), tail=tuple(map(text, each.tail)))
-            for each in error.diagnostics
+            replace(
+                diagnostic,
+                message=text(diagnostic.message),
+                hint=text(diagnostic.hint),
+                tail=tuple(map(text, diagnostic.tail)),
+            )
+            for diagnostic in error.diagnostics
         )
         raise
 

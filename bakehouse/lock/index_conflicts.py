@@ -18,7 +18,7 @@ from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 
-_REQUESTS_AT_ONCE = 8
+_MAX_CONCURRENT_REQUESTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def refuse_conflicts(
     files = [file for file in files if file.sha256 not in locked]
     exact = _exact(requirements)
     try:
-        with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS) as pool:
             pages = [*pool.map(lambda file: downloads.pages(file.name), files)]
     except SourceError as error:
         raise BuildError(f"cannot compare the package indexes: {error.reason}") from error
@@ -72,7 +72,10 @@ def _exact(requirements: Iterable[str]) -> set[str]:
             # A URL or a path has no version
             continue
         specifiers = [*requirement.specifier]
-        if any(each.operator in ("==", "===") and not each.version.endswith("*") for each in specifiers):
+        if any(
+            specifier.operator in ("==", "===") and not specifier.version.endswith("*")
+            for specifier in specifiers
+        ):
             names.add(canonicalize_name(requirement.name))
     return names
 

@@ -18,7 +18,8 @@ from uv import find_uv_bin
 from bakehouse.errors import BuildError
 from bakehouse.util.tempdir import scratch_directory
 
-_MOST_LINES = 20
+MAX_LINES = 20
+"""Length of the tail of a program's output in an error."""
 _PROXIES = ("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy")
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "NETRC"),
@@ -91,6 +92,6 @@ def _description(python: str) -> str:
         )
         if result.returncode:
             raise BuildError(
-                f"uv cannot use the Python `{python}`", tail=tuple(result.stderr.splitlines()[-_MOST_LINES:])
+                f"uv cannot use the Python `{python}`", tail=tuple(result.stderr.splitlines()[-MAX_LINES:])
             )
         return answer.read_text()

@@ -38,8 +38,7 @@ from bakehouse.util.tempdir import scratch_directory
 _MACHINES = {PLATFORM: "x86_64", ARM64: "aarch64"}
 _GLIBC = 28
 _ALIASES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-_MOST_LINES = 20
-_REQUESTS_AT_ONCE = 8
+_MAX_CONCURRENT_REQUESTS = 8
 _NO_SOLUTION = 1
 """uv's exit code if no versions fit; it differs for an unreachable index."""
 _NOT_FOUND = re.compile(r"(\S+) was not found in the (?:package registry|provided package locations)")
@@ -193,7 +192,7 @@ def _files(
         if "origin" not in file and file.get("url", "").startswith(("http://", "https://"))
     ]
     refuse_conflicts(of_indexes, requirements, index.locked, downloads)
-    with ThreadPoolExecutor(_REQUESTS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_CONCURRENT_REQUESTS) as pool:
         sizes = pool.map(lambda item: _size(item[2], downloads), chosen)
     files = [
         LockedFile(
@@ -245,7 +244,9 @@ def _compile(
     # uv takes a preferred version from the first index that has it, and rejects it if the wheel for this
     # Python is in another one. Versions that are chosen anyway therefore get no preference.
     versions = {canonicalize_name(package["name"]): package["version"] for package in newest}
-    older = [each for each in preferred if versions.get(canonicalize_name(each.name)) != each.version]
+    older = [
+        package for package in preferred if versions.get(canonicalize_name(package.name)) != package.version
+    ]
     try:
         return compile_with(older) if older else newest
     except ConflictError:
@@ -304,7 +305,7 @@ def _run_uv(
                 break
             known[unknown[1]] = _metadata(unknown[1], index, is_alone="--no-deps" in options)
         if result.returncode != 0:
-            tail = tuple(result.stderr.splitlines()[-_MOST_LINES:])
+            tail = tuple(result.stderr.splitlines()[-interpreter.MAX_LINES :])
             names = ", ".join(f"`{requirement}`" for requirement in requirements)
             if result.returncode == _NO_SOLUTION:
                 missing = _NOT_FOUND.findall(result.stderr)

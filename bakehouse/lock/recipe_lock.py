@@ -40,7 +40,7 @@ from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.terminal import Reporter
 
-_QUESTIONS_AT_ONCE = 4
+_MAX_CONCURRENT_RESOLUTIONS = 4
 _FOR_GPUS = re.compile(r"(nvidia|cuda|cupy)-.+|.+-cu(da)?1[0-9][0-9x]*|.+-gpu|triton|pytorch-triton.*")
 """Names of packages that need a GPU."""
 _FOR_CPUS = {
@@ -73,7 +73,7 @@ class _Need:
 
 
 @dataclass(frozen=True)
-class _Surroundings:
+class _ImagePackages:
     """The Python packages of an image apart from those of its requirements."""
 
     resolution: Resolution
@@ -141,7 +141,10 @@ class _Surroundings:
         installed = [package for package in packages if package in self.wheels.values()]
         installed += self.frozen
         fixed = map(_pin, [*packages, *pins])
-        texts = [*(each.text for each in requirements), *(need.text for need in needs if not need.package)]
+        texts = [
+            *(requirement.text for requirement in requirements),
+            *(need.text for need in needs if not need.package),
+        ]
         return pylock.versions(
             texts, [*self.constraints, *fixed], self.index, installed=installed, preferred=preferred
         )
@@ -180,24 +183,26 @@ def lock_recipe(
         report(f"{recipe.name}: {base} keeps {', '.join(pins)}")
     # A list of a base's packages names them with versions that no index has
     listed = (
-        line for line in requirements.constraints if not any(fnmatchcase(line.name, each) for each in kept)
+        line for line in requirements.constraints if not any(fnmatchcase(line.name, glob) for glob in kept)
     )
     constraints = (*(line.text for line in listed), *pins)
     index = replace(index, python_version=python, locked=locked_sums(lock), platform=recipe.platform)
-    around = _Surroundings(resolution, index, constraints, tuple(kept))
-    around = _with_packages_of_base(around, contained, requirements)
+    image = _ImagePackages(resolution, index, constraints, tuple(kept))
+    image = _with_packages_of_base(image, contained, requirements)
     heading = lock_heading(path.name, requirements.content)
     before: Sequence[Package] = ()
     if upgrade is not None:
-        before = [each for each in _locked_before(lock, recipe) if normal_name(each.name) not in upgrade]
+        before = [
+            package for package in _locked_before(lock, recipe) if normal_name(package.name) not in upgrade
+        ]
     with git_archives(requirements, report) as archives:
-        files, expected = _resolved(archives.requirements, before, around, report)
+        files, expected = _resolved(archives.requirements, before, image, report)
     _check_hashes(requirements, files)
     files = tuple(map(archives.locked, files))
     files = tuple(
         replace(
             file,
-            replaces=file.replaces or around.replaced.get(file.name, ""),
+            replaces=file.replaces or image.replaced.get(file.name, ""),
             origin=_relative(file.origin, lock.parent),
         )
         for file in files
@@ -208,37 +213,39 @@ def lock_recipe(
     text = "".join(f"{line}\n" for line in (heading, digest_line(lines), *lines))
     if not is_file(lock) or lock.read_bytes() != text.encode():
         write_whole(lock, text)
-        shared = sum(file.name in around.locked for file in files)
+        shared = sum(file.name in image.locked for file in files)
         source = f", {shared} of them from components of the image" if shared else ""
         yield f"{lock.name}: {format_count(len(files), 'package')}{source}"
         for file in files:
             if file.replaces:
                 yield f"{lock.name}: {file.name} {file.version} replaces {file.replaces} of a component"
-        versions = {normal_name(package.name): package.version for package in around.contained}
+        versions = {normal_name(package.name): package.version for package in image.contained}
         for file in files:
             if file.name in versions:
                 yield f"{lock.name}: {file.name} {file.version} replaces {versions[file.name]} of the base"
-        yield from doubts(resolution, files)
+        yield from questionable_packages(resolution, files)
 
 
 def _with_packages_of_base(
-    around: _Surroundings, contained: Iterable[Package], requirements: Requirements
-) -> _Surroundings:
+    image: _ImagePackages, contained: Iterable[Package], requirements: Requirements
+) -> _ImagePackages:
     """Add the packages of the base, apart from those that components install or that need extras."""
     with_extras = {line.name for line in requirements.packages if Parsed(line.text).extras}
-    left = {*around.locked, *around.wheels, *with_extras}
+    left = {*image.locked, *image.wheels, *with_extras}
     packages = [package for package in contained if normal_name(package.name) not in left]
     frozen = [
         package
         for package in packages
-        if any(fnmatchcase(normal_name(package.name), glob) for glob in around.without)
+        if any(fnmatchcase(normal_name(package.name), glob) for glob in image.without)
     ]
     others = tuple(package for package in packages if package not in frozen)
-    return replace(around, frozen=tuple(frozen), contained=others)
+    return replace(image, frozen=tuple(frozen), contained=others)
 
 
-def doubts(resolution: Resolution, files: Iterable[pylock.LockedFile] | Iterable[Package]) -> Iterator[str]:
-    """Yield packages that an image hardly wants: for GPUs that it does not use, or a library twice."""
+def questionable_packages(
+    resolution: Resolution, files: Iterable[pylock.LockedFile] | Iterable[Package]
+) -> Iterator[str]:
+    """Yield packages that an image may not need: for GPUs that it does not use, or a library twice."""
     choices, image = resolution.all_choices, resolution.recipe.name
     locked = {normal_name(package.name) for packages in resolution.owners.values() for package in packages}
     wheels = {name for choice in choices for name in choice.candidate.wheels}
@@ -276,49 +283,49 @@ def _locked_before(lock: Path, recipe: Recipe) -> tuple[Package, ...]:
 
 
 def _resolved(
-    requirements: Requirements, before: Sequence[Package], around: _Surroundings, report: Reporter
+    requirements: Requirements, before: Sequence[Package], image: _ImagePackages, report: Reporter
 ) -> tuple[tuple[pylock.LockedFile, ...], tuple[Package, ...]]:
     """Return the files to lock, and the wheels of components that requirements need."""
-    locked = [f"{package.name}=={package.version}" for package in around.locked.values()]
-    contained = {normal_name(package.name) for package in around.contained}
+    locked = [f"{package.name}=={package.version}" for package in image.locked.values()]
+    contained = {normal_name(package.name) for package in image.contained}
     before = [package for package in before if normal_name(package.name) not in contained]
     own = [
         f"{package.name}=={package.version}"
         for package in before
-        if normal_name(package.name) not in around.locked
+        if normal_name(package.name) not in image.locked
     ]
     for pins in ([*locked, *own], locked) if own else (locked,):
         try:
-            return _closure(requirements, pins, around, before)
+            return _closure(requirements, pins, image, before)
         except ConflictError:
-            report(f"{around.resolution.recipe.name}: other versions are needed")
-    joint = _joint(requirements.packages, before, around, report)
-    replaced = {name: package.version for name, package in around.locked.items() if _differs(package, joint)}
-    pins = [f"{name}=={version}" for name, version in joint.items() if name not in around.wheels]
-    fitting = tuple(package for package in around.contained if not _differs(package, joint))
-    around = replace(around, contained=fitting)
-    files, expected = _closure(requirements, pins, around)
+            report(f"{image.resolution.recipe.name}: other versions are needed")
+    joint = _joint(requirements.packages, before, image, report)
+    replaced = {name: package.version for name, package in image.locked.items() if _differs(package, joint)}
+    pins = [f"{name}=={version}" for name, version in joint.items() if name not in image.wheels]
+    fitting = tuple(package for package in image.contained if not _differs(package, joint))
+    image = replace(image, contained=fitting)
+    files, expected = _closure(requirements, pins, image)
     names = {file.name for file in files}
     if others := [f"{name}=={joint[name]}" for name in sorted(replaced) if name not in names]:
-        files += pylock.resolve(others, (), around.index, alone=True)
+        files += pylock.resolve(others, (), image.index, alone=True)
     return tuple(replace(file, replaces=replaced.get(file.name, "")) for file in files), expected
 
 
 def _joint(
-    lines: Sequence[RequiredPackage], before: Sequence[Package], around: _Surroundings, report: Reporter
+    lines: Sequence[RequiredPackage], before: Sequence[Package], image: _ImagePackages, report: Reporter
 ) -> Mapping[str, str]:
     """Return versions for requirements and components together, with as few changes of locks as possible."""
-    locked = [*around.locked.values(), *around.contained]
+    locked = [*image.locked.values(), *image.contained]
     try:
-        joint = around.versions(lines, around.needs, preferred=[*before, *locked])
+        joint = image.versions(lines, image.needs, preferred=[*before, *locked])
     except ConflictError as error:
-        report(f"{around.resolution.recipe.name}: looking for the requirements at fault")
-        raise _explained(lines, around, error) from error
+        report(f"{image.resolution.recipe.name}: looking for the requirements at fault")
+        raise _explained(lines, image, error) from error
     pins = [package for package in locked if not _differs(package, joint)]
     # uv does not keep every preferred version that fits
     for package in [package for package in locked if package not in pins]:
         try:
-            joint = around.versions(lines, around.needs, [*pins, package], before)
+            joint = image.versions(lines, image.needs, [*pins, package], before)
         except ConflictError:
             continue
         pins.append(package)
@@ -332,7 +339,7 @@ def _differs(package: Package, versions: Mapping[str, str]) -> bool:
 def _closure(
     requirements: Requirements,
     pins: Sequence[str],
-    around: _Surroundings,
+    image: _ImagePackages,
     preferred: Sequence[Package] = (),
 ) -> tuple[tuple[pylock.LockedFile, ...], tuple[Package, ...]]:
     """Return the files of requirements and what they depend on, and the wheels of components among these.
@@ -340,16 +347,16 @@ def _closure(
     Where several versions fit, a `preferred` package keeps its version.
     """
     texts = [line.text for line in requirements.packages]
-    installed = (*around.wheels.values(), *around.frozen, *around.contained)
-    constraints = [*around.constraints, *pins]
-    files, used = pylock.resolve_beside(texts, constraints, around.index, installed, preferred=preferred)
-    kept = [file.name for file in files if any(fnmatchcase(file.name, glob) for glob in around.without)]
+    installed = (*image.wheels.values(), *image.frozen, *image.contained)
+    constraints = [*image.constraints, *pins]
+    files, used = pylock.resolve_beside(texts, constraints, image.index, installed, preferred=preferred)
+    kept = [file.name for file in files if any(fnmatchcase(file.name, glob) for glob in image.without)]
     if kept:
         free = [text for text in constraints if normal_name(Parsed(text).name) not in kept]
         files, used = pylock.resolve_beside(
-            texts, free, around.index, installed, without=kept, preferred=preferred
+            texts, free, image.index, installed, without=kept, preferred=preferred
         )
-    return files, tuple(package for package in used if normal_name(package.name) in around.wheels)
+    return files, tuple(package for package in used if normal_name(package.name) in image.wheels)
 
 
 def _check_hashes(requirements: Requirements, files: Iterable[pylock.LockedFile]) -> None:
@@ -364,53 +371,53 @@ def _check_hashes(requirements: Requirements, files: Iterable[pylock.LockedFile]
 
 
 def _explained(
-    lines: Sequence[RequiredPackage], around: _Surroundings, error: ConflictError
+    lines: Sequence[RequiredPackage], image: _ImagePackages, error: ConflictError
 ) -> ConflictError:
     """Return a conflict that names the requirements at fault and what each contradicts."""
 
     def conflict(line: RequiredPackage) -> ConflictError | None:
-        return _conflict(around, [line], around.needs)
+        return _conflict(image, [line], image.needs)
 
-    with ThreadPoolExecutor(_QUESTIONS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_MAX_CONCURRENT_RESOLUTIONS) as pool:
         conflicts = dict(zip(lines, pool.map(conflict, lines), strict=True))
     guilty = {line: conflict for line, conflict in conflicts.items() if conflict}
     if guilty:
-        return ConflictError.of(*(_blame(line, around, each) for line, each in guilty.items()))
+        return ConflictError.of(*(_conflict_diagnostic(line, image, guilty[line]) for line in guilty))
     for number, line in enumerate(lines):
-        if each := _conflict(around, lines[: number + 1], around.needs):
-            others = [other for other in lines[:number] if _conflict(around, [other, line], around.needs)]
+        if joint_conflict := _conflict(image, lines[: number + 1], image.needs):
+            others = [other for other in lines[:number] if _conflict(image, [other, line], image.needs)]
             reasons = tuple(Reason(f"`{other.text}` is required too", other.location) for other in others)
             message = f"`{line.text}` does not fit the other requirements"
-            return ConflictError(message, line.location, reasons=reasons, tail=_tail(each))
+            return ConflictError(message, line.location, reasons=reasons, tail=_tail(joint_conflict))
     return error
 
 
 def _conflict(
-    around: _Surroundings, lines: Sequence[RequiredPackage], needs: Sequence[_Need]
+    image: _ImagePackages, lines: Sequence[RequiredPackage], needs: Sequence[_Need]
 ) -> ConflictError | None:
     try:
-        around.versions(lines, needs)
+        image.versions(lines, needs)
     except ConflictError as error:
         return error
     return None
 
 
-def _blame(line: RequiredPackage, around: _Surroundings, error: ConflictError) -> Diagnostic:
+def _conflict_diagnostic(line: RequiredPackage, image: _ImagePackages, error: ConflictError) -> Diagnostic:
     """Return the reasons why one requirement does not fit the components."""
-    if alone := _conflict(around, [line], ()):
+    if alone := _conflict(image, [line], ()):
         message = f"no version satisfies `{line.text}`"
         return Diagnostic(message, line.location, tail=_tail(alone), hint=alone.diagnostics[0].hint)
-    with ThreadPoolExecutor(_QUESTIONS_AT_ONCE) as pool:
-        conflicts = pool.map(lambda need: _conflict(around, [line], [need]), around.needs)
-        needs = [need for need, conflict in zip(around.needs, conflicts, strict=True) if conflict]
-    tail = _tail((needs and _conflict(around, [line], needs[:1])) or error)
+    with ThreadPoolExecutor(_MAX_CONCURRENT_RESOLUTIONS) as pool:
+        conflicts = pool.map(lambda need: _conflict(image, [line], [need]), image.needs)
+        needs = [need for need, conflict in zip(image.needs, conflicts, strict=True) if conflict]
+    tail = _tail((needs and _conflict(image, [line], needs[:1])) or error)
     hint = ""
     name = Parsed(line.text).name
     bare = replace(line, text=name)
-    if bare.text != line.text and not _conflict(around, [bare], around.needs):
-        version = around.versions([bare], around.needs)[line.name]
+    if bare.text != line.text and not _conflict(image, [bare], image.needs):
+        version = image.versions([bare], image.needs)[line.name]
         hint = f"ask for `{name}=={version}`, which fits, or for another version of the component"
-    message = f"`{line.text}` does not fit the components of image `{around.resolution.recipe.name}`"
+    message = f"`{line.text}` does not fit the components of image `{image.resolution.recipe.name}`"
     reasons = tuple(dict.fromkeys(need.reason for need in needs))
     return Diagnostic(message, line.location, reasons=reasons, tail=tail, hint=hint)
 

@@ -63,7 +63,7 @@ def vendor_images(workspace: Workspace, recipes: Iterable[Recipe]) -> tuple[Vend
             users[reference].append(recipe.name)
             images[reference] = VendorImage(
                 reference,
-                tuple(each for each in with_hosts(name, registries) if each != reference),
+                tuple(other for other in with_hosts(name, registries) if other != reference),
                 Digest(digest) if digest else None,
                 location if digest and location else recipe.base.location,
                 tuple(users[reference]),

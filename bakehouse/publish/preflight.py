@@ -13,8 +13,8 @@ from bakehouse.registry.http_errors import RegistryError, Unreached
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.registry import Registry
 
-_ONCE_MORE = RetryPolicy(attempts=2, timeout=15.0)
-_AT_ONCE = 8
+_RETRY_POLICY = RetryPolicy(attempts=2, timeout=15.0)
+_MAX_CONCURRENT_CHECKS = 8
 
 
 def check_access(project: Project, selection: str, images: Sequence[str], *, create: bool = False) -> None:
@@ -35,7 +35,7 @@ def check_access(project: Project, selection: str, images: Sequence[str], *, cre
             # ECR may replicate the images there. This needs neither a repository nor permission to push.
             continue
 
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
+        with ThreadPoolExecutor(_MAX_CONCURRENT_CHECKS) as threads:
             errors = threads.map(partial(_repository_error, registry, prefix), images)
             for error in filter(None, errors):
                 kind = type(error)
@@ -48,7 +48,7 @@ def check_login(registry: Registry) -> str:
     if isinstance(registry, EmbeddedRegistry):
         return f"{registry.host}, {'running' if registry.check_port() else 'not started'}"
     try:
-        Repository(registry, "bakehouse", _ONCE_MORE).ping()
+        Repository(registry, "bakehouse", _RETRY_POLICY).ping()
     except RegistryError as error:
         raise _failure(registry, registry.host, error) from error
     principal = registry.principal()
@@ -64,7 +64,7 @@ def _repository_error(registry: Registry, prefix: str, image: str) -> PublishErr
 
 
 def _check_repository(registry: Registry, repository: str, image: str) -> None:
-    remote = Repository(registry, repository, _ONCE_MORE)
+    remote = Repository(registry, repository, _RETRY_POLICY)
     refusal = remote.refusal()
     if refusal and refusal.status == 404 and isinstance(registry, EcrRegistry):
         registry.create_repository(repository, image)

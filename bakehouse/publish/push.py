@@ -133,7 +133,7 @@ class _Push:
         if not existing:
             sent = self._push()
             tag, manifest = self.target.tag, self.tags.read_back()
-        self.tags.check(manifest)
+        self.tags.check_manifest(manifest)
         if not existing:
             # A concurrent push that checked the tag before this one may overwrite it afterwards if tags are
             # mutable, as in ECR repositories that Bakehouse did not create.

@@ -15,12 +15,12 @@ from bakehouse.util.oci import Digest
 
 T = TypeVar("T")
 
-_AT_ONCE = 4
+_MAX_CONCURRENT_UPLOADS = 4
 """More uploads would only share the connection."""
-_SLOW = 10.0
+_SLOW_SECONDS = 10.0
 """Seconds without progress after which others no longer wait for an upload."""
 _CHECK_SECONDS = 0.5
-_TIME_TO_STOP = 5.0
+_STOP_SECONDS = 5.0
 """Seconds in which interrupted uploads notice it."""
 
 
@@ -39,14 +39,14 @@ class QueuedUpload:
             raise KeyboardInterrupt
 
     def is_slow(self) -> bool:
-        return time.monotonic() - self.moved_at >= _SLOW
+        return time.monotonic() - self.moved_at >= _SLOW_SECONDS
 
 
 class PushQueue:
     """Threads for pushes and their uploads, with a limit on parallel uploads."""
 
-    def __init__(self, at_once: int = _AT_ONCE) -> None:
-        self._at_once = at_once
+    def __init__(self, max_concurrent: int = _MAX_CONCURRENT_UPLOADS) -> None:
+        self._at_once = max_concurrent
         self._stopped = threading.Event()
         self._changed = threading.Condition()
         self._running: list[QueuedUpload] = []
@@ -81,7 +81,7 @@ class PushQueue:
                 outcomes[number] = outcome
         except BaseException:
             self._stopped.set()
-            until = time.monotonic() + _TIME_TO_STOP
+            until = time.monotonic() + _STOP_SECONDS
             for thread in threads:
                 thread.join(max(0.0, until - time.monotonic()))
             raise

@@ -78,7 +78,7 @@ def describe(records: Iterable[ReleaseRecord], digest: str) -> str:
     return ""
 
 
-def with_known(
+def with_known_facts(
     record: ReleaseRecord, ledger: Sequence[ReleaseRecord], attached: Iterable[ReleasedArtifact] = ()
 ) -> ReleaseRecord:
     """Return a record with the attachments of its image URI and the last scans of its digest."""

@@ -138,7 +138,7 @@ class ReleaseTags:
                 present += pool.map(exists, blobs[1:])
         return tuple(blob for blob, is_present in zip(blobs, present, strict=True) if not is_present)
 
-    def check(self, manifest: Manifest) -> None:
+    def check_manifest(self, manifest: Manifest) -> None:
         """Raise PublishError for an image that SageMaker would reject, or that cannot be pulled."""
         reasons = unfit(manifest, self.target.form)
         if not reasons and (absent := self.absent(manifest)):

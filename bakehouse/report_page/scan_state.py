@@ -8,7 +8,7 @@ from bakehouse.catalog.trust_settings import Policy, ScanRules
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan, ReleaseRecord
 from bakehouse.report_page.states import CellState, Mark, not_recorded
 from bakehouse.trust.keys import read_public_key
-from bakehouse.trust.scan_results import exceeds, time_text
+from bakehouse.trust.signed_scans import exceeds, time_text
 
 _WORST_FIRST = (Mark.FAILED, Mark.PARTLY, Mark.DONE)
 _LONG_AGO, _NEVER = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
@@ -65,7 +65,7 @@ def _joined(signed: CellState, ecr: CellState) -> CellState:
     text, mark = signed.text, signed.mark
     if ecr.mark is not Mark.UNKNOWN:
         text = f"{text}; ECR: {ecr.text}"
-        mark = next(each for each in _WORST_FIRST if each in (mark, ecr.mark))
+        mark = next(worst for worst in _WORST_FIRST if worst in (mark, ecr.mark))
     return replace(signed, mark=mark, text=text, note=f"{signed.note} {ecr.note}")
 
 
@@ -83,7 +83,7 @@ def _signed_state(scans: Sequence[ReleasedScan], policy: ScanPolicy | None) -> C
     rules = policy.rules
     recent = [scan for scan in newest_first if _data_time(scan) >= _data_time(newest) - _max_age(rules)]
     for scan in recent:
-        if any(found.count and exceeds(found.severity, rules.max_severity) for found in scan.findings):
+        if any(finding.count and exceeds(finding.severity, rules.max_severity) for finding in scan.findings):
             return CellState(Mark.FAILED, f"refused: {_text(scan)}", note)
     gaps = [[kind for kind in scan.not_scanned if kind not in rules.accept_not_scanned] for scan in recent]
     if all(gaps):
@@ -115,7 +115,7 @@ def _scan_note(scan: ReleasedScan, policy: ScanPolicy | None) -> str:
 
 
 def _counts(findings: Iterable[ReleasedFindings]) -> str:
-    return ", ".join(f"{found.count} {found.severity}" for found in findings if found.count)
+    return ", ".join(f"{finding.count} {finding.severity}" for finding in findings if finding.count)
 
 
 def _day(scan: ReleasedScan) -> str:

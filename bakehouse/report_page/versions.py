@@ -18,8 +18,8 @@ from bakehouse.resolve.phrases import (
 )
 from bakehouse.resolve.resolver import Choice, Resolution
 
-_MOST_REASONS = 4
-_MOST_CHARACTERS = 200
+_MAX_REASONS = 4
+_MAX_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Places:
         key = (location.path, location.line)
         if key not in self._indices:
             self._indices[key] = len(self.rows)
-            text = location.text.strip()[:_MOST_CHARACTERS]
+            text = location.text.strip()[:_MAX_CHARACTERS]
             self.rows.append((relative(location.path, self.project), location.line, text))
         return self._indices[key]
 
@@ -115,6 +115,6 @@ def _newer(choice: Choice, resolution: Resolution, catalog: Catalog, places: Pla
             f"not {first_versions(variants_by_version(group))}: {group_predicate(group)}",
             reason_location(group[0]),
         )
-        for group in grouped(newer.refusals)[:_MOST_REASONS]
+        for group in grouped(newer.refusals)[:_MAX_REASONS]
     ]
     return tuple(Why(text, places.index(location)) for text, location in lines)

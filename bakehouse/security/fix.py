@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from packaging.version import Version
 
 from bakehouse.catalog.python_lock import normal_name
-from bakehouse.lock import lock as locking
+from bakehouse.lock import locking
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, is_own, open_workspace, plan_images
 from bakehouse.security.changelog import is_newer
@@ -54,7 +54,8 @@ def fix(
         root = workspace.project.root
         python = {finding.name for finding in report.open_findings if finding.kind == "Python"}
         failures = workspace.failures
-        for line in locking.run(root, names, progress, failures=failures, upgrade=True, only_python=python):
+        scope = locking.LockScope(upgrade=True, only_python=python)
+        for line in locking.run(root, names, progress, failures=failures, scope=scope):
             progress(line)
         after = plan_images(open_workspace(root), patterns).images
     locked = _locked(before, after)

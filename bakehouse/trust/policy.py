@@ -27,7 +27,7 @@ from bakehouse.util.format import format_count
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
-_MOST_REFUSED = 5
+_MAX_REFUSED = 5
 _TYPES = {"signature": SIGNATURE, "provenance": PROVENANCE, "sbom": SBOM}
 _TITLES = {"signature": "signature", "provenance": "provenance", "sbom": "SBOM"}
 
@@ -48,7 +48,7 @@ def require(project: Project, record: ReleaseRecord, report: Reporter) -> None:
     if project.policy:
         waived = waivers_of(project)
         with destination.registry(project, record.registry, report) as registry:
-            check(project.policy, record, registry, RetryPolicy(), waived)
+            check_image(project.policy, record, registry, RetryPolicy(), waived)
 
 
 def waivers_of(project: Project) -> tuple[waivers.VexStatement, ...]:
@@ -56,7 +56,7 @@ def waivers_of(project: Project) -> tuple[waivers.VexStatement, ...]:
     return waivers.load(project.root) if project.policy and "scan" in project.policy.require else ()
 
 
-def check(
+def check_image(
     policy: Policy,
     record: ReleaseRecord,
     registry: Registry,
@@ -89,8 +89,8 @@ def check(
     problems = list(_problems(policy, record, statements, waived, max_age))
     if problems:
         reasons = [Reason(text) for text, _ in problems]
-        if len(refused) > _MOST_REFUSED:
-            refused[_MOST_REFUSED:] = [Reason(f"{len(refused) - _MOST_REFUSED} more statements are refused")]
+        if len(refused) > _MAX_REFUSED:
+            refused[_MAX_REFUSED:] = [Reason(f"{len(refused) - _MAX_REFUSED} more statements are refused")]
         message = f"`{record.image}` does not meet [tool.bakehouse.policy]"
         facts = (("image URI", record.image_uri), ("trusted", ", ".join(key.name for key in keys)))
         raise TrustError(message, reasons=(*reasons, *refused), facts=facts, hint=problems[0][1])
@@ -131,15 +131,15 @@ def _tests_problem(statements: Sequence[SignedStatement], max_age: timedelta | N
     """Return why no test results count; empty if some do. The newest results of each key count."""
     now = datetime.now(UTC)
     oldest = datetime.min.replace(tzinfo=UTC)
-    results = [_tests(each) for each in statements if each.predicate_type == TESTS]
+    results = [_tests(statement) for statement in statements if statement.predicate_type == TESTS]
     newest: dict[PublicKey, _Tests] = {}
-    for each in sorted(results, key=lambda tests: (tests.finished or oldest, not tests.passed)):
-        if each.finished is None or each.finished <= now + MAX_CLOCK_DIFFERENCE:
-            newest[each.key] = each
-    for each in newest.values():
-        if not each.passed:
-            names = ", ".join(f"`{name}`" for name in each.failed)
-            return f"`{each.key.name}` signed that tests failed{f': {names}' if names else ''}"
+    for result in sorted(results, key=lambda tests: (tests.finished or oldest, not tests.passed)):
+        if result.finished is None or result.finished <= now + MAX_CLOCK_DIFFERENCE:
+            newest[result.key] = result
+    for result in newest.values():
+        if not result.passed:
+            names = ", ".join(f"`{name}`" for name in result.failed)
+            return f"`{result.key.name}` signed that tests failed{f': {names}' if names else ''}"
     if not newest:
         has_future = "its signed test results are dated in the future"
         return has_future if results else "it has no test result that a trusted key signed"
@@ -149,7 +149,7 @@ def _tests_problem(statements: Sequence[SignedStatement], max_age: timedelta | N
 
 
 def _is_any_recent(results: Collection[_Tests], since: datetime) -> bool:
-    return any(each.finished is not None and each.finished >= since for each in results)
+    return any(result.finished is not None and result.finished >= since for result in results)
 
 
 def _tests(statement: SignedStatement) -> _Tests:

@@ -7,10 +7,10 @@ from bakehouse.catalog.trust_settings import ScanRules
 from bakehouse.security import waivers
 from bakehouse.security.findings import PackageFinding
 from bakehouse.trust.bundle import SignedStatement
-from bakehouse.trust.scan_results import NOT_RATED, SignedScan, exceeds, read_scans
+from bakehouse.trust.signed_scans import NOT_RATED, SignedScan, exceeds, read_scans
 from bakehouse.util.format import format_count
 
-_MOST_VULNERABILITIES = 5
+_MAX_VULNERABILITIES = 5
 
 
 def scan_problems(
@@ -57,15 +57,15 @@ def _unacceptable(
     findings, _ = waivers.apply(waived, scan.findings, datetime.now(UTC).date())
     titles: dict[str, None] = {}
     for finding in findings:
-        for each in finding.open_vulnerabilities:
-            if exceeds(severities[each.id], rules.max_severity):
-                titles[_vulnerability_text(each.id, severities[each.id], finding)] = None
+        for vulnerability in finding.open_vulnerabilities:
+            if exceeds(severities[vulnerability.id], rules.max_severity):
+                titles[_vulnerability_text(vulnerability.id, severities[vulnerability.id], finding)] = None
     if not titles:
         return ""
-    rest = len(titles) - _MOST_VULNERABILITIES
+    rest = len(titles) - _MAX_VULNERABILITIES
     more = f" and {rest} more" if rest > 0 else ""
     accepted = f"; {rules.max_severity} is accepted" if rules.max_severity else ""
-    return f"{', '.join(list(titles)[:_MOST_VULNERABILITIES])}{more}{accepted}"
+    return f"{', '.join(list(titles)[:_MAX_VULNERABILITIES])}{more}{accepted}"
 
 
 def _vulnerability_text(id: str, severity: str, finding: PackageFinding) -> str:

@@ -17,7 +17,7 @@ SIZE = ImageSize("small", "", "", 700, 900, PARTS, (), (), (), (), (), (), 0, ow
 def test_a_recorded_size_is_that_of_one_key(tmp_path: Path) -> None:
     record_size(SIZE, KEY, tmp_path)
 
-    assert load_size("small", KEY, tmp_path) == SizeRecord(700, 900, PARTS, OWNED)
+    assert load_size("small", KEY, tmp_path) == SizeRecord(KEY, 700, 900, PARTS, OWNED)
     assert load_size("small", ImageKey("b" * 64), tmp_path) is None
     assert load_size("other", KEY, tmp_path) is None
 

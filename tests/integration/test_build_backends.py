@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.lock import lock as locking
+from bakehouse.lock import locking
 from tests.integration.pip_projects import built_image, python_output, write_project
 from tests.support.git_repository import commit
 from tests.support.sdists import WITNESS, hostile, sdist

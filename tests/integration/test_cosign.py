@@ -12,7 +12,7 @@ import pytest
 
 from bakehouse.publish.attest import Bundler, Documents, attach
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.scans import statement_of
+from bakehouse.publish.scan_signing import statement_of
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of, parse

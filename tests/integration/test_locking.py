@@ -13,7 +13,7 @@ from bakehouse.errors import ConflictError, RecipeError, UsageError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import required_files
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.lock import lock as locking
+from bakehouse.lock import locking
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.workspace import open_workspace, plan_images
 from bakehouse.resolve.resolver import resolve
@@ -64,7 +64,7 @@ def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pin:
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
 
     def run(*patterns: str, upgrade: bool = False) -> tuple[str, ...]:
-        return locking.run(tmp_path, patterns, lambda _: None, upgrade=upgrade)
+        return locking.run(tmp_path, patterns, lambda _: None, scope=locking.LockScope(upgrade))
 
     return run
 
@@ -334,8 +334,8 @@ def test_packages_that_an_image_hardly_wants_are_pointed_out(pin: Pin, tmp_path:
         "use xgboost-cpu instead of xgboost",
         "own has one library in several packages: opencv-python, opencv-python-headless; keep one of them",
     )
-    drifts = [drift for drift in _check(tmp_path, "own") if drift.kind is DriftKind.DOUBTFUL]
-    assert drifts == [Drift(DriftKind.DOUBTFUL, "own", text) for text in locked[1:]]
+    drifts = [drift for drift in _check(tmp_path, "own") if drift.kind is DriftKind.QUESTIONABLE]
+    assert drifts == [Drift(DriftKind.QUESTIONABLE, "own", text) for text in locked[1:]]
     locking.require_locked(drifts)
 
 
@@ -347,7 +347,7 @@ def test_a_lock_is_checked_against_the_components(pin: Pin, tmp_path: Path, imag
     )
 
     with pytest.raises(ConflictError, match="no versions satisfy image `own`"):
-        locking.check(tmp_path, ["own"], lambda _: None)
+        locking.check_locks(tmp_path, ["own"], lambda _: None)
 
 
 def test_a_lock_that_was_changed_by_hand_is_reported_and_made_again(
@@ -356,7 +356,7 @@ def test_a_lock_that_was_changed_by_hand_is_reported_and_made_again(
     whole = image.read_text()
     image.write_text("".join(line for line in whole.splitlines(keepends=True) if "needed" not in line))
 
-    [drift] = locking.check(tmp_path, ["own"], lambda _: None)
+    [drift] = locking.check_locks(tmp_path, ["own"], lambda _: None)
     assert (drift.kind.value, drift.text) == ("changed after `bake lock` wrote it", "requirements.txt.lock")
     assert pin("own") == ("requirements.txt.lock: 2 packages",)
     assert image.read_text() == whole
@@ -371,7 +371,7 @@ def test_a_family_of_images_can_be_named(pin: Pin, tmp_path: Path, image: Path) 
 
 
 def _check(tmp_path: Path, *patterns: str) -> tuple[Drift, ...]:
-    return locking.check(tmp_path, patterns, lambda _: None)
+    return locking.check_locks(tmp_path, patterns, lambda _: None)
 
 
 def test_a_components_locks_are_checked_though_no_image_has_it(pin: Pin, tmp_path: Path) -> None:

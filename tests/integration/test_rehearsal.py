@@ -14,7 +14,7 @@ from bakehouse.cli import workflow
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, PublishError, SmokeError
 from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from tests.support.programs import docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]

@@ -2,38 +2,31 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bakehouse.builder.verify import Outcome
-from bakehouse.catalog.project import Project
 from bakehouse.cli import tables
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.errors import Diagnostic, RecipeError, UsageError
-from bakehouse.ledger.ledger import open_ledger, select_images, unreleased_images
+from bakehouse.errors import RecipeError
 from bakehouse.ledger.releases import (
-    ReleasedArtifact,
+    LedgerEntry,
     ReleasedCheck,
     ReleasedComponent,
-    ReleasedFindings,
     ReleaseRecord,
+    add_entry,
     append,
     by_release,
     load,
     newest_first,
     text_of,
-    with_record,
 )
-from bakehouse.plan.model import ImageKey
 from bakehouse.publish.ecr_scan import EcrScan
-from bakehouse.publish.record import record_of, with_known
-from tests.support.built_images import DIGEST, IMAGE, OTHER, report
-from tests.support.release_records import DAY, PUBLISHED, a_record
+from tests.support.built_images import DIGEST, OTHER
+from tests.support.release_records import a_record
 
 LEDGER = """\
 {
@@ -100,37 +93,6 @@ def test_a_ledger_as_it_is_committed() -> None:
     assert text_of([a_record()]) == LEDGER
 
 
-def test_a_release_without_a_smoke_test_says_so() -> None:
-    untested = record_of(PUBLISHED, IMAGE, None, DAY)
-    assert (untested.tested, untested.checks, untested.transport) == (False, (), "")
-
-
-def test_a_release_that_failed_its_smoke_test_keeps_the_checks() -> None:
-    failed = record_of(PUBLISHED, IMAGE, report(Outcome.FAILED), DAY)
-    assert (failed.tested, failed.checks) == (False, (ReleasedCheck("check_1", "failed"),))
-
-
-def test_the_smoke_test_of_another_digest_is_not_recorded() -> None:
-    other = record_of(PUBLISHED, IMAGE, report(Outcome.PASSED, digest=OTHER), DAY)
-    assert (other.tested, other.checks) == (False, ())
-
-
-def test_what_hangs_on_a_digest_in_its_registry_is_not_forgotten() -> None:
-    bill, note = ReleasedArtifact("bill", f"sha256:{1:064x}"), ReleasedArtifact("note", f"sha256:{2:064x}")
-    earlier = replace(a_record(), candidate=True, artifacts=(note,))
-    elsewhere = replace(earlier, image_uri="elsewhere", artifacts=(ReleasedArtifact("other", "x"),))
-    assert with_known(a_record(), [earlier, elsewhere], [bill]).artifacts == (bill, note)
-    assert with_known(a_record(), [elsewhere]) == a_record()
-
-
-def test_a_scan_of_a_digest_is_not_forgotten() -> None:
-    scan: dict[str, Any] = {"scanned": "2026-11-20T12:30:00Z", "findings": (ReleasedFindings("LOW", 2),)}
-    scanned = replace(a_record(), **scan)
-    other = replace(scanned, digest=OTHER, not_scanned="no", scanned="")
-    assert with_known(a_record(), [scanned, other]) == scanned
-    assert with_known(a_record(), [scanned, replace(a_record(), not_scanned="no")]).not_scanned == "no"
-
-
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_scan_is_recorded_where_one_was_asked_for(is_asked: bool) -> None:
     before = replace(a_record(), scanned="2026-11-20T12:30:00Z")
@@ -165,6 +127,11 @@ def records(draw: st.DrawFn) -> ReleaseRecord:
         bytes=draw(st.integers(0, 2**40)),
         candidate=draw(st.booleans()),
     )
+
+
+def with_record(records: tuple[ReleaseRecord, ...], new: ReleaseRecord) -> tuple[ReleaseRecord, ...]:
+    entries = add_entry(tuple(map(LedgerEntry.of, records)), LedgerEntry.of(new))
+    return tuple(entry.record for entry in entries)
 
 
 def ledger_of(added: list[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
@@ -230,7 +197,7 @@ def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "releases.json"
     path.write_text(text_of([a_record()] * 2).replace('"tested"', '"tasted"', 1))
     assert next(newest_first(path)) == a_record()
-    with pytest.raises(RecipeError, match="a release lacks `tested`"):
+    with pytest.raises(RecipeError, match=r"object missing required field `tested` at `releases\[0\]`"):
         list(newest_first(path))
 
 
@@ -240,7 +207,7 @@ def test_records_of_the_other_kind_are_skipped_before_validation(tmp_path: Path)
     assert [record.gpu for record in newest_first(path, gpu=True)] == [True]
     assert [record.gpu for record in newest_first(path, gpu=False)] == [False]
     path.write_text(path.read_text().replace('"gpu": false', '"gpu": 0'))
-    with pytest.raises(RecipeError, match="`gpu` has to be of type bool"):
+    with pytest.raises(RecipeError, match=r"expected `bool`, got `int` at `releases\[1\].gpu`"):
         list(newest_first(path, gpu=True))
 
 
@@ -250,6 +217,50 @@ def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
         del document["releases"][0][name]
     (tmp_path / "releases.json").write_text(json.dumps(document))
     assert load(tmp_path / "releases.json") == (a_record(),)
+
+
+def newer(**values: object) -> str:
+    """Return a ledger that a newer Bakehouse wrote, with fields that this one does not know."""
+    document = json.loads(LEDGER)
+    document["releases"][0] |= {"rating": {"stars": [5]}, **values}
+    document["releases"][0]["parts"][0]["license"] = "BSD-3-Clause"
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def test_a_ledger_of_a_newer_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(newer())
+    assert load(path) == (a_record(),)
+    assert [*newest_first(path)] == [a_record()]
+
+
+def test_fields_of_a_newer_version_stay_in_the_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(newer())
+    append(path, a_record(), tmp_path)
+    assert path.read_text() == newer()
+
+    candidate = replace(a_record(), candidate=True)
+    assert append(path, candidate, tmp_path) == (a_record(), candidate)
+    before, after = json.loads(newer())["releases"], json.loads(path.read_text())["releases"]
+    assert after == [*before, json.loads(text_of([candidate]))["releases"][0]]
+
+
+def test_a_ledger_of_a_newer_format_is_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text('{"format": 2, "releases": []}')
+    with pytest.raises(RecipeError) as caught:
+        append(path, a_record(), tmp_path)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "the ledger of releases has format 2; this Bakehouse reads format 1"
+    assert diagnostic.hint == "update Bakehouse; nothing was written to the ledger"
+    assert path.read_text() == '{"format": 2, "releases": []}'
+
+
+def test_defaults_are_empty() -> None:
+    """Fields of a newer version count as defaults while they are empty."""
+    defaults = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
+    assert {name for name, default in defaults.items() if default} == {"platform"}
 
 
 def test_where_nothing_was_released_there_is_nothing(tmp_path: Path) -> None:
@@ -303,26 +314,6 @@ def test_concurrent_writers_lose_nothing(tmp_path: Path) -> None:
     assert [*tmp_path.glob(".*")] == []
 
 
-def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
-    project = Project(tmp_path, ())
-    for name in ("mpi-cpu", "pytorch-cpu", "pytorch-cu130"):
-        append(project.images / name / "releases.json", replace(a_record(), image=name), tmp_path)
-    ledger = open_ledger(project)
-    assert select_images(ledger, []) == ("mpi-cpu", "pytorch-cpu", "pytorch-cu130")
-    assert select_images(ledger, ["pytorch-*", "pytorch-cpu"]) == ("pytorch-cpu", "pytorch-cu130")
-    with pytest.raises(UsageError) as caught:
-        select_images(ledger, ["mpi-cpu", "pytorch-cup", "x*"])
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            "no release and no candidate of `pytorch-cup` was published", hint="did you mean `pytorch-cpu`?"
-        ),
-        Diagnostic(
-            "no release and no candidate of `x*` was published",
-            hint="use one of `mpi-cpu`, `pytorch-cpu`, `pytorch-cu130`",
-        ),
-    )
-
-
 def damaged(directory: Path, text: str) -> str:
     path = directory / "releases.json"
     path.write_text(text)
@@ -347,33 +338,36 @@ def changed(**values: object) -> str:
         ("", "1:1 the ledger of releases is damaged: it is not JSON: Expecting value"),
         (LEDGER[:60], "5:22 the ledger of releases is damaged: it is not JSON: Expecting ',' delimiter"),
         ("[" * 100_000, "1:1 the ledger of releases is damaged: it is nested too deeply"),
-        ("[]", "1:1 the ledger of releases is damaged: the ledger has to be an object"),
-        ("{}", "1:1 the ledger of releases is damaged: the ledger lacks `format`, `releases`"),
-        (
-            '{"format": 2, "releases": []}',
-            "1:1 the ledger of releases is damaged: its format is not 1",
-        ),
+        ("[]", "1:1 the ledger of releases is damaged: expected `object`, got `array`"),
+        ("{}", "1:1 the ledger of releases is damaged: object missing required field `format`"),
         (
             '{"format": 1, "releases": [], "more": 1}',
-            "1:1 the ledger of releases is damaged: the ledger has an unknown `more`",
+            "1:1 the ledger of releases is damaged: unknown field `more`",
         ),
         (
             '{"format": 1, "releases": {}}',
-            "1:1 the ledger of releases is damaged: `releases` has to be a list",
+            "1:1 the ledger of releases is damaged: expected `array`, got `object` at `releases`",
         ),
         (
             '{"format": 1, "releases": [3]}',
-            "1:1 the ledger of releases is damaged: a release has to be an object",
+            "1:1 the ledger of releases is damaged: expected `object`, got `int` at `releases[0]`",
         ),
-        (changed(tested="yes"), "1:1 the ledger of releases is damaged: `tested` has to be of type bool"),
-        (changed(bytes=True), "1:1 the ledger of releases is damaged: `bytes` has to be of type int"),
+        (
+            changed(tested="yes"),
+            "1:1 the ledger of releases is damaged: expected `bool`, got `str` at `releases[0].tested`",
+        ),
+        (
+            changed(bytes=True),
+            "1:1 the ledger of releases is damaged: expected `int`, got `bool` at `releases[0].bytes`",
+        ),
         (
             changed(tags=[1]),
-            "1:1 the ledger of releases is damaged: every entry of `tags` has to be of type str",
+            "1:1 the ledger of releases is damaged: expected `str`, got `int` at `releases[0].tags[0]`",
         ),
         (
             changed(parts=[{"component": "x"}]),
-            "1:1 the ledger of releases is damaged: an entry of `parts` lacks `variant`, `version`",
+            "1:1 the ledger of releases is damaged: "
+            "object missing required field `version` at `releases[0].parts[0]`",
         ),
         (changed(digest="sha256:12"), "1:1 the ledger of releases is damaged: `sha256:12` is not a digest"),
         (
@@ -383,7 +377,7 @@ def changed(**values: object) -> str:
         ),
     ],
     ids=[
-        *("empty", "cut off", "brackets", "a list", "nothing in it", "another format", "more", "releases"),
+        *("empty", "cut off", "brackets", "a list", "nothing in it", "more", "releases"),
         *("a release", "tested", "bytes", "tags", "parts", "digest", "image_uri"),
     ],
 )
@@ -403,20 +397,6 @@ def test_a_damaged_ledger_as_a_person_reads_it(tmp_path: Path, monkeypatch: pyte
         "\n"
         "hint: restore it with `git checkout -- releases.json`; nothing was written to it\n"
     )
-
-
-def test_images_without_a_release_of_their_key_are_unreleased(tmp_path: Path) -> None:
-    ledger = open_ledger(Project(tmp_path, ()))
-    candidate = replace(a_record(), candidate=True)
-
-    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
-    ledger.add(candidate)
-    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
-    assert unreleased_images(ledger, [IMAGE], candidates=True) == ()
-    ledger.add(replace(candidate, candidate=False))
-    assert unreleased_images(ledger, [IMAGE]) == ()
-    other = replace(IMAGE, key=ImageKey("0" * 64))
-    assert unreleased_images(ledger, [other], candidates=True) == (other,)
 
 
 def test_release_notes_list_the_changes_since_the_release_before() -> None:

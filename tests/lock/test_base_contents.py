@@ -11,8 +11,7 @@ from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
 from bakehouse.errors import BuildError, RecipeError
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.lock import base_contents
-from bakehouse.lock import lock as locking
+from bakehouse.lock import base_contents, locking
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 from tests.support.wheels import wheel
@@ -61,7 +60,7 @@ def record(tree: Tree, packages: Mapping[str, str] = CONTAINED) -> None:
 
 
 def lock(tree: Tree, *names: str, upgrade: bool = False) -> tuple[str, ...]:
-    return locking.run(tree.root, names, lambda _: None, upgrade=upgrade)
+    return locking.run(tree.root, names, lambda _: None, scope=locking.LockScope(upgrade))
 
 
 def locked(tree: Tree) -> list[str]:

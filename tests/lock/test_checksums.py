@@ -17,7 +17,7 @@ from bakehouse.catalog.component import Artifact, ArtifactKind
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError, Location, StaleError
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.lock.checksums import Pinned, pin, write_pin
+from bakehouse.lock.checksums import Pinned, PinSources, pin, write_pin
 from bakehouse.lock.python import Index
 from bakehouse.util.oci import Sha256
 from tests.support.fake_commands import put
@@ -59,17 +59,14 @@ class Pinning:
 
     def __call__(self, *artifacts: Artifact) -> tuple[Pinned, ...]:
         pip = PipConfig(find_links=(str(self.directory / "wheels"),), no_index=True)
-        mirrors = [self.directory / "mirror"]
-        return pin(
-            artifacts,
-            mirrors=mirrors,
+        sources = PinSources(
+            mirrors=[self.directory / "mirror"],
             cache=self.directory / "store",
             state=self.directory,
             index=Index(pip, None),
-            report=self.messages.append,
             shared_names=self.shared_names,
-            write=write_pin,
         )
+        return pin(artifacts, sources, write_pin, self.messages.append)
 
 
 @pytest.fixture

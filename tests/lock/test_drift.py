@@ -9,8 +9,7 @@ from bakehouse.cli import main
 from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
 from bakehouse.errors import ConflictError, Diagnostic, EngineError, Problems, StaleError
-from bakehouse.lock import apt_base_image, apt_suite, drift
-from bakehouse.lock import lock as locking
+from bakehouse.lock import apt_base_image, apt_suite, drift, locking
 from bakehouse.lock.drift import Drift, DriftKind
 from tests.support.errors import error_text
 from tests.support.locked_debian import index
@@ -182,7 +181,7 @@ def test_an_unsatisfiable_recipe_is_reported_if_named_and_skipped_otherwise(
 ) -> None:
     project.write("images/bad.yaml", IMAGE.replace('debian: "12"', 'debian: "13"'))
     messages: list[str] = []
-    for task in (locking.run, locking.check):
+    for task in (locking.run, locking.check_locks):
         with pytest.raises(ConflictError) as caught:
             task(project.root, ["bad"], messages.append)
         assert "no versions satisfy image `bad` on linux/amd64" in error_text(caught.value)

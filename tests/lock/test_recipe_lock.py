@@ -34,7 +34,7 @@ class NewestVersions:
 
 
 def test_all_locked_versions_that_fit_together_are_kept() -> None:
-    around = cast("recipe_lock._Surroundings", NewestVersions())
+    around = cast("recipe_lock._ImagePackages", NewestVersions())
 
     assert recipe_lock._joint((), (), around, lambda _: None) == {"first": "1.0", "second": "1.0"}
 

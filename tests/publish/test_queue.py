@@ -97,7 +97,7 @@ def test_pushes_that_share_nothing_run_at_once() -> None:
 
 
 def test_no_more_run_at_once_than_make_sense() -> None:
-    queue = PushQueue(at_once=1)
+    queue = PushQueue(max_concurrent=1)
     first = Waiting(queue, OWN)
     assert first.began.wait(10)
     second = Waiting(queue, OTHER)
@@ -108,8 +108,8 @@ def test_no_more_run_at_once_than_make_sense() -> None:
 
 
 def test_a_push_that_does_not_move_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push_queue, "_SLOW", 0.2)
-    queue = PushQueue(at_once=1)
+    monkeypatch.setattr(push_queue, "_SLOW_SECONDS", 0.2)
+    queue = PushQueue(max_concurrent=1)
     stalled = Waiting(queue, SHARED)
     assert stalled.began.wait(10)
     second = Waiting(queue, SHARED)
@@ -132,7 +132,7 @@ def test_one_push_alone_runs_in_the_thread_that_is_interrupted() -> None:
 
 
 def test_an_interrupt_stops_what_is_on_its_way_and_lets_nothing_begin() -> None:
-    queue = PushQueue(at_once=1)
+    queue = PushQueue(max_concurrent=1)
     sending = threading.Event()
     stopped: list[str] = []
 
@@ -152,7 +152,7 @@ def test_an_interrupt_stops_what_is_on_its_way_and_lets_nothing_begin() -> None:
 
 
 def test_an_interrupt_does_not_wait_for_pushes_that_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push_queue, "_TIME_TO_STOP", 0.1)
+    monkeypatch.setattr(push_queue, "_STOP_SECONDS", 0.1)
     waiting, never = threading.Event(), threading.Event()
 
     def wait() -> None:

@@ -10,8 +10,8 @@ import pytest
 from bakehouse.catalog import project as settings
 from bakehouse.cli import json_report
 from bakehouse.errors import BakehouseError, NotScannedError, UsageError, VulnerableError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import append
+from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.workspace import Workspace, plan_images
 from bakehouse.security.findings import SecurityReport, require_clean
 from bakehouse.security.report import make_report, text

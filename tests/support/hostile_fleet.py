@@ -8,6 +8,7 @@ from bakehouse.builder.build_log import Build
 from bakehouse.builder.timings import StepTime
 from bakehouse.ledger.release_changes import Change
 from bakehouse.plan.diff import PackageChange, PackageChanges
+from bakehouse.plan.model import ImageKey
 from bakehouse.report_page.commits import ChangedImage, Comparison, Difference
 from bakehouse.report_page.fleet import CheckRow, Download, Fleet, ReleaseRow, SmokeResults
 
@@ -47,7 +48,7 @@ def hostile(fleet: Fleet) -> Fleet:
         tests=SmokeResults((check,), HOSTILE, HOSTILE, HOSTILE),
         code={HOSTILE: HOSTILE},
         base=HOSTILE,
-        size=SizeRecord(10, 10, (PartSize(HOSTILE, 1, 10, 10),), (owned,)),
+        size=SizeRecord(ImageKey("x"), 10, 10, (PartSize(HOSTILE, 1, 10, 10),), (owned,)),
         downloads=(Download(HOSTILE, 10, True, (0,)),),
         packages={HOSTILE: (0,)},
         releases=(release,),

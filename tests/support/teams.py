@@ -76,7 +76,7 @@ class Team:
 
     def check(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> None:
         required = replace(self.policy, require=require, rebuilds=rebuilds)
-        policy.check(required, self.record, self.registry, self.retry_policy, self.waived, max_age)
+        policy.check_image(required, self.record, self.registry, self.retry_policy, self.waived, max_age)
 
     def refusal(self, *require: str, rebuilds: int = 0, max_age: timedelta | None = None) -> Diagnostic:
         with pytest.raises(TrustError) as caught:

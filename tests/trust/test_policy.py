@@ -11,7 +11,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
-from bakehouse.publish.scans import statement_of
+from bakehouse.publish.scan_signing import statement_of
 from bakehouse.security.findings import SecurityReport
 from bakehouse.trust import bundle, policy
 from bakehouse.trust.bundle import Statement

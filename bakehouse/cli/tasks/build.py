@@ -244,22 +244,21 @@ def lock(
     from bakehouse.catalog import project
     from bakehouse.cli import json_report
     from bakehouse.errors import BakehouseError
-    from bakehouse.lock import drift
-    from bakehouse.lock import lock as locking
+    from bakehouse.lock import drift, locking
 
     report_fallback(project.find(Path.cwd()))
     if check:
         with Progress.on(sys.stderr) as progress:
-            differences = locking.check(Path.cwd(), split(images), progress.report, progress, failures)
+            differences = locking.check_locks(Path.cwd(), split(images), progress.report, progress, failures)
         show(json_report.drift(differences) if json else drift.table(differences))
         locking.require_locked(differences)
         return
     changes: list[str] = []
     try:
         with Progress.on(sys.stderr) as progress:
-            lines = locking.run(
-                Path.cwd(), split(images), progress.report, progress, failures, changes, upgrade=upgrade
-            )
+            scope = locking.LockScope(upgrade)
+            names = split(images)
+            lines = locking.run(Path.cwd(), names, progress.report, progress, failures, changes, scope)
     except BakehouseError:
         # These files are changed, whatever failed later
         show("".join(f"{line}\n" for line in changes))

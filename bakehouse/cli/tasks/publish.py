@@ -60,7 +60,7 @@ def push(
     """
     from bakehouse.cli import tables, workflow
     from bakehouse.publish import ecr_scan
-    from bakehouse.publish.publish import PublishOptions
+    from bakehouse.publish.options import PublishOptions
 
     workspace = open_project(images)
     level = ecr_scan.level(fail_on, is_asked=scan)
@@ -105,7 +105,7 @@ def promote(
     """
     from bakehouse.cli import tables, workflow
     from bakehouse.publish import ecr_scan
-    from bakehouse.publish.publish import PublishOptions
+    from bakehouse.publish.options import PublishOptions
 
     terms = PublishOptions(
         registry=registry,
@@ -158,7 +158,7 @@ def release(
 
     from bakehouse.cli import tables, workflow
     from bakehouse.publish import ecr_scan
-    from bakehouse.publish.publish import PublishOptions
+    from bakehouse.publish.options import PublishOptions
 
     level = ecr_scan.level(fail_on, is_asked=scan)
     terms = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level, deadline=deadline)
@@ -190,8 +190,8 @@ def releases(
     """
     from bakehouse.catalog.project import find
     from bakehouse.cli import tables
-    from bakehouse.ledger.ledger import open_ledger, select_images
     from bakehouse.ledger.releases import text_of
+    from bakehouse.ledger.store import open_ledger, select_images
     from bakehouse.publish.verify import require_all, verify_releases
 
     project = find(Path.cwd())
@@ -244,8 +244,8 @@ def bisect(
     from bakehouse.catalog.project import find
     from bakehouse.cli import bisect_report
     from bakehouse.ledger import bisect as search
-    from bakehouse.ledger.ledger import open_ledger, select_images
     from bakehouse.ledger.release_changes import changes
+    from bakehouse.ledger.store import open_ledger, select_images
 
     project = find(Path.cwd())
     ledger = open_ledger(project)

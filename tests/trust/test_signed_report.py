@@ -13,10 +13,10 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import SmokeError, TrustError
-from bakehouse.ledger.ledger import open_ledger
-from bakehouse.publish import promote, signed_report
-from bakehouse.publish.publish import PublishOptions
-from bakehouse.trust import bundle
+from bakehouse.ledger.store import open_ledger
+from bakehouse.publish import promote
+from bakehouse.publish.options import PublishOptions
+from bakehouse.trust import bundle, signed_report
 from bakehouse.trust.statements import SMOKE_REPORT, TESTS
 from bakehouse.util.oci import Digest
 from tests.support.built_images import IMAGE, PASSED

@@ -9,8 +9,8 @@ from typing import Any
 from bakehouse import __version__
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Problems, UsageError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
 from bakehouse.publish.attest import Bundler
 from bakehouse.publish.record import with_scans
@@ -19,7 +19,7 @@ from bakehouse.security import waivers
 from bakehouse.security.findings import PackageFinding, SecurityReport, Source, Vulnerability
 from bakehouse.trust import provenance
 from bakehouse.trust.bundle import SignedStatement, Statement, statement
-from bakehouse.trust.scan_results import NOT_SCANNED, read_scans, summarize, time_text
+from bakehouse.trust.signed_scans import NOT_SCANNED, read_scans, summarize, time_text
 from bakehouse.trust.statements import SCAN
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
@@ -62,7 +62,7 @@ def sign_scans(
         if not builds:
             message = f"the reports of scanners are about different builds of `{image}`"
             problems.add(Diagnostic(message, hint="scan one digest with all scanners"))
-        targets += [(image, Digest(digest), each) for digest, each in builds.items()]
+        targets += [(image, Digest(digest), build_records) for digest, build_records in builds.items()]
     problems.raise_as(UsageError)
     finished = datetime.now(UTC)
     ledger, waived = open_ledger(project), waivers.load(project.root)
@@ -119,16 +119,20 @@ def _results(image: str, findings: Iterable[PackageFinding]) -> list[dict[str, A
             vulnerabilities = (
                 Vulnerability(f"{finding.source}: {finding.name} {finding.newer}", finding.newer),
             )
-        for each in vulnerabilities:
-            rating = [{"method": finding.source, "score": each.severity}] if each.severity else []
+        for vulnerability in vulnerabilities:
+            rating = (
+                [{"method": finding.source, "score": vulnerability.severity}]
+                if vulnerability.severity
+                else []
+            )
             package = {
                 "kind": finding.kind,
                 "name": finding.name,
                 "version": finding.version,
                 "packages": list(finding.packages),
-                "fixed": each.fixed,
-                "aliases": list(each.aliases),
+                "fixed": vulnerability.fixed,
+                "aliases": list(vulnerability.aliases),
                 "source": finding.source,
             }
-            results.append({"id": each.id, "severity": rating, "annotations": [package]})
+            results.append({"id": vulnerability.id, "severity": rating, "annotations": [package]})
     return results

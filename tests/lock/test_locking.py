@@ -2,14 +2,15 @@
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.python_lock import digest_line
 from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.errors import BakehouseError
-from bakehouse.lock import apt_suite
-from bakehouse.lock import lock as locking
+from bakehouse.lock import apt_suite, locking
 from tests.support.locked_debian import index
 from tests.support.trees import COMPONENTS, IMAGE, Tree
 from tests.support.wheels import wheel
@@ -52,7 +53,7 @@ def project(tree: Tree, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Tree
 
 
 def locked(tree: Tree, *, upgrade: bool = False, only: Collection[str] | None = None) -> list[str]:
-    locking.run(tree.root, ["tuning"], lambda _: None, upgrade=upgrade, only_python=only)
+    locking.run(tree.root, ["tuning"], lambda _: None, scope=locking.LockScope(upgrade, only))
     lines = (tree.root / "components/tuning/tuning.txt").read_text().splitlines()[1:]
     return [line.split(" ")[0] for line in lines]
 
@@ -81,6 +82,26 @@ def test_the_outdated_locks_of_an_image_are_made_anew(project: Tree) -> None:
     project.write("images/tuned.yaml", IMAGE.replace("toolkit", "tuning"))
     assert locking.run(project.root, ["tuned"], lambda _: None) == ("tuning.txt: 4 packages",)
     assert locking.run(project.root, ["tuned"], lambda _: None) == ("everything is locked",)
+
+
+def test_images_are_resolved_again_only_after_a_change(
+    project: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[object] = []
+
+    def load(*arguments: Any) -> Catalog:
+        loaded.append(arguments)
+        return load_catalog(*arguments)
+
+    monkeypatch.setattr(locking, "load_catalog", load)
+    project.component("tuning", TUNING.replace(', torch: "*"', ""))
+    project.write("components/tuning/tuning.txt", "# Python 3.11: shared\n")
+    project.write("images/tuned.yaml", IMAGE.replace("toolkit", "tuning"))
+
+    assert locking.run(project.root, ["tuned"], lambda _: None) == ("tuning.txt: 4 packages",)
+    assert len(loaded) == 2
+    assert locking.run(project.root, ["tuned"], lambda _: None) == ("everything is locked",)
+    assert len(loaded) == 3
 
 
 def test_each_platform_is_locked_with_its_own_files(project: Tree, tmp_path: Path) -> None:
@@ -217,7 +238,7 @@ def test_an_upgrade_of_packages_of_an_image_keeps_its_debian_packages(
     packages = LOCKED.splitlines()[1:]
     lines = [lock_heading("requirements.txt", b"tuning\n"), digest_line(packages), *packages]
     wheels.write("images/requirements.txt.lock", "\n".join([*lines, ""]))
-    locking.run(wheels.root, ["small"], lambda _: None, upgrade=True, only_python=only)
+    locking.run(wheels.root, ["small"], lambda _: None, scope=locking.LockScope(True, only))
 
     lines = (wheels.root / "images/requirements.txt.lock").read_text().splitlines()
     assert [line.split(" ")[0] for line in lines if not line.startswith("#")] == expected

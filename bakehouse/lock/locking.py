@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -12,9 +11,8 @@ from typing import TypeVar
 from bakehouse.catalog import project
 from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
-from bakehouse.catalog.component import Artifact, Component, VariantSpec
+from bakehouse.catalog.component import Artifact, VariantSpec
 from bakehouse.catalog.pins import PinsFile
-from bakehouse.catalog.project import HOME
 from bakehouse.catalog.python_lock import Lock, Package, load_lock, locked_sums, normal_name
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine.buildkit_events import Event
@@ -25,7 +23,6 @@ from bakehouse.errors import (
     Problems,
     RecipeError,
     StaleError,
-    UsageError,
 )
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
@@ -39,20 +36,15 @@ from bakehouse.lock import (
     vendor_images,
 )
 from bakehouse.lock import python as pylock
-from bakehouse.lock.checksums import Pinned
+from bakehouse.lock.checksums import Pinned, PinSources
 from bakehouse.lock.drift import Drift, DriftKind
-from bakehouse.lock.recipe_lock import doubts, lock_recipe
+from bakehouse.lock.recipe_lock import lock_recipe, questionable_packages
+from bakehouse.lock.selection import LockSelection, select_locked
 from bakehouse.plan.workspace import (
     Workspace,
     is_own,
-    leave_out,
-    leave_out_broken,
-    nearest_name,
     own_recipes,
-    require_project,
-    require_valid,
     resolve_all,
-    selected_broken,
     without_affected,
 )
 from bakehouse.resolve.candidate import Candidate
@@ -70,43 +62,17 @@ def _ignore(event: Event) -> None:
     """Ignore an event of a build."""
 
 
-def run(
-    start: Path,
-    patterns: Sequence[str],
-    report: Reporter,
-    on_event: OnEvent = _ignore,
-    failures: list[BakehouseError] | None = None,
-    changes: list[str] | None = None,
-    *,
-    upgrade: bool = False,
-    only_python: Collection[str] | None = None,
-) -> tuple[str, ...]:
-    """Lock the images and components that names or globs select; return a line for each change.
-
-    `changes` gets the lines as well, also those before an error.
-
-    It makes missing locks and locks of changed requirements, and records missing digests of vendor bases,
-    checksums and sizes of files. `upgrade` locks everything selected anew, at the newest versions that fit;
-    names may then be Debian packages too. `only_python` limits an upgrade to Python packages with these
-    normalized names and to the Debian packages that `patterns` name; the rest keeps its version where it
-    fits. `on_event` receives the build events of vendor bases, `failures` the errors of images that are left
-    out. Raises BuildError at the end for what vendors do not give.
-    """
-    state = project.find(start).state
-    # Two concurrent runs would overwrite each other's results
-    with exclusive(state / "locks" / "lock", lambda: report("waiting for another `bake lock` to end")):
-        workspace = unlocked_workspace(start, failures)
-        scope = _Scope(upgrade, only_python)
-        return _run(workspace, patterns, report, on_event, [] if changes is None else changes, scope)
-
-
 @dataclass(frozen=True, slots=True)
-class _Scope:
+class LockScope:
     """Locked versions that may change although they fit."""
 
-    upgrade: bool
-    only_python: Collection[str] | None
-    """Names of Python packages; None does not limit an upgrade."""
+    upgrade: bool = False
+    """Lock everything selected anew, at the newest versions that fit. Names may be Debian packages too."""
+    only_python: Collection[str] | None = None
+    """Limit an upgrade to Python packages with these normalized names and to the named Debian packages.
+
+    All others keep their versions where these fit. None does not limit an upgrade.
+    """
 
     @property
     def is_all(self) -> bool:
@@ -119,16 +85,46 @@ class _Scope:
         return self.only_python if self.upgrade else ()
 
 
+_MISSING = LockScope()
+"""Only missing and outdated locks."""
+
+
+def run(
+    start: Path,
+    patterns: Sequence[str],
+    report: Reporter,
+    on_event: OnEvent = _ignore,
+    failures: list[BakehouseError] | None = None,
+    changes: list[str] | None = None,
+    scope: LockScope = _MISSING,
+) -> tuple[str, ...]:
+    """Lock the images and components that names or globs select; return a line for each change.
+
+    `changes` gets the lines as well, also those before an error.
+
+    It makes missing locks and locks of changed requirements, and records missing digests of vendor bases,
+    checksums and sizes of files. `scope` selects what is locked anew. `on_event` receives the build events of
+    vendor bases, `failures` the errors of images that are left out. Raises BuildError at the end for what
+    vendors do not give.
+    """
+    state = project.find(start).state
+    # Two concurrent runs would overwrite each other's results
+    with exclusive(state / "locks" / "lock", lambda: report("waiting for another `bake lock` to end")):
+        workspace = unlocked_workspace(start, failures)
+        return _run(workspace, patterns, report, on_event, [] if changes is None else changes, scope)
+
+
 def _run(
     workspace: Workspace,
     patterns: Sequence[str],
     report: Reporter,
     on_event: OnEvent,
     changes: list[str],
-    scope: _Scope,
+    scope: LockScope,
 ) -> tuple[str, ...]:
     settings = workspace.project
-    selection = _select(workspace, patterns, upgrade=scope.upgrade)
+    unchanged = len(changes)
+    selection = select_locked(workspace, patterns, upgrade=scope.upgrade)
     changes += _lock_variants(
         drift.candidates(selection.components), workspace, report, on_event, upgrade=scope.python
     )
@@ -142,10 +138,11 @@ def _run(
     changes += _lock_variants(chosen, workspace, report, on_event)
     problems = Problems()
     changes += pin(workspace, selection.recipes, report, problems, upgrade=scope.is_all)
-    # Packages on a base are recorded for one digest of it
-    workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots, Problems()))
-    # A new lock can contradict the locks of other components
-    workspace, selection = _satisfiable(workspace, selection, workspace.recipes.values())
+    if len(changes) > unchanged or problems:
+        # Packages on a base are recorded for one digest of it
+        workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots, Problems()))
+        # A new lock can contradict the locks of other components
+        workspace, selection = _satisfiable(workspace, selection, workspace.recipes.values())
     named = selection.recipes if patterns else ()
     try:
         changes += base_contents.record(workspace, selection.recipes, named, report, on_event)
@@ -202,13 +199,15 @@ def pin(
     try:
         pinned = checksums.pin(
             list(_open_artifacts(recipes, workspace)),
-            mirrors=[Path(mirror) for mirror in settings.mirrors if Path(mirror).is_dir()],
-            cache=settings.cache,
-            state=settings.state,
-            index=_index(workspace, "3.11", report, _ignore),
-            report=report,
-            shared_names=_shared(workspace.catalog, lambda artifact: artifact.file),
-            write=write,
+            PinSources(
+                mirrors=[Path(mirror) for mirror in settings.mirrors if Path(mirror).is_dir()],
+                cache=settings.cache,
+                state=settings.state,
+                index=_index(workspace, "3.11", report, _ignore),
+                shared_names=_shared(workspace.catalog, lambda artifact: artifact.file),
+            ),
+            write,
+            report,
         )
         yield from (artifact.line for artifact in pinned)
     except BuildError as error:
@@ -221,10 +220,10 @@ def _shared(catalog: Catalog, key: Callable[[Artifact], T]) -> frozenset[T]:
     for component in catalog.components.values():
         for artifact in (artifact for spec in component.specs for artifact in spec.artifacts):
             names.setdefault(key(artifact), set()).add(artifact.pin_name)
-    return frozenset(each for each, sources in names.items() if len(sources) > 1)
+    return frozenset(name for name, sources in names.items() if len(sources) > 1)
 
 
-def check(
+def check_locks(
     start: Path,
     patterns: Sequence[str],
     report: Reporter,
@@ -236,28 +235,30 @@ def check(
     `failures` receives the errors of images that are left out.
     """
     workspace = unlocked_workspace(start, failures)
-    selection = _select(workspace, patterns)
+    selection = select_locked(workspace, patterns)
     drifts = [*drift.open_locks(drift.candidates(selection.components))]
     if _has_unlocked(drifts):
         # Images cannot be resolved without these locks
         return tuple(drifts)
     workspace, selection = _satisfiable(workspace, selection, selection.recipes)
     drifts += (point for point in drift.open_points(workspace, selection.recipes) if point not in drifts)
-    drifts += _doubts(workspace, selection.recipes, drifts)
+    drifts += _questionable_packages(workspace, selection.recipes, drifts)
     images = vendor_images.vendor_images(workspace, selection.recipes)
     drifts += vendor_images.drift(images, workspace.project, report)
     if not _has_unlocked(drifts):
         drifts += drift.newer_packages(workspace, selection.recipes, report, on_event)
     chosen = drift.chosen(workspace, selection.recipes)
     # A project cannot lock the components of Bakehouse anew
-    own = (each for each in chosen if is_own(workspace, each.component.location.path))
+    own = (candidate for candidate in chosen if is_own(workspace, candidate.component.location.path))
     candidates = (*own, *drift.candidates(selection.components))
     drifts += drift.newer_wheels(candidates, partial(_resolve_now, workspace, report, on_event), report)
     return tuple(drifts)
 
 
-def _doubts(workspace: Workspace, recipes: Iterable[Recipe], drifts: Iterable[Drift]) -> list[Drift]:
-    """Return locked packages that an image hardly wants.
+def _questionable_packages(
+    workspace: Workspace, recipes: Iterable[Recipe], drifts: Iterable[Drift]
+) -> list[Drift]:
+    """Return locked packages that images probably do not need.
 
     A lock that contradicts what the components of its recipe install is a failure.
     """
@@ -272,9 +273,11 @@ def _doubts(workspace: Workspace, recipes: Iterable[Recipe], drifts: Iterable[Dr
             locked.append(replace(recipe, content=content))
     problems.raise_as(RecipeError)
     return [
-        Drift(DriftKind.DOUBTFUL, resolution.recipe.name, doubt)
+        Drift(DriftKind.QUESTIONABLE, resolution.recipe.name, text)
         for resolution in resolve_all(workspace, locked)
-        for doubt in doubts(resolution, [each for each in resolution.recipe.content.packages if each.file])
+        for text in questionable_packages(
+            resolution, [package for package in resolution.recipe.content.packages if package.file]
+        )
     ]
 
 
@@ -297,8 +300,8 @@ def require_locked(drifts: Sequence[Drift]) -> None:
 
 
 def _satisfiable(
-    workspace: Workspace, selection: "_Selection", recipes: Iterable[Recipe]
-) -> "tuple[Workspace, _Selection]":
+    workspace: Workspace, selection: LockSelection, recipes: Iterable[Recipe]
+) -> tuple[Workspace, LockSelection]:
     """Leave unsatisfiable images out of the workspace and the selection; those of `recipes` are failures."""
     resolve_all(workspace, recipes)
     fitting = {}
@@ -343,90 +346,6 @@ def unlocked_workspace(start: Path, failures: list[BakehouseError] | None = None
     return Workspace(settings, catalog, recipes.by_name, {}, recipes.broken, left_out)
 
 
-@dataclass(frozen=True, slots=True)
-class _Selection:
-    recipes: tuple[Recipe, ...]
-    components: tuple[Component, ...]
-    packages: tuple[str, ...]
-    """The selected Debian packages."""
-    is_all: bool
-    """The selection has images or a bootstrapped base, whose Debian packages are selected as well."""
-
-
-def _select(workspace: Workspace, patterns: Sequence[str], *, upgrade: bool = False) -> _Selection:
-    """Return the matches of names or globs; without patterns everything of the project's own.
-
-    Components of Bakehouse are locked only in its checkout. Raises UsageError if a pattern has no match.
-    """
-    if not patterns:
-        require_project(workspace)
-    locked = sorted({deb.name for deb in workspace.apt_locks.debs})
-    recipes, components = workspace.recipes.values(), workspace.catalog.components
-    own = {name for name, each in components.items() if is_own(workspace, each.location.path)}
-    families = {recipe.family for recipe in recipes}
-    names = {*workspace.recipes, *families, *own, *(each.name for each in workspace.catalog.broken)}
-    problems = Problems()
-    for pattern in patterns:
-        if any(fnmatchcase(name, pattern) for name in names) or selected_broken(workspace, [pattern]):
-            continue
-        foreign = [name for name in components if fnmatchcase(name, pattern)]
-        if foreign:
-            problems.add(_not_own(foreign[0]))
-        elif not any(fnmatchcase(name, pattern) for name in locked):
-            message = f"no image, component or locked package matches `{pattern}`"
-            hint = nearest_name(pattern, (*workspace.recipes, *components, *locked))
-            hint = hint or "run `bake list` for the images; components are directories in recipes/components"
-            problems.add(Diagnostic(message, hint=hint))
-        elif not upgrade:
-            message = f"`{pattern}` is a locked package, not an image or component"
-            problems.add(Diagnostic(message, hint=f"run `bake lock --upgrade {pattern}` to lock it anew"))
-    if len(workspace.project.recipe_roots) == 1 and workspace.project.root != HOME and not problems:
-        hint = "run `bake init` to create one"
-        problems.add(Diagnostic("this project has no recipe directory for locks", hint=hint))
-    problems.raise_as(UsageError)
-    broken = [
-        component
-        for component in workspace.catalog.broken
-        if (_matches(component.name, patterns) if patterns else is_own(workspace, component.directory))
-    ]
-    if broken:
-        error = RecipeError.of(*(mistake for each in broken for mistake in each.mistakes))
-        if {each.name for each in broken} & {*patterns}:
-            raise error
-        leave_out(workspace, error)
-    require_valid(workspace, patterns, only_named=True)
-    leave_out_broken(workspace, patterns)
-    selected_recipes = tuple(
-        recipe
-        for recipe in recipes
-        if _matches(recipe.name, patterns)
-        or (recipe.family in patterns and recipe.family not in workspace.recipes)
-        or (not patterns and is_own(workspace, recipe.location.path))
-    )
-    selected_components = tuple(
-        components[name] for name in components if name in own and (not patterns or _matches(name, patterns))
-    )
-    packages = tuple(name for name in locked if _matches(name, patterns))
-    is_all = bool(selected_recipes) or any(map(_is_bootstrapped, selected_components))
-    return _Selection(selected_recipes, selected_components, packages, is_all)
-
-
-def _not_own(component: str) -> Diagnostic:
-    message = f"`{component}` is a component of Bakehouse, which is not changed from a project"
-    hint = f"copy its directory to `components/{component}` of your recipes to lock it there"
-    return Diagnostic(message, hint=hint)
-
-
-def _is_bootstrapped(component: Component) -> bool:
-    """Return whether a component is a bootstrapped base."""
-    specs = [variant.spec for release in component.releases for variant in release.variants]
-    return any(spec.base and spec.base.suite for spec in specs)
-
-
-def _matches(name: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
-
-
 def _lock_variants(
     candidates: Iterable[Candidate],
     workspace: Workspace,
@@ -455,12 +374,12 @@ def _lock_variants(
         heading = lock.heading(python)
         is_older = lock.first_line != heading or not lock.is_readable
         locked = _packages_of(lock) if upgrade else ()
-        has_upgrade = upgrade is None or any(normal_name(each.name) in upgrade for each in locked)
+        has_upgrade = upgrade is None or any(normal_name(package.name) in upgrade for package in locked)
         if is_older or has_upgrade:
             report(f"{name}: locking {lock.path.name} for Python {python}")
             preferred: Iterable[Package] = ()
             if upgrade is not None:
-                kept = (each for each in locked if normal_name(each.name) not in upgrade)
+                kept = (package for package in locked if normal_name(package.name) not in upgrade)
                 preferred = kept if has_upgrade else drift.locked_packages(workspace.catalog, python)
             files = _resolve_now(workspace, report, on_event, lock, candidate.spec, preferred)
             write_whole(lock.path, pylock.lock_text(heading, files))

@@ -50,8 +50,10 @@ class SignedScan:
         # A vulnerability that one source does not rate may be rated by another
         severities: dict[str, str] = {}
         for finding in self.findings:
-            for each in finding.vulnerabilities:
-                severities[each.id] = _worst((severities.get(each.id, ""), each.severity))
+            for vulnerability in finding.vulnerabilities:
+                severities[vulnerability.id] = _worst(
+                    (severities.get(vulnerability.id, ""), vulnerability.severity)
+                )
         return severities
 
 
@@ -70,30 +72,30 @@ class Scans:
 def read_scans(statements: Iterable[SignedStatement], image: str) -> Scans:
     """Return the scans among statements that state what they cover."""
     scans, problem = [], ""
-    for each in statements:
-        if each.predicate_type == SCAN:
+    for statement in statements:
+        if statement.predicate_type == SCAN:
             try:
-                scans.append(_read(each, image))
+                scans.append(_read(statement, image))
             except DocumentError as error:
                 problem = str(error)
     now = datetime.now(UTC)
     newest: dict[PublicKey, SignedScan] = {}
-    for scan in sorted(scans, key=lambda each: (each.finished, len(each.findings))):
+    for scan in sorted(scans, key=lambda scan: (scan.finished, len(scan.findings))):
         if scan.finished <= now + MAX_CLOCK_DIFFERENCE:
             newest[scan.key] = scan
     return Scans(tuple(newest.values()), bool(scans) and not newest, problem)
 
 
-def exceeds(rating: str, most: str) -> bool:
+def exceeds(rating: str, limit: str) -> bool:
     """Return whether a rating is higher than another; an unknown one counts as the highest."""
-    return _RANKS.get(rating, _RANKS["CRITICAL"]) > _RANKS.get(most, -1)
+    return _RANKS.get(rating, _RANKS["CRITICAL"]) > _RANKS.get(limit, -1)
 
 
 def summarize(scan: SignedScan, waived: Sequence[waivers.VexStatement]) -> ReleasedScan:
     """Return the summary of a scan for the ledger, with the waivers of today."""
     severities = scan.rated()
     findings, _ = waivers.apply(waived, scan.findings, datetime.now(UTC).date())
-    open_ids = {each.id for finding in findings for each in finding.open_vulnerabilities}
+    open_ids = {vulnerability.id for finding in findings for vulnerability in finding.open_vulnerabilities}
     counts = Counter(severities[id] or NOT_RATED for id in open_ids)
     in_force = [waiver for finding in findings for waiver in finding.waivers if not waiver.is_expired]
     worst_first = sorted(counts, key=lambda rating: (-_RANKS.get(rating, len(_RANKS)), rating))

@@ -13,12 +13,12 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import ScanRules
 from bakehouse.errors import Diagnostic, TrustError, UsageError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
-from bakehouse.publish import scans
+from bakehouse.ledger.store import open_ledger
+from bakehouse.publish import scan_signing
 from bakehouse.publish.attest import Bundler
-from bakehouse.publish.record import with_known, with_scans
-from bakehouse.publish.scans import require_all_published, sign_scans, statement_of
+from bakehouse.publish.record import with_known_facts, with_scans
+from bakehouse.publish.scan_signing import require_all_published, sign_scans, statement_of
 from bakehouse.registry.manifest import digest_of
 from bakehouse.security import waivers
 from bakehouse.security.findings import (
@@ -426,8 +426,8 @@ def test_the_newest_scan_of_each_key_stays_in_the_ledger() -> None:
     record = with_scans(with_scans(a_record(), [first, other]), [later])
 
     assert record.scans == (later, other)
-    assert with_known(a_record(), [record, a_record()]).scans == record.scans
-    assert with_known(replace(a_record(), digest=OTHER), [record]).scans == ()
+    assert with_known_facts(a_record(), [record, a_record()]).scans == record.scans
+    assert with_known_facts(replace(a_record(), digest=OTHER), [record]).scans == ()
 
 
 def refused_sources(project: Project, key: KeyFiles, *sources: Source) -> list[Diagnostic]:
@@ -461,4 +461,4 @@ def test_reports_of_different_builds_are_not_signed(project: Project, key: KeyFi
 def test_an_unpublished_image_cannot_be_signed(project: Project) -> None:
     changed_image = replace(IMAGE, key=type(IMAGE.key)("0" * 64))
     with pytest.raises(UsageError, match="`mpi-cpu` was not published from this recipe"):
-        scans.require_all_published(project, [changed_image])
+        scan_signing.require_all_published(project, [changed_image])
