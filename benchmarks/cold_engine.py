@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.engine import dockerd, isolated_engine
+from bakehouse.engine import dockerd
+from bakehouse.maintain import isolated_engine
 
 _COUNTED = Path("/sys/fs/cgroup/cpuacct")
 

@@ -22,7 +22,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import command_line, completion, diagnostics, help_text
 from bakehouse.cli.command_name import as_typed
-from bakehouse.cli.tasks.collection import namespace
+from bakehouse.cli.tasks.collection import GROUPS, namespace
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.trust import keys
 from bakehouse.util.format import format_bytes
@@ -93,7 +93,7 @@ def _discard_output() -> None:
 def _run(words: list[str]) -> None:
     match words:
         case [] | ["-h" | "--help" | "-l" | "--list"]:
-            print(as_typed(help_text.overview()), end="")
+            print(as_typed(help_text.overview(GROUPS)), end="")
         case ["-V" | "--version"]:
             print(f"bake {__version__}")
         case ["help" | "-h" | "--help", name, *_]:

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.cli import workflow
 from bakehouse.lock import lock as locking
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.pipeline.build import build
+from bakehouse.plan.workspace import open_workspace, select
 from tests.support.git_repository import commit
 from tests.support.sdists import WITNESS, hostile, sdist
 
@@ -66,9 +66,7 @@ def test_a_build_backend_sees_nothing(
     assert not (tmp_path / WITNESS).exists()
 
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
-        [built] = workflow.build_images(
-            open_workspace(mine), ["hostile"], progress.report, workflow.RunOptions(), progress
-        )
+        [built] = build(select(open_workspace(mine), ["hostile"]), progress.report, progress=progress)
 
     reference = built.image.reference
     code = "import bakehouse_hostile, own_hostile; print([bakehouse_hostile.SEEN, own_hostile.SEEN])"

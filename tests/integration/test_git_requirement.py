@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.cli import workflow
 from bakehouse.lock import lock as locking
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.pipeline.build import build
+from bakehouse.plan.workspace import open_workspace, select
 from tests.support.git_repository import commit, project
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
@@ -29,9 +29,7 @@ def test_a_package_of_a_commit_is_in_the_image(tmp_path: Path) -> None:
     locking.run(mine, ["from-git"], lambda _: None)
 
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
-        [built] = workflow.build_images(
-            open_workspace(mine), ["from-git"], progress.report, workflow.RunOptions(), progress
-        )
+        [built] = build(select(open_workspace(mine), ["from-git"]), progress.report, progress=progress)
 
     reference = built.image.reference
     code = "import own_lib, importlib.metadata as m; print(own_lib.V, m.version('own-lib'), m.version('six'))"

@@ -16,7 +16,7 @@ from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import append
 from bakehouse.lock import apt
 from bakehouse.lock.apt import Resolved, package_changes
-from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.plan.workspace import Workspace, select
 from bakehouse.security.findings import SecurityReport, require_clean
 from bakehouse.security.report import make_report, text
 from tests.cli.test_json_report import sample, shape
@@ -96,7 +96,7 @@ def make(tree: Tree, snapshot: Path | None = None, reports: Sequence[Path] = ())
     location = replace(settings.find(tree.root), recipe_roots=(tree.root,))
     workspace = Workspace(location, tree.catalog(), tree.recipes(), templates())
     builds_of = open_ledger(location).records
-    images = plan_images(workspace, []).images
+    images = select(workspace, []).plan.images
     return make_report(workspace, images, lambda _: None, builds_of, snapshot, reports)
 
 
