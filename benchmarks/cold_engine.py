@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.engine import dockerd
+from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.maintain import isolated_engine
 
 _COUNTED = Path("/sys/fs/cgroup/cpuacct")
@@ -18,7 +18,7 @@ _COUNTED = Path("/sys/fs/cgroup/cpuacct")
 class ColdEngine:
     """Running engine that shares nothing with other engines."""
 
-    paths: dockerd.DaemonPaths
+    paths: DaemonPaths
 
     @property
     def group(self) -> Path:
@@ -75,7 +75,7 @@ def cold_engine(under: Path) -> Iterator[ColdEngine]:
         sys.exit(
             f"there is no {_COUNTED}: the CPU that an engine uses is counted with control groups, version 1"
         )
-    with isolated_engine.isolated_engine(dockerd.CONTAINERD, _say, under=under) as paths:
+    with isolated_engine.isolated_engine(CONTAINERD, _say, under=under) as paths:
         engine = ColdEngine(paths)
         engine.group.mkdir(exist_ok=True)
         # What these start from now on is counted too.

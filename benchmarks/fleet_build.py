@@ -47,8 +47,9 @@ from bakehouse.builder.build import leaders
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, build_inputs
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.timings import BuildTimes, Work
-from bakehouse.engine import docker, dockerd
+from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import EXPORT, Event, Step
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError
 from bakehouse.fetch.required_files import required_files
 from bakehouse.pipeline.build import build
@@ -689,7 +690,7 @@ def short(options: argparse.Namespace) -> Result:
     with tempfile.TemporaryDirectory() as directory:
         same = compare_six_images(Path(directory) / "six")
         fleet = Fleet(Path(directory), SMALL_IMAGES)
-        start = contextlib.nullcontext(UsualEngine(dockerd.DaemonPaths(Path(directory))))
+        start = contextlib.nullcontext(UsualEngine(DaemonPaths(Path(directory))))
         run = Run(fleet, Path(directory), ("bump", "monoliths"), 1, lambda _: start)
         # Not cached from an earlier run
         fleet.bump(time.time_ns())

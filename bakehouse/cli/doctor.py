@@ -23,7 +23,7 @@ from bakehouse.engine import builder_preflight, daemon_info, dockerd, emulation,
 from bakehouse.engine.builder import Program
 from bakehouse.engine.builder_preflight import BuilderCheck
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon, run_program
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError, EngineError
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted

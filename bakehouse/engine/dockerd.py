@@ -14,10 +14,10 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import Heartbeat
@@ -30,67 +30,10 @@ FLEET_GIGABYTES = 40
 """Size of a build cache for the catalogue's images: the CUDA image has 5 GB, the store keeps layers
 compressed and unpacked, and the stages that layers are copied from are as large again."""
 LEAST_GIGABYTES = 10
-CONTAINERD = "containerd"
 BRIDGE = "docker0"
 INTERFACES = Path("/sys/class/net")
 _SET = "3"
 """NET_ADDR_SET of if_link.h: the address of an interface was set explicitly."""
-
-
-@dataclass(frozen=True, slots=True)
-class DaemonPaths:
-    """Paths of an engine; each engine has its own."""
-
-    state: Path = Path("/var/lib/bakehouse")
-    """Directory of configuration, log and lock, outside the checkouts because they share one engine."""
-    socket: Path = Path("/var/run/docker.sock")
-    data_root: Path = Path("/var/lib/docker")
-    exec_root: Path = Path("/var/run/docker")
-    pidfile: Path = Path("/var/run/docker.pid")
-    containerd: Path = Path("/run/containerd/containerd.sock")
-    """Socket of the system's containerd, which dockerd uses if it exists."""
-    configured: Path = Path("/etc/docker/daemon.json")
-    """Engine configuration of the machine's owner; copied, never written."""
-    command: tuple[str, ...] = ("dockerd",)
-    store: str = CONTAINERD
-    """Image store: containerd's store, or a storage driver."""
-
-    @classmethod
-    def below(
-        cls, directory: Path, command: tuple[str, ...] = ("dockerd",), store: str = CONTAINERD
-    ) -> "DaemonPaths":
-        """Paths of an engine that has everything in one directory, its owner's configuration included.
-
-        The directory's path must be short: a socket's path has at most 107 bytes.
-        """
-        return cls(
-            state=directory / "state",
-            socket=directory / "docker.sock",
-            data_root=directory / "data",
-            exec_root=directory / "exec",
-            pidfile=directory / "docker.pid",
-            containerd=directory / "containerd.sock",
-            configured=directory / "owner.json",
-            command=command,
-            store=store,
-        )
-
-    @property
-    def configuration(self) -> Path:
-        return self.state / "daemon.json"
-
-    @property
-    def in_use(self) -> Path:
-        """Lock file: builds and pushes share it, a restart holds it exclusively."""
-        return self.state / "in-use"
-
-    @property
-    def log(self) -> Path:
-        return self.state / "dockerd.log"
-
-    @property
-    def endpoint(self) -> str:
-        return f"unix://{self.socket}"
 
 
 def cache_limit(free: int, former: int = 0) -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 from bakehouse.engine import daemon_info, dockerd, usage_lock
 from bakehouse.engine.apt_install import Apt
 from bakehouse.engine.daemon_info import Daemon, UnavailableDaemon, UnavailableReason
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.terminal import Reporter

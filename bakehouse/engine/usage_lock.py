@@ -7,7 +7,7 @@ share it, a restart of the engine holds it exclusively.
 import contextlib
 from collections.abc import Iterator
 
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.util import file_lock
 from bakehouse.util.deadline import NEVER, OverdueError
 

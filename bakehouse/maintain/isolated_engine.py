@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.engine import dockerd
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.errors import EngineError
 from bakehouse.maintain import runc_wrapper
 from bakehouse.util import tempdir
@@ -108,7 +108,7 @@ def isolated_engine(
         _remove(directory)
 
 
-def _paths(directory: Path, store: str = dockerd.CONTAINERD, clock: FakeClock | None = None) -> DaemonPaths:
+def _paths(directory: Path, store: str = CONTAINERD, clock: FakeClock | None = None) -> DaemonPaths:
     programs = clock.programs(directory / "bin") if clock else None
     path = f"{programs}:{dockerd.program_path()}" if programs else dockerd.program_path()
     return DaemonPaths.below(directory, ("env", f"PATH={path}", "dockerd"), store)

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from bakehouse.analysis import compare
 from bakehouse.analysis.compare import Reproduction, Side
-from bakehouse.engine import daemon_info, docker, dockerd, provision
+from bakehouse.engine import daemon_info, docker, provision
+from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.errors import BuildError, DifferenceError, EngineError, UsageError
 from bakehouse.maintain.isolated_engine import COMPILER, FakeClock, isolated_engine
 from bakehouse.pipeline.build import build_plan, manifest_digests, runnable_plan
@@ -19,7 +20,7 @@ from bakehouse.util import process
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
-STORES = ("overlay2", dockerd.CONTAINERD)
+STORES = ("overlay2", CONTAINERD)
 _SAME_CLOCK = "the same clock, minutes later"
 
 
@@ -44,7 +45,7 @@ def reproduce(selection: Selection, report: Reporter, stores: Sequence[str]) -> 
     clock = _clock(report)
     reproductions: list[Reproduction] = []
     with contextlib.closing(docker.connect()) as engine:
-        first = Side(engine, dockerd.CONTAINERD if here.containerd_store else here.store)
+        first = Side(engine, CONTAINERD if here.containerd_store else here.store)
         for store in dict.fromkeys(stores):
             reproductions += _on(store, clock, first, selection.workspace, plan.images, report)
     return tuple(reproductions)
@@ -109,7 +110,7 @@ def _on(
             ]
 
 
-def _build_again(paths: dockerd.DaemonPaths, root: Path, directory: Path, names: Sequence[str]) -> None:
+def _build_again(paths: DaemonPaths, root: Path, directory: Path, names: Sequence[str]) -> None:
     """Build in a new process, which shares no state with this one."""
     command = [sys.executable, "-P", "-c", "from bakehouse.cli.main import main; main()", "build", *names]
     environment = {

@@ -14,7 +14,7 @@ from bakehouse.engine import buildx, usage_lock
 from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import Event, Step, Tick
 from bakehouse.engine.buildx import BakedImage, Target, bake_with_retries
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BuildError, Diagnostic, EngineError, Location
 from bakehouse.util.oci import Digest
 from tests.support.fake_commands import only, put

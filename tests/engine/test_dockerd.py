@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.engine import dockerd
-from bakehouse.engine.dockerd import GIGABYTE, DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
+from bakehouse.engine.dockerd import GIGABYTE
 from bakehouse.errors import EngineError
 from tests.support.bridges import bridge
 from tests.support.fake_commands import put

@@ -12,7 +12,7 @@ import pytest
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import daemon_info, dockerd, provision, usage_lock
 from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.engine.provision import HostInfo, Steps
 from tests.cli.test_doctor import ENGINE
 from tests.support.fake_commands import put

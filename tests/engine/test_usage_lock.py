@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from bakehouse.engine import usage_lock
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
 
 
 def test_who_uses_an_engine_keeps_it_from_being_restarted(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from random import Random
 import pytest
 
 from bakehouse.engine import dockerd
+from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.engine.docker import connect
-from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.maintain.isolated_engine import isolated_engine
 from tests.integration import killed_clusters
 from tests.integration.projects import base
@@ -24,7 +24,7 @@ from tests.support.full_disks import Place, SmallDisk
 from tests.support.killed_commands import Command, Strike, run
 from tests.support.programs import docker
 
-ENGINES = dockerd.DaemonPaths().state / "engines"
+ENGINES = DaemonPaths().state / "engines"
 _COMPONENT = """\
 summary: A file of some megabytes
 stage_order: 90
@@ -127,7 +127,7 @@ def own_engine(under: Path = ENGINES) -> Iterator[DaemonPaths]:
     """Start an engine that only this process uses, with the base of the image."""
     reference = base()
     with (
-        isolated_engine(dockerd.CONTAINERD, print, under=under) as paths,
+        isolated_engine(CONTAINERD, print, under=under) as paths,
         pytest.MonkeyPatch.context() as patch,
     ):
         with subprocess.Popen(["docker", "save", reference], stdout=subprocess.PIPE) as saved:

@@ -21,7 +21,7 @@ from bakehouse.engine import buildkit_errors, daemon_info, docker, dockerd, prov
 from bakehouse.engine.buildkit_errors import Failure
 from bakehouse.engine.buildkit_events import Log
 from bakehouse.engine.daemon_info import Daemon, Feature, UnavailableDaemon, UnavailableReason
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import EngineError
 from tests.integration.projects import Project, base
 
@@ -241,7 +241,7 @@ def test_an_engine_that_runs_is_used_as_it_is(paths: DaemonPaths) -> None:
 def test_two_runs_at_once_start_one_engine(paths: DaemonPaths) -> None:
     program = (
         "from pathlib import Path\n"
-        "from bakehouse.engine.dockerd import DaemonPaths\n"
+        "from bakehouse.engine.daemon_paths import DaemonPaths\n"
         "from bakehouse.engine.provision import ensure\n"
         f"place = {paths!r}\n".replace("PosixPath", "Path")
         + "print(ensure(lambda question: True, lambda line: None, place).endpoint)"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.engine import dockerd
-from bakehouse.engine.dockerd import DaemonPaths
+from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import EngineError
 from bakehouse.maintain import isolated_engine
 from bakehouse.util import tempdir
