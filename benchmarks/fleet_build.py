@@ -44,7 +44,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bakehouse.builder import base_image, prefetch
 from bakehouse.builder import build as building
 from bakehouse.builder.build import leaders
-from bakehouse.builder.build_inputs import BuildInputs, Downloads, build_inputs
+from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds, build_inputs
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.timings import BuildTimes, Work
 from bakehouse.engine import docker
@@ -296,14 +296,7 @@ def supplied(engine: ColdEngine, fleet: Fleet) -> Iterator[BuildInputs]:
     project = open_workspace(fleet.root).project
     gateway = engine.docker("network", "inspect", "bridge", "--format", GATEWAY).strip()
     with asking(engine), over_http(gateway) as environment:
-        inputs = build_inputs(
-            state=fleet.root / "build",
-            mirrors=project.mirrors,
-            ca=project.ca,
-            report=say,
-            suites=[SUITE],
-            environment=environment,
-        )
+        inputs = build_inputs(project, say, StepNeeds(suites=(SUITE,)), environment=environment)
         with inputs as files:
             yield files
 

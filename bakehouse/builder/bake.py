@@ -1,13 +1,11 @@
 """Bake of images while this machine serves their files to the build steps."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 
 from bakehouse.builder import prefetch
-from bakehouse.builder.build_inputs import BuildInputs, Downloads
-from bakehouse.builder.progress import Progress
-from bakehouse.builder.stage_cache import StageCache
+from bakehouse.builder.build_context import BuildContext
 from bakehouse.engine import buildx
 from bakehouse.engine.builder import variables_of
 from bakehouse.engine.buildkit_errors import ImagesFailed
@@ -29,53 +27,44 @@ def target_of(image: Image) -> buildx.Target:
 
 def bake_with_inputs(
     targets: Sequence[buildx.Target],
+    context: BuildContext,
     *,
-    cwd: Path,
-    state: Path,
-    downloads: Downloads,
-    inputs: BuildInputs,
-    progress: Progress,
-    environment: Mapping[str, str] | None = None,
     first: Collection[str] = (),
     builder: str = "",
-    cache: StageCache | None = None,
     check: Callable[[], None] = lambda: None,
 ) -> dict[str, buildx.BakedImage]:
     """Build all targets as one graph, as `buildx.bake` does, and report the downloads meanwhile.
 
-    `builder` builds instead of the engine. Stages are read from `cache`, and written to it. `check` is called
-    again and again, and may raise an exception to stop the build. Raises ImagesFailed as soon as a download
-    fails; the images that do not need the file can still be built.
+    `builder` builds instead of the engine. `check` is called again and again, and may raise an exception to
+    stop the build. Raises ImagesFailed as soon as a download fails; the images that do not need the file can
+    still be built.
     """
     names = {target.name for target in targets}
 
     def report_event(event: Event) -> None:
-        progress(event, builder)
+        context.progress(event, builder)
         check()
-        require_files(downloads, names, progress)
+        require_files(context, names)
 
+    project, inputs, cache = context.project, context.inputs, context.cache
+    environment = {**context.environment, **(variables_of(builder) if builder else {})}
+    options = buildx.BakeOptions(
+        project.root, project.state, report_event, inputs.secrets, inputs.arguments, environment
+    )
     try:
         with cache.extended(targets) if cache else nullcontext(targets) as extended:
-            return buildx.bake(
-                extended,
-                cwd=cwd,
-                state=state,
-                secrets=inputs.secrets,
-                arguments=inputs.arguments,
-                on_event=report_event,
-                environment={**(environment or {}), **(variables_of(builder) if builder else {})},
-                first=first,
-            )
+            return buildx.bake(extended, options, first)
     except BuildError:
         # A step that did not get its file fails too, with a less helpful message.
-        require_files(downloads, names, progress)
+        require_files(context, names)
         raise
 
 
-def require_files(downloads: Downloads, names: Collection[str], progress: Progress) -> None:
+def require_files(context: BuildContext, names: Collection[str]) -> None:
     """Report the downloads. Raises ImagesFailed for the images of these names that need a failed one."""
+    downloads = context.downloads
     for line in downloads.fetcher.lines():
-        progress.report(line)
+        context.progress.report(line)
     users = downloads.required.images
     # Files that only other images need do not matter here.
     failed = [

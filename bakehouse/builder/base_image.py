@@ -16,9 +16,12 @@ import subprocess
 import tarfile
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
+from bakehouse.builder import prefetch
+from bakehouse.builder.build_context import BuildContext
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.engine import image_load
 from bakehouse.engine.buildkit_events import LOG_LINES, TAIL_LINES, Tail
@@ -28,7 +31,7 @@ from bakehouse.engine.step_output import telling_lines
 from bakehouse.errors import BuildError, EngineError
 from bakehouse.fetch import apt_config
 from bakehouse.fetch.connection import redacted
-from bakehouse.plan.model import BootstrappedBase
+from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.util import process
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import display_path, write_whole
@@ -36,6 +39,7 @@ from bakehouse.util.format import format_bytes
 from bakehouse.util.heartbeat import Heartbeat, heartbeat
 from bakehouse.util.oci import EPOCH, PLATFORM, architecture_of
 from bakehouse.util.tempdir import private_directory
+from bakehouse.util.terminal import Reporter
 
 _CREATED = "2026-01-01T00:00:00Z"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -69,9 +73,19 @@ Get = Callable[[Sequence[Deb], Path], None]
 """Downloads locked packages into a directory, and verifies their sha256."""
 
 
-def ensure_base(
-    base: BootstrappedBase, *, engine: Engine, state: Path, report: Callable[[str], None], get: Get
-) -> None:
+def ensure_bases(bases: Iterable[BootstrappedBase | RegistryBase], context: BuildContext) -> None:
+    """Bootstrap those of the bases of a build that no registry has, unless the engine has them."""
+    for base in dict.fromkeys(base for base in bases if isinstance(base, BootstrappedBase)):
+        ensure_base(
+            base,
+            engine=context.engine,
+            state=context.project.state,
+            report=context.progress.report,
+            get=partial(prefetch.download_packages, context.downloads),
+        )
+
+
+def ensure_base(base: BootstrappedBase, *, engine: Engine, state: Path, report: Reporter, get: Get) -> None:
     """Bootstrap `base` unless the engine has it.
 
     The image appears only when it is complete. Of concurrent runs, one bootstraps and the others wait. Raises
@@ -90,7 +104,7 @@ def ensure_base(
             _bootstrap(base, state, report, get)
 
 
-def _bootstrap(base: BootstrappedBase, state: Path, report: Callable[[str], None], get: Get) -> None:
+def _bootstrap(base: BootstrappedBase, state: Path, report: Reporter, get: Get) -> None:
     if shutil.which("mmdebstrap") is None:
         raise EngineError(
             f"base `{base.reference}` needs mmdebstrap, which is not installed",
@@ -248,7 +262,7 @@ class _LogReader:
         self,
         base: BootstrappedBase,
         tail: Tail,
-        report: Callable[[str], None],
+        report: Reporter,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._base, self._tail, self._report = base, tail, report

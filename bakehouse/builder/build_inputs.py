@@ -15,21 +15,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Self
 from urllib.parse import urlsplit
 
 from bakehouse.builder import file_server, step_files
+from bakehouse.catalog.project import Project
 from bakehouse.errors import EngineError, Reason
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFiles
+from bakehouse.plan.model import BootstrappedBase, Image
 from bakehouse.util.process import MISSING_PROGRAM
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
 CA_IN_STEPS = "/run/secrets/ca"
-MOST_SECRET_BYTES = 500 * 1024
+_MAX_SECRET_BYTES = 500 * 1024
 """Maximum size of a BuildKit secret."""
 _SERVED_PIP = """\
 [global]
@@ -68,51 +71,69 @@ class BuildInputs:
     """Address of this machine for build steps; empty if they download directly."""
 
 
+@dataclass(frozen=True, slots=True)
+class StepNeeds:
+    """What steps of images use from the network if this machine serves no files, or in users' own steps."""
+
+    suites: tuple[str, ...] = ()
+    """Debian releases of bases that configure no mirror: steps find their packages with this machine's."""
+    suites_of_own_steps: tuple[str, ...] | None = None
+    """Those of them whose packages users' own steps install; None means all."""
+    proxies: bool = True
+    """Steps may download files that this machine does not serve."""
+    has_own_steps: bool = False
+    """Some steps are users' own."""
+
+    @classmethod
+    def of(cls, images: Sequence[Image], *, offline: bool) -> Self:
+        """Return the needs of the steps of images."""
+        suites = [
+            (image.base.suite, bool(image.content.run))
+            for image in images
+            if isinstance(image.base, BootstrappedBase) and not offline
+        ]
+        return cls(
+            suites=tuple(suite for suite, _ in suites),
+            suites_of_own_steps=tuple(suite for suite, has_own_steps in suites if has_own_steps),
+            proxies=any(map(_downloads_more, images)),
+            has_own_steps=any(image.content.run for image in images),
+        )
+
+
 @contextlib.contextmanager
 def build_inputs(
-    *,
-    state: Path,
-    mirrors: Sequence[str],
-    ca: Path | None,
+    project: Project,
     report: Reporter,
-    suites: Iterable[str] = (),
-    served_suites: Iterable[str] | None = None,
-    needs_proxies: bool = True,
-    environment: Mapping[str, str] = os.environ,
+    needs: StepNeeds = StepNeeds(),
     downloads: Downloads | None = None,
+    environment: Mapping[str, str] = os.environ,
 ) -> Iterator[BuildInputs]:
     """Collect the inputs of a build's steps, and serve `downloads` while the context lasts.
 
     With `downloads`, steps get files only from this machine and use no index and no mirror. Without, or if
     steps cannot reach this machine, they use the mirrors and indexes directly; unreachable ones are reported
-    and left out. `suites` belong to bases that configure no mirror: steps find packages there. If files are
-    served, only `served_suites` are needed, those of users' own steps; the default is all suites. Without
-    `needs_proxies`, steps get no proxies then: they are variables of all steps and can contain credentials.
-    Raises EngineError if steps need the served files but cannot reach this machine.
+    and left out. If files are served, steps get only the mirrors that users' own steps need, and proxies only
+    if they need them: proxies are variables of all steps and can contain credentials. Raises EngineError if
+    steps need the served files but cannot reach this machine.
     """
     with contextlib.ExitStack() as stack:
         url = stack.enter_context(_served(downloads, report)) if downloads else ""
         if downloads and url:
-            texts, proxies = _served_inputs(url, downloads, ca, report, environment)
-            proxies = proxies if needs_proxies else {}
+            texts, proxies = _served_inputs(url, downloads, project.ca, report, environment)
+            proxies = proxies if needs.proxies else {}
         else:
-            texts, proxies = _direct_inputs(mirrors, ca, report, environment)
+            texts, proxies = _direct_inputs(project.mirrors, project.ca, report, environment)
         # apt may have to download package lists to name the mirrors, which takes seconds.
-        texts["sources"] = _source_list(suites if not url or served_suites is None else served_suites)
+        suites = needs.suites if not url or needs.suites_of_own_steps is None else needs.suites_of_own_steps
+        texts["sources"] = _source_list(suites)
         address = urlsplit(url).hostname or ""
-        secrets = stack.enter_context(_secrets(texts, state))
+        secrets = stack.enter_context(_secrets(texts, project.state))
         yield BuildInputs(secrets, _arguments(proxies, address), address)
 
 
 @contextlib.contextmanager
 def remote_inputs(
-    *,
-    state: Path,
-    ca: Path | None,
-    report: Reporter,
-    suites: Iterable[str],
-    has_own_steps: bool,
-    environment: Mapping[str, str] = os.environ,
+    project: Project, report: Reporter, needs: StepNeeds, environment: Mapping[str, str] = os.environ
 ) -> Iterator[BuildInputs]:
     """Collect the inputs of steps on a remote builder, whose files are contexts of the build.
 
@@ -120,22 +141,27 @@ def remote_inputs(
     """
     texts: dict[str, str] = {}
     proxies: dict[str, str] = {}
-    if has_own_steps:
-        texts, proxies = _network_inputs(ca, pip_config.read(environment), report, environment)
-        texts["sources"] = _source_list(suites)
+    if needs.has_own_steps:
+        texts, proxies = _network_inputs(project.ca, pip_config.read(environment), report, environment)
+        texts["sources"] = _source_list(needs.suites_of_own_steps or ())
     texts |= {"pip": step_files.PIP, "mirrors": step_files.MIRRORS}
-    with _secrets(texts, state) as secrets:
+    with _secrets(texts, project.state) as secrets:
         yield BuildInputs(secrets, _arguments(proxies, ""))
 
 
 @contextlib.contextmanager
 def apt_inputs(
-    *, state: Path, ca: Path | None, report: Reporter, environment: Mapping[str, str] = os.environ
+    project: Project, report: Reporter, environment: Mapping[str, str] = os.environ
 ) -> Iterator[BuildInputs]:
     """Collect the inputs of steps that only use Debian mirrors."""
-    texts, proxies = _network_inputs(ca, pip_config.read(environment), report, environment)
-    with _secrets(texts, state) as secrets:
+    texts, proxies = _network_inputs(project.ca, pip_config.read(environment), report, environment)
+    with _secrets(texts, project.state) as secrets:
         yield BuildInputs(secrets, _arguments(proxies, ""))
+
+
+def _downloads_more(image: Image) -> bool:
+    """Return whether steps of an image may download files that are not locked."""
+    return bool(image.content.run or not image.locks_apt or not isinstance(image.base, BootstrappedBase))
 
 
 @contextlib.contextmanager
@@ -316,7 +342,7 @@ def _certificates(bundle: Path | None, report: Reporter) -> str:
         return ""
     text = bundle.read_text(errors="replace")
     certificates = "".join(f"{certificate}\n" for certificate in dict.fromkeys(_CERTIFICATE.findall(text)))
-    if len(certificates) > MOST_SECRET_BYTES:
+    if len(certificates) > _MAX_SECRET_BYTES:
         report(f"`{bundle}` is not passed to build steps: BuildKit's limit for secrets is 500 kB")
         return ""
     return certificates

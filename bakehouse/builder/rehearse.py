@@ -13,8 +13,8 @@ from pathlib import Path
 
 from bakehouse.builder import base_image, file_server, prefetch, stub_bases, stub_files, stub_plan, verify
 from bakehouse.builder.bake import bake_with_inputs, target_of
-from bakehouse.builder.build_inputs import BuildInputs, Downloads
-from bakehouse.builder.progress import Progress
+from bakehouse.builder.build_context import BuildContext
+from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds
 from bakehouse.builder.stub_plan import Rehearsal, Stubs
 from bakehouse.builder.verify import VersionResult
 from bakehouse.catalog.project import Project
@@ -33,13 +33,11 @@ from bakehouse.util.terminal import Reporter
 
 SUITE = "bookworm"
 """Debian release of all base stubs, which depend on its Python."""
-IMAGES_AT_ONCE = 8
+MAX_IMAGES_OF_GROUP = 8
 """Images in one graph: more would share few more stages, and BuildKit fails on graphs of a hundred images."""
 _LOCAL_HINT = "rehearse on the engine's machine; run `bake doctor` for details"
 _PROBE_SECONDS = 300.0
-_PARALLEL_PROBES = 3
-
-Bake = Callable[[Sequence[buildx.Target]], dict[str, buildx.BakedImage]]
+_MAX_CONCURRENT_PROBES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,64 +106,55 @@ def start_downloads(
         yield Downloads(plan, fetcher, required_hint=_LOCAL_HINT)
 
 
+def step_needs(images: Iterable[Image]) -> StepNeeds:
+    """Return what the steps of rehearsals of images use from the network."""
+    own = (image.base.suite for image in images if isinstance(image.base, BootstrappedBase))
+    return StepNeeds(suites=(SUITE, *own))
+
+
 def run_rehearsals(
     rehearsals: Sequence[Rehearsal],
-    *,
     debian: BootstrappedBase,
-    state: Path,
-    engine: Engine,
-    downloads: Downloads,
-    inputs: BuildInputs,
-    progress: Progress,
-    restart: Callable[[], bool],
-    done: Callable[[Sequence[Rehearsed]], None] = lambda _: None,
+    context: BuildContext,
+    on_group: Callable[[Sequence[Rehearsed]], None] = lambda _: None,
 ) -> RehearsalResults:
     """Let BuildKit run prepared rehearsals, and return their results.
 
-    `restart` restarts an engine that lost a layer, and returns whether it did.
+    `on_group` receives the results of each group of images when it ends.
     """
-    root, outcome = state / "rehearsal", RehearsalResults()
+    project, outcome = context.project, RehearsalResults()
+    root = project.state / "rehearsal"
     with (
-        file_server.serve_stubs(root / "apt", inputs.address) as url,
-        private_directory(state) as directory,
+        file_server.serve_stubs(root / "apt", context.inputs.address) as url,
+        private_directory(project.state) as directory,
         ThreadPoolExecutor(1) as cleaner,
     ):
+        base_image.ensure_bases([debian, *(rehearsal.real.base for rehearsal in rehearsals)], context)
         proxy = f'Acquire::http::Proxy::{file_server.STUB_HOST} "{url}/";\n'
-        stub_inputs = _with_apt(inputs, proxy, directory)
-        own = [
-            rehearsal.real.base
-            for rehearsal in rehearsals
-            if isinstance(rehearsal.real.base, BootstrappedBase)
-        ]
-        for base in dict.fromkeys([debian, *own]):
-            get = partial(prefetch.download_packages, downloads)
-            base_image.ensure_base(base, engine=engine, state=state, report=progress.report, get=get)
-        bake = partial(
-            bake_with_inputs,
-            cwd=root,
-            state=root,
-            downloads=downloads,
-            inputs=stub_inputs,
-            progress=progress,
+        context = replace(
+            context,
+            # The rendered files of rehearsals, and the logs of their steps
+            project=replace(project, root=root, state_directory=root),
+            inputs=_stub_inputs(context.inputs, proxy, directory),
         )
         groups = [*_groups(rehearsals)]
         for number, group in enumerate(groups, 1):
             before = len(outcome.rehearsed)
             try:
-                missing = _bake_bases(group, debian, root, engine, bake, progress, outcome, restart)
+                missing = _bake_bases(group, debian, context, outcome)
                 possible = [
                     rehearsal for rehearsal in group if not missing & {name for _, name in rehearsal.bases}
                 ]
                 outcome.failed += [rehearsal.real.name for rehearsal in group if rehearsal not in possible]
-                _bake_images(possible, root, engine, bake, progress, outcome, restart)
+                _bake_images(possible, context, outcome)
             except BuildError as error:
                 # No image caused the failure, so the next group may succeed.
                 outcome.failures += error.diagnostics
                 outcome.failed += [rehearsal.real.name for rehearsal in group]
-            done(outcome.rehearsed[before:])
-            if len(rehearsals) > IMAGES_AT_ONCE:
+            on_group(outcome.rehearsed[before:])
+            if len(rehearsals) > MAX_IMAGES_OF_GROUP:
                 # Many images and their bases would fill the disk, and users do not inspect each of them.
-                cleaner.submit(_remove, _unneeded(group, groups[number:]), engine)
+                cleaner.submit(_remove, _unneeded(group, groups[number:]), context.engine)
     return outcome
 
 
@@ -195,18 +184,15 @@ def _write(rehearsal: Rehearsal, templates: Mapping[str, str], root: Path) -> No
 def _bake_bases(
     rehearsals: Sequence[Rehearsal],
     debian: BootstrappedBase,
-    root: Path,
-    engine: Engine,
-    bake: Bake,
-    progress: Progress,
+    context: BuildContext,
     outcome: RehearsalResults,
-    restart: Callable[[], bool],
 ) -> set[str]:
     """Bake the base stubs that the engine lacks, as one graph; return the names of failed ones."""
     needed = dict(pair for rehearsal in rehearsals for pair in rehearsal.bases)
-    absent = {need: name for need, name in needed.items() if not engine.image(name)}
+    absent = {need: name for need, name in needed.items() if not context.engine.image(name)}
+    report, root = context.progress.report, context.project.root
     if absent:
-        progress.report(f"base stubs: {', '.join(need.text for need in absent)}")
+        report(f"base stubs: {', '.join(need.text for need in absent)}")
     targets = [
         buildx.Target(need.text, stub_bases.target_name(name), stub_bases.write(need, debian.reference, root))
         for need, name in absent.items()
@@ -217,64 +203,56 @@ def _bake_bases(
         outcome.failures += error.diagnostics
         missing.update(name for need, name in absent.items() if need.text in error.images)
 
-    buildx.bake_with_retries(targets, bake, on_failure, restart, progress.report)
+    bake = partial(bake_with_inputs, context=context)
+    buildx.bake_with_retries(targets, bake, on_failure, context.restart_engine, report)
     return missing
 
 
 def _groups(rehearsals: Sequence[Rehearsal]) -> Iterator[Sequence[Rehearsal]]:
     """Yield groups of images that share many stages: by base, then by name."""
     ordered = sorted(rehearsals, key=lambda rehearsal: (rehearsal.bases[0][1], rehearsal.real.name))
-    for start in range(0, len(ordered), IMAGES_AT_ONCE):
-        yield ordered[start : start + IMAGES_AT_ONCE]
+    for start in range(0, len(ordered), MAX_IMAGES_OF_GROUP):
+        yield ordered[start : start + MAX_IMAGES_OF_GROUP]
 
 
-def _bake_images(
-    group: Sequence[Rehearsal],
-    root: Path,
-    engine: Engine,
-    bake: Bake,
-    progress: Progress,
-    outcome: RehearsalResults,
-    restart: Callable[[], bool],
-) -> None:
+def _bake_images(group: Sequence[Rehearsal], context: BuildContext, outcome: RehearsalResults) -> None:
     """Bake the images of a group, and verify the successful ones."""
+    report = context.progress.report
 
     def on_failure(error: ImagesFailed, remaining: Sequence[buildx.Target]) -> None:
         messages = "; ".join(diagnostic.message for diagnostic in error.diagnostics)
-        progress.report(f"{messages}; continuing with the others")
-        hint = _hint(root, error.images)
+        report(f"{messages}; continuing with the others")
+        hint = f"read the rehearsed Dockerfile in {context.project.images / min(error.images)}"
         outcome.failures += [
             replace(diagnostic, hint=diagnostic.hint or hint) for diagnostic in error.diagnostics
         ]
         outcome.failed += sorted(error.images)
 
     targets = (target_of(rehearsal.image) for rehearsal in group)
-    images = buildx.bake_with_retries(targets, bake, on_failure, restart, progress.report)
+    bake = partial(bake_with_inputs, context=context)
+    images = buildx.bake_with_retries(targets, bake, on_failure, context.restart_engine, report)
     baked = [rehearsal for rehearsal in group if rehearsal.real.name in images]
     if not baked:
         return
     names = ", ".join(rehearsal.real.name for rehearsal in baked)
-    with ThreadPoolExecutor(_PARALLEL_PROBES) as threads, heartbeat(progress.report, f"verifying: {names}"):
+    with ThreadPoolExecutor(_MAX_CONCURRENT_PROBES) as threads, heartbeat(report, f"verifying: {names}"):
         digests = [images[rehearsal.real.name].stored for rehearsal in baked]
-        results = threads.map(partial(_verify, root=root, engine=engine), baked, digests)
+        results = threads.map(partial(_verify, context=context), baked, digests)
         for rehearsal, (rehearsed, mismatches) in zip(baked, results, strict=True):
             outcome.failures += mismatches
             outcome.failed += [rehearsal.real.name] if mismatches else []
             outcome.rehearsed += [] if mismatches else [rehearsed]
-    progress.report(f"{stub_plan.REHEARSED}: {names}")
-
-
-def _hint(root: Path, failed: frozenset[str]) -> str:
-    return f"read the rehearsed Dockerfile in {root / 'images' / min(failed)}"
+    report(f"{stub_plan.REHEARSED}: {names}")
 
 
 def _verify(
-    rehearsal: Rehearsal, digest: Digest, root: Path, engine: Engine
+    rehearsal: Rehearsal, digest: Digest, context: BuildContext
 ) -> tuple[Rehearsed, list[Diagnostic]]:
     """Read back the installed versions; only a mismatch of a real component is an error."""
     name = rehearsal.real.name
-    log = root / "verified" / name / "components.log"
-    versions = verify.run_probes(engine, rehearsal.image, digest, log=log, seconds=_PROBE_SECONDS).versions
+    log = context.project.state / "verified" / name / "components.log"
+    options = verify.ProbeOptions(seconds=_PROBE_SECONDS)
+    versions = verify.run_probes(context.engine, rehearsal.image, digest, log, options).versions
     differ = tuple(version for version in versions if not version.matches)
     mismatches = [
         verify.mismatch_error(rehearsal.real, digest, version, log)
@@ -287,8 +265,8 @@ def _verify(
     return Rehearsed(rehearsal, digest, agree, differ), mismatches
 
 
-def _with_apt(inputs: BuildInputs, text: str, directory: Path) -> BuildInputs:
-    """Add settings of apt to the inputs."""
+def _stub_inputs(inputs: BuildInputs, text: str, directory: Path) -> BuildInputs:
+    """Return the inputs with added settings of apt."""
     before = inputs.secrets["apt"].read_text() if "apt" in inputs.secrets else ""
     path = directory / "apt"
     path.touch(mode=0o600)

@@ -16,17 +16,14 @@ from pathlib import Path
 
 from bakehouse.builder import build_log, prefetch, step_files
 from bakehouse.builder.bake import bake_with_inputs, require_files, target_of
-from bakehouse.builder.build_inputs import BuildInputs, Downloads
+from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_steps import read_steps
 from bakehouse.builder.distribution import Bake, DistributedBuild, distribute
-from bakehouse.builder.progress import Progress
 from bakehouse.builder.remote_builders import RemoteBuilders
-from bakehouse.builder.stage_cache import StageCache
 from bakehouse.builder.step_files import FileSet
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import TransferBroken
 from bakehouse.engine.oci_layout import OciLayout
-from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, EngineError
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
@@ -41,16 +38,11 @@ _EXPORTER = "tar=false,oci-mediatypes=false,compression=uncompressed,force-compr
 
 @dataclass
 class RemoteBuild:
-    """A build of images on remote builders; `prepare` makes it."""
+    """A build of images on remote builders; `open_remote_build` opens it."""
 
     images: Mapping[str, Image]
     builders: RemoteBuilders
-    engine: Engine
-    downloads: Downloads
-    root: Path
-    state: Path
-    progress: Progress
-    cache: StageCache | None = None
+    context: BuildContext
     _distribution: DistributedBuild | None = None
     """Images by builder; None before the first call of buildx."""
     _loaded: dict[str, buildx.BakedImage] = field(default_factory=dict)
@@ -62,7 +54,7 @@ class RemoteBuild:
 
     @property
     def directory(self) -> Path:
-        return self.state / "remote"
+        return self.context.project.state / "remote"
 
     @property
     def inputs(self) -> OciLayout:
@@ -73,32 +65,16 @@ class RemoteBuild:
         """The images of a builder: two programs must not write to one layout at the same time."""
         return OciLayout(self.directory / "images" / builder)
 
-    def bake(
-        self,
-        targets: Sequence[buildx.Target],
-        inputs: BuildInputs,
-        environment: Mapping[str, str] | None = None,
-    ) -> dict[str, buildx.BakedImage]:
+    def bake(self, targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
         """Build targets on builders and load the images into the engine of this machine."""
 
         def bake_on(
             builder: str, targets: Sequence[buildx.Target], check: Callable[[], None]
         ) -> dict[str, buildx.BakedImage]:
             try:
-                return bake_with_inputs(
-                    targets,
-                    cwd=self.root,
-                    state=self.state,
-                    downloads=self.downloads,
-                    inputs=inputs,
-                    progress=self.progress,
-                    environment=environment,
-                    builder=builder,
-                    cache=self.cache,
-                    check=check,
-                )
+                return bake_with_inputs(targets, self.context, builder=builder, check=check)
             except EngineError:
-                self.progress.drop_running(builder)
+                self.context.progress.drop_running(builder)
                 raise
 
         images = [self.images[target.name] for target in targets]
@@ -106,7 +82,7 @@ class RemoteBuild:
             self._bake(images, bake_on)
         except TransferBroken:
             self._change_digests()
-            self.progress.report(
+            self.context.progress.report(
                 "the builder keeps a part of an interrupted transfer; sending the files again"
             )
             self._bake(images, bake_on)
@@ -115,13 +91,13 @@ class RemoteBuild:
     def _bake(self, images: Sequence[Image], bake: Bake) -> None:
         """Build and load the images that are not loaded."""
         if self._distribution is None:
-            directories = {name: self.root / "images" / name for name in self.images}
+            directories = {name: self.context.project.images / name for name in self.images}
             steps = {
                 name: read_steps((directory / "Dockerfile").read_text(encoding="utf-8"), directory)
                 for name, directory in directories.items()
             }
-            measured = build_log.stage_seconds(build_log.load_builds(self.state))
-            report = self.progress.report
+            measured = build_log.stage_seconds(build_log.load_builds(self.context.project.state))
+            report = self.context.progress.report
             self._distribution = distribute(steps, self.builders, self.directory, measured, report)
         if missing := [image for image in images if image.name not in self._loaded]:
             self._distribution.run(self._targets(missing, self._distribution), bake, self._load_all)
@@ -142,9 +118,9 @@ class RemoteBuild:
                 shutil.rmtree(directory, ignore_errors=True)
 
     def _load(self, image: Image, digests: buildx.BakedImage, output: OciLayout) -> buildx.BakedImage:
-        with heartbeat(self.progress.report, f"running: docker load of {image.reference}"):
+        with heartbeat(self.context.progress.report, f"running: docker load of {image.reference}"):
             output.load(digests.stored, image.names)
-        stored = self.engine.image(image.reference)
+        stored = self.context.engine.image(image.reference)
         if stored is None:
             raise BuildError(
                 f"image `{image.name}` was removed from the engine right after its build",
@@ -157,9 +133,9 @@ class RemoteBuild:
 
         Raises UsageError for files without sha256, ImagesFailed for missing ones.
         """
-        texts, sets = _dockerfiles(images, self.root, self.downloads.required)
+        texts, sets = _dockerfiles(images, self.context.project.images, self.context.downloads.required)
         bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
-        with heartbeat(self.progress.report, "preparing files for the builder"):
+        with heartbeat(self.context.progress.report, "preparing files for the builder"):
             contexts = {reference: self._base(reference) for reference in bases}
             contexts |= self._file_contexts(sets)
         self.inputs.keep(contexts.values())
@@ -187,11 +163,11 @@ class RemoteBuild:
 
     def _base(self, reference: str) -> Digest:
         """Return a base of the engine as an image in the layout."""
-        stored = self.engine.image(reference)
+        stored = self.context.engine.image(reference)
         assert stored is not None, "bases are made before"
         key = hashlib.sha256(f"{reference} {stored.digest}".encode()).hexdigest()
         return self._remembered(
-            key, lambda: self.inputs.add_image(stored.digest, self.engine, self._changes())
+            key, lambda: self.inputs.add_image(stored.digest, self.context.engine, self._changes())
         )
 
     def _file_contexts(self, sets: Mapping[str, Sequence[FileSet]]) -> dict[str, Digest]:
@@ -199,12 +175,13 @@ class RemoteBuild:
         unique = {step.context: step for of_image in sets.values() for step in of_image}
         new = (step for context, step in unique.items() if self._recorded(context) is None)
         files = tuple(dict.fromkeys(file for step in new for file in step.files))
-        needed = replace(self.downloads.required, files=files)
+        downloads = self.context.downloads
+        needed = replace(downloads.required, files=files)
 
         def show(fetcher: Fetcher) -> None:
-            require_files(self.downloads, sets.keys(), self.progress)
+            require_files(self.context, sets.keys())
 
-        transfers = prefetch.download_all(needed, self.downloads.fetcher, show)
+        transfers = prefetch.download_all(needed, downloads.fetcher, show)
         paths = {transfer.file: transfer.path for transfer in transfers if transfer.path}
 
         def add(file_set: FileSet) -> Digest:
@@ -244,27 +221,18 @@ class RemoteBuild:
 
 
 @contextlib.contextmanager
-def prepare(
-    images: Sequence[Image],
-    builders: RemoteBuilders,
-    *,
-    root: Path,
-    state: Path,
-    engine: Engine,
-    downloads: Downloads,
-    progress: Progress,
-    cache: StageCache | None = None,
+def open_remote_build(
+    images: Sequence[Image], builders: RemoteBuilders, context: BuildContext
 ) -> Iterator[RemoteBuild]:
     """Yield a build on remote builders, alone in its project. Bases must be in the engine.
 
     Raises UsageError for files without sha256.
     """
-    prefetch.require_known(downloads.required)
-    by_name = {image.name: image for image in images}
-    build = RemoteBuild(by_name, builders, engine, downloads, root, state, progress, cache)
+    prefetch.require_known(context.downloads.required)
+    build = RemoteBuild({image.name: image for image in images}, builders, context)
 
     def wait() -> None:
-        progress.report("waiting for another build on a remote builder")
+        context.progress.report("waiting for another build on a remote builder")
 
     with exclusive(build.directory / "lock", wait):
         # Parts of images of an interrupted build
@@ -275,7 +243,7 @@ def prepare(
 
 
 def _dockerfiles(
-    images: Sequence[Image], root: Path, required: RequiredFiles
+    images: Sequence[Image], rendered: Path, required: RequiredFiles
 ) -> tuple[dict[str, str], dict[str, tuple[FileSet, ...]]]:
     """Return the Dockerfiles with mounts, and the sets of files, by image."""
     by_sha256: dict[str, tuple[RequiredFile, ...]] = {}
@@ -283,7 +251,7 @@ def _dockerfiles(
         by_sha256[str(file.sha256)] = (*by_sha256.get(str(file.sha256), ()), file)
     texts, sets = {}, {}
     for image in images:
-        directory = root / "images" / image.name
+        directory = rendered / image.name
         text = (directory / "Dockerfile").read_text(encoding="utf-8")
         texts[image.name], sets[image.name] = step_files.add_mounts(text, directory / "inputs", by_sha256)
     return texts, sets

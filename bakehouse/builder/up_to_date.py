@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
+from bakehouse.catalog.project import Project
 from bakehouse.engine.buildx import BakedImage
 from bakehouse.engine.protocol import Engine
 from bakehouse.plan.model import Image, RegistryBase
@@ -17,9 +18,7 @@ _BUILT_FROM = ("Dockerfile", "docker-bake.json", "files", "inputs")
 """The files and directories of an image that BuildKit reads."""
 
 
-def find_up_to_date(
-    images: Iterable[Image], root: Path, state: Path, engine: Engine
-) -> tuple[BuiltImage, ...]:
+def find_up_to_date(images: Iterable[Image], project: Project, engine: Engine) -> tuple[BuiltImage, ...]:
     """Return the images that the engine has, under all their names, built from the same files.
 
     Images with a base without digest are never up to date, because its tag may have moved.
@@ -28,7 +27,7 @@ def find_up_to_date(
     for image in images:
         if _has_base_without_digest(image):
             continue
-        digests = _recorded(_record(state, image), _files(root, image))
+        digests = _recorded(_record(project, image), _files(project, image))
         if not digests:
             continue
         stored = [engine.image(name) for name in image.names]
@@ -37,16 +36,16 @@ def find_up_to_date(
     return tuple(current)
 
 
-def built_configuration(image: Image, root: Path, state: Path) -> Digest | None:
+def built_configuration(image: Image, project: Project) -> Digest | None:
     """Return the digest of the configuration that an image's rendered files were built to, if recorded."""
-    digests = _recorded(_record(state, image), _files(root, image))
+    digests = _recorded(_record(project, image), _files(project, image))
     return digests.config if digests else None
 
 
-def record_build(built: BuiltImage, root: Path, state: Path) -> None:
-    """Record the digests that an image's rendered files, under `root`, were built to."""
-    content = {"files": _files(root, built.image), "stored": built.stored, "config": built.digest}
-    write_whole(_record(state, built.image), json.dumps(content, indent=2) + "\n")
+def record_build(built: BuiltImage, project: Project) -> None:
+    """Record the digests that an image's rendered files were built to."""
+    content = {"files": _files(project, built.image), "stored": built.stored, "config": built.digest}
+    write_whole(_record(project, built.image), json.dumps(content, indent=2) + "\n")
 
 
 def _has_base_without_digest(image: Image) -> bool:
@@ -54,13 +53,13 @@ def _has_base_without_digest(image: Image) -> bool:
     return has_tag or bool(image.build_base and "@" not in image.build_base)
 
 
-def _record(state: Path, image: Image) -> Path:
-    return state / "built" / f"{image.name}.json"
+def _record(project: Project, image: Image) -> Path:
+    return project.state / "built" / f"{image.name}.json"
 
 
-def _files(root: Path, image: Image) -> str:
+def _files(project: Project, image: Image) -> str:
     """Return the sha256 of all files of an image that BuildKit reads."""
-    directory = root / "images" / image.name
+    directory = project.images / image.name
     digest = hashlib.sha256()
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory)

@@ -28,7 +28,7 @@ from bakehouse.util.json_reader import parse_json
 from bakehouse.util.oci import Digest
 
 PROBES = Path(__file__).parents[1] / "probes"
-ASK_SECONDS = 600.0
+PROBE_SECONDS = 600.0
 _DIRECTORY = "/run/bakehouse"
 _RECORD = "verification.json"
 _IMAGE_PROBES = tuple(
@@ -76,6 +76,18 @@ class CheckAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """Which probes run in an image, and for how long."""
+
+    components: Collection[str] | None = None
+    """Components that are probed; None means all."""
+    with_checks: bool = False
+    """Components also run their checks, and the image is checked as a whole."""
+    seconds: float = PROBE_SECONDS
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeResults:
     """Results of all components of an image."""
 
@@ -112,7 +124,8 @@ def verify_image(engine: Engine, image: Image, digest: Digest, state: Path) -> N
     }
     if not last or not _is_comparable(image, current, last):
         changed = {*current.components}
-    results = run_probes(engine, image, digest, log=directory / "components.log", components=changed)
+    log = directory / "components.log"
+    results = run_probes(engine, image, digest, log, ProbeOptions(components=changed))
     if mismatches := [version for version in results.versions if not version.matches]:
         raise BuildError.of(*(mismatch_error(image, digest, version, results.log) for version in mismatches))
     write_whole(directory / _RECORD, json.dumps(asdict(current), indent=2, sort_keys=True) + "\n")
@@ -135,81 +148,68 @@ def run_probes(
     engine: Engine,
     image: Image,
     digest: Digest,
-    *,
     log: Path,
-    components: Collection[str] | None = None,
-    with_checks: bool = False,
-    seconds: float = ASK_SECONDS,
-    gpus: int = 0,
+    options: ProbeOptions = ProbeOptions(),
 ) -> ProbeResults:
-    """Run a container in which components with a smoke file read their version and run their checks.
-
-    The default is all components.
-    """
-    parts = _probed(image, with_checks=with_checks)
-    if components is not None:
-        parts = tuple(part for part in parts if part.component in components)
+    """Run a container in which components with a smoke file read their version and run their checks."""
+    parts = _probed(image, options)
     started = time.monotonic()
-    spec = _probe_spec(image, digest, parts, with_checks=with_checks, seconds=seconds, gpus=gpus)
+    spec = _probe_spec(image, digest, parts, options)
     if spec is None:
         return read_results(parts, (), 0.0, log)
     with engine.container(spec) as container:
         container.start(log)
-        outcome = container.wait(seconds)
+        outcome = container.wait(options.seconds)
         container.stop(grace=0)
         lines = container.stdout().splitlines()
     seconds_taken = time.monotonic() - started
-    end = f"exited with {outcome.exit_code}" if outcome else f"no result within {seconds:g} s"
+    end = f"exited with {outcome.exit_code}" if outcome else f"no result within {options.seconds:g} s"
     return _cut_short(read_results(parts, lines, seconds_taken, log), end)
 
 
 def check_spec(image: Image, digest: Digest, seconds: float) -> ContainerSpec:
     """Return the container in which all components read their version and run their checks."""
-    spec = _probe_spec(
-        image, digest, _probed(image, with_checks=True), with_checks=True, seconds=seconds, gpus=0
-    )
+    options = ProbeOptions(with_checks=True, seconds=seconds)
+    spec = _probe_spec(image, digest, _probed(image, options), options)
     assert spec, "the probes of the image have smoke files"
     return spec
 
 
 def check_results(image: Image, answers: str, seconds: float, log: Path, end: str) -> ProbeResults:
     """Return the results of the container of `check_spec`, and `end` for those that are missing."""
-    results = read_results(_probed(image, with_checks=True), answers.splitlines(), seconds, log)
+    results = read_results(_probed(image, ProbeOptions(with_checks=True)), answers.splitlines(), seconds, log)
     return _cut_short(results, end)
 
 
-def _probed(image: Image, *, with_checks: bool) -> tuple[InstalledComponent, ...]:
-    return (*image.all_parts, *(_IMAGE_PROBES if with_checks else ()))
+def _probed(image: Image, options: ProbeOptions) -> tuple[InstalledComponent, ...]:
+    parts = (*image.all_parts, *(_IMAGE_PROBES if options.with_checks else ()))
+    if options.components is None:
+        return parts
+    return tuple(part for part in parts if part.component in options.components)
 
 
 def _probe_spec(
-    image: Image,
-    digest: Digest,
-    parts: Iterable[InstalledComponent],
-    *,
-    with_checks: bool,
-    seconds: float,
-    gpus: int,
+    image: Image, digest: Digest, parts: Iterable[InstalledComponent], options: ProbeOptions
 ) -> ContainerSpec | None:
     """Return the container that probes components; None if none has a smoke file."""
     probed = tuple(part for part in parts if part.smoke)
     if not probed:
         return None
-    options = (*(("--checks",) if with_checks else ()), "--seconds", str(seconds / 2))
+    arguments = (*(("--checks",) if options.with_checks else ()), "--seconds", str(options.seconds / 2))
     files = {f"{_DIRECTORY}/smoke/{part.component}.py": _bytes(part) for part in probed}
     return ContainerSpec(
         image=digest,
         command=(
             *("python3", f"{_DIRECTORY}/checks.py"),
-            *options,
+            *arguments,
             *(f"{part.component}={_DIRECTORY}/smoke/{part.component}.py" for part in probed),
         ),
         files={
             **files,
             f"{_DIRECTORY}/checks.py": (PROBES / "checks.py").read_bytes(),
-            **(_probe_inputs(image) if with_checks else {}),
+            **(_probe_inputs(image) if options.with_checks else {}),
         },
-        gpus=tuple(range(gpus)),
+        gpus=tuple(range(options.gpus)),
         image_name=image.name,
     )
 

@@ -127,10 +127,8 @@ class _Checks:
             self.engine,
             self.built.image,
             self.built.stored,
-            log=empty_directory(self.directory / COMPONENTS) / "components.log",
-            with_checks=True,
-            seconds=self.deadline or COMPONENT_SECONDS,
-            gpus=self.gpus,
+            empty_directory(self.directory / COMPONENTS) / "components.log",
+            verify.ProbeOptions(with_checks=True, seconds=self.deadline or COMPONENT_SECONDS, gpus=self.gpus),
         )
         return component_results(probes)
 

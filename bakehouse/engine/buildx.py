@@ -6,8 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,22 +58,31 @@ class Target:
     output: str = ""
     """Exporter instead of that of the bake file."""
     part_of: str = ""
-    """Target of the bake file of which this one only builds `stage`, without an image."""
+    """Target of the bake file: only its stage `stage` is built, without an image."""
     stage: str = ""
     cache_from: tuple[str, ...] = ()
     cache_to: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class BakeOptions:
+    """Directories, inputs and the receiver of events of a call of `docker buildx bake`."""
+
+    cwd: Path
+    """Directory that relative paths of targets start from."""
+    state: Path
+    """Directory of private files and logs."""
+    on_event: Callable[[Event], None]
+    secrets: Mapping[str, Path] = field(default_factory=dict)
+    """Files by the id of the secret."""
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    """Build arguments of all targets."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of docker's programs, such as registry logins."""
+
+
 def bake(
-    targets: Sequence[Target],
-    *,
-    cwd: Path,
-    state: Path,
-    secrets: Mapping[str, Path],
-    arguments: Mapping[str, str],
-    on_event: Callable[[Event], None],
-    environment: Mapping[str, str] | None = None,
-    first: Collection[str] = (),
+    targets: Sequence[Target], options: BakeOptions, first: Collection[str] = ()
 ) -> dict[str, BakedImage]:
     """Build all targets as one graph, and return the digests of each image, if it is not a part of one.
 
@@ -87,70 +95,42 @@ def bake(
             "the `docker` command is not installed",
             hint="run `bake doctor`; it lists what is missing and how to install it",
         )
-    call = partial(_call, cwd=cwd, state=state, secrets=secrets, arguments=arguments, environment=environment)
     # Parts of images are built once, with the first images
     others = [target for target in targets if target.name not in first and not target.part_of]
     if not others or not any(target.name in first for target in targets):
-        return call(targets, on_event=on_event)
+        return _call(targets, options)
     completed: set[str] = set()
 
     def report_first(event: Event) -> None:
         if isinstance(event, Step) and event.completed:
             completed.add(event.digest)
-        on_event(event)
+        options.on_event(event)
 
     def report_rest(event: Event) -> None:
         # The second call repeats the events of all steps, as cached.
         if isinstance(event, Tick) or event.digest not in completed:
-            on_event(event)
+            options.on_event(event)
 
     outputs = dict.fromkeys((target.target for target in others), "type=cacheonly")
-    digests = call(targets, outputs=outputs, on_event=report_first)
-    return digests | call(others, on_event=report_rest)
+    digests = _call(targets, replace(options, on_event=report_first), outputs)
+    return digests | _call(others, replace(options, on_event=report_rest))
 
 
-def export_files(
-    target: Target,
-    to: Path,
-    *,
-    cwd: Path,
-    state: Path,
-    secrets: Mapping[str, Path],
-    arguments: Mapping[str, str],
-    on_event: Callable[[Event], None],
-    environment: Mapping[str, str] | None = None,
-) -> None:
+def export_files(target: Target, to: Path, options: BakeOptions) -> None:
     """Build a target and write the files of its last stage to a directory, without creating an image."""
-    _call(
-        [target],
-        cwd=cwd,
-        state=state,
-        secrets=secrets,
-        arguments=arguments,
-        on_event=on_event,
-        environment=environment,
-        outputs={target.target: f'type=local,"dest={to.absolute()}"'},
-    )
+    _call([target], options, {target.target: f'type=local,"dest={to.absolute()}"'})
 
 
 def _call(
-    targets: Sequence[Target],
-    *,
-    cwd: Path,
-    state: Path,
-    secrets: Mapping[str, Path],
-    arguments: Mapping[str, str],
-    on_event: Callable[[Event], None],
-    environment: Mapping[str, str] | None,
-    outputs: Mapping[str, str] | None = None,
+    targets: Sequence[Target], options: BakeOptions, outputs: Mapping[str, str] | None = None
 ) -> dict[str, BakedImage]:
     """Call buildx once; targets in `outputs` are exported there instead of becoming images."""
-    outputs = outputs or {}
+    outputs, cwd, on_event = outputs or {}, options.cwd, options.on_event
     reader = _OutputReader({target.target: target.name for target in targets}, on_event)
-    with private_directory(state) as directory, usage_lock.engine_in_use():
+    with private_directory(options.state) as directory, usage_lock.engine_in_use():
         override, metadata = directory / "override.json", directory / "metadata.json"
         shared = _write_shared_inputs(targets, cwd, directory / SHARED_INPUTS)
-        override.write_text(_override(targets, secrets, arguments, outputs, shared, directory))
+        override.write_text(_override(targets, options, outputs, shared, directory))
         command = ["docker", "buildx", "bake", "--progress=rawjson", "--provenance=false"]
         command += [f"--metadata-file={metadata}"]
         for file in (*dict.fromkeys(target.bake_file for target in targets), override):
@@ -158,7 +138,7 @@ def _call(
         # A builder of the user's environment builds only if a caller passes it on. A killed buildx leaves
         # its copies of Dockerfiles in TMPDIR.
         own = {"TMPDIR": str(directory.absolute()), **_NO_DEFAULT_LOAD}
-        environment = {"BUILDX_BUILDER": "", **(environment or {}), **own}
+        environment = {"BUILDX_BUILDER": "", **options.environment, **own}
         with process.running([*command, *reader.targets], cwd=cwd, environment=environment) as buildx:
             assert buildx.stderr
             process.read({buildx.stderr: reader.feed}, lambda: on_event(Tick()))
@@ -166,7 +146,7 @@ def _call(
         if is_failed:
             sources = {stage: file for target in targets for stage, file in target.sources.items()}
             dockerfiles = {target.name: _dockerfile(target, cwd) for target in targets}
-            raise buildkit_errors.explain(reader.failure(), dockerfiles, sources, state / "logs")
+            raise buildkit_errors.explain(reader.failure(), dockerfiles, sources, options.state / "logs")
         results = json.loads(metadata.read_text())
     exported = (target for target in targets if target.target not in outputs and not target.part_of)
     return {target.name: _baked(results[target.target]) for target in exported}
@@ -219,15 +199,14 @@ def bake_with_retries(
 
 def _override(
     targets: Iterable[Target],
-    secrets: Mapping[str, Path],
-    arguments: Mapping[str, str],
+    options: BakeOptions,
     outputs: Mapping[str, str],
     shared: Collection[str],
     directory: Path,
 ) -> str:
     """Return an additional bake file; buildx parses secrets as CSV, so paths with commas need quotes."""
-    entries = [f'id={name},"src={path}"' for name, path in sorted(secrets.items())]
-    extra: dict[str, object] = {"args": dict(arguments), "secret": entries}
+    entries = [f'id={name},"src={path}"' for name, path in sorted(options.secrets.items())]
+    extra: dict[str, object] = {"args": dict(options.arguments), "secret": entries}
     merged: dict[str, dict[str, object]] = {}
     for target in targets:
         contexts = {"inputs": f"target:{SHARED_INPUTS}"} if target.target in shared else {}

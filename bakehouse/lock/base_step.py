@@ -34,7 +34,7 @@ def build_settings(
     project = workspace.project
     with contextlib.ExitStack() as stack:
         daemon_info.require(provision.ensure(provision.ask_at_terminal, report))
-        inputs = stack.enter_context(apt_inputs(state=project.state, ca=project.ca, report=report))
+        inputs = stack.enter_context(apt_inputs(project, report))
         environment = stack.enter_context(registry_auth.ecr_logins(references, project, report))
         yield BuildSettings(project.state, inputs, on_event, environment)
 
@@ -54,12 +54,14 @@ def run_step(
         buildx.export_files(
             buildx.Target(name, "packages", context / "docker-bake.json"),
             output,
-            cwd=context,
-            state=settings.state,
-            secrets=settings.inputs.secrets,
-            arguments=settings.inputs.arguments,
-            on_event=settings.on_event,
-            environment=settings.environment,
+            buildx.BakeOptions(
+                context,
+                settings.state,
+                settings.on_event,
+                settings.inputs.secrets,
+                settings.inputs.arguments,
+                settings.environment,
+            ),
         )
         # Names of maintainers may have any encoding. A link could lead to a file of this machine
         files_of_step = (path for path in output.iterdir() if path.is_file() and not path.is_symlink())

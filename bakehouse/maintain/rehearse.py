@@ -4,11 +4,10 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import partial
 
-from bakehouse.builder import build as builder
 from bakehouse.builder import rehearse as rehearsal
 from bakehouse.builder import run_log
+from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import build_inputs
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
@@ -41,27 +40,10 @@ def rehearse(
         engine = stack.enter_context(open_engine(progress.report, *BUILD_FEATURES, platforms=platforms))
         provision.ensure_tools(provision.ask_at_terminal, progress.report, "mmdebstrap")
         downloads = stack.enter_context(rehearsal.start_downloads(prepared, debian, project, progress.report))
-        given = build_inputs(
-            state=project.state,
-            mirrors=project.mirrors,
-            ca=project.ca,
-            report=progress.report,
-            suites=[
-                rehearsal.SUITE,
-                *(image.base.suite for image in plan.images if isinstance(image.base, BootstrappedBase)),
-            ],
-            downloads=downloads,
-        )
+        inputs = build_inputs(project, progress.report, rehearsal.step_needs(plan.images), downloads)
+        context = BuildContext(project, engine, progress, downloads, stack.enter_context(inputs))
         return rehearsal.run_rehearsals(
-            prepared,
-            debian=debian,
-            state=project.state,
-            engine=engine,
-            downloads=downloads,
-            inputs=stack.enter_context(given),
-            progress=progress,
-            restart=partial(builder.restart, progress.report),
-            done=lambda rehearsed: record_runs(workspace, _runs(rehearsed)),
+            prepared, debian, context, lambda rehearsed: record_runs(workspace, _runs(rehearsed))
         )
 
 

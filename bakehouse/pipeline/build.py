@@ -3,18 +3,18 @@
 import contextlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 
 from bakehouse.analysis import size_check
 from bakehouse.builder import base_image, build_log, prefetch, remote_builders, run_log
 from bakehouse.builder import build as builder
+from bakehouse.builder.build_context import BuildOptions
 from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.progress import Progress
-from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.engine import emulation, provision
 from bakehouse.engine.daemon_info import Feature
@@ -31,23 +31,6 @@ from bakehouse.util.oci import PLATFORM, Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
-
-@dataclass(frozen=True, slots=True)
-class BuildOptions:
-    """Options of builds."""
-
-    json: bool = False
-    """Print progress as JSON lines."""
-    builders: tuple[str, ...] = ()
-    """Builders of buildx; the default is those of the project."""
-    build_cache: str = ""
-    """Repository of the build cache; the default is that of the project."""
-    offline: bool = False
-    """Build from local files, without the network."""
-    source: str = ""
-    """A directory filled by `fetch`, or another mirror, to search first."""
-
-
 _DEFAULTS = BuildOptions()
 
 
@@ -56,9 +39,15 @@ def build(
     report: Reporter,
     options: BuildOptions = _DEFAULTS,
     progress: Progress | None = None,
+    *,
+    json: bool = False,
 ) -> tuple[BuiltImage, ...]:
-    """Render changed files, build all images as one graph, and compare installed with declared versions."""
-    return build_plan(selection, selection.plan, report, options, progress)
+    """Render changed files, build all images as one graph, and compare installed with declared versions.
+
+    Builders and the build cache are by default those of the project. Without a `progress`, it is printed, as
+    JSON lines with `json`.
+    """
+    return build_plan(selection, selection.plan, report, options, progress, json=json)
 
 
 def build_plan(
@@ -67,6 +56,8 @@ def build_plan(
     report: Reporter,
     options: BuildOptions = _DEFAULTS,
     progress: Progress | None = None,
+    *,
+    json: bool = False,
 ) -> tuple[BuiltImage, ...]:
     """Build the images of a plan, which are all or some of the selected ones, as `build` does."""
     workspace = selection.workspace
@@ -77,21 +68,15 @@ def build_plan(
     plan = runnable_plan(selection, plan, report)
     with contextlib.ExitStack() as stack:
         if progress is None:
-            progress = stack.enter_context(Progress.on(sys.stderr, json=options.json))
+            progress = stack.enter_context(Progress.on(sys.stderr, json=json))
         platforms = platforms_of(plan.images)
         engine = stack.enter_context(open_engine(progress.report, *BUILD_FEATURES, platforms=platforms))
-        builders = _remote_builders(project, options)
+        builders = options.builders or project.builders
+        if not remote_builders.is_remote(builders):
+            builders = ()
+        options = replace(options, builders=builders, cache=options.cache or project.build_cache)
         began = datetime.now(UTC).replace(microsecond=0)
-        built = builder.build_images(
-            project,
-            plan.images,
-            engine,
-            progress,
-            source=options.source,
-            offline=options.offline,
-            builders=builders,
-            cache=options.build_cache or project.build_cache,
-        )
+        built = builder.build_images(project, plan.images, engine, progress, options)
         times = build_log.Build(began.isoformat(), ", ".join(builders), progress.steps())
         build_log.record_build(times, project.state)
     today = datetime.now(UTC).date()
@@ -199,9 +184,3 @@ def require_budgets(workspace: Workspace, built: Sequence[BuiltImage], report: R
             packer = Packer(engine, workspace.project.cache)
             reader = size_check.SizeReader(packer, workspace.templates, report)
             size_check.require_budgets(reader, built)
-
-
-def _remote_builders(project: Project, options: BuildOptions) -> tuple[str, ...]:
-    """Return the builders of a build; empty if it is this machine's engine."""
-    names = options.builders or project.builders
-    return names if remote_builders.is_remote(names) else ()

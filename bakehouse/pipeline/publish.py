@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 
+from bakehouse.builder.build_context import BuildOptions
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline import image_docs
-from bakehouse.pipeline.build import BuildOptions, build, ensure_built, require_budgets
+from bakehouse.pipeline.build import build, ensure_built, require_budgets
 from bakehouse.pipeline.smoke import SmokeOptions, smoke_images
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace
@@ -52,10 +53,12 @@ def release(
     options: PublishOptions,
     build_options: BuildOptions,
     smoke_options: SmokeOptions,
+    *,
+    json: bool = False,
 ) -> tuple[ReleaseRecord, ...]:
     """Build images, smoke-test those not tested yet, and push them."""
     check_access(selection, options)
-    built = build(selection, report, build_options)
+    built = build(selection, report, build_options, json=json)
     state = selection.workspace.project.state
     untested = [
         item

@@ -328,7 +328,7 @@ class _Reader:
     def _tests(self, image: Image, current: Sequence[ReleaseRecord], *, is_rendered: bool) -> SmokeResults:
         """Return the results of digests with the build key of the image, else those of the ledger."""
         state = self._project.state
-        built = up_to_date.built_configuration(image, self._project.root, state) if is_rendered else None
+        built = up_to_date.built_configuration(image, self._project) if is_rendered else None
         digests = [built] if built else []
         digests += [
             Digest(digest) for record in current for digest in (record.config, record.digest) if digest

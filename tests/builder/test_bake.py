@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.bake import bake_with_inputs
-from bakehouse.builder.build_inputs import BuildInputs, Downloads
+from bakehouse.builder.build_context import BuildContext
+from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.progress import Mode, Progress
+from bakehouse.catalog.project import Project
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildx import BakedImage, Target
 from bakehouse.errors import BuildError
@@ -17,6 +19,7 @@ from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFiles
 from tests.support.fake_commands import put
+from tests.support.fake_engine import FakeEngine, Run
 from tests.support.file_server import required_file
 
 LOST = required_file(b"lost", "lost-1.0.tar.gz", "sdist", "lost==1.0")
@@ -37,14 +40,10 @@ class BuildSetup:
 
     def bake(self, *names: str) -> dict[str, BakedImage]:
         with Progress(self.output, Mode.LINES) as progress:
-            return bake_with_inputs(
-                [Target(name, name, Path(name, "docker-bake.json")) for name in names],
-                cwd=self.directory,
-                state=self.directory,
-                downloads=self.feed,
-                inputs=BuildInputs(),
-                progress=progress,
-            )
+            project = Project(self.directory, (), state_directory=self.directory)
+            context = BuildContext(project, FakeEngine(lambda spec: Run()), progress, self.feed)
+            targets = [Target(name, name, Path(name, "docker-bake.json")) for name in names]
+            return bake_with_inputs(targets, context)
 
     def lose(self) -> None:
         """Make an earlier download of the file fail."""

@@ -2,23 +2,24 @@
 
 import io
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from bakehouse.builder.build import build, build_images, expected_bytes, leaders, verify_all
-from bakehouse.builder.build_inputs import BuildInputs
+from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.progress import Mode, Progress
+from bakehouse.builder.up_to_date import built_configuration
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError
 from bakehouse.plan.model import Image, InstalledComponent, RegistryBase, Stage, StageKey
 from bakehouse.plan.workspace import open_workspace, select
+from bakehouse.util.oci import Digest
 from tests.support import fake_engine, feeds
 from tests.support.fake_commands import put
 from tests.support.fake_engine import FakeEngine, Run
@@ -62,36 +63,35 @@ class Bakehouse:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.verified: list[BuiltImage] = []
+        self.verified: list[str] = []
         self.engine = Engine(DIGEST)
         self.expected = 0
+        self.project = Project(directory, (), state_directory=directory / "state")
 
     def build(self, *images: Image) -> tuple[BuiltImage, ...]:
-        return build(
-            images or [IMAGE],
-            root=self.directory,
-            state=self.directory / "state",
-            engine=self.engine,
-            downloads=feeds.nothing(self.directory),
-            inputs=BuildInputs(),
-            progress=Progress(io.StringIO(), Mode.LINES),
-            verify=self.verified.append,
-            expected_bytes=self._expected,
-            restart=lambda: False,
-        )
+        progress = Progress(io.StringIO(), Mode.LINES)
+        context = BuildContext(self.project, self.engine, progress, feeds.nothing(self.directory))
+        return build(images or [IMAGE], context)
 
-    def _expected(self, images: Sequence[Image]) -> int:
+    def expected_bytes(self, images: Sequence[Image], present: Sequence[Image]) -> int:
         assert images[0].name == "a"
         return self.expected
+
+    def verify(self, engine: FakeEngine, image: Image, digest: Digest, state: Path) -> None:
+        assert (engine, digest, state) == (self.engine, DIGEST, self.project.state)
+        self.verified.append(image.name)
 
 
 @pytest.fixture
 def bakehouse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bakehouse:
+    bakehouse = Bakehouse(tmp_path)
+    monkeypatch.setattr("bakehouse.builder.build.expected_bytes", bakehouse.expected_bytes)
+    monkeypatch.setattr("bakehouse.builder.build.verify_image", bakehouse.verify)
     put(tmp_path, monkeypatch, docker=BAKE)
     directory = tmp_path / "images/a"
     directory.mkdir(parents=True)
     (directory / "docker-bake.json").write_text('{"target": {"a": {"context": "images/a"}}}')
-    return Bakehouse(tmp_path)
+    return bakehouse
 
 
 def test_a_built_image_has_its_digests_and_bytes(bakehouse: Bakehouse) -> None:
@@ -99,9 +99,22 @@ def test_a_built_image_has_its_digests_and_bytes(bakehouse: Bakehouse) -> None:
     assert (built.image.name, built.digest, built.stored, built.bytes) == ("a", CONFIG, DIGEST, 42)
 
 
-def test_what_was_built_is_verified(bakehouse: Bakehouse) -> None:
+def test_what_was_built_is_verified_and_up_to_date(bakehouse: Bakehouse) -> None:
     built = bakehouse.build()
-    assert tuple(bakehouse.verified) == built
+    assert bakehouse.verified == ["a"]
+    assert built_configuration(IMAGE, bakehouse.project) == built[0].digest
+
+
+def test_an_image_that_differs_is_not_up_to_date(
+    bakehouse: Bakehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def differs(*arguments: object) -> None:
+        raise BuildError("`a` is not as declared")
+
+    monkeypatch.setattr("bakehouse.builder.build.verify_image", differs)
+    with pytest.raises(BuildError, match="`a` is not as declared"):
+        bakehouse.build()
+    assert built_configuration(IMAGE, bakehouse.project) is None
 
 
 def test_a_disk_that_is_too_full(bakehouse: Bakehouse) -> None:
@@ -155,7 +168,7 @@ def test_an_image_that_fails_does_not_keep_others_from_being_built(
     with pytest.raises(BuildError, match="image `b` failed to build"):
         bakehouse.build(IMAGE, replace(IMAGE, name="b"))
 
-    assert [image.image.name for image in bakehouse.verified] == ["a"]
+    assert bakehouse.verified == ["a"]
 
 
 def test_all_that_differs_from_what_is_declared_is_reported() -> None:
@@ -201,9 +214,8 @@ def test_an_image_that_differs_keeps_no_other_from_being_built(
 
     built: list[str] = []
 
-    def build_new(
-        project: object, images: list[Image], *more: object, **options: object
-    ) -> tuple[BuiltImage, ...]:
+    def build_new(images: list[Image], context: None, present: list[Image]) -> tuple[BuiltImage, ...]:
+        assert present == [old]
         built.extend(image.name for image in images)
         return (BuiltImage(new, fake_engine.DIGEST, fake_engine.DIGEST, 42),)
 
@@ -211,14 +223,14 @@ def test_an_image_that_differs_keeps_no_other_from_being_built(
     recalled = (BuiltImage(old, fake_engine.DIGEST, fake_engine.DIGEST, 42),)
     monkeypatch.setattr("bakehouse.builder.build.up_to_date.find_up_to_date", lambda *arguments: recalled)
     monkeypatch.setattr("bakehouse.builder.build.verify_image", differs)
-    monkeypatch.setattr("bakehouse.builder.build._build", build_new)
+    monkeypatch.setattr("bakehouse.builder.build.open_context", lambda *arguments: nullcontext())
+    monkeypatch.setattr("bakehouse.builder.build.build", build_new)
     with pytest.raises(BuildError, match="`known` is not as declared"):
         build_images(
-            cast(Project, SimpleNamespace(root=tmp_path, state=tmp_path)),
+            Project(tmp_path, (), state_directory=tmp_path),
             [old, new],
             FakeEngine(lambda spec: Run()),
             Progress(io.StringIO(), Mode.LINES),
-            source="",
-            offline=False,
+            BuildOptions(),
         )
     assert built == ["new"]

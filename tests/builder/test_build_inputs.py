@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.builder.build_inputs import BuildInputs, Downloads, build_inputs
+from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds, build_inputs
+from bakehouse.catalog.project import Project
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import EngineError
 from bakehouse.fetch import apt_config
@@ -65,14 +66,9 @@ class InputFiles:
         feed: Downloads | None = None,
         suites: tuple[str, ...] = (),
     ) -> None:
+        project = Project(machine.directory, (), mirrors=mirrors, ca=ca, state_directory=machine.directory)
         self._context = build_inputs(
-            state=machine.directory,
-            mirrors=mirrors,
-            ca=ca,
-            report=machine.messages.append,
-            suites=suites,
-            environment=machine.environment,
-            downloads=feed,
+            project, machine.messages.append, StepNeeds(suites), feed, machine.environment
         )
         self.machine = machine
 
@@ -135,14 +131,11 @@ def test_served_steps_need_only_the_mirrors_of_users_own_steps(
     source = apt_config.AptSource("Debian", "https://mirror.example/debian", "trixie", ("main",))
     monkeypatch.setattr(apt_config, "sources", lambda: (source,))
     inputs = build_inputs(
-        state=machine.directory,
-        mirrors=(),
-        ca=None,
-        report=machine.messages.append,
-        suites=("bookworm", "trixie"),
-        served_suites=("trixie",),
-        environment=machine.environment,
-        downloads=FakeFeed(machine).feed if is_served else None,
+        Project(machine.directory, (), state_directory=machine.directory),
+        machine.messages.append,
+        StepNeeds(suites=("bookworm", "trixie"), suites_of_own_steps=("trixie",)),
+        FakeFeed(machine).feed if is_served else None,
+        machine.environment,
     )
     with inputs as files:
         suites = files.secrets["sources"].read_text().split()[2::4]
@@ -295,13 +288,11 @@ def test_steps_that_download_only_what_is_served_get_no_proxies(machine: Machine
     machine.pip("")
     machine.environment |= {"https_proxy": "http://user:word@proxy.example:3128"}
     with build_inputs(
-        state=machine.directory,
-        mirrors=(),
-        ca=None,
-        report=machine.messages.append,
-        environment=machine.environment,
-        downloads=FakeFeed(machine).feed,
-        needs_proxies=False,
+        Project(machine.directory, (), state_directory=machine.directory),
+        machine.messages.append,
+        StepNeeds(proxies=False),
+        FakeFeed(machine).feed,
+        machine.environment,
     ) as inputs:
         assert inputs.arguments == {}
         assert "word" not in "".join(path.read_text() for path in inputs.secrets.values())

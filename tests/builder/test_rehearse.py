@@ -3,7 +3,7 @@
 import io
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder import rehearse
+from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import BuildInputs
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
+from bakehouse.catalog.project import Project
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
@@ -88,19 +90,14 @@ class Rehearsals:
         prepared = rehearse.prepare([self.image(name) for name in names], templates(), DEBIAN, self.directory)
         with ExitStack() as stack:
             progress = stack.enter_context(Progress(io.StringIO(), Mode.LINES))
-            return rehearse.run_rehearsals(
-                prepared,
-                debian=DEBIAN,
-                state=self.directory,
-                engine=self.engine,
-                downloads=feeds.nothing(self.directory),
-                inputs=BuildInputs(self.secrets, address="127.0.0.1"),
-                progress=progress,
-                restart=lambda: False,
-                done=lambda rehearsals: self.done.append(
-                    [rehearsal.rehearsal.real.name for rehearsal in rehearsals]
-                ),
-            )
+            project = Project(self.directory, (), state_directory=self.directory)
+            downloads = feeds.nothing(self.directory)
+            inputs = BuildInputs(self.secrets, address="127.0.0.1")
+            context = BuildContext(project, self.engine, progress, downloads, inputs)
+            return rehearse.run_rehearsals(prepared, DEBIAN, context, self._note)
+
+    def _note(self, rehearsals: Sequence[Rehearsed]) -> None:
+        self.done.append([rehearsal.rehearsal.real.name for rehearsal in rehearsals])
 
     def given(self, name: str) -> str:
         return (self.directory / "calls" / name).read_text()

@@ -11,10 +11,12 @@ import pytest
 
 from bakehouse.builder import remote
 from bakehouse.builder.bake import target_of
-from bakehouse.builder.build_inputs import BuildInputs, Downloads
+from bakehouse.builder.build_context import BuildContext
+from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.remote import RemoteBuild
 from bakehouse.builder.remote_builders import RemoteBuilders
+from bakehouse.catalog.project import Project
 from bakehouse.engine.builder_watch import Watch
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildx import BakedImage, Target
@@ -57,7 +59,8 @@ def remote_build(
         available = RemoteBuilders(
             [*builders], print, lambda name: None, lambda name: contextlib.nullcontext(Watch(name))
         )
-        yield RemoteBuild(images, available, engine, downloads, root, root / "state", progress)
+        project = Project(root, (), state_directory=root / "state")
+        yield RemoteBuild(images, available, BuildContext(project, engine, progress, downloads))
 
 
 def bake_one_and_two(root: Path, mirrors: tuple[Path, ...] = ()) -> dict[str, BakedImage]:
@@ -65,7 +68,7 @@ def bake_one_and_two(root: Path, mirrors: tuple[Path, ...] = ()) -> dict[str, Ba
     put_image(root, "one", "FROM base\nRUN true\n")
     put_image(root, "two", f"FROM base\nRUN --mount=type=secret,id=mirrors download {PACKAGE.sha256}\n")
     with remote_build(root, ["one", "two"], ["far"], mirrors) as build:
-        return build.bake([target_of(image) for image in build.images.values()], BuildInputs())
+        return build.bake([target_of(image) for image in build.images.values()])
 
 
 def test_an_unavailable_file_fails_only_the_images_that_need_it(tmp_path: Path) -> None:
@@ -110,7 +113,7 @@ def test_images_are_loaded_from_where_they_were_written_after_a_shared_step_fail
     written: dict[str, str] = {}
     loaded: dict[str, Path] = {}
 
-    def bake(targets: Sequence[Target], builder: str, **_: object) -> dict[str, BakedImage]:
+    def bake(targets: Sequence[Target], context: BuildContext, **_: object) -> dict[str, BakedImage]:
         if targets[0].part_of:
             raise ImagesFailed(Diagnostic("no network"), images=frozenset({"one"}))
         written.update({target.name: target.output for target in targets})
@@ -123,7 +126,7 @@ def test_images_are_loaded_from_where_they_were_written_after_a_shared_step_fail
     monkeypatch.setattr(remote, "bake_with_inputs", bake)
     monkeypatch.setattr(RemoteBuild, "_load", load)
     with remote_build(tmp_path, ["one", "two"], ["far", "near"]) as build:
-        build.bake([target_of(image) for image in build.images.values()], BuildInputs())
+        build.bake([target_of(image) for image in build.images.values()])
 
     assert {directory.name for directory in loaded.values()} == {"far", "near"}
     assert all(f'"dest={loaded[name]}"' in output for name, output in written.items())

@@ -7,6 +7,7 @@ import pytest
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.up_to_date import find_up_to_date, record_build
+from bakehouse.catalog.project import Project
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.util.oci import Digest
@@ -34,15 +35,15 @@ class Machine:
     """Machine on which the image was built once."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.state, self.engine = root, root / "build", Engine()
+        self.project, self.engine = Project(root, ()), Engine()
         self.directory = root / "images/a"
         self.directory.mkdir(parents=True)
         (self.directory / "Dockerfile").write_text("FROM base\n")
         (self.directory / "lock.json").write_text("{}")
-        record_build(BuiltImage(IMAGE, BUILT, BUILT, 42), self.root, self.state)
+        record_build(BuiltImage(IMAGE, BUILT, BUILT, 42), self.project)
 
     def recall(self, image: Image = IMAGE) -> tuple[BuiltImage, ...]:
-        return find_up_to_date([image], self.root, self.state, self.engine)
+        return find_up_to_date([image], self.project, self.engine)
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_an_image_whose_names_have_another_content_is_built(machine: Machine) ->
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"digest": "sha256:aa"}'])
 def test_an_unreadable_record_is_ignored(machine: Machine, content: str) -> None:
-    (machine.state / "built/a.json").write_text(content)
+    (machine.project.state / "built/a.json").write_text(content)
     assert machine.recall() == ()
 
 

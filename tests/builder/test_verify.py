@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from bakehouse.builder import verify
-from bakehouse.builder.verify import CheckAnswer, Outcome, VersionResult
+from bakehouse.builder.verify import CheckAnswer, Outcome, ProbeOptions, VersionResult
 from bakehouse.catalog import secrets
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Content
@@ -195,7 +195,9 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
     )
     engine = FakeEngine(lambda spec: Run(prints=lines({"component": "a", "installed": "1.0"})))
 
-    verify.run_probes(engine, image(parts=parts), DIGEST, log=tmp_path / "log", with_checks=True, seconds=20)
+    verify.run_probes(
+        engine, image(parts=parts), DIGEST, tmp_path / "log", ProbeOptions(with_checks=True, seconds=20)
+    )
 
     (spec,) = engine.specs
     assert spec.command == (
@@ -224,7 +226,7 @@ def test_the_check_for_secrets_gets_the_recipe_s_files(tmp_path: Path) -> None:
     content = Content(files=files[:1], code=files[1:], allowed=("/opt/b",))
 
     verify.run_probes(
-        engine, replace(image(), content=content), DIGEST, log=tmp_path / "log", with_checks=True
+        engine, replace(image(), content=content), DIGEST, tmp_path / "log", ProbeOptions(with_checks=True)
     )
 
     [spec] = engine.specs

@@ -13,7 +13,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import buildx, usage_lock
 from bakehouse.engine.buildkit_errors import EngineTimedOut, ImagesFailed, LayerLost
 from bakehouse.engine.buildkit_events import Event, Step, Tick
-from bakehouse.engine.buildx import BakedImage, Target, bake_with_retries
+from bakehouse.engine.buildx import BakedImage, BakeOptions, Target, bake_with_retries
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BuildError, Diagnostic, EngineError, Location
 from bakehouse.util.oci import Digest
@@ -48,14 +48,9 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def bake(directory: Path, events: list[Event] | None = None, **secrets: Path) -> dict[str, BakedImage]:
-    return buildx.bake(
-        TARGETS,
-        cwd=directory,
-        state=directory / "state",
-        secrets=secrets,
-        arguments={"HTTP_PROXY": "http://user:word@proxy.example"},
-        on_event=(events if events is not None else []).append,
-    )
+    arguments = {"HTTP_PROXY": "http://user:word@proxy.example"}
+    on_event = (events if events is not None else []).append
+    return buildx.bake(TARGETS, BakeOptions(directory, directory / "state", on_event, secrets, arguments))
 
 
 def test_one_call_gives_the_digests_of_all_images(project: Path) -> None:
@@ -90,9 +85,7 @@ def test_a_target_can_have_its_own_dockerfile_contexts_and_exporter(project: Pat
     )
     for image in ("a", "b"):
         write_input(project, image, "list.txt", "x")
-    baked = buildx.bake(
-        [own, TARGETS[1]], cwd=project, state=project / "state", secrets={}, arguments={}, on_event=print
-    )
+    baked = buildx.bake([own, TARGETS[1]], BakeOptions(project, project / "state", print))
 
     shared = {"inputs": "target:bakehouse-inputs"}
     targets = json.loads((project / "override.json").read_text())["target"]
@@ -115,9 +108,7 @@ def test_a_part_of_an_image_only_exports_its_cache(project: Path) -> None:
         TARGETS[0], target="part", part_of="a", stage="tools", dockerfile="FROM a AS tools\n",
         cache_from=("type=local,src=/d",), cache_to="type=local,dest=/d",
     )  # fmt: skip
-    baked = buildx.bake(
-        [part], cwd=project, state=project / "state", secrets={}, arguments={}, on_event=print
-    )
+    baked = buildx.bake([part], BakeOptions(project, project / "state", print))
 
     assert json.loads((project / "override.json").read_text())["target"]["part"] == {
         "args": {},
@@ -150,21 +141,13 @@ def test_an_added_mount_does_not_hide_the_line_of_a_failed_step(
     )
 
 
-@pytest.mark.parametrize(("environment", "builder"), [(None, ""), ({"BUILDX_BUILDER": "near"}, "near")])
+@pytest.mark.parametrize(("environment", "builder"), [({}, ""), ({"BUILDX_BUILDER": "near"}, "near")])
 def test_only_a_builder_that_is_passed_on_builds(
-    project: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str] | None, builder: str
+    project: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], builder: str
 ) -> None:
     monkeypatch.setenv("BUILDX_BUILDER", "far")
     put(project, monkeypatch, docker=f'echo "$BUILDX_BUILDER" > builder\n{BAKE}')
-    buildx.bake(
-        TARGETS,
-        cwd=project,
-        state=project / "state",
-        secrets={},
-        arguments={},
-        on_event=print,
-        environment=environment,
-    )
+    buildx.bake(TARGETS, BakeOptions(project, project / "state", print, environment=environment))
 
     assert (project / "builder").read_text() == f"{builder}\n"
 
@@ -224,7 +207,7 @@ def test_the_engine_is_not_restarted_under_a_call(project: Path, monkeypatch: py
         with usage_lock.exclusive_engine(paths) as is_alone:
             outcomes.add(is_alone)
 
-    buildx.bake(TARGETS, cwd=project, state=project / "state", secrets={}, arguments={}, on_event=look)
+    buildx.bake(TARGETS, BakeOptions(project, project / "state", look))
     assert outcomes == {False}
     look(Tick())
     assert outcomes == {False, True}
@@ -248,9 +231,7 @@ def test_an_interrupted_call_stops_buildx_and_leaves_nothing(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        buildx.bake(
-            TARGETS, cwd=project, state=project / "state", secrets={}, arguments={}, on_event=interrupt
-        )
+        buildx.bake(TARGETS, BakeOptions(project, project / "state", interrupt))
     pid = (project / "pid").read_text().strip()
     assert subprocess.run(["kill", "-0", pid], capture_output=True).returncode != 0
     assert list((project / "state/private").iterdir()) == []
@@ -357,11 +338,7 @@ fi > "$metadata"
     events: list[Event] = []
     digests = buildx.bake(
         [*TARGETS, replace(TARGETS[1], target="part", part_of="b")],
-        cwd=project,
-        state=project / "state",
-        secrets={},
-        arguments={},
-        on_event=events.append,
+        BakeOptions(project, project / "state", events.append),
         first={"a"},
     )
     assert digests == {

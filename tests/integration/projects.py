@@ -13,7 +13,7 @@ from bakehouse.builder import base_image
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import Event
-from bakehouse.engine.buildx import BakedImage, Target, bake
+from bakehouse.engine.buildx import BakedImage, BakeOptions, Target, bake
 from bakehouse.plan import workspace
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
 from bakehouse.util.oci import EPOCH
@@ -76,11 +76,7 @@ class Project:
 
         return bake(
             [self.target(name) for name in names],
-            cwd=self.root,
-            state=self.root / "state",
-            secrets=secrets or {},
-            arguments={},
-            on_event=note,
+            BakeOptions(self.root, self.root / "state", note, secrets or {}),
         )
 
     def target(self, name: str) -> Target:

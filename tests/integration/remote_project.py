@@ -11,13 +11,14 @@ from pathlib import Path
 from uuid import uuid4
 
 from bakehouse.builder.build import build
-from bakehouse.builder.build_inputs import Downloads, build_inputs, remote_inputs
+from bakehouse.builder.build_context import BuildContext
+from bakehouse.builder.build_inputs import Downloads, StepNeeds, build_inputs, remote_inputs
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.builder.stage_cache import StageCache
 from bakehouse.builder.timings import StepTime
-from bakehouse.catalog.project import HOME
+from bakehouse.catalog.project import HOME, Project
 from bakehouse.engine import builder_watch, docker
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
@@ -97,32 +98,29 @@ class RemoteProject:
         cache: StageCache | None = None,
     ) -> tuple[BuiltImage, ...]:
         """Build images, by default all, on builders, or on the engine of this machine."""
-        state, images = self.root / "state", [self.images[name] for name in names or self.images]
+        project = Project(self.root, (), state_directory=self.root / "state")
+        images = [self.images[name] for name in names or self.images]
         mirrors = LocalMirrors((self.root / "files",), HashCache(self.root / "hashes.json"))
         with contextlib.ExitStack() as stack:
             fetcher = stack.enter_context(Fetcher(FileCache(self.root / "cache", print), mirrors))
             downloads = Downloads(RequiredFiles((FILE,), {FILE: tuple(self.images)}, ((FILE,),)), fetcher)
             report = self.progress.report
             inputs = (
-                remote_inputs(state=state, ca=None, report=report, suites=(), has_own_steps=False)
+                remote_inputs(project, report, StepNeeds())
                 if builders
-                else build_inputs(state=state, mirrors=(), ca=None, report=report, downloads=downloads)
+                else build_inputs(project, report, downloads=downloads)
             )
             watch = partial(builder_watch.watch, interval=interval)
-            return build(
-                images,
-                root=self.root,
-                state=state,
-                engine=stack.enter_context(contextlib.closing(docker.connect())),
-                downloads=downloads,
-                inputs=stack.enter_context(inputs),
-                progress=self.progress,
-                verify=lambda _: None,
-                expected_bytes=lambda _: 0,
-                restart=lambda: False,
+            context = BuildContext(
+                project,
+                stack.enter_context(contextlib.closing(docker.connect())),
+                self.progress,
+                downloads,
+                stack.enter_context(inputs),
                 builders=RemoteBuilders(builders, report, watch=watch) if builders else None,
                 cache=cache,
             )
+            return build(images, context)
 
     def steps(self) -> tuple[StepTime, ...]:
         """Return the steps that ran since the last `write`, and did not come from a cache."""

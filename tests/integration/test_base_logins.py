@@ -45,12 +45,9 @@ def project(tmp_path: Path, base: str) -> Iterator[Project]:
 def bake(project: Project, environment: Mapping[str, str]) -> dict[str, buildx.BakedImage]:
     return buildx.bake(
         [project.target("extended")],
-        cwd=project.root,
-        state=project.root / "state",
-        secrets={},
-        arguments={},
-        on_event=project.events.append,
-        environment=environment,
+        buildx.BakeOptions(
+            project.root, project.root / "state", project.events.append, environment=environment
+        ),
     )
 
 

@@ -16,10 +16,11 @@ from uuid import uuid4
 import pytest
 
 from bakehouse.builder.build import build
-from bakehouse.builder.build_inputs import BuildInputs
-from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.timings import BuildTimes
+from bakehouse.builder.up_to_date import built_configuration
+from bakehouse.catalog import project as projects
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import Log
@@ -155,15 +156,14 @@ RUN = """\
 import signal, sys
 from pathlib import Path
 from bakehouse.engine.buildkit_events import Log
-from bakehouse.engine.buildx import Target, bake
+from bakehouse.engine.buildx import BakeOptions, Target, bake
 def tell(event):
     if isinstance(event, Log):
         print("begun", flush=True)
 # A shell in the background ignores it for its children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 root = Path(sys.argv[1])
-bake([Target("slow", "slow", Path("images/slow/docker-bake.json"))], cwd=root, state=root / "state",
-     secrets={}, arguments={}, on_event=tell)
+bake([Target("slow", "slow", Path("images/slow/docker-bake.json"))], BakeOptions(root, root / "state", tell))
 """
 
 
@@ -230,25 +230,19 @@ def test_a_secret_leaves_no_trace(project: Project, unique: str, tmp_path: Path)
 
 def test_a_build_as_a_whole_gives_what_the_engine_holds(project: Project, unique: str) -> None:
     add_shared(project, unique, "one", "two")
-    verified: list[BuiltImage] = []
     with contextlib.closing(docker.connect()) as engine:
-        built = build(
-            [project.image("one"), project.image("two")],
-            root=project.root,
-            state=project.root / "state",
-            engine=engine,
-            downloads=feeds.nothing(project.root / "state"),
-            inputs=BuildInputs(),
-            progress=Progress(io.StringIO(), Mode.LINES),
-            verify=verified.append,
-            expected_bytes=lambda images: 1,
-            restart=lambda: False,
-        )
+        state = project.root / "state"
+        settings = projects.Project(project.root, (), state_directory=state)
+        progress = Progress(io.StringIO(), Mode.LINES)
+        context = BuildContext(settings, engine, progress, feeds.nothing(state))
+        built = build([project.image("one"), project.image("two")], context)
         for image in built:
             stored = engine.image(image.image.reference)
             assert stored
             assert (stored.digest, stored.bytes) == (image.stored, image.bytes)
-    assert verified == list(built)
+    digests = [built_configuration(image.image, settings) for image in built]
+    assert digests == [image.digest for image in built]
+    assert all((state / f"verified/{name}/verification.json").is_file() for name in ("one", "two"))
 
 
 def mentioning(text: str) -> list[str]:

@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from bakehouse.builder.build_inputs import Downloads, build_inputs
+from bakehouse.catalog import project as projects
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
@@ -70,12 +71,10 @@ def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path)
         plan = RequiredFiles((required,), {required: ("one",)}, ((required,),))
         environment = {"PIP_INDEX_URL": address, "PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path)}
         inputs = build_inputs(
-            state=project.root,
-            mirrors=(),
-            ca=None,
-            report=messages.append,
-            environment=environment,
+            projects.Project(project.root, (), state_directory=project.root),
+            messages.append,
             downloads=Downloads(plan, fetcher),
+            environment=environment,
         )
         with fetcher, inputs as supplied:
             project.bake("one", secrets=supplied.secrets)

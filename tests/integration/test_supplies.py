@@ -69,18 +69,20 @@ def bake(
 ) -> None:
     messages: list[str] = []
     machine = projects.Project(
-        project.root, (), mirrors=tuple(map(str, mirrors)), cache=project.root / "cache"
+        project.root,
+        (),
+        mirrors=tuple(map(str, mirrors)),
+        cache=project.root / "cache",
+        state_directory=project.root,
     )
     plan = RequiredFiles((file,), {file: (name,)}, ((file,),))
     with (
         prefetch.open_fetcher(machine, messages.append, environment=environment) as fetcher,
         build_inputs(
-            state=project.root,
-            mirrors=machine.mirrors,
-            ca=None,
-            report=messages.append,
-            environment=environment,
+            machine,
+            messages.append,
             downloads=Downloads(plan, fetcher),
+            environment=environment,
         ) as inputs,
     ):
         project.bake(name, secrets=inputs.secrets)

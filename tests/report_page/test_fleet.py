@@ -44,7 +44,7 @@ def build(site: Site, *checks: CheckResult) -> None:
     """Record a build of the present recipe, and a smoke test of its result."""
     site.render()
     project, image = site.workspace.project, site.planned
-    record_build(BuiltImage(image, CONFIG, CONFIG, 1), project.root, project.state)
+    record_build(BuiltImage(image, CONFIG, CONFIG, 1), project)
     report = SmokeReport("small", CONFIG, "gloo", checks, "host-1", "2026-11-21T10:00:00+00:00")
     smoke_report.save(report, project.state)
 

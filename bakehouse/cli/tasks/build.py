@@ -102,11 +102,12 @@ def build(
     bake build pytorch-cpu --offline --from /media/disk
     bake build pytorch-cpu --builder build-farm
     """
+    from bakehouse.builder.build_context import BuildOptions
     from bakehouse.cli import json_report, tables
     from bakehouse.pipeline import build as pipeline
 
-    options = pipeline.BuildOptions(json, tuple(split(builder)), build_cache, offline, from_)
-    built = pipeline.build(select_images(images), report, options)
+    options = BuildOptions(from_, offline, tuple(split(builder)), build_cache)
+    built = pipeline.build(select_images(images), report, options, json=json)
     show(json_report.built(built) if json else tables.built_table(built))
 
 

@@ -155,9 +155,9 @@ def release(
     """
     from dataclasses import asdict
 
+    from bakehouse.builder.build_context import BuildOptions
     from bakehouse.cli import tables
     from bakehouse.pipeline import publish as pipeline
-    from bakehouse.pipeline.build import BuildOptions
     from bakehouse.pipeline.smoke import SmokeOptions
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.publish import PublishOptions
@@ -166,8 +166,10 @@ def release(
     options = PublishOptions(
         registry=registry, create=create, attest=attest, fail_on=level, deadline=deadline
     )
-    building = BuildOptions(json, tuple(split(builder)), build_cache)
-    records = pipeline.release(select_images(images), report, options, building, SmokeOptions(gpus=gpus))
+    building = BuildOptions(builders=tuple(split(builder)), cache=build_cache)
+    records = pipeline.release(
+        select_images(images), report, options, building, SmokeOptions(gpus=gpus), json=json
+    )
     show([asdict(record) for record in records] if json else tables.uris(records))
 
 
