@@ -226,19 +226,19 @@ def updates(components: Iterable[ComponentUpdate]) -> list[Json]:
             "failures": [
                 text
                 for failure in update.failures
-                for each in failure.diagnostics
-                for text in [reason.text for reason in each.reasons] or [each.message]
+                for diagnostic in failure.diagnostics
+                for text in [reason.text for reason in diagnostic.reasons] or [diagnostic.message]
             ],
             "by_hand": [
-                {"version": each.version, "day": each.date or None, "provides": dict(each.provides)}
-                for each in update.by_hand
+                {"version": release.version, "day": release.date or None, "provides": dict(release.provides)}
+                for release in update.by_hand
             ],
             "releases": [
                 {
                     "version": proposal.version,
                     "day": proposal.day or None,
                     "before": proposal.before,
-                    "evidence": [asdict(each) for each in proposal.evidence],
+                    "evidence": [asdict(fact) for fact in proposal.evidence],
                     "checks": list(proposal.checks),
                     "diff": proposal.diff,
                     "images": list(proposal.moved),

@@ -160,7 +160,7 @@ def _fullest_directory() -> Path:
 
 
 def _full_disk(path: Path, reason: str, setting: str, hint: str = _FREE_SPACE) -> Diagnostic:
-    directory = next(each for each in (path.absolute(), *path.absolute().parents) if each.is_dir())
+    directory = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())
     disk = shutil.disk_usage(directory)
     facts = (
         ("free", f"{format_bytes(disk.free)} of {format_bytes(disk.total)} in {directory}"),

@@ -82,10 +82,9 @@ class Selection:
         """The only image. Raises UsageError for several."""
         image, *others = self.plan.images
         if others:
-            names = ", ".join(f"`{pattern}`" for pattern in self.patterns) or "the default"
+            fact = f"`{' '.join(self.patterns)}` matches" if self.patterns else "the project has"
             raise UsageError(
-                f"{names} matches {len(others) + 1} images",
-                hint="name one of them; `bake list` lists them",
+                f"{fact} {len(others) + 1} images", hint="name one of them; `bake list` lists them"
             )
         return image
 

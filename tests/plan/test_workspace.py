@@ -11,7 +11,7 @@ from bakehouse.catalog.project import Project, find
 from bakehouse.catalog.recipe import read_recipes
 from bakehouse.errors import RecipeError, StaleError, UsageError
 from bakehouse.plan.workspace import Workspace, check_rendered, orphans, render_images, select, select_kept
-from tests.conftest import IMAGE, Tree, templates
+from tests.conftest import IMAGE, Tree, error_text, templates
 
 MATRIX = """\
 summary: For ${part}
@@ -209,6 +209,33 @@ def test_a_project_without_recipes_means_the_images_that_it_rendered(own: Worksp
     rendered(bare, "small")
 
     assert names(bare) == ["small"]
+
+
+def test_a_command_for_one_image_refuses_several(own: Workspace) -> None:
+    assert select(own, ["churn"]).image.name == "churn"
+    for patterns, fact in (
+        (["small*"], "`small*` matches 3 images"),
+        (["churn", "small"], "`churn small` matches 2 images"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            _ = select(own, patterns).image
+        assert error_text(caught.value) == (
+            f"error: {fact}\n\nhint: name one of them; `bake list` lists them\n"
+        )
+
+    recipes = own.project.recipe_roots[0]
+    with pytest.raises(UsageError, match=r"^the project has 3 images$"):
+        _ = select(opened(recipes.parent, recipes), ()).image
+
+
+def test_a_selection_resolves_and_plans_once(own: Workspace) -> None:
+    selection = select(own, ["churn", "small"])
+
+    assert selection.resolutions is selection.resolutions
+    assert selection.plan is selection.plan
+    assert [resolution.recipe for resolution in selection.resolutions] == [*selection.recipes]
+    assert [image.name for image in selection.plan.images] == ["churn", "small"]
+    assert selection.patterns == ("churn", "small")
 
 
 def test_in_bakehouses_checkout_no_names_mean_all_images(own: Workspace) -> None:
