@@ -7,9 +7,9 @@ from pathlib import Path
 from bakehouse.builder import prefetch
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.engine import buildx
-from bakehouse.engine.builder import variables_of
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildkit_events import Event
+from bakehouse.engine.buildx_builders import variables_of
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import Image
 

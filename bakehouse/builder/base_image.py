@@ -74,7 +74,7 @@ Get = Callable[[Sequence[Deb], Path], None]
 
 
 def ensure_bases(bases: Iterable[BootstrappedBase | RegistryBase], context: BuildContext) -> None:
-    """Bootstrap those of the bases of a build that no registry has, unless the engine has them."""
+    """Bootstrap the missing bases of a build, except for bases of a registry."""
     for base in dict.fromkeys(base for base in bases if isinstance(base, BootstrappedBase)):
         ensure_base(
             base,

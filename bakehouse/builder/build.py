@@ -129,7 +129,7 @@ def build(
 def _bake(
     images: Sequence[Image], absent: Sequence[Image], context: BuildContext
 ) -> tuple[dict[str, buildx.BakedImage], list[Diagnostic]]:
-    """Bake images on the builders or the engine; return the digests of those that succeed, and failures."""
+    """Bake images on the builders or the engine; return the digests of built images, and failures."""
     failures: list[Diagnostic] = []
     report = context.progress.report
 

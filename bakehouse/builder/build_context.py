@@ -1,4 +1,4 @@
-"""What a build runs with: its project, engine, downloads, inputs of steps, builders and cache."""
+"""Context of a build: its project, engine, downloads, inputs of steps, builders and cache."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ class BuildOptions:
     offline: bool = False
     """Use local files only, not the network."""
     builders: tuple[str, ...] = ()
-    """Names of remote builders, of which the available ones build; empty means the engine."""
+    """Names of remote builders; the available ones build. Empty means the engine."""
     cache: str = ""
     """Repository of a build cache; empty means none."""
 

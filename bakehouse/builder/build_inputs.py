@@ -73,16 +73,16 @@ class BuildInputs:
 
 @dataclass(frozen=True, slots=True)
 class StepNeeds:
-    """What steps of images use from the network if this machine serves no files, or in users' own steps."""
+    """Mirrors and proxies that steps of images need."""
 
     suites: tuple[str, ...] = ()
-    """Debian releases of bases that configure no mirror: steps find their packages with this machine's."""
+    """Debian releases of bases that configure no mirror."""
     suites_of_own_steps: tuple[str, ...] | None = None
-    """Those of them whose packages users' own steps install; None means all."""
+    """Debian releases that users' own steps need, if files are served to the others; None means all."""
     proxies: bool = True
     """Steps may download files that this machine does not serve."""
     has_own_steps: bool = False
-    """Some steps are users' own."""
+    """The images have users' own steps."""
 
     @classmethod
     def of(cls, images: Sequence[Image], *, offline: bool) -> Self:
@@ -240,7 +240,7 @@ def _arguments(proxies: Mapping[str, str], address: str) -> dict[str, str]:
 
 
 def _proxies(environment: Mapping[str, str], report: Reporter) -> dict[str, str]:
-    """Return this machine's proxies, without those that steps cannot reach."""
+    """Return the proxies of this machine that steps can reach."""
     names = (*_PROXIES, "no_proxy")
     proxies = {name: environment.get(name) or environment.get(name.upper()) or "" for name in names}
     return {

@@ -13,8 +13,8 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import clip
 
-_MOST_BUILDS = 10
-_MOST_CHARACTERS = 120
+_MAX_BUILDS = 10
+_MAX_CHARACTERS = 120
 """Length of a step's text."""
 
 
@@ -27,7 +27,7 @@ class Build:
     builder: str
     """Names of remote builders; empty for the engine of this machine."""
     steps: tuple[StepTime, ...]
-    """In order of their start, which counts from that of the build."""
+    """In order of their start, which counts from the start of the build."""
 
 
 def record_build(build: Build, state: Path) -> None:
@@ -37,8 +37,8 @@ def record_build(build: Build, state: Path) -> None:
     began = datetime.fromisoformat(build.started).timestamp()
     steps = tuple(_relative(step, began) for step in build.steps)
     with exclusive(state / "locks" / "builds.lock"):
-        builds = (*load_builds(state), replace(build, steps=steps))[-_MOST_BUILDS:]
-        write_whole(_path(state), json.dumps([asdict(each) for each in builds], indent=1) + "\n")
+        builds = (*load_builds(state), replace(build, steps=steps))[-_MAX_BUILDS:]
+        write_whole(_path(state), json.dumps([asdict(build) for build in builds], indent=1) + "\n")
 
 
 def _relative(step: StepTime, began: float) -> StepTime:
@@ -47,7 +47,7 @@ def _relative(step: StepTime, began: float) -> StepTime:
     end = max(start, step.started - began + step.seconds)
     return replace(
         step,
-        text=clip(" ".join(step.text.split()), _MOST_CHARACTERS),
+        text=clip(" ".join(step.text.split()), _MAX_CHARACTERS),
         started=0.0 if step.cached else round(start, 3),
         seconds=0.0 if step.cached else round(end - start, 3),
         spent=(),

@@ -50,7 +50,7 @@ def read_steps(dockerfile: str, directory: Path) -> tuple[BuildStep, ...]:
     steps: list[BuildStep] = []
     stages: dict[str, _State] = {}
     stage, state = "", _State("")
-    for instruction, end in _with_ends(dockerfile):
+    for instruction, end in _instruction_ends(dockerfile):
         if instruction.keyword == "FROM":
             words = instruction.text.split()
             stage, state = words[-1], stages.get(words[0]) or _State(key_of(words[0]))
@@ -80,7 +80,7 @@ def part_of(target: Target, dockerfile: str, step: BuildStep, *, name: str, cach
     )
 
 
-def _with_ends(dockerfile: str) -> Iterator[tuple[Instruction, int]]:
+def _instruction_ends(dockerfile: str) -> Iterator[tuple[Instruction, int]]:
     """Yield the instructions with the numbers of their last lines."""
     instructions = [*dockerfile_reader.instructions(dockerfile)]
     ends = [*(instruction.line - 1 for instruction in instructions[1:]), len(dockerfile.splitlines())]

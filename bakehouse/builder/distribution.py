@@ -50,7 +50,7 @@ class DistributedBuild:
     """Results of shared steps, each with the key of the step as its tag."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _passed_on: frozenset[StepKey] = frozenset()
-    """Steps whose results, with those of the steps below, can be read from the layout."""
+    """Steps that can be read from the layout, with all steps below them."""
 
     def run(self, targets: Sequence[buildx.Target], bake: Bake, take: Take) -> None:
         """Build each target on its builder. Raises ImagesFailed for failed ones, after the others."""

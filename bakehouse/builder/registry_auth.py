@@ -60,7 +60,7 @@ def docker_logins(
                 (directory / path.name).symlink_to(path.absolute())
         file = directory / _CONFIG
         file.touch(mode=0o600)
-        file.write_text(json.dumps(_with_logins(config, added)))
+        file.write_text(json.dumps(_merged_logins(config, added)))
         builders = environment.get("BUILDX_CONFIG") or str(own.absolute() / "buildx")
         yield {"DOCKER_CONFIG": str(directory.absolute()), "BUILDX_CONFIG": builders}
 
@@ -95,7 +95,7 @@ def _read(path: Path) -> dict[str, Any]:
     return config if isinstance(config, dict) else {}
 
 
-def _with_logins(config: Mapping[str, Any], logins: Mapping[str, Credentials]) -> dict[str, Any]:
+def _merged_logins(config: Mapping[str, Any], logins: Mapping[str, Credentials]) -> dict[str, Any]:
     auths, helpers = dict(config.get("auths") or {}), dict(config.get("credHelpers") or {})
     for host, credentials in logins.items():
         auth = f"{credentials.username}:{credentials.password}".encode()

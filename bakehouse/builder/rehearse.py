@@ -107,7 +107,7 @@ def start_downloads(
 
 
 def step_needs(images: Iterable[Image]) -> StepNeeds:
-    """Return what the steps of rehearsals of images use from the network."""
+    """Return the needs of the steps of rehearsals."""
     own = (image.base.suite for image in images if isinstance(image.base, BootstrappedBase))
     return StepNeeds(suites=(SUITE, *own))
 

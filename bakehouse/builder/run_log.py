@@ -165,7 +165,7 @@ def smoked_run(image: Image, outcomes: Sequence[tuple[str, Outcome]], today: dat
 
 
 def is_rerun(new: Run, last: Run | None) -> bool:
-    """Return whether a run has the results of all checks of the last one, some of which were run again."""
+    """Return whether a run has results for all checks of the last run. Some of them were run again."""
     return (
         last is not None
         and last.key == new.key

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bakehouse.builder.build_steps import BuildStep, StepKey
 
 PASS_ON_SECONDS = 5.0
-"""Estimated time to send the results of shared steps to another builder, beyond that of the steps."""
+"""Estimated time to send the results of shared steps to another builder, after they ran."""
 _UNMEASURED_SECONDS = 10.0
 """Estimated time of a stage that no recorded build ran."""
 
@@ -87,9 +87,9 @@ class Estimates:
 def step_seconds(
     images: Mapping[str, Sequence[BuildStep]], measured: Mapping[tuple[str, str], float]
 ) -> dict[StepKey, float]:
-    """Return estimated seconds of steps from those of stages, which are given by image and stage.
+    """Estimate the seconds of steps from measured seconds of stages, by image and stage.
 
-    Without a measurement for the image, that of the same stage of another image counts.
+    A stage that was not measured for the image counts as in another image.
     """
     by_stage = {stage: value for (_, stage), value in sorted(measured.items())}
     seconds: dict[StepKey, float] = {}

@@ -87,7 +87,7 @@ class StageCache:
 
 
 def stage_ends(steps: Sequence[BuildStep]) -> tuple[BuildStep, ...]:
-    """Return the last step of each stage; its key is that of the stage."""
+    """Return the last step of each stage; its key is the key of the stage."""
     return tuple({step.stage: step for step in steps}.values())
 
 

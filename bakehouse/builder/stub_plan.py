@@ -120,7 +120,7 @@ class Rehearsal:
 
 
 def required_bases(image: Image) -> tuple[StubBase, ...]:
-    """Return the bases of an image; each gets a stub or a mark, so that no step is that of a real build."""
+    """Return the bases of an image; each gets a stub or a mark, so that no step is one of a real build."""
     bootstrapped = image.base if isinstance(image.base, BootstrappedBase) else None
     facts = tuple(sorted(image.base_facts.items()))
     base = StubBase(image.base_part, bootstrapped, facts=facts)
@@ -306,7 +306,7 @@ def _stage(
     artifacts = {need.name: stubs.files[need] for need in needs if need.kind == "artifact"}
     packages = {need.file: stubs.files[need] for need in needs if need.kind != "artifact"}
 
-    def with_stub(package: Package) -> Package:
+    def stubbed(package: Package) -> Package:
         return replace(package, sha256=packages[package.file]) if package.file in packages else package
 
     return replace(
@@ -316,8 +316,8 @@ def _stage(
             name: replace(artifact, sha256=artifacts[name]) if name in artifacts else artifact
             for name, artifact in stage.artifacts.items()
         },
-        wheels=tuple(map(with_stub, stage.wheels)),
-        sdists=tuple(map(with_stub, stage.sdists)),
+        wheels=tuple(map(stubbed, stage.wheels)),
+        sdists=tuple(map(stubbed, stage.sdists)),
     )
 
 

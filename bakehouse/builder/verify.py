@@ -164,7 +164,7 @@ def run_probes(
         lines = container.stdout().splitlines()
     seconds_taken = time.monotonic() - started
     end = f"exited with {outcome.exit_code}" if outcome else f"no result within {options.seconds:g} s"
-    return _cut_short(read_results(parts, lines, seconds_taken, log), end)
+    return _fill_missing(read_results(parts, lines, seconds_taken, log), end)
 
 
 def check_spec(image: Image, digest: Digest, seconds: float) -> ContainerSpec:
@@ -176,9 +176,9 @@ def check_spec(image: Image, digest: Digest, seconds: float) -> ContainerSpec:
 
 
 def check_results(image: Image, answers: str, seconds: float, log: Path, end: str) -> ProbeResults:
-    """Return the results of the container of `check_spec`, and `end` for those that are missing."""
+    """Return the results of the container of `check_spec`; missing results have the error `end`."""
     results = read_results(_probed(image, ProbeOptions(with_checks=True)), answers.splitlines(), seconds, log)
-    return _cut_short(results, end)
+    return _fill_missing(results, end)
 
 
 def _probed(image: Image, options: ProbeOptions) -> tuple[InstalledComponent, ...]:
@@ -200,7 +200,8 @@ def _probe_spec(
     return ContainerSpec(
         image=digest,
         command=(
-            *("python3", f"{_DIRECTORY}/checks.py"),
+            "python3",
+            f"{_DIRECTORY}/checks.py",
             *arguments,
             *(f"{part.component}={_DIRECTORY}/smoke/{part.component}.py" for part in probed),
         ),
@@ -319,7 +320,7 @@ def _check_answer(fields: Mapping[str, Any], source: str) -> CheckAnswer:
     )
 
 
-def _cut_short(results: ProbeResults, reason: str) -> ProbeResults:
+def _fill_missing(results: ProbeResults, reason: str) -> ProbeResults:
     """Set the exit of the container as the error of all missing results."""
     return replace(
         results,

@@ -20,8 +20,8 @@ from pathlib import Path
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.engine import builder_preflight, daemon_info, dockerd, emulation, provision
-from bakehouse.engine.builder import Program
 from bakehouse.engine.builder_preflight import BuilderCheck
+from bakehouse.engine.buildx_builders import Program
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon, run_program
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError, EngineError

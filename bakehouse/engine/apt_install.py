@@ -4,13 +4,14 @@ import os
 import re
 import subprocess
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.errors import EngineError
 from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import heartbeat
+from bakehouse.util.terminal import Reporter
 
 PIN = """\
 Package: *
@@ -77,7 +78,7 @@ class Apt:
     directory: Path = Path("/etc/apt")
     options: tuple[str, ...] = ()
 
-    def update(self, report: Callable[[str], None]) -> None:
+    def update(self, report: Reporter) -> None:
         """Download the package lists."""
         report("apt-get update")
         self._run(["update"], "could not download the package lists", report)
@@ -97,7 +98,7 @@ class Apt:
         source = self.directory / "sources.list.d" / f"{name}{entry.path.suffix}"
         write_whole(source, entry_for_release(entry.text(), codename))
 
-    def install(self, packages: Sequence[str], report: Callable[[str], None], release: str = "") -> None:
+    def install(self, packages: Sequence[str], report: Reporter, release: str = "") -> None:
         """Install packages and their dependencies, optionally from another release."""
         arguments = [f"{package}/{release}" if release else package for package in packages]
         report(f"apt-get install {' '.join(arguments)}")
@@ -115,7 +116,7 @@ class Apt:
             report,
         )
 
-    def _run(self, arguments: Sequence[str], failure: str, report: Callable[[str], None]) -> None:
+    def _run(self, arguments: Sequence[str], failure: str, report: Reporter) -> None:
         command = ["apt-get", *self.options, "-o", "DPkg::Lock::Timeout=300", *arguments]
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("a") as log:

@@ -18,7 +18,15 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bakehouse.engine import daemon_info
-from bakehouse.engine.builder import DOCKER, REMOTE, Builder, BuilderNode, Program, find_builder, read_workers
+from bakehouse.engine.buildx_builders import (
+    DOCKER,
+    REMOTE,
+    Builder,
+    BuilderNode,
+    Program,
+    find_builder,
+    read_workers,
+)
 from bakehouse.engine.daemon_info import UnavailableDaemon, run_program
 from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.deadline import OverdueError, bounded, remaining
@@ -71,7 +79,7 @@ def preflight(
     run: Program = run_program,
     seconds: float = SECONDS,
 ) -> tuple[BuilderCheck, ...]:
-    """Return the checks of a builder; a fault ends those of its node.
+    """Return the checks of a builder; a fault ends the checks of its node.
 
     Raises UsageError for an unknown name.
     """

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from bakehouse.engine.builder import Program, read_workers
+from bakehouse.engine.buildx_builders import Program, read_workers
 from bakehouse.engine.daemon_info import run_program
 from bakehouse.errors import EngineError
 

@@ -17,6 +17,7 @@ from bakehouse.errors import EngineError
 from bakehouse.util import process
 from bakehouse.util.oci import PLATFORM, Digest
 from bakehouse.util.tempdir import private_directory
+from bakehouse.util.terminal import Reporter
 
 SHARED_INPUTS = "bakehouse-inputs"
 """Target that replaces the stage `inputs` of all images of a call."""
@@ -56,7 +57,7 @@ class Target:
     contexts: Mapping[str, str] = field(default_factory=dict)
     """Named contexts, which replace bases and stages."""
     output: str = ""
-    """Exporter instead of that of the bake file."""
+    """Exporter that replaces the one of the bake file."""
     part_of: str = ""
     """Target of the bake file: only its stage `stage` is built, without an image."""
     stage: str = ""
@@ -161,9 +162,9 @@ def bake_with_retries(
     bake: Callable[[Sequence[Target]], dict[str, BakedImage]],
     on_failure: Callable[[ImagesFailed, Sequence[Target]], None],
     restart: Callable[[], bool],
-    report: Callable[[str], None],
+    report: Reporter,
 ) -> dict[str, BakedImage]:
-    """Bake targets, repeat without those that fail, and return the digests of the others.
+    """Bake targets, repeat without the failed ones, and return the digests of the others.
 
     Targets that failed because of the network are retried once, and so is an engine that timed out under
     load. `on_failure` receives the failures of each call and the remaining targets. `restart` restarts an

@@ -38,7 +38,7 @@ _Created = TypeVar("_Created")
 
 
 def connect(endpoint: str = "") -> "DockerEngine":
-    """Connect to the engine at an endpoint; by default that of the `docker` command."""
+    """Connect to the engine at an endpoint; the default is the engine of the `docker` command."""
     import docker
     from docker.context import ContextAPI
 

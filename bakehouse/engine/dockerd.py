@@ -13,7 +13,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from bakehouse.errors import Diagnostic, EngineError
 from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import Heartbeat
 from bakehouse.util.process import MISSING_PROGRAM
+from bakehouse.util.terminal import Reporter
 
 START_SECONDS = 60
 STOP_SECONDS = 30
@@ -29,7 +30,7 @@ GIGABYTE = 10**9
 FLEET_GIGABYTES = 40
 """Size of a build cache for the catalogue's images: the CUDA image has 5 GB, the store keeps layers
 compressed and unpacked, and the stages that layers are copied from are as large again."""
-LEAST_GIGABYTES = 10
+MIN_GIGABYTES = 10
 BRIDGE = "docker0"
 INTERFACES = Path("/sys/class/net")
 _SET = "3"
@@ -43,7 +44,7 @@ def cache_limit(free: int, former: int = 0) -> int:
     rest would shrink with every start.
     """
     room = free // GIGABYTE
-    return max(LEAST_GIGABYTES, min(FLEET_GIGABYTES, max(room // 2, min(former, room))))
+    return max(MIN_GIGABYTES, min(FLEET_GIGABYTES, max(room // 2, min(former, room))))
 
 
 def configuration(owner: Mapping[str, Any], limit: int, store: str = CONTAINERD) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def configuration(owner: Mapping[str, Any], limit: int, store: str = CONTAINERD)
     return {"builder": builder, **kept, **driver, "features": features}
 
 
-def start(paths: DaemonPaths, report: Callable[[str], None]) -> None:
+def start(paths: DaemonPaths, report: Reporter) -> None:
     """Start an engine and wait until it answers; if it is starting already, only wait."""
     process = process_of(paths.pidfile, "dockerd")
     if process is None:
@@ -96,7 +97,7 @@ def address_command(bridge: str, address: str) -> list[str]:
     return ["ip", "link", "set", "dev", bridge, "address", address]
 
 
-def fix_address(bridge: str, report: Callable[[str], None], interfaces: Path = INTERFACES) -> None:
+def fix_address(bridge: str, report: Reporter, interfaces: Path = INTERFACES) -> None:
     """Make the current address of a bridge permanent."""
     address = loose_address(bridge, interfaces)
     if not address:
@@ -191,7 +192,7 @@ def configured_cache_limit(endpoint: str, paths: DaemonPaths | None = None) -> s
     return str(collection.get("defaultKeepStorage", "")) if collection.get("enabled") else ""
 
 
-def _launch(paths: DaemonPaths, report: Callable[[str], None]) -> int:
+def _launch(paths: DaemonPaths, report: Reporter) -> int:
     paths.state.mkdir(parents=True, exist_ok=True)
     settings = write_configuration(paths, paths.configuration, owner_settings(paths.configured))
     command = [*paths.command, "--config-file", str(paths.configuration), "--host", paths.endpoint]

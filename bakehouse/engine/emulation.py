@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from bakehouse.engine.builder import Program, read_workers
+from bakehouse.engine.buildx_builders import Program, read_workers
 from bakehouse.engine.daemon_info import Daemon, run_program
 from bakehouse.errors import EngineError, Reason
 from bakehouse.util.oci import PLATFORM, PLATFORMS

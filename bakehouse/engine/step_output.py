@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 _FLAGS = re.compile(r"^RUN(?:\s+--[a-z]+=\S+)*\s*")
 _HEREDOC = re.compile(r"<<-?[\"']?(\w+)[\"']?(?:\s+\(.*\))?")
-_MOST_LINES = 2
+_MAX_LINES = 2
 _NOISE = re.compile(
     r"\s*(?:$|Looking in |Collecting |Downloading |Using cached |Processing |Installing |Saved |Preparing |"
     r"Building wheels?|Created wheel|Stored in |(?:Get|Err|Hit|Ign):\d|Fetched |Reading |Selecting |"
@@ -49,7 +49,7 @@ def telling_lines(lines: Sequence[str]) -> tuple[str, ...]:
     telling = [index for index, line in enumerate(kept) if _TELLING.search(line)]
     causes = [index for index in telling if not _SECONDARY.search(kept[index])]
     if not causes:
-        chosen = telling[-1:] or [*range(len(kept))][-_MOST_LINES:]
+        chosen = telling[-1:] or [*range(len(kept))][-_MAX_LINES:]
         return tuple(kept[index] for index in chosen) or tuple(lines[-1:])
     # A compiler goes on after its first error; other programs end with the last one.
     cause = next((index for index in causes if _COMPILER.search(kept[index])), causes[-1])

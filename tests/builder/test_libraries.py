@@ -58,7 +58,7 @@ class Files:
     ) -> str:
         """Run a check and return its evidence."""
         facts = {**FACTS, "targets": dict(targets or {})}
-        image = self._checks.Image(dict(environment or {}), facts)
+        image = self._checks.ElfImage(dict(environment or {}), facts)
         self._monkeypatch.setattr(self._checks, "image", lambda: image)
         self._checks.all_exported.cache_clear()
         return str(getattr(self._checks, f"check_{name}")())

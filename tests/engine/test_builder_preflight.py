@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.engine.builder import Worker, find_builder, read_workers, variables_of
 from bakehouse.engine.builder_preflight import BuilderCheck, preflight, require_builder
+from bakehouse.engine.buildx_builders import Worker, find_builder, read_workers, variables_of
 from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import Diagnostic, EngineError, UsageError
 from tests.support import tls
