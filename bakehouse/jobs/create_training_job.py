@@ -6,12 +6,13 @@ Its strings are values of a job to send, or Python expressions for generated cod
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
+from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 
-DAY = 24 * 60 * 60
-VOLUME_GIB = 30
 _INFO = 20
 """Log level of the toolkit that the SDK sends."""
+_MAX_SPOT_WAIT = 3600
+"""Seconds that a job waits for Spot capacity, beyond its time limit."""
 
 
 def script_path(request: TrainingRequest) -> str:
@@ -35,28 +36,30 @@ def toolkit_parameters(
 def api_request(
     request: TrainingRequest,
     image: LaunchImage,
-    role: str,
+    job: JobSpec,
     *,
     name: str,
     hyperparameters: Mapping[str, str] | str,
     output: str,
-    max_run: int = DAY,
-    inputs: Mapping[str, str] | None = None,
-    volume_gib: int = VOLUME_GIB,
 ) -> dict[str, object]:
-    """Return the arguments of `create_training_job`."""
+    """Return the arguments of `create_training_job`: the request, with the limits and channels of the job."""
+    limits = {"MaxRuntimeInSeconds": job.max_run}
+    if job.spot:
+        limits["MaxWaitTimeInSeconds"] = job.max_run + _MAX_SPOT_WAIT
     arguments: dict[str, object] = {
         "TrainingJobName": name,
-        "RoleArn": role,
+        "RoleArn": job.role,
         "AlgorithmSpecification": {"TrainingImage": image.uri, "TrainingInputMode": "File"},
         "HyperParameters": hyperparameters,
-        "ResourceConfig": _resources(request, volume_gib),
+        "ResourceConfig": _resources(request, job.volume_gib),
         "OutputDataConfig": {"S3OutputPath": output},
-        "StoppingCondition": {"MaxRuntimeInSeconds": max_run},
+        "StoppingCondition": limits,
     }
-    if inputs:
+    if job.spot:
+        arguments["EnableManagedSpotTraining"] = True
+    if job.inputs:
         arguments["InputDataConfig"] = [
-            _channel(channel, uri, request.channels.get(channel, ())) for channel, uri in inputs.items()
+            _channel(channel, uri, request.channels.get(channel, ())) for channel, uri in job.inputs.items()
         ]
     if request.environment:
         arguments["Environment"] = dict(request.environment)

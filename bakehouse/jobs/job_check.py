@@ -1,35 +1,20 @@
 """Checks of jobs that need no release: `bake validate`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.catalog.instance_types import instances
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
-from bakehouse.jobs.code_upload import IGNORED_BY_V3, sdk_findings
+from bakehouse.jobs.code_archive import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.job_file import JobFile
 from bakehouse.jobs.job_images import find_image
-from bakehouse.jobs.job_spec import JobSpec, job_findings, select_sdk
+from bakehouse.jobs.job_spec import CheckedJob, JobSpec, check_job
 from bakehouse.jobs.rules import RuleViolation
-from bakehouse.jobs.training_request import LaunchImage
 from bakehouse.plan.workspace import Workspace
 
 
-@dataclass(frozen=True, slots=True)
-class JobCheck:
-    """Findings about a job."""
-
-    image: LaunchImage | None
-    """None if the SDK selects an image of AWS by the version of its framework."""
-    findings: tuple[RuleViolation, ...]
-    """Errors first, then warnings."""
-
-    @property
-    def title(self) -> str:
-        return self.image.name if self.image else "image of AWS"
-
-
-def check(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> JobCheck:
+def check_settings(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> CheckedJob:
     """Check a job, or the one in a JSON file, with an image given by name or URI.
 
     Raises UsageError if the image is unknown, or the settings are incomplete or contradict each other.
@@ -41,8 +26,7 @@ def check(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> Job
             )
         content = JobFile(Path(file), instances(workspace.catalog))
         name = image or content.image
-        found = find_image(workspace, name) if name else None
-        return _check(found, content.findings_with(found))
+        return _explain(content.check_with(find_image(workspace, name) if name else None))
     if not image:
         raise UsageError(
             "`validate` needs IMAGE or `--file`",
@@ -53,22 +37,24 @@ def check(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> Job
             "`--sdk boto3` has no settings of its own to check",
             hint="save the request as JSON, and run `bake validate --file request.json`",
         )
-    found = find_image(workspace, image, job.instance_type)
     code_root = Path() if job.source_dir else None
-    job, _ = select_sdk(found, job, workspace.catalog, code_root=code_root)
-    _, findings = job_findings(found, job, workspace.catalog, code_root=code_root)
-    ignored = IGNORED_BY_V3 if job.sdk == "v3" else ()
-    return _check(found, (*findings, *sdk_findings(job.source_dir, ignored)))
+    launch_image = find_image(workspace, image, job.instance_type)
+    checked = check_job(launch_image, job, workspace.catalog, code_root=code_root)
+    ignored = IGNORED_BY_V3 if checked.sdk == "v3" else ()
+    findings = (*checked.findings, *sdk_findings(job.source_dir, ignored))
+    return _explain(replace(checked, findings=findings))
 
 
-def _check(image: LaunchImage | None, findings: tuple[RuleViolation, ...]) -> JobCheck:
-    if image is not None and not image.is_known:
+def _explain(checked: CheckedJob) -> CheckedJob:
+    """Add a warning for an image of unknown content, and the sources of the image's properties."""
+    image, findings = checked.image, checked.findings
+    if image is None:
+        return checked
+    if not image.is_known:
         message = f"the content of `{image.name}` is unknown, so only the settings are checked"
         hint = "use the URI of a release of this project, or of a base in the catalogue"
         findings = (*findings, RuleViolation(rules.IMAGE_UNKNOWN, message, hint))
-    if image is not None:
-        findings = tuple(_with_source(finding, image.source) for finding in findings)
-    return JobCheck(image, findings)
+    return replace(checked, findings=tuple(_with_source(finding, image.source) for finding in findings))
 
 
 def _with_source(finding: RuleViolation, source: str) -> RuleViolation:

@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
-from bakehouse.jobs.code_upload import IGNORED_BY_V3, sdk_findings
+from bakehouse.jobs.code_archive import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
-from bakehouse.jobs.rules import Findings, RuleViolation
+from bakehouse.jobs.job_spec import CheckedJob
+from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
 from bakehouse.jobs.validate import validate
 from bakehouse.util.json_reader import parse_json
@@ -69,21 +70,17 @@ class JobFile:
         else:
             self.image, self._request = self._read_estimator()
 
-    def findings_with(self, image: LaunchImage | None) -> tuple[RuleViolation, ...]:
-        """Return all findings about the job with an image. Without one, the SDK selects it by version."""
+    def check_with(self, image: LaunchImage | None) -> CheckedJob:
+        """Check the job with an image. Without one, the SDK selects it by version."""
         request = self._request
         if not self._has_class and request.sender == "PyTorch" and image is not None:
             has_code = bool(request.entry_point or request.distribution)
             framework: Sender = "TensorFlow" if image.framework == "tensorflow" else "PyTorch"
             request = replace(request, sender=framework if has_code else "Estimator")
         checked = replace(image, entry_point="") if image and not request.entry_point else image
-        found = validate(request, checked)
-        return (
-            *self.findings.errors,
-            *(finding for finding in found if finding.is_error),
-            *(finding for finding in found if not finding.is_error),
-            *(sdk_findings(request.source_dir, self._ignored()) if request.sender != "API" else ()),
-        )
+        uploaded = sdk_findings(request.source_dir, self._ignored()) if request.sender != "API" else ()
+        findings = (*self.findings.errors, *validate(request, checked), *uploaded)
+        return CheckedJob(request, findings, image)
 
     def _ignored(self) -> tuple[str, ...]:
         """Return the patterns of files that ModelTrainer does not upload."""

@@ -1,4 +1,4 @@
-"""The job of `bake estimator` and `bake launch`, and its validation for a release."""
+"""Settings of a SageMaker job, and their check with an image."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -16,9 +16,8 @@ from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, number
 from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.smp_parameters import ModelParallelJob
-from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest, launch_image
+from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
 from bakehouse.jobs.validate import training_of, validate
-from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.util.format import format_names
 
 SDKS = {
@@ -29,6 +28,8 @@ SDKS = {
 _LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
 """Warnings about jobs that SDK v3 starts otherwise than SDK v2 does."""
 S3 = "s3://"
+DAY = 24 * 60 * 60
+VOLUME_GIB = 30
 _INSTANCE_COUNT = 2
 _GPUS = 8
 """GPUs of a host whose type is unknown: that of all types for SMP."""
@@ -50,7 +51,7 @@ _OLDEST_XLA = (1, 11)
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """Settings of a SageMaker job."""
+    """Settings of a SageMaker job, as they are given."""
 
     sdk: str = ""
     """One of `SDKS`; empty means v3, or v2 for a job that v3 cannot start."""
@@ -77,47 +78,82 @@ class JobSpec:
     """Seconds to keep the instances for the next job."""
     channels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Instance groups of each channel; empty means all."""
+    inputs: Mapping[str, str] = field(default_factory=dict)
+    """S3 URIs of the channels."""
+    output: str = ""
+    """S3 URI for the model and the code; empty means the bucket of the SageMaker SDK."""
+    name: str = ""
+    """Empty means image name and time."""
+    max_run: int = DAY
+    """Seconds until SageMaker stops the job; each host may be billed for so long."""
+    volume_gib: int = VOLUME_GIB
+    """Disk of each host."""
+    spot: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedJob:
-    """A job without errors."""
+    """A job with the findings about it."""
 
-    sdk: str
-    """One of `SDKS`."""
-    reason: str
-    """Reason that v3 cannot start the job, if v2 was selected because of that."""
-    image: LaunchImage
     request: TrainingRequest
-    """Contains the hyperparameters of the distribution if nothing else adds them, and no entry point if the
-    image contains its own code."""
-    warnings: tuple[RuleViolation, ...] = ()
+    findings: tuple[RuleViolation, ...]
+    """Errors first, then warnings."""
+    image: LaunchImage | None
+    """None if the SDK selects an image of AWS by the version of its framework."""
+    sdk: str = ""
+    """One of `SDKS`; empty for a job from a file."""
+    reason: str = ""
+    """Reason that v3 cannot start the job, if v2 was selected because of that."""
+
+    @property
+    def title(self) -> str:
+        return self.image.name if self.image else "image of AWS"
+
+    @property
+    def errors(self) -> tuple[RuleViolation, ...]:
+        return tuple(finding for finding in self.findings if finding.is_error)
+
+    @property
+    def warnings(self) -> tuple[RuleViolation, ...]:
+        return tuple(finding for finding in self.findings if not finding.is_error)
 
 
 def check_job(
-    record: ReleaseRecord, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
 ) -> CheckedJob:
-    """Check a job with a release. Paths of code start at `code_root`; None skips their check.
+    """Check a job with an image. Paths of code start at `code_root`; None skips their check.
 
-    Raises UsageError with all errors in the job.
+    Raises UsageError if its settings are incomplete or contradict each other.
     """
-    image = launch_image(record, catalog)
-    job, reason = select_sdk(image, job, catalog, code_root=code_root)
-    request, findings = job_findings(image, job, catalog, code_root=code_root)
-    if errors := [finding for finding in findings if finding.is_error]:
-        raise UsageError.of(*(error.diagnostic for error in errors))
+    job, reason = _select_sdk(image, job, catalog, code_root)
+    request, findings = _findings(image, job, catalog, code_root)
+    return CheckedJob(request, findings, image, job.sdk, reason)
+
+
+def valid_job(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
+) -> CheckedJob:
+    """Return a job whose request can be sent; raise UsageError with all its errors.
+
+    The request contains the hyperparameters of the distribution if nothing else adds them, and no entry point
+    if the image contains its own code.
+    """
+    checked = check_job(image, job, catalog, code_root=code_root)
+    if checked.errors:
+        raise UsageError.of(*(error.diagnostic for error in checked.errors))
+    request = checked.request
     hyperparameters = request.hyperparameters
-    needs_settings = bool(image.entry_point) or job.sdk == "boto3"
+    needs_settings = bool(image.entry_point) or checked.sdk == "boto3"
     if needs_settings and request.sender != "ModelTrainer":
         settings = launch_settings(request.distribution, training_of(request, image))
         hyperparameters = {**hyperparameters, **settings.hyperparameters}
     script = "" if image.entry_point else request.entry_point
     request = replace(request, hyperparameters=hyperparameters, entry_point=script)
-    return CheckedJob(job.sdk, reason, image, request, findings)
+    return replace(checked, request=request)
 
 
-def select_sdk(
-    image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
+def _select_sdk(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None, code_root: Path | None
 ) -> tuple[JobSpec, str]:
     """Return the job with an SDK, and the reason if that is v2 because v3 cannot start the job."""
     if job.sdk:
@@ -126,7 +162,7 @@ def select_sdk(
     if is_for_model_trainer(job.distribution):
         return job, ""
     try:
-        _, findings = job_findings(image, job, catalog, code_root=code_root)
+        _, findings = _findings(image, job, catalog, code_root)
         limits = [finding for finding in findings if finding.is_error or finding.rule in _LIMITS_OF_V3]
         reason = limits[0].message if limits else ""
     except UsageError as error:
@@ -134,8 +170,8 @@ def select_sdk(
     return replace(job, sdk="v2") if reason else job, reason
 
 
-def job_findings(
-    image: LaunchImage, job: JobSpec, catalog: Catalog | None = None, *, code_root: Path | None = None
+def _findings(
+    image: LaunchImage, job: JobSpec, catalog: Catalog | None, code_root: Path | None
 ) -> tuple[TrainingRequest, tuple[RuleViolation, ...]]:
     """Return the request of a job that names its SDK, and all findings about it.
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.jobs import code_upload
-from bakehouse.jobs.create_training_job import DAY, api_request, script_path, toolkit_parameters
-from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, check_job
+from bakehouse.jobs import code_archive
+from bakehouse.jobs.create_training_job import api_request, script_path, toolkit_parameters
+from bakehouse.jobs.job_spec import COMPILER, DAY, S3, SDKS, CheckedJob, JobSpec, valid_job
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.rules import RuleViolation
-from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
+from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.util.oci import is_loopback, region_of
 
@@ -57,24 +57,25 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
     """
     job = job or JobSpec()
     # Without a source directory, the directory that the code will run in is unknown.
-    checked = check_job(record, job, catalog, code_root=Path() if job.source_dir else None)
-    image, request = checked.image, checked.request
-    lines = _comments(record, checked, job)
+    image = launch_image(record, catalog)
+    checked = valid_job(image, job, catalog, code_root=Path() if job.source_dir else None)
+    request = checked.request
+    lines = _comments(record, image, checked, job)
     # Job names cannot contain dots. The SDK would derive them from the image URI, which contains `@`.
     base_name = re.sub("[._]", "-", image.name)
     if checked.sdk == "boto3":
-        lines += _boto3_code(request, image, job.role, base_name, record.registry)
+        lines += _boto3_code(request, image, job, base_name, record.registry)
     elif checked.sdk == "v3":
         lines += _trainer_code(request, image, job.role, base_name)
     else:
         lines += _estimator_code(request, image, job.role, base_name)
-    ignored = code_upload.IGNORED_BY_V3 if checked.sdk == "v3" else ()
-    warnings = (*checked.warnings, *code_upload.sdk_findings(job.source_dir, ignored))
+    ignored = code_archive.IGNORED_BY_V3 if checked.sdk == "v3" else ()
+    warnings = (*checked.warnings, *code_archive.sdk_findings(job.source_dir, ignored))
     return Snippet("\n".join(lines) + "\n", checked.sdk, warnings)
 
 
-def _comments(record: ReleaseRecord, checked: CheckedJob, job: JobSpec) -> list[str]:
-    sdk, image, request = checked.sdk, checked.image, checked.request
+def _comments(record: ReleaseRecord, image: LaunchImage, checked: CheckedJob, job: JobSpec) -> list[str]:
+    sdk, request = checked.sdk, checked.request
     transport = f" ({record.transport})" if record.transport != "none" else ""
     tested = f"smoke-tested{transport}" if record.tested else "NOT smoke-tested"
     comments = [f"{record.image}, published {record.date}, {tested}; for {SDKS[sdk]}", _INSTALL[sdk]]
@@ -222,7 +223,7 @@ def _unless_empty(name: str, value: Mapping[str, object] | str) -> dict[str, obj
 
 
 def _boto3_code(
-    request: TrainingRequest, image: LaunchImage, role: str, name: str, registry: str
+    request: TrainingRequest, image: LaunchImage, job: JobSpec, name: str, registry: str
 ) -> list[str]:
     """Return a `create_training_job` request, after an upload of the training script if there is one."""
     registry_region = region_of(registry)
@@ -253,7 +254,7 @@ def _boto3_code(
     arguments = api_request(
         request,
         image,
-        role,
+        job,
         name=Code("name"),
         hyperparameters=Code("{key: json.dumps(value) for key, value in hyperparameters.items()}"),
         output=Code('f"s3://{bucket}/"'),

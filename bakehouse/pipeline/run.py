@@ -10,7 +10,6 @@ from bakehouse.cluster.job_report import JobReport
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.errors import UsageError
-from bakehouse.jobs import code_upload
 from bakehouse.jobs.distribution import Framework
 from bakehouse.pipeline.build import ensure_built
 from bakehouse.plan.workspace import Selection, Workspace, require_valid
@@ -39,13 +38,9 @@ def run_job(
     require_valid(workspace, [image])
     selection = Selection(workspace, (recipe,), (image,)) if recipe else None
     framework = _framework(selection.resolutions[0]) if selection else ("", "")
-    if request.source_dir:
-        code_upload.check(request.source_dir, request.job.entry_point, report)
-    prepared = local_job.prepare(request, image, workspace.catalog, *framework)
-    for warning in prepared.warnings:
-        report(f"note: {warning}")
+    job = local_job.prepare(request, image, workspace.catalog, *framework, report=report)
     own = recipe.content.entry_point if recipe else None
-    if own and (warning := local_job.ignored_code(replace(request, job=prepared.job), own)):
+    if own and (warning := local_job.ignored_code(replace(request, job=job), own)):
         report(f"note: {warning}")
     if selection:
         [built] = ensure_built(selection, report)
@@ -60,10 +55,11 @@ def run_job(
                     hint=suggestion(image, workspace.recipes) or "`bake list` lists the images",
                 )
             reference = Digest(stored.digest)
-        job = replace(prepared.job, image=reference)
+        job = replace(job, image=reference)
         with listen(job) as handler:
             directory = project.state / "runs" / job.name
-            return local_job.run(engine, replace(prepared, job=job), directory, handler)
+            efa_types = local_job.efa_types(workspace.catalog)
+            return local_job.run(engine, job, directory, handler, efa_types)
 
 
 def _framework(resolution: Resolution) -> tuple[Framework, str]:

@@ -16,6 +16,7 @@ from bakehouse.cluster.smoke_runners import PrintedJob
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import Diagnostic, SmokeError, UsageError
+from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.build import ensure_built, platforms_of, record_runs
 from bakehouse.plan.model import Image, RegistryBase
@@ -25,7 +26,6 @@ from bakehouse.sagemaker import smoke_job
 from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
-from bakehouse.sagemaker.smoke_job import SmokeJob
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import Digest
@@ -106,7 +106,7 @@ def smoke_images(
 
 def smoke_on_sagemaker(
     selection: Selection,
-    job: SmokeJob,
+    job: JobSpec,
     callbacks: JobCallbacks,
     options: SmokeOptions = _DEFAULTS,
     pace: Pace = EVERY_FEW_SECONDS,
@@ -118,7 +118,7 @@ def smoke_on_sagemaker(
     workspace, image = selection.workspace, selection.image
     project = workspace.project
     candidate = promote.find_candidate(project, image.name, "ecr", options.image_uri)
-    gpus = smoke_job.check(job, candidate, workspace.catalog)
+    gpus = smoke_job.check_job(job, candidate, workspace.catalog)
     remote = _remote_smoke(workspace, image, candidate, options, gpus=gpus, hosts=job.instance_count)
     sign = _report_signer(workspace, options)
     logs = project.state / "smoke" / image.name / "sagemaker"

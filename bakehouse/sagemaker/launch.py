@@ -8,7 +8,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,13 @@ from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
 from bakehouse.cluster.job import job_name
 from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
-from bakehouse.jobs import code_upload
-from bakehouse.jobs.create_training_job import DAY, VOLUME_GIB, api_request, toolkit_parameters
-from bakehouse.jobs.job_spec import S3, CheckedJob, JobSpec, check_job
+from bakehouse.jobs import code_archive
+from bakehouse.jobs.create_training_job import api_request, toolkit_parameters
+from bakehouse.jobs.job_spec import S3, JobSpec, valid_job
 from bakehouse.jobs.rules import RuleViolation
-from bakehouse.jobs.training_request import LOCAL
+from bakehouse.jobs.training_request import LOCAL, LaunchImage, TrainingRequest, launch_image
 from bakehouse.ledger import image_uris
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
@@ -43,29 +44,6 @@ _IDENTIFYING_FIELDS = (
     *("AlgorithmSpecification", "RoleArn", "ResourceConfig"),
     *("InputDataConfig", "OutputDataConfig", "StoppingCondition"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRequest:
-    """A job to send."""
-
-    image: str
-    """Image name, or `pytorch` or `tensorflow` for the best image for the instance type."""
-    job: JobSpec
-    name: str = ""
-    """Empty means image name and time."""
-    region: str = ""
-    """Empty means that of the image's newest release in Amazon ECR."""
-    inputs: Mapping[str, str] = field(default_factory=dict)
-    """S3 URIs of the channels."""
-    output: str = ""
-    """S3 URI for the model and the code; empty means the bucket of the SageMaker SDK."""
-    max_run: int = DAY
-    volume_gib: int = VOLUME_GIB
-    """Disk of each host."""
-    detach: bool = False
-    """Do not follow the job."""
-    stop_on_interrupt: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +66,32 @@ PRINTED = JobCallbacks()
 
 def launch(
     workspace: Workspace,
-    request: LaunchRequest,
+    image: str,
+    job: JobSpec,
     callbacks: JobCallbacks = PRINTED,
     pace: Pace = EVERY_FEW_SECONDS,
+    *,
+    region: str = "",
+    detach: bool = False,
+    stop_on_interrupt: bool = False,
 ) -> LaunchReport:
-    """Check a job, send it and follow it to its end.
+    """Check a job, send it and, unless detached, follow it to its end.
 
-    Raises UsageError with all its errors, LaunchError if it could not be sent.
+    `image` is the name of an image, or `pytorch` or `tensorflow` for the best image for the instance type.
+    Without a region, it is that of the image's newest release in Amazon ECR. Raises UsageError with all
+    errors in the job, LaunchError if it could not be sent.
     """
-    region, checked = _prepare(workspace, request, callbacks.report)
+    _check_settings(job)
+    record = _find_release(workspace, image, job, region)
+    sent_image = launch_image(record, workspace.catalog)
+    checked = valid_job(sent_image, replace(job, sdk="boto3"), workspace.catalog, code_root=Path())
+    policy.require(workspace.project, record, callbacks.report)
     for warning in checked.warnings:
         callbacks.warn(warning)
-    service, name = TrainingService(region), request.name or job_name(checked.image.name)
+    service = TrainingService(region_of(record.registry))
+    job = replace(job, name=job.name or job_name(record.image))
     try:
-        arguments = _with_code(service, request, checked, name, callbacks.report)
+        arguments = _with_code(service, job, checked.request, sent_image, callbacks.report)
     except AwsError as error:
         facts = (*error.diagnostic.facts, ("sent", "nothing"))
         raise LaunchError.of(replace(error.diagnostic, facts=facts)) from error
@@ -111,8 +101,8 @@ def launch(
         first_ranks(arguments, instances(workspace.catalog)),
         callbacks,
         pace,
-        stop_on_interrupt=request.stop_on_interrupt,
-        detach=request.detach,
+        stop_on_interrupt=stop_on_interrupt,
+        detach=detach,
     )
 
 
@@ -221,27 +211,21 @@ def _follow(
     return launch_report.report(name, service.region, followed)
 
 
-def _prepare(workspace: Workspace, request: LaunchRequest, report: Reporter) -> tuple[str, CheckedJob]:
-    """Return the region of a job and the checked job. Raises TrustError for an image against the policy."""
-    _check(request)
-    is_framework = request.image in image_uris.FRAMEWORKS
-    instance_type = request.job.instance_type
+def _find_release(workspace: Workspace, image: str, job: JobSpec, region: str) -> ReleaseRecord:
+    """Return the newest release of an image, or the best release of a framework for a job."""
+    is_framework = image in image_uris.FRAMEWORKS
     query = image_uris.ImageQuery(
-        region=request.region,
+        region=region,
         # SageMaker pulls only from Amazon ECR.
         registry="ecr",
-        instance=find_gpus(instance_type) if is_framework and instance_type else None,
+        instance=find_gpus(job.instance_type) if is_framework and job.instance_type else None,
     )
-    record = image_uris.find(workspace.project.images, request.image, query, lambda: workspace.recipes)
-    job = replace(request.job, sdk="boto3")
-    checked = check_job(record, job, workspace.catalog, code_root=Path())
-    policy.require(workspace.project, record, report)
-    return region_of(record.registry), checked
+    return image_uris.find(workspace.project.images, image, query, lambda: workspace.recipes)
 
 
-def _check(request: LaunchRequest) -> None:
+def _check_settings(job: JobSpec) -> None:
     """Check the settings that the API would reject after the upload of the code."""
-    problems, job = Problems(), request.job
+    problems = Problems()
 
     def report(message: str, hint: str) -> None:
         problems.add(Diagnostic(message, hint=hint))
@@ -252,22 +236,22 @@ def _check(request: LaunchRequest) -> None:
         report("no instance type given", hint)
     if {job.instance_type, *(group.instance_type for group in job.groups)} & {*LOCAL}:
         report("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
-    if request.name and not _NAME.fullmatch(request.name):
-        report(f"`{request.name}` is not a valid job name", "use at most 63 letters, digits and hyphens")
-    if request.max_run < 1:
-        report(f"invalid time limit of {request.max_run} seconds", "set `--max-run` to at least 1")
-    if request.volume_gib < 1:
+    if job.name and not _NAME.fullmatch(job.name):
+        report(f"`{job.name}` is not a valid job name", "use at most 63 letters, digits and hyphens")
+    if job.max_run < 1:
+        report(f"invalid time limit of {job.max_run} seconds", "set `--max-run` to at least 1")
+    if job.volume_gib < 1:
         report("the hosts have no disk", "set `--volume-size`, for example to `30g`")
-    for channel, uri in request.inputs.items():
+    for channel, uri in job.inputs.items():
         if not CHANNEL_NAME.fullmatch(channel):
             report(f"`{channel}` is not a valid channel name", CHANNEL_NAME_HINT)
         if not is_s3(uri):
             hint = "use for example `s3://bucket/data`"
             report(f"channel `{channel}` is `{uri}`, which is not an S3 URI", hint)
-    if len(request.inputs) > _MAX_CHANNELS:
-        report(f"the job has {len(request.inputs)} channels", f"use at most {_MAX_CHANNELS}")
-    if request.output and not is_s3(request.output):
-        report(f"`--output {request.output}` is not an S3 URI", "use for example `s3://bucket/models`")
+    if len(job.inputs) > _MAX_CHANNELS:
+        report(f"the job has {len(job.inputs)} channels", f"use at most {_MAX_CHANNELS}")
+    if job.output and not is_s3(job.output):
+        report(f"`--output {job.output}` is not an S3 URI", "use for example `s3://bucket/models`")
     problems.raise_as(UsageError)
 
 
@@ -287,24 +271,24 @@ def is_s3(uri: str) -> bool:
 
 
 def _with_code(
-    service: TrainingService, request: LaunchRequest, checked: CheckedJob, name: str, report: Reporter
+    service: TrainingService, job: JobSpec, request: TrainingRequest, image: LaunchImage, report: Reporter
 ) -> dict[str, Any]:
-    """Return the request after its code was uploaded to S3."""
-    job = checked.request
-    bucket, owner = request.output.removeprefix(S3).partition("/")[0], ""
-    is_local = bool(job.entry_point) and not job.source_dir.startswith(S3)
+    """Return the arguments of the API after the code was uploaded to S3."""
+    name = job.name
+    bucket, owner = job.output.removeprefix(S3).partition("/")[0], ""
+    is_local = bool(request.entry_point) and not request.source_dir.startswith(S3)
     with contextlib.ExitStack() as stack:
         if is_local:
             # Before any request to AWS, because it may contain secrets or be too big to be code.
-            source = Path(job.source_dir or job.entry_point)
-            code_upload.check(source, job.entry_point if job.source_dir else "", report)
-            code = stack.enter_context(code_upload.pack(source))
+            source = Path(request.source_dir or request.entry_point)
+            tree = code_archive.select(source, request.entry_point if request.source_dir else "", report)
+            code = stack.enter_context(code_archive.pack(tree))
         if not bucket:
             bucket, owner = service.default_bucket()
         if owner and not is_local:
             # The model will be stored there.
             service.require_bucket(bucket, owner)
-        archive = job.source_dir
+        archive = request.source_dir
         if is_local:
             # The code of an existing job with this name must not change.
             digest = hashlib.file_digest(code, "sha256").hexdigest()  # type: ignore[arg-type]
@@ -313,19 +297,16 @@ def _with_code(
             service.upload(bucket, key, code, owner)
             archive = f"{S3}{bucket}/{key}"
             report(f"{name}: uploaded the code to {archive}")
-    hyperparameters: dict[str, object] = dict(job.hyperparameters)
-    if job.entry_point:
-        hyperparameters |= toolkit_parameters(job, archive=archive, name=name, region=service.region)
+    hyperparameters: dict[str, object] = dict(request.hyperparameters)
+    if request.entry_point:
+        hyperparameters |= toolkit_parameters(request, archive=archive, name=name, region=service.region)
     return api_request(
+        request,
+        image,
         job,
-        checked.image,
-        request.job.role,
         name=name,
         hyperparameters={key: json.dumps(value) for key, value in hyperparameters.items()},
-        output=request.output or f"{S3}{bucket}/",
-        max_run=request.max_run,
-        inputs=request.inputs,
-        volume_gib=request.volume_gib,
+        output=job.output or f"{S3}{bucket}/",
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
+from bakehouse.catalog.source_tree import SourceTree
 from bakehouse.cluster import cluster, job_report
 from bakehouse.cluster.cluster import OutputHandler
 from bakehouse.cluster.job import CODE_DIRECTORY, HOMOGENEOUS, ML, Group, TrainingJob, job_name
@@ -15,11 +16,12 @@ from bakehouse.cluster.job_report import JobReport
 from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import UsageError
-from bakehouse.jobs import code_upload, model_trainer
+from bakehouse.jobs import code_archive, model_trainer
 from bakehouse.jobs.distribution import Framework, Training, launch_settings
 from bakehouse.jobs.instance_groups import check_channels, instance_group
 from bakehouse.jobs.rules import Findings
 from bakehouse.util.files import write_whole
+from bakehouse.util.terminal import Reporter
 
 _PROCESSES = "sagemaker_mpi_num_of_processes_per_host"
 """torchrun uses it too, despite the name."""
@@ -53,24 +55,23 @@ class RunRequest:
     """0 means the number in `distribution`, or else one for each GPU, or else one."""
 
 
-@dataclass(frozen=True, slots=True)
-class PreparedJob:
-    """A valid job, complete except for the image's digest."""
-
-    job: TrainingJob
-    efa_types: frozenset[str]
-    warnings: tuple[str, ...] = ()
-    """Silent actions of the SDK."""
-
-
 def prepare(
-    request: RunRequest, image: str, catalog: Catalog, framework: Framework = "", version: str = ""
-) -> PreparedJob:
-    """Check a request and build the job of its hosts; raise UsageError if it is invalid or its code too big.
+    request: RunRequest,
+    image: str,
+    catalog: Catalog,
+    framework: Framework = "",
+    version: str = "",
+    report: Reporter = print,
+) -> TrainingJob:
+    """Check a request and build the job of its hosts, complete except for the image's digest.
 
     `framework` and `version` are those of the image. Hyperparameters of the distribution override the user's,
-    as in the SDK.
+    as in the SDK. Files that are not sent and silent actions of the SDK are reported. Raises UsageError if
+    the request is invalid or its code too big.
     """
+    code = None
+    if request.source_dir:
+        code = code_archive.select(request.source_dir, request.job.entry_point, report)
     instance_types = instances(catalog)
     job = replace(
         request.job,
@@ -91,9 +92,16 @@ def prepare(
     channels = {name: job.channel_groups.get(name, ()) for name in job.channel_directories}
     check_channels(channels, groups, findings)
     findings.raise_errors()
-    job, warnings = _with_launcher(job, request, Training(groups, framework, version, job.entry_point))
-    efa_types = frozenset(name for name, instance in instance_types.items() if instance.efa_interfaces)
-    return PreparedJob(job, efa_types, warnings)
+    training = Training(groups, framework, version, job.entry_point)
+    job, warnings = _with_launcher(job, request, code, training)
+    for warning in warnings:
+        report(f"note: {warning}")
+    return job
+
+
+def efa_types(catalog: Catalog) -> frozenset[str]:
+    """Return the instance types with EFA."""
+    return frozenset(name for name, instance in instances(catalog).items() if instance.efa_interfaces)
 
 
 def ignored_code(request: RunRequest, own: str) -> str:
@@ -107,14 +115,15 @@ def ignored_code(request: RunRequest, own: str) -> str:
 
 def run(
     engine: Engine,
-    prepared: PreparedJob,
+    job: TrainingJob,
     directory: Path,
     on_output: OutputHandler = lambda host, data: None,
+    efa_types: frozenset[str] = frozenset(),
 ) -> JobReport:
     """Run a job to its end. Its logs, model, output and report are written to `directory`."""
     collect = {path: directory / name for path, name in COLLECTED.items()}
-    result = cluster.run(engine, prepared.job, directory / "logs", on_output=on_output, collect=collect)
-    report = job_report.report(prepared.job, result, directory, prepared.efa_types)
+    result = cluster.run(engine, job, directory / "logs", on_output=on_output, collect=collect)
+    report = job_report.report(job, result, directory, efa_types)
     write_whole(directory / "report.json", job_report.as_json(report))
     return report
 
@@ -145,17 +154,17 @@ def _check_faults(job: TrainingJob) -> None:
 
 
 def _with_launcher(
-    job: TrainingJob, request: RunRequest, training: Training
+    job: TrainingJob, request: RunRequest, code: SourceTree | None, training: Training
 ) -> tuple[TrainingJob, tuple[str, ...]]:
     """Return the job with its launcher: a command, the SDK's drivers, or the image's toolkit."""
     if job.command:
         if request.distribution:
             raise UsageError("a command and a distribution both start the job", hint="remove one of them")
-        code = code_upload.read_files(request.source_dir) if request.source_dir else {}
+        files = code_archive.read_files(code) if code else {}
         processes = _processes(job, request)
-        return replace(job, has_toolkit=False, baked_code=code, processes_per_host=processes), ()
+        return replace(job, has_toolkit=False, baked_code=files, processes_per_host=processes), ()
     if model_trainer.is_for_model_trainer(request.distribution):
-        return _with_drivers(job, request, training)
+        return _with_drivers(job, request, code, training)
     settings = launch_settings(request.distribution, training)
     parameters = {**job.hyperparameters, **settings.hyperparameters}
     starts_ranks = settings.launcher not in _ONE_PROCESS
@@ -169,14 +178,14 @@ def _with_launcher(
     job = replace(job, hyperparameters=parameters, launcher_groups=settings.groups)
     processes = _processes(job, request, parameters.get(_PROCESSES)) if starts_ranks else 1
     job = replace(job, processes_per_host=processes)
-    if request.source_dir:
-        with code_upload.pack(request.source_dir) as archive:
+    if code:
+        with code_archive.pack(code) as archive:
             job = replace(job, code_archive=archive.read())
     return job, settings.warnings
 
 
 def _with_drivers(
-    job: TrainingJob, request: RunRequest, training: Training
+    job: TrainingJob, request: RunRequest, code: SourceTree | None, training: Training
 ) -> tuple[TrainingJob, tuple[str, ...]]:
     """Return the job as ModelTrainer of SDK v3 sends it: without toolkit, with its drivers in a channel."""
     [name] = list(request.distribution)[:1]
@@ -188,12 +197,12 @@ def _with_drivers(
             facts=(("because", reason),),
             hint="run `pip install --target sdk sagemaker-train sagemaker-core` and add `--sdk sdk`",
         )
-    if request.source_dir is None:
+    if code is None:
         raise UsageError(
             f"`{name}` needs a script, which is sent with the job",
             hint="set `--source-dir` to the script's directory",
         )
-    settings = model_trainer.driver_settings(request.distribution, training, str(request.source_dir))
+    settings = model_trainer.driver_settings(request.distribution, training, str(code.source))
     if request.processes_per_host:
         raise UsageError(
             f"`--processes-per-host` can't be used with `{name}`",
@@ -206,7 +215,7 @@ def _with_drivers(
         has_toolkit=False,
         hyperparameters={**job.hyperparameters, **settings.hyperparameters},
         channels={
-            model_trainer.CODE_CHANNEL: code_upload.read_files(request.source_dir),
+            model_trainer.CODE_CHANNEL: code_archive.read_files(code),
             model_trainer.DRIVERS_CHANNEL: model_trainer.channel(request.sdk, settings),
         },
         processes_per_host=processes,

@@ -8,7 +8,7 @@ import io
 import re
 import tarfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, LaunchError, Problems, SmokeError, UsageError
-from bakehouse.jobs.create_training_job import VOLUME_GIB, api_request
+from bakehouse.jobs.create_training_job import api_request
 from bakehouse.jobs.instance_groups import instance_group
+from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
 from bakehouse.jobs.validate import validate
 from bakehouse.ledger.releases import ReleaseRecord
@@ -44,32 +45,10 @@ CHANNEL = "smoke"
 SCRIPT = "smoke.py"
 RESULTS = "smoke-results.json"
 """File in the job's model."""
-_MAX_WAIT = 3600
-"""Seconds that a job waits for Spot capacity, beyond its time limit."""
 _MAX_RESULTS = 200_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class SmokeJob:
-    """Hosts and limits of a smoke test on SageMaker."""
-
-    role: str
-    instance_type: str
-    instance_count: int = 1
-    spot: bool = False
-    max_run: int = 3600
-    """Seconds until SageMaker stops the job; each host may be billed for so long."""
-    output: str = ""
-    """S3 URI for the script and the results; empty means the bucket of the SageMaker SDK."""
-    name: str = ""
-
-    @property
-    def machine(self) -> str:
-        """Name of the hosts in reports."""
-        return f"sagemaker {self.instance_count} x {self.instance_type}"
-
-
-def check(job: SmokeJob, candidate: ReleaseRecord, catalog: Catalog) -> int:
+def check_job(job: JobSpec, candidate: ReleaseRecord, catalog: Catalog) -> int:
     """Return the GPUs of each host; raise UsageError if the job is invalid or does not suit the image."""
     problems = Problems()
     check_role(job.role, problems)
@@ -95,14 +74,14 @@ def check(job: SmokeJob, candidate: ReleaseRecord, catalog: Catalog) -> int:
     return instance.gpus
 
 
-def estimate(job: SmokeJob, prices: Mapping[str, float]) -> str:
+def estimate(job: JobSpec, prices: Mapping[str, float]) -> str:
     """Return the highest cost of a job: billable seconds, and a price if the project sets it."""
     return f"at most {_billed(job, job.max_run, prices)}"
 
 
 def smoke_on_sagemaker(
     remote: RemoteSmoke,
-    job: SmokeJob,
+    job: JobSpec,
     catalog: Catalog,
     prices: Mapping[str, float],
     logs: Path,
@@ -115,8 +94,8 @@ def smoke_on_sagemaker(
     """
     region = region_of(remote.uri.partition("/")[0])
     service, name = TrainingService(region), job.name or job_name(f"smoke-{remote.image.name}")
-    say = callbacks.report
-    say(f"{name}: {job.machine.removeprefix('sagemaker ')} in {region}; {estimate(job, prices)}")
+    hosts, report_line = f"{job.instance_count} x {job.instance_type}", callbacks.report
+    report_line(f"{name}: {hosts} in {region}; {estimate(job, prices)}")
     try:
         bucket, owner = job.output.removeprefix("s3://").partition("/")[0], ""
         if not bucket:
@@ -131,46 +110,38 @@ def smoke_on_sagemaker(
     ranks = first_ranks(arguments, instances(catalog))
     launched = send_and_follow(service, arguments, ranks, callbacks, pace, stop_on_interrupt=True)
     if launched.billed is not None:
-        say(f"{name}: billed {_billed(job, launched.billed, prices)}")
+        report_line(f"{name}: billed {_billed(job, launched.billed, prices)}")
     document = _results(service, name, launched)
     if document is None:
         return launched, None
     billed = f", {launched.billed} s billed for each host" if launched.billed is not None else ""
     origin = f"training job {name} in {region}{billed}"
-    report = remote.report(document, logs, job.machine, origin)
+    report = remote.report(document, logs, f"sagemaker {hosts}", origin)
     if launched.status is Status.STOPPED and report.unfinished and not report.interrupted:
         report = replace(report, interrupted="the job was stopped")
     return launched, report
 
 
-def _arguments(
-    remote: RemoteSmoke, job: SmokeJob, catalog: Catalog, name: str, inputs: str
-) -> dict[str, Any]:
+def _arguments(remote: RemoteSmoke, job: JobSpec, catalog: Catalog, name: str, inputs: str) -> dict[str, Any]:
     arguments: dict[str, Any] = api_request(
         _request(job, catalog),
         LaunchImage(remote.image.name, remote.uri),
-        job.role,
+        replace(job, inputs={CHANNEL: inputs}),
         name=name,
         hyperparameters={},
         output=inputs.removesuffix(f"{name}/{CHANNEL}/"),
-        max_run=job.max_run,
-        inputs={CHANNEL: inputs},
-        volume_gib=VOLUME_GIB,
     )
     command = ["python3", f"{ML}/input/data/{CHANNEL}/{SCRIPT}"]
     arguments["AlgorithmSpecification"]["ContainerEntrypoint"] = command
-    if job.spot:
-        arguments["EnableManagedSpotTraining"] = True
-        arguments["StoppingCondition"]["MaxWaitTimeInSeconds"] = job.max_run + _MAX_WAIT
     return arguments
 
 
-def _request(job: SmokeJob, catalog: Catalog) -> TrainingRequest:
+def _request(job: JobSpec, catalog: Catalog) -> TrainingRequest:
     group = instance_group(instances(catalog), job.instance_type, job.instance_count, "")
     return TrainingRequest("API", (group,))
 
 
-def _billed(job: SmokeJob, seconds: int, prices: Mapping[str, float]) -> str:
+def _billed(job: JobSpec, seconds: int, prices: Mapping[str, float]) -> str:
     """Return billable seconds of all hosts, with their price. SageMaker reports those of one host."""
     total = seconds * job.instance_count
     text = f"{format_count(total, 'billable instance second')} ({job.instance_count} x {seconds})"

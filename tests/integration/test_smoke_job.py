@@ -8,10 +8,11 @@ import pytest
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.engine import docker
+from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker.follow import Pace
 from bakehouse.sagemaker.launch import JobCallbacks
-from bakehouse.sagemaker.smoke_job import SmokeJob, smoke_on_sagemaker
+from bakehouse.sagemaker.smoke_job import smoke_on_sagemaker
 from tests.support.training_front import ACCOUNT, REGION, training_front
 from tests.support.training_replay import replay
 
@@ -51,7 +52,7 @@ def test_the_checks_of_an_image_pass_as_a_job_of_two_hosts(
         sagemaker.start()
         _, report = smoke_on_sagemaker(
             remote,
-            SmokeJob(ROLE, "ml.c5.2xlarge", 2),
+            JobSpec(role=ROLE, instance_type="ml.c5.2xlarge", instance_count=2, max_run=3600),
             workspace.catalog,
             {},
             tmp_path / "smoke",

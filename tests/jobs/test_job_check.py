@@ -11,8 +11,7 @@ from bakehouse.errors import UsageError
 from bakehouse.jobs import job_check
 from bakehouse.jobs.create_training_job import api_request
 from bakehouse.jobs.instance_groups import InstanceGroup
-from bakehouse.jobs.job_check import JobCheck
-from bakehouse.jobs.job_spec import JobSpec
+from bakehouse.jobs.job_spec import CheckedJob, JobSpec
 from bakehouse.jobs.training_request import TrainingRequest
 from bakehouse.ledger.releases import append
 from bakehouse.plan.workspace import Workspace, open_workspace
@@ -33,7 +32,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return open_workspace(directory)
 
 
-def names(result: JobCheck) -> list[str]:
+def names(result: CheckedJob) -> list[str]:
     return [finding.rule.name for finding in result.findings]
 
 
@@ -45,12 +44,12 @@ def in_file(directory: Path, content: object) -> str:
 
 def refused(workspace: Workspace, image: str = "", job: JobSpec | None = None, file: str = "") -> str:
     with pytest.raises(UsageError) as caught:
-        job_check.check(workspace, image, job or JobSpec(), file)
+        job_check.check_settings(workspace, image, job or JobSpec(), file)
     return error_text(caught.value).strip()
 
 
 def test_an_image_without_a_release_is_checked(workspace: Workspace) -> None:
-    result = job_check.check(workspace, "pytorch-cpu", JobSpec(instance_type="ml.c5.2xlarge"))
+    result = job_check.check_settings(workspace, "pytorch-cpu", JobSpec(instance_type="ml.c5.2xlarge"))
 
     assert result.findings == ()
     assert (result.title, result.image and result.image.uri) == ("pytorch-cpu", "")
@@ -63,15 +62,15 @@ def test_the_parts_of_the_recipe_count(workspace: Workspace) -> None:
     mpi = {**ON, "processes_per_host": 8, "custom_mpi_options": options}
     job = JobSpec(instance_type="ml.p3dn.24xlarge", distribution={"smdistributed": library, "mpi": mpi})
 
-    assert names(job_check.check(workspace, SMP, job)) == ["rdma-ignored"]
-    result = job_check.check(workspace, "mpi-cpu", job)
+    assert names(job_check.check_settings(workspace, SMP, job)) == ["rdma-ignored"]
+    result = job_check.check_settings(workspace, "mpi-cpu", job)
     assert names(result)[:2] == ["rdma-not-there", "launcher-not-there"]
     assert result.findings[1].rule.source == "the recipe of the image"
 
 
 def test_the_uri_of_an_image_of_aws(workspace: Workspace) -> None:
     job = JobSpec(instance_type="ml.p3.16xlarge", distribution={"torch_distributed": ON})
-    result = job_check.check(workspace, COMPILER, job)
+    result = job_check.check_settings(workspace, COMPILER, job)
 
     assert names(result) == ["launcher-not-there", "efa-unused"]
     assert result.findings[0].rule.source == "the base in recipes/components"
@@ -81,7 +80,7 @@ def test_the_uri_of_an_image_of_aws(workspace: Workspace) -> None:
 
 def test_the_uri_of_an_unknown_image(workspace: Workspace) -> None:
     job = JobSpec(instance_type="ml.p4d.24xlarge", launcher="torchrun")
-    [finding] = job_check.check(workspace, "ghcr.io/ada/churn:1", job).findings
+    [finding] = job_check.check_settings(workspace, "ghcr.io/ada/churn:1", job).findings
 
     assert (finding.message, finding.hint, finding.is_error) == (
         "the content of `ghcr.io/ada/churn:1` is unknown, so only the settings are checked",
@@ -103,7 +102,7 @@ def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
     by_tag = f"{record.registry}/{record.repository}:{record.tags[0]}"
 
     for uri in (record.image_uri, by_tag):
-        result = job_check.check(project, uri, JobSpec(instance_type="ml.c5.2xlarge"))
+        result = job_check.check_settings(project, uri, JobSpec(instance_type="ml.c5.2xlarge"))
         assert result.title == record.image
 
 
@@ -178,11 +177,11 @@ ESTIMATOR: dict[str, Any] = {
 
 
 def test_arguments_of_an_estimator(workspace: Workspace, tmp_path: Path) -> None:
-    result = job_check.check(workspace, "", JobSpec(), in_file(tmp_path, ESTIMATOR))
+    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, ESTIMATOR))
     assert names(result) == ["image-unknown"]
 
     mistaken = {**ESTIMATOR, "instance_type": "ml.g4dn.12xlarge", "instance_cont": 2}
-    result = job_check.check(workspace, "", JobSpec(), in_file(tmp_path, mistaken))
+    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, mistaken))
     assert [(finding.rule.name, finding.message, finding.hint) for finding in result.findings[:1]] == [
         ("unknown-argument", "`instance_cont` is unknown", "did you mean `instance_count`?")
     ]
@@ -191,7 +190,7 @@ def test_arguments_of_an_estimator(workspace: Workspace, tmp_path: Path) -> None
 
 def test_an_image_replaces_the_one_in_the_file(workspace: Workspace, tmp_path: Path) -> None:
     content = {**ESTIMATOR, "distribution": {"torch_distributed": ON}}
-    result = job_check.check(workspace, "mpi-cpu", JobSpec(), in_file(tmp_path, content))
+    result = job_check.check_settings(workspace, "mpi-cpu", JobSpec(), in_file(tmp_path, content))
 
     assert result.title == "mpi-cpu"
     assert names(result) == ["launcher-not-there", "gpu-unused"]
@@ -210,7 +209,7 @@ def test_groups_and_channels_of_an_estimator(workspace: Workspace, tmp_path: Pat
         "instance_groups": groups,
         "inputs": {"training": {"s3_data": "s3://our-data/flowers", "instance_groups": ["trian"]}},
     }
-    result = job_check.check(workspace, "", JobSpec(), in_file(tmp_path, content))
+    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
 
     assert (result.title, names(result)) == ("image of AWS", ["groups-framework", "groups-channels"])
 
@@ -222,7 +221,7 @@ def test_arguments_of_a_model_trainer(workspace: Workspace, tmp_path: Path) -> N
         "source_code": {"source_dir": "src", "entry_script": "train.py"},
         "distributed": {"Torchrun": {"smp": {"hybrid_shard_degree": 16}}},
     }
-    result = job_check.check(workspace, "", JobSpec(), in_file(tmp_path, content))
+    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
 
     assert [finding.message for finding in result.findings if finding.is_error] == [
         "`distributed.Torchrun.smp.hybrid_shard_degree` is 16, but the job has 8 ranks"
@@ -244,7 +243,7 @@ def test_files_that_the_sdk_uploads_are_warnings(
 
     def messages(job: JobSpec | None = None, content: object = None) -> list[str]:
         image, file = ("", in_file(tmp_path, content)) if content else ("pytorch-cpu", "")
-        result = job_check.check(workspace, image, job or JobSpec(), file)
+        result = job_check.check_settings(workspace, image, job or JobSpec(), file)
         return [each.message for each in result.findings if each.rule.name == "uploaded-files"]
 
     assert messages(replace(job, sdk="v2")) == [
@@ -271,9 +270,8 @@ def test_a_channel_is_sent_to_its_groups() -> None:
         groups=(InstanceGroup("ml.c5.xlarge", 1, "data"),), channels={"training": ("data",)}
     )
     inputs = {"training": "s3://our-data/flowers", "test": "s3://our-data/test"}
-    sent: Any = api_request(
-        job, PYTORCH, "role", name="a", hyperparameters={}, output="s3://our-models/", inputs=inputs
-    )
+    settings = JobSpec(role="role", inputs=inputs)
+    sent: Any = api_request(job, PYTORCH, settings, name="a", hyperparameters={}, output="s3://our-models/")
     sources = [channel["DataSource"]["S3DataSource"] for channel in sent["InputDataConfig"]]
 
     assert [source.get("InstanceGroupNames") for source in sources] == [["data"], None]
@@ -302,7 +300,9 @@ REQUEST: dict[str, Any] = {
 
 
 def test_a_request_of_the_api(workspace: Workspace, tmp_path: Path) -> None:
-    assert names(job_check.check(workspace, "", JobSpec(), in_file(tmp_path, REQUEST))) == ["efa-unused"]
+    assert names(job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, REQUEST))) == [
+        "efa-unused"
+    ]
 
     source = {"S3DataType": "S3Prefix", "S3Uri": "s3://our-data/", "InstanceGroupNames": ["trian"]}
     channel = {"ChannelName": "training", "DataSource": {"S3DataSource": source}}
@@ -313,7 +313,7 @@ def test_a_request_of_the_api(workspace: Workspace, tmp_path: Path) -> None:
         "HyperParameters": {**REQUEST["HyperParameters"], **options},
     }
     del content["RoleArn"]
-    result = job_check.check(workspace, "", JobSpec(), in_file(tmp_path, content))
+    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
     assert [finding.message for finding in result.findings if finding.is_error] == [
         'missing required parameter in input: "RoleArn"',
         "`distribution.mpi.custom_mpi_options` sets `pml`, which the toolkit always sets to `ob1`",
@@ -342,7 +342,7 @@ def test_the_launcher_of_a_request(
     resources = {"InstanceType": "ml.p3.8xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30}
     content = {**REQUEST, "ResourceConfig": resources, "HyperParameters": hyperparameters}
 
-    assert names(job_check.check(workspace, "", JobSpec(), in_file(tmp_path, content))) == rules
+    assert names(job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))) == rules
 
 
 @pytest.mark.parametrize(
@@ -373,8 +373,8 @@ def test_values_of_wrong_types_are_refused(
 def test_a_channel_without_groups_may_be_null(workspace: Workspace, tmp_path: Path) -> None:
     content = {**ESTIMATOR, "inputs": {"train": {"instance_groups": None}}}
     without = in_file(tmp_path, ESTIMATOR)
-    expected = names(job_check.check(workspace, "", JobSpec(), without))
-    assert names(job_check.check(workspace, "", JobSpec(), in_file(tmp_path, content))) == expected
+    expected = names(job_check.check_settings(workspace, "", JobSpec(), without))
+    assert names(job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))) == expected
 
 
 def test_a_file_that_is_not_json(workspace: Workspace, tmp_path: Path) -> None:

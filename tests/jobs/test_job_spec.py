@@ -4,13 +4,14 @@ import pytest
 
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
-from bakehouse.jobs.job_spec import JobSpec, check_job
+from bakehouse.jobs.job_spec import JobSpec, valid_job
+from bakehouse.jobs.training_request import launch_image
 from tests.ledger.test_releases import a_record
 
 
 def test_code_may_be_in_s3() -> None:
     uri = "s3://code/sourcedir.tar.gz"
-    assert check_job(a_record(), JobSpec(source_dir=uri)).request.source_dir == uri
+    assert valid_job(launch_image(a_record()), JobSpec(source_dir=uri)).request.source_dir == uri
 
 
 @pytest.mark.parametrize(
@@ -31,4 +32,4 @@ def test_code_may_be_in_s3() -> None:
 )
 def test_settings_that_contradict_each_other(job: JobSpec, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        check_job(a_record(), job)
+        valid_job(launch_image(a_record()), job)

@@ -32,7 +32,6 @@ from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
 from bakehouse.sagemaker.launch import (
     JobCallbacks,
-    LaunchRequest,
     default_region,
     first_ranks,
     follow_job,
@@ -134,8 +133,11 @@ class Session:
             self.steps.pop(0)()
 
     def launch(self, name: str, **changed: Any) -> LaunchReport:
-        launch_request = replace(LaunchRequest("pytorch-cpu", ON_TWO, name=name), **changed)
-        return launch(self.workspace, launch_request, self.telling, self.pace)
+        image, job = changed.pop("image", "pytorch-cpu"), changed.pop("job", ON_TWO)
+        names = ("region", "detach", "stop_on_interrupt")
+        options = {option: changed.pop(option) for option in names if option in changed}
+        job = replace(job, name=name, **changed)
+        return launch(self.workspace, image, job, self.telling, self.pace, **options)
 
     def refused(self, **changed: Any) -> tuple[Diagnostic, ...]:
         with pytest.raises((UsageError, LaunchError)) as caught:

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from bakehouse.catalog import source_tree
+from bakehouse.catalog.source_tree import SourceTree
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, job_name
 from bakehouse.errors import UsageError
-from bakehouse.jobs import code_upload
+from bakehouse.jobs import code_archive
 from bakehouse.jobs.distribution import Framework
-from bakehouse.sagemaker.local_job import PreparedJob, RunRequest, ignored_code, prepare
+from bakehouse.sagemaker.local_job import RunRequest, efa_types, ignored_code, prepare
 from tests.conftest import Tree
 
 MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
@@ -62,15 +64,16 @@ def instance_tree(tree: Tree) -> Tree:
     return tree
 
 
-def prepared(tree: Tree, framework: Framework = "", version: str = "", **fields: Any) -> PreparedJob:
+def prepared(tree: Tree, framework: Framework = "", version: str = "", **fields: Any) -> TrainingJob:
     names = ("source_dir", "distribution", "sdk", "processes_per_host")
     arguments = {name: fields.pop(name) for name in names if name in fields}
+    report = fields.pop("report", print)
     job = TrainingJob(**{"groups": homogeneous(2), "hyperparameters": {"lr": 0.1}} | fields)
-    return prepare(RunRequest(job, **arguments), "some-image", tree.catalog(), framework, version)
+    return prepare(RunRequest(job, **arguments), "some-image", tree.catalog(), framework, version, report)
 
 
 def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(instance_tree: Tree) -> None:
-    job = prepared(instance_tree, distribution=MPI).job
+    job = prepared(instance_tree, distribution=MPI)
 
     assert job.processes_per_host == 2
     assert {name: job.hyperparameters[name] for name in ("lr", "sagemaker_mpi_enabled")} == {
@@ -82,28 +85,25 @@ def test_a_distribution_becomes_the_hyperparameters_of_the_sdk(instance_tree: Tr
 def test_the_distribution_wins_over_hyperparameters_given_by_hand(instance_tree: Tree) -> None:
     own = {"sagemaker_mpi_num_of_processes_per_host": 3}
 
-    assert prepared(instance_tree, hyperparameters=own, distribution=MPI).job.processes_per_host == 2
+    assert prepared(instance_tree, hyperparameters=own, distribution=MPI).processes_per_host == 2
 
 
 def test_ranks_a_host_can_be_asked_for_apart(instance_tree: Tree) -> None:
-    job = prepared(instance_tree, "pytorch", "2.9.0", distribution=TORCH, processes_per_host=2).job
+    job = prepared(instance_tree, "pytorch", "2.9.0", distribution=TORCH, processes_per_host=2)
 
     assert (job.processes_per_host, job.hyperparameters["sagemaker_mpi_num_of_processes_per_host"]) == (2, 2)
 
 
 def test_without_a_distribution_there_is_one_process_a_host(instance_tree: Tree) -> None:
-    prepared_job = prepared(instance_tree)
+    lines: list[str] = []
+    job = prepared(instance_tree, report=lines.append)
 
-    assert (prepared_job.job.processes_per_host, prepared_job.job.hyperparameters, prepared_job.warnings) == (
-        1,
-        {"lr": 0.1},
-        (),
-    )
+    assert (job.processes_per_host, job.hyperparameters, lines) == (1, {"lr": 0.1}, [])
 
 
 def test_ranks_start_in_the_group_that_the_distribution_names(instance_tree: Tree) -> None:
     distribution = {**MPI, "instance_groups": ["dnn"]}
-    job = prepared(instance_tree, groups=GROUPS, distribution=distribution).job
+    job = prepared(instance_tree, groups=GROUPS, distribution=distribution)
 
     assert (job.launcher_groups, job.ranks) == (("dnn",), 4)
 
@@ -118,21 +118,21 @@ def test_more_ranks_than_gpus_are_refused(instance_tree: Tree) -> None:
 
 
 def test_which_instance_types_have_efa(instance_tree: Tree) -> None:
-    assert prepared(instance_tree).efa_types == {"ml.p4d.24xlarge"}
+    assert efa_types(instance_tree.catalog()) == {"ml.p4d.24xlarge"}
 
 
 def test_hosts_are_dealt_to_groups_anew_unless_a_seed_is_given(instance_tree: Tree) -> None:
-    seeds = {prepared(instance_tree, groups=GROUPS).job.seed for _ in range(20)}
+    seeds = {prepared(instance_tree, groups=GROUPS).seed for _ in range(20)}
 
     assert len(seeds) > 1
-    assert prepared(instance_tree, groups=GROUPS, seed=7).job.seed == 7
-    assert prepared(instance_tree).job.seed is None
+    assert prepared(instance_tree, groups=GROUPS, seed=7).seed == 7
+    assert prepared(instance_tree).seed is None
 
 
 def test_a_group_without_gpus_on_sagemaker_has_none_here(instance_tree: Tree) -> None:
     groups = tuple(replace(group, gpus=1) for group in GROUPS)
 
-    assert [group.gpus for group in prepared(instance_tree, groups=groups).job.groups] == [0, 1]
+    assert [group.gpus for group in prepared(instance_tree, groups=groups).groups] == [0, 1]
 
 
 def test_a_host_that_is_not_there_can_not_be_killed(instance_tree: Tree) -> None:
@@ -199,10 +199,10 @@ def test_a_command_takes_the_place_of_the_toolkit(instance_tree: Tree, tmp_path:
         instance_tree, command=("torchrun", "/opt/ml/code/train.py"), source_dir=source, processes_per_host=2
     )
 
-    assert prepared_job.job.command == ("torchrun", "/opt/ml/code/train.py")
-    assert prepared_job.job.baked_code == {"train.py": b"print()"}
-    assert (prepared_job.job.has_toolkit, prepared_job.job.processes_per_host) == (False, 2)
-    assert prepared_job.job.code_archive == b""
+    assert prepared_job.command == ("torchrun", "/opt/ml/code/train.py")
+    assert prepared_job.baked_code == {"train.py": b"print()"}
+    assert (prepared_job.has_toolkit, prepared_job.processes_per_host) == (False, 2)
+    assert prepared_job.code_archive == b""
 
 
 @pytest.mark.parametrize(
@@ -220,16 +220,47 @@ def test_code_for_the_toolkit_is_an_archive_in_the_job(
     (tmp_path / "train.py").write_text("print()")
     source = tmp_path / "train.py"
     options: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "distribution": distribution}
-    job = prepared(instance_tree, framework, version, **options).job
+    job = prepared(instance_tree, framework, version, **options)
 
     with tarfile.open(fileobj=io.BytesIO(job.code_archive), mode="r:gz") as archive:
         assert archive.getnames() == ["train.py"]
 
 
+@pytest.mark.parametrize(
+    "options", [{}, {"distribution": MPI}, {"command": ("sh", "-c", "python train.py")}, {"sdk": True}]
+)
+def test_the_directory_of_the_code_is_searched_once(
+    instance_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sdk: Path, options: dict[str, Any]
+) -> None:
+    source = tmp_path / "src"
+    source.mkdir()
+    (source / "train.py").write_text("print()")
+    (source / "note.txt").write_text("")
+    (source / ".dockerignore").write_text("note.txt\n.dockerignore\n")
+    searched: list[Path] = []
+    read_tree = source_tree.read_tree
+
+    def count(path: Path, *arguments: Any, **options: Any) -> SourceTree:
+        searched.append(path)
+        return read_tree(path, *arguments, **options)
+
+    monkeypatch.setattr(source_tree, "read_tree", count)
+    lines: list[str] = []
+    if "sdk" in options:
+        options = {"sdk": sdk, "distribution": {"Torchrun": {}}}
+    prepared(instance_tree, source_dir=source, entry_point="train.py", report=lines.append, **options)
+
+    assert searched == [source]
+    assert lines == [
+        "not sent: src/.dockerignore:1 note.txt: 1 file",
+        "not sent: src/.dockerignore:2 .dockerignore: 1 file",
+    ]
+
+
 def test_code_that_is_too_big_is_refused_before_anything_is_built(
     instance_tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(code_upload, "LIMITS", replace(code_upload.LIMITS, total_bytes=2, file_bytes=2))
+    monkeypatch.setattr(code_archive, "LIMITS", replace(code_archive.LIMITS, total_bytes=2, file_bytes=2))
     (tmp_path / "train.py").write_text("print()")
 
     with pytest.raises(UsageError, match=r"`train\.py` is larger than 0 MB"):
@@ -240,7 +271,7 @@ def test_a_job_has_a_region_and_no_address_or_login_of_a_server(instance_tree: T
     (tmp_path / "train.py").write_text("print()")
     job = prepared(instance_tree, source_dir=tmp_path / "train.py", environment={"AWS_REGION": "eu-west-1"})
 
-    assert job.job.environment == {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "us-east-1"}
+    assert job.environment == {"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "us-east-1"}
 
 
 def test_a_command_and_a_distribution_exclude_each_other(instance_tree: Tree) -> None:
@@ -258,7 +289,7 @@ def test_version_3_of_the_sdk_starts_its_own_drivers(instance_tree: Tree, sdk: P
         entry_point="train.py",
         distribution={"Torchrun": {"process_count_per_node": 2}},
         sdk=sdk,
-    ).job
+    )
 
     assert job.command[0] == "/bin/bash"
     assert job.channels["code"] == {"train.py": b"print()"}
@@ -300,13 +331,13 @@ def test_processes_per_host_need_a_launcher(instance_tree: Tree) -> None:
 
 
 def test_a_host_without_a_launcher_has_one_process_whatever_its_gpus(instance_tree: Tree) -> None:
-    assert prepared(instance_tree, groups=homogeneous(1, gpus=2)).job.processes_per_host == 1
+    assert prepared(instance_tree, groups=homogeneous(1, gpus=2)).processes_per_host == 1
 
 
 def test_ranks_are_counted_by_the_gpus_of_the_group_that_has_them(instance_tree: Tree) -> None:
     groups = tuple(replace(group, gpus=2) for group in GROUPS)
     distribution = {"mpi": {"enabled": True}, "instance_groups": ["dnn"]}
-    job = prepared(instance_tree, groups=groups, distribution=distribution).job
+    job = prepared(instance_tree, groups=groups, distribution=distribution)
 
     assert (job.processes_per_host, job.ranks) == (2, 4)
 
@@ -320,7 +351,7 @@ def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(
     distribution = {"MPI": {"process_count_per_node": 2}}
     options: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "sdk": sdk}
 
-    assert prepared(instance_tree, distribution=distribution, **options).job.ranks == 2
+    assert prepared(instance_tree, distribution=distribution, **options).ranks == 2
     with pytest.raises(UsageError, match="`--processes-per-host` can't be used with `MPI`"):
         prepared(instance_tree, distribution=distribution, processes_per_host=2, **options)
 

@@ -16,6 +16,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, SmokeError, TrustError, UsageError
+from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.smoke import SmokeOptions, smoke_on_sagemaker
@@ -26,7 +27,7 @@ from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
-from bakehouse.sagemaker.smoke_job import RESULTS, SmokeJob
+from bakehouse.sagemaker.smoke_job import RESULTS
 from bakehouse.util.oci import Digest
 from tests.cluster.test_remote_smoke import plan_of, run_of
 from tests.ledger.test_releases import a_record
@@ -38,7 +39,7 @@ from tests.support.training_replay import channels_of, request_of, upload_model
 pytestmark = pytest.mark.timeout(120)
 
 URI = f"{HOST}/team/mpi-cpu@{DIGEST}"
-JOB = SmokeJob(ROLE, "ml.c5.2xlarge", 1, name="smoke-1")
+JOB = JobSpec(role=ROLE, instance_type="ml.c5.2xlarge", instance_count=1, max_run=3600, name="smoke-1")
 CHECK = ("train_success",)
 
 
@@ -83,7 +84,7 @@ class Session:
         return record
 
     def smoke(
-        self, job: SmokeJob = JOB, only: tuple[str, ...] = CHECK, **options: Any
+        self, job: JobSpec = JOB, only: tuple[str, ...] = CHECK, **options: Any
     ) -> tuple[LaunchReport, SmokeReport | None]:
         callbacks = JobCallbacks(self.lines.append, self.lines.append)
         selection = select(self.workspace, ["mpi-cpu"])
@@ -137,7 +138,7 @@ def session(
     return session
 
 
-def job_named(name: str, **changed: Any) -> SmokeJob:
+def job_named(name: str, **changed: Any) -> JobSpec:
     return replace(JOB, name=name, **changed)
 
 

@@ -1,6 +1,7 @@
 """Declares tasks: their arguments, their errors and the option texts that several tasks share."""
 
 import functools
+import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -92,9 +93,9 @@ def bake_task(
         made = cast(BakeTask, declared)
         made.arguments = arguments
         made.texts = dict(help or {})
-        defaults = function.__defaults__ or ()
-        names = function.__code__.co_varnames[: function.__code__.co_argcount]
-        made.optional_arguments = frozenset(names[len(names) - len(defaults) :]) | {"images", "components"}
+        parameters = inspect.signature(function).parameters.values()
+        optional = {parameter.name for parameter in parameters if parameter.default is not parameter.empty}
+        made.optional_arguments = frozenset(optional | {"images", "components"})
         TASKS[made.name] = made
         return made
 

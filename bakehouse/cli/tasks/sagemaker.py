@@ -1,7 +1,11 @@
 """Tasks for jobs on SageMaker: code that starts them, launching, logs, choice of instances."""
 
+import functools
+import inspect
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from invoke.context import Context
 from invoke.exceptions import Exit
@@ -12,6 +16,7 @@ from bakehouse.errors import UsageError
 from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
+    from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.sagemaker.launch_report import LaunchReport
 
 _JOB_HELP = {
@@ -37,6 +42,62 @@ _FOLLOW_HELP = {
 }
 
 
+def _job_of(
+    group: list[str],
+    hyperparameter: list[str],
+    environment: list[str],
+    instance_type: str = "",
+    instance_count: int = 0,
+    launcher: str = "",
+    distribution: str = "",
+    entry_point: str = "train.py",
+    source_dir: str = "",
+    processes_per_host: int = 0,
+    keep_alive: int = 0,
+) -> "JobSpec":
+    """Return the job that the common options describe."""
+    from bakehouse.cli import job_options
+    from bakehouse.jobs.job_spec import JobSpec
+
+    return JobSpec(
+        groups=job_options.named_groups(group),
+        hyperparameters=job_options.hyperparameters(hyperparameter),
+        environment=job_options.pairs(environment, "--environment"),
+        distribution=job_options.distribution(distribution),
+        entry_point=entry_point,
+        source_dir=source_dir,
+        instance_type=instance_type,
+        instance_count=instance_count,
+        launcher=launcher,
+        processes_per_host=processes_per_host,
+        keep_alive=keep_alive,
+    )
+
+
+def _with_job(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of `_job_of` to a task, which receives their job as its argument `job`."""
+    common = inspect.signature(_job_of).parameters
+
+    @functools.wraps(function)
+    def run(context: Context, **values: Any) -> None:
+        job = _job_of(**{name: values.pop(name) for name in common})
+        function(context, job=job, **values)
+
+    own = inspect.signature(function).parameters
+    parameters = [parameter for name, parameter in own.items() if name != "job"] + [*common.values()]
+    parameters.sort(key=lambda parameter: parameter.default is not parameter.empty)
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _add_channels(job: "JobSpec", input: list[str], input_group: list[str]) -> "JobSpec":
+    """Return the job with the channels of `--input` and `--input-group`."""
+    from bakehouse.cli import job_options
+
+    inputs = job_options.pairs(input, "--input")
+    return replace(job, inputs=inputs, channels=job_options.channel_groups(inputs, input_group))
+
+
 def _finish(result: "LaunchReport") -> None:
     """Report how a job on SageMaker ended, and exit with its code."""
     from bakehouse.sagemaker import launch_report
@@ -56,23 +117,9 @@ def _finish(result: "LaunchReport") -> None:
         "region": "only a release in this AWS region, with its URI there",
     },
 )
+@_with_job
 def estimator(
-    context: Context,
-    image: str,
-    group: list[str],
-    hyperparameter: list[str],
-    environment: list[str],
-    sdk: str = "",
-    instance_type: str = "",
-    instance_count: int = 0,
-    launcher: str = "",
-    distribution: str = "",
-    entry_point: str = "train.py",
-    source_dir: str = "",
-    role: str = "",
-    processes_per_host: int = 0,
-    keep_alive: int = 0,
-    region: str = "",
+    context: Context, image: str, job: "JobSpec", sdk: str = "", role: str = "", region: str = ""
 ) -> None:
     """
     Validate a job's settings and print Python code that starts it.
@@ -83,32 +130,16 @@ def estimator(
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
     from bakehouse.catalog.instance_gpus import find_gpus
-    from bakehouse.cli import job_options
     from bakehouse.jobs import snippets
-    from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.ledger import image_uris
     from bakehouse.trust import policy
 
     workspace = open_project()
-    is_framework = bool(instance_type) and image in image_uris.FRAMEWORKS
-    query = image_uris.ImageQuery(region=region, instance=find_gpus(instance_type) if is_framework else None)
+    is_framework = bool(job.instance_type) and image in image_uris.FRAMEWORKS
+    instance = find_gpus(job.instance_type) if is_framework else None
+    query = image_uris.ImageQuery(region=region, instance=instance)
     record = image_uris.find(workspace.project.images, image, query, lambda: workspace.recipes)
-    job = JobSpec(
-        groups=job_options.named_groups(group),
-        hyperparameters=job_options.hyperparameters(hyperparameter),
-        environment=job_options.pairs(environment, "--environment"),
-        distribution=job_options.distribution(distribution),
-        sdk=sdk,
-        entry_point=entry_point,
-        source_dir=source_dir,
-        role=role,
-        instance_type=instance_type,
-        instance_count=instance_count,
-        launcher=launcher,
-        processes_per_host=processes_per_host,
-        keep_alive=keep_alive,
-    )
-    snippet = snippets.snippet(record, job, workspace.catalog)
+    snippet = snippets.snippet(record, replace(job, sdk=sdk, role=role), workspace.catalog)
     policy.require(workspace.project, record, report)
     diagnostics.write_warnings((finding.diagnostic for finding in snippet.warnings), sys.stderr)
     show(snippet.code)
@@ -127,24 +158,15 @@ def estimator(
         "json": JSON,
     },
 )
+@_with_job
 def validate(
     context: Context,
-    group: list[str],
-    hyperparameter: list[str],
-    environment: list[str],
+    job: "JobSpec",
     input: list[str],
     input_group: list[str],
     image: str = "",
     file: str = "",
     sdk: str = "",
-    instance_type: str = "",
-    instance_count: int = 0,
-    launcher: str = "",
-    distribution: str = "",
-    entry_point: str = "train.py",
-    source_dir: str = "",
-    processes_per_host: int = 0,
-    keep_alive: int = 0,
     json: bool = False,
 ) -> None:
     """
@@ -157,28 +179,12 @@ def validate(
         --input-group training=train
     bake validate --file request.json --json
     """
-    from bakehouse.cli import job_options, json_report
+    from bakehouse.cli import json_report
     from bakehouse.jobs import job_check
-    from bakehouse.jobs.job_spec import JobSpec
 
-    job = JobSpec(
-        groups=job_options.named_groups(group),
-        hyperparameters=job_options.hyperparameters(hyperparameter),
-        environment=job_options.pairs(environment, "--environment"),
-        distribution=job_options.distribution(distribution),
-        sdk=sdk,
-        entry_point=entry_point,
-        source_dir=source_dir,
-        instance_type=instance_type,
-        instance_count=instance_count,
-        launcher=launcher,
-        processes_per_host=processes_per_host,
-        keep_alive=keep_alive,
-        channels=job_options.channel_groups(job_options.pairs(input, "--input"), input_group),
-    )
-    result = job_check.check(open_project(image or None), image, job, file)
-    errors = [finding for finding in result.findings if finding.is_error]
-    warnings = [finding.diagnostic for finding in result.findings if not finding.is_error]
+    job = _add_channels(replace(job, sdk=sdk), input, input_group)
+    result = job_check.check_settings(open_project(image or None), image, job, file)
+    errors, warnings = result.errors, [warning.diagnostic for warning in result.warnings]
     if json:
         show(json_report.job_check(result.image, result.findings))
         if errors:
@@ -208,23 +214,14 @@ def validate(
         "detach": "do not follow the job",
     },
 )
+@_with_job
 def launch(
     context: Context,
     image: str,
-    group: list[str],
-    hyperparameter: list[str],
-    environment: list[str],
+    job: "JobSpec",
     input: list[str],
     input_group: list[str],
     role: str = "",
-    instance_type: str = "",
-    instance_count: int = 0,
-    launcher: str = "",
-    distribution: str = "",
-    entry_point: str = "train.py",
-    source_dir: str = "",
-    processes_per_host: int = 0,
-    keep_alive: int = 0,
     output: str = "",
     job_name: str = "",
     max_run: int = 86400,
@@ -244,39 +241,29 @@ def launch(
         --instance-type ml.c5.2xlarge --instance-count 2 --source-dir src --entry-point train.py
     """
     from bakehouse.cli import job_options
-    from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.sagemaker import launch as launching
 
-    inputs = job_options.pairs(input, "--input")
-    job = JobSpec(
-        groups=job_options.named_groups(group),
-        hyperparameters=job_options.hyperparameters(hyperparameter),
-        environment=job_options.pairs(environment, "--environment"),
-        distribution=job_options.distribution(distribution),
+    job = replace(
+        _add_channels(job, input, input_group),
         sdk="boto3",
-        entry_point=entry_point,
-        source_dir=source_dir,
         role=role,
-        instance_type=instance_type,
-        instance_count=instance_count or (0 if group else 1),
-        launcher=launcher,
-        processes_per_host=processes_per_host,
-        keep_alive=keep_alive,
-        channels=job_options.channel_groups(inputs, input_group),
-    )
-    request = launching.LaunchRequest(
-        image,
-        job,
-        name=job_name,
-        region=region,
-        inputs=inputs,
+        instance_count=job.instance_count or (0 if job.groups else 1),
         output=output,
+        name=job_name,
         max_run=max_run,
         volume_gib=-(-(job_options.size(volume_size, "--volume-size") or 0) // 2**30),
-        detach=detach,
-        stop_on_interrupt=stop_on_interrupt,
     )
-    _finish(launching.launch(open_project(), request, job_callbacks(verbose)))
+    _finish(
+        launching.launch(
+            open_project(),
+            image,
+            job,
+            job_callbacks(verbose),
+            region=region,
+            detach=detach,
+            stop_on_interrupt=stop_on_interrupt,
+        )
+    )
 
 
 @bake_task("job", help={**_FOLLOW_HELP, "job": "name of a training job", "region": "AWS region of the job"})

@@ -80,9 +80,9 @@ def smoke(
     bake smoke pytorch-cu130 --on sagemaker --instance-type ml.g6.12xlarge --instance-count 2 --role ARN
     """
     from bakehouse.cli import json_report, tables
+    from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.pipeline import smoke as pipeline
     from bakehouse.sagemaker import launch_report
-    from bakehouse.sagemaker.smoke_job import SmokeJob
 
     if on == "sagemaker":
         _refuse({"--gpus": gpus, "--results": results}, "cannot be combined with `--on sagemaker`")
@@ -103,7 +103,14 @@ def smoke(
         if on != "sagemaker":
             _smoke_elsewhere(selection, on, max_run, results, options, json)
             return
-        job = SmokeJob(role, instance_type, instance_count, spot, max_run, output)
+        job = JobSpec(
+            role=role,
+            instance_type=instance_type,
+            instance_count=instance_count,
+            spot=spot,
+            max_run=max_run,
+            output=output,
+        )
         launched, result = pipeline.smoke_on_sagemaker(selection, job, job_callbacks(), options)
         report(launch_report.text(launched).rstrip())
         if result:

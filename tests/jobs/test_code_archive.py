@@ -11,17 +11,22 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog import source_tree
+from bakehouse.catalog.source_tree import SourceTree
 from bakehouse.errors import Diagnostic, Location, UsageError
-from bakehouse.jobs import code_upload
+from bakehouse.jobs import code_archive
+
+
+def select(source: Path) -> SourceTree:
+    return code_archive.select(source, "", lambda line: None)
 
 
 def names(source: Path) -> list[str]:
-    with code_upload.pack(source) as archive, tarfile.open(fileobj=archive) as opened:
+    with code_archive.pack(select(source)) as archive, tarfile.open(fileobj=archive) as opened:
         return opened.getnames()
 
 
 def mistakes(source: Path) -> list[str]:
-    with pytest.raises(UsageError) as caught, code_upload.pack(source):
+    with pytest.raises(UsageError) as caught, code_archive.pack(select(source)):
         pass
     return [diagnostic.message for diagnostic in caught.value.diagnostics]
 
@@ -47,10 +52,10 @@ def test_files_that_are_not_code_are_not_sent(tmp_path: Path) -> None:
         (tmp_path / path).write_text("")
     (tmp_path / ".dockerignore").write_text("# large\n**/*.ckpt\n.dockerignore\n")
     lines: list[str] = []
-    code_upload.check(tmp_path, "train.py", lines.append)
+    code_archive.select(tmp_path, "train.py", lines.append)
 
     assert names(tmp_path) == ["train.py"]
-    assert list(code_upload.read_files(tmp_path)) == ["train.py"]
+    assert list(code_archive.read_files(select(tmp_path))) == ["train.py"]
     assert lines == [
         f"not sent: {tmp_path}/.dockerignore:2 **/*.ckpt: 2 files",
         f"not sent: {tmp_path}/.dockerignore:3 .dockerignore: 1 file",
@@ -66,7 +71,7 @@ def test_an_entry_point_that_is_not_sent_is_an_error(tmp_path: Path) -> None:
     (tmp_path / ".dockerignore").write_text("jobs\n")
 
     with pytest.raises(UsageError) as caught:
-        code_upload.check(tmp_path, "jobs/train.py", print)
+        code_archive.select(tmp_path, "jobs/train.py", print)
 
     assert caught.value.diagnostics == (
         Diagnostic(
@@ -81,7 +86,7 @@ def test_secrets_are_not_sent(tmp_path: Path) -> None:
     (tmp_path / "test.py").write_text("TOKEN = 'ghp_" + 36 * "a" + "'  # gitleaks:allow\n")
 
     with pytest.raises(UsageError) as caught:
-        code_upload.read_files(tmp_path)
+        code_archive.read_files(select(tmp_path))
 
     assert caught.value.diagnostics == (
         Diagnostic(
@@ -94,10 +99,10 @@ def test_secrets_are_not_sent(tmp_path: Path) -> None:
 
 
 def test_a_directory_of_data_is_rejected_as_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(code_upload, "LIMITS", replace(code_upload.LIMITS, total_bytes=10))
+    monkeypatch.setattr(code_archive, "LIMITS", replace(code_archive.LIMITS, total_bytes=10))
     (tmp_path / "data").write_bytes(b"x" * 11)
 
-    with pytest.raises(UsageError) as caught, code_upload.pack(tmp_path):
+    with pytest.raises(UsageError) as caught, code_archive.pack(select(tmp_path)):
         pass
 
     assert caught.value.diagnostics == (
@@ -120,8 +125,8 @@ def test_targets_of_links_in_the_project_are_sent(tmp_path: Path) -> None:
     (source / "same").symlink_to(shared)
 
     expected = {"lib/deep/more.py": b"more", "same/deep/more.py": b"more", "train.py": b"more"}
-    assert code_upload.read_files(source) == expected
-    with code_upload.pack(source) as archive, tarfile.open(fileobj=archive) as opened:
+    assert code_archive.read_files(select(source)) == expected
+    with code_archive.pack(select(source)) as archive, tarfile.open(fileobj=archive) as opened:
         assert {member.name: member.isreg() for member in opened} == dict.fromkeys(expected, True)
     (tmp_path / "pyproject.toml").unlink()
     assert mistakes(source) == [
@@ -136,7 +141,7 @@ def test_an_archive_is_not_kept_in_memory(tmp_path: Path) -> None:
         for _ in range(50):
             file.write(os.urandom(1_000_000))
     tracemalloc.start()
-    with code_upload.pack(tmp_path):
+    with code_archive.pack(select(tmp_path)):
         _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 

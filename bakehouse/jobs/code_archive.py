@@ -22,20 +22,24 @@ _HINT = "use a directory with training code only, and a channel for data"
 LIMITS = Limits(files=50_000, file_bytes=500_000_000, total_bytes=500_000_000, hint=_HINT)
 IGNORED_BY_V3 = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpoints")
 """Default `ignore_patterns` of SourceCode in SDK v3."""
-_MOST_NAMES = 3
+_MAX_NAMES = 3
 _SECRET_HINT = (
     "remove `{name}`, or name it in `.dockerignore`; if it is harmless, end the line with `# gitleaks:allow`"
 )
 
 
-def select(source: Path) -> SourceTree:
-    """Return the files of a directory, or a single file, that are sent with a job.
+def select(source: Path, entry_point: str, report: Reporter) -> SourceTree:
+    """Return the files of a directory, or a single file, that are sent with a job; report those that are not.
 
-    Raises UsageError if it contains secrets, or is too big to be code.
+    Raises UsageError if it contains secrets, is too big to be code, or does not send the entry point.
     """
     tree = _tree(source)
     if tree.problems:
         raise UsageError.of(*tree.problems)
+    if entry_point and (rule := tree.rule_of(entry_point)):
+        raise UsageError(f"`{entry_point}` is not sent with the job: {rule}", hint=hint_of(rule, entry_point))
+    for line in tree.left_out_lines:
+        report(f"not sent: {line}")
     return tree
 
 
@@ -44,15 +48,6 @@ def _tree(source: Path) -> SourceTree:
     real = source.resolve()
     inside = (real,) if root is None else (real, root.resolve())
     return source_tree.read_tree(source, LIMITS, project=root, inside=inside, hint=_SECRET_HINT)
-
-
-def check(source: Path, entry_point: str, report: Reporter) -> None:
-    """Report which files of a directory are not sent; raise UsageError if the entry point is one of them."""
-    tree = select(source)
-    if entry_point and (rule := tree.rule_of(entry_point)):
-        raise UsageError(f"`{entry_point}` is not sent with the job: {rule}", hint=hint_of(rule, entry_point))
-    for line in tree.left_out_lines:
-        report(f"not sent: {line}")
 
 
 def sdk_findings(source_dir: str, patterns: Sequence[str] = ()) -> tuple[RuleViolation, ...]:
@@ -70,8 +65,8 @@ def sdk_findings(source_dir: str, patterns: Sequence[str] = ()) -> tuple[RuleVio
     tree = _tree(source)
     findings = []
     if left_out := [path for path in sorted(tree.left_out) if is_sent(path)]:
-        names = format_names(f"{source_dir}/{path}" for path in left_out[:_MOST_NAMES])
-        more = f" and {len(left_out) - _MOST_NAMES} more" if left_out[_MOST_NAMES:] else ""
+        names = format_names(f"{source_dir}/{path}" for path in left_out[:_MAX_NAMES])
+        more = f" and {len(left_out) - _MAX_NAMES} more" if left_out[_MAX_NAMES:] else ""
         hint = "move them, or use `bake launch`, which does not send them"
         findings.append(RuleViolation(rules.UPLOADED, f"the SDK also uploads {names}{more}", hint))
     for problem in tree.problems:
@@ -84,18 +79,14 @@ def sdk_findings(source_dir: str, patterns: Sequence[str] = ()) -> tuple[RuleVio
 
 
 @contextlib.contextmanager
-def pack(source: Path) -> Iterator[IO[bytes]]:
-    """Yield a directory, or a single file, as a gzipped tar archive like the SDK's, in a temporary file.
-
-    Raises UsageError as `select` does.
-    """
-    files = select(source).files
+def pack(tree: SourceTree) -> Iterator[IO[bytes]]:
+    """Yield selected files as a gzipped tar archive like the SDK's, in a temporary file."""
     archive = tempfile.TemporaryFile()  # noqa: SIM115
     try:
-        with _translate_errors(source):
+        with _translate_errors(tree.source):
             # Targets of links do not exist in the image.
             with tarfile.open(fileobj=archive, mode="w:gz", compresslevel=1, dereference=True) as tar:
-                for file in files:
+                for file in tree.files:
                     tar.add(file.path, file.name, recursive=False)
             archive.seek(0)
         yield archive
@@ -105,10 +96,10 @@ def pack(source: Path) -> Iterator[IO[bytes]]:
             archive.close()
 
 
-def read_files(source: Path) -> dict[str, bytes]:
-    """Return the files of a directory by relative path; raise UsageError as `select` does."""
-    with _translate_errors(source):
-        return {file.name: file.path.read_bytes() for file in select(source).files}
+def read_files(tree: SourceTree) -> dict[str, bytes]:
+    """Return the content of selected files by relative path."""
+    with _translate_errors(tree.source):
+        return {file.name: file.path.read_bytes() for file in tree.files}
 
 
 @contextlib.contextmanager
