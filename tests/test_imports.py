@@ -23,6 +23,7 @@ CLIENTS = {
     "elftools": {"builder"},
     "invoke": {"cli"},
     "jinja2": {"ci", "plan", "report_page"},
+    "msgspec": {"util"},
     "packageurl": {"trust", "security"},
     "packaging": {"catalog", "resolve", "fetch", "lock", "builder", "trust", "upstream", "security", "cli"},
     "deflate": {"registry"},
@@ -36,8 +37,8 @@ CLIENTS = {
 """Outside packages, each with the packages of Bakehouse that may import it."""
 
 SLOW = {
-    *("boto3", "botocore", "cryptography", "cyclonedx", "deflate", "docker", "jinja2", "requests", "urllib3"),
-    "zstandard",
+    *("boto3", "botocore", "cryptography", "cyclonedx", "deflate", "docker", "jinja2", "msgspec"),
+    *("requests", "urllib3", "zstandard"),
 }
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 

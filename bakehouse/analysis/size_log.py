@@ -1,7 +1,6 @@
 """Sizes of built images as `bake sizes` last read them, for the fleet report."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -9,44 +8,35 @@ from bakehouse.analysis.division import OwnedDirectory
 from bakehouse.analysis.sizes import ImageSize, PartSize
 from bakehouse.plan.model import ImageKey
 from bakehouse.util.files import write_whole
-from bakehouse.util.json_reader import parse_json
+from bakehouse.util.json_reader import decode, parse_json
 
 
 @dataclass(frozen=True, slots=True)
 class SizeRecord:
     """The size of a built image, by component and by directory of a component, largest first."""
 
+    key: ImageKey
+    """Build key of the image."""
     stored: int
     unpacked: int
-    parts: Sequence[PartSize]
-    directories: Sequence[OwnedDirectory]
+    parts: tuple[PartSize, ...]
+    directories: tuple[OwnedDirectory, ...]
 
 
 def record_size(size: ImageSize, key: ImageKey, state: Path) -> None:
     """Record the size of an image with this build key."""
-    record = SizeRecord(size.stored, size.unpacked, size.parts, size.owned)
-    content = {"key": key, **asdict(record)}
-    write_whole(_path(size.image, state), json.dumps(content, indent=1) + "\n")
+    record = SizeRecord(key, size.stored, size.unpacked, tuple(size.parts), tuple(size.owned))
+    write_whole(_path(size.image, state), json.dumps(asdict(record), indent=1) + "\n")
 
 
 def load_size(image: str, key: ImageKey, state: Path) -> SizeRecord | None:
     """Return the recorded size of an image with this build key; None if there is none."""
     try:
-        content = parse_json(_path(image, state).read_bytes())
-        if content["key"] != key:
-            return None
-        parts = tuple(
-            PartSize(str(part["name"]), int(part["layers"]), int(part["stored"]), int(part["unpacked"]))
-            for part in content["parts"]
-        )
-        directories = tuple(
-            OwnedDirectory(str(each["owner"]), str(each["path"]), int(each["bytes"]), int(each["files"]))
-            for each in content["directories"]
-        )
-        return SizeRecord(int(content["stored"]), int(content["unpacked"]), parts, directories)
-    except (OSError, ValueError, KeyError, TypeError):
+        record = decode(parse_json(_path(image, state).read_bytes()), SizeRecord)
+    except (OSError, ValueError):
         # Missing or damaged: `bake sizes` writes it again
         return None
+    return record if record.key == key else None
 
 
 def _path(image: str, state: Path) -> Path:

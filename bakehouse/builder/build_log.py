@@ -1,16 +1,15 @@
 """Log of the last builds of this machine: `builds.json`, with the time of each step."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from bakehouse.builder.timings import StepTime
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
-from bakehouse.util.json_reader import parse_json
+from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.terminal import clip
 
 _MAX_BUILDS = 10
@@ -38,7 +37,7 @@ def record_build(build: Build, state: Path) -> None:
     steps = tuple(_relative(step, began) for step in build.steps)
     with exclusive(state / "locks" / "builds.lock"):
         builds = (*load_builds(state), replace(build, steps=steps))[-_MAX_BUILDS:]
-        write_whole(_path(state), json.dumps([asdict(build) for build in builds], indent=1) + "\n")
+        write_whole(_path(state), json.dumps([asdict(record) for record in builds], indent=1) + "\n")
 
 
 def _relative(step: StepTime, began: float) -> StepTime:
@@ -57,8 +56,8 @@ def _relative(step: StepTime, began: float) -> StepTime:
 def load_builds(state: Path) -> tuple[Build, ...]:
     """Return the recorded builds, oldest first; none if the log is missing or unreadable."""
     try:
-        return tuple(map(_build, parse_json(_path(state).read_bytes())))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return decode(parse_json(_path(state).read_bytes()), tuple[Build, ...])
+    except (OSError, ValueError):
         # The next build writes it again
         return ()
 
@@ -73,27 +72,6 @@ def stage_seconds(builds: Iterable[Build]) -> dict[tuple[str, str], float]:
             latest[image, step.stage] += step.seconds
         seconds |= latest
     return seconds
-
-
-def _build(content: Mapping[str, Any]) -> Build:
-    return Build(str(content["started"]), str(content["builder"]), _steps(content["steps"]))
-
-
-def _steps(steps: Sequence[Mapping[str, Any]]) -> tuple[StepTime, ...]:
-    return tuple(
-        StepTime(
-            stage=str(step["stage"]),
-            position=str(step["position"]),
-            text=str(step["text"]),
-            images=tuple(map(str, step["images"])),
-            seconds=float(step["seconds"]),
-            cached=bool(step["cached"]),
-            spent=(),
-            started=float(step["started"]),
-            builder=str(step["builder"]),
-        )
-        for step in steps
-    )
 
 
 def _path(state: Path) -> Path:

@@ -22,7 +22,7 @@ from bakehouse.plan.model import Image
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
-from bakehouse.util.json_reader import parse_json
+from bakehouse.util.json_reader import decode, parse_json
 
 
 class Level(StrEnum):
@@ -77,27 +77,15 @@ def load_runs(directory: Path) -> dict[str, Run]:
     except FileNotFoundError:
         return {}
     try:
-        return {
-            name: Run(
-                Level(run["level"]),
-                str(run["key"]),
-                str(run["date"]),
-                tuple(map(str, run.get("stubs", ()))),
-                _smoke_run(run["smoke"]) if "smoke" in run else None,
-            )
-            for name, run in parse_json(content).items()
-        }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        message, hint = (
+        runs = decode(parse_json(content), dict[str, Any])
+        return {name: decode(run, Run, name) for name, run in runs.items()}
+    except ValueError as error:
+        raise RecipeError(
             f"`{path.name}` is not a valid record of runs",
-            "restore the committed file, or remove it",
-        )
-        raise RecipeError(message, Location(path, 1, 1), hint=hint) from error
-
-
-def _smoke_run(record: Mapping[str, Any]) -> SmokeRun:
-    failed = tuple(map(str, record["failed"]))
-    return SmokeRun(str(record["date"]), int(record["passed"]), int(record["not_tested"]), failed)
+            Location(path, 1, 1),
+            facts=(("because", str(error)),),
+            hint="restore the committed file, or remove it",
+        ) from error
 
 
 def level(image: Image, runs: Mapping[str, Run]) -> Level:

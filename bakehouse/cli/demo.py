@@ -16,7 +16,7 @@ from bakehouse.pipeline.publish import push_images
 from bakehouse.pipeline.smoke import smoke_images
 from bakehouse.plan.workspace import Workspace, select
 from bakehouse.publish import release_gate
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from bakehouse.util.format import format_seconds, format_table
 from bakehouse.util.terminal import Reporter
 

@@ -11,8 +11,8 @@ from bakehouse.builder.pack import Packer
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.errors import UsageError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace, select
 from bakehouse.util.oci import Digest

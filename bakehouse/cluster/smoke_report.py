@@ -15,7 +15,7 @@ from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.errors import Diagnostic, SmokeError
 from bakehouse.util.files import display_path, write_whole
 from bakehouse.util.format import format_count, format_names
-from bakehouse.util.json_reader import parse_json
+from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.oci import Digest
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -102,6 +102,14 @@ class ReportFile:
     sha256: str
     bundle: bytes
     """Sigstore bundle with the signature of the sha256; empty if the file is not signed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seal:
+    """Fields of a file that are not of its report."""
+
+    sha256: str
+    signature: Any = None
 
 
 Sign = Callable[[SmokeReport, str], bytes]
@@ -330,16 +338,16 @@ def _read_file(path: Path) -> ReportFile:
     """Return the content of a file. Raises SmokeError if it is invalid."""
     try:
         document = parse_json(path.read_bytes())
-        signature = document.pop(_SIGNATURE, None)
-        expected, found = document.pop(_HASH), _hash_of(document)
-        report = _parse(document)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        facts = (("because", f"{type(error).__name__}: {error}"),)
+        seal = decode(document, _Seal)
+        content = {name: value for name, value in document.items() if name not in (_HASH, _SIGNATURE)}
+        report = _parse(content)
+    except (OSError, ValueError, TypeError) as error:
+        facts = (("because", str(error)),)
         raise SmokeError(f"`{path}` is not a smoke report", facts=facts, hint=_RERUN) from error
-    if expected != found:
-        hashes = (("expected", f"sha256:{expected}"), ("found", f"sha256:{found}"))
+    if seal.sha256 != (found := _hash_of(content)):
+        hashes = (("expected", f"sha256:{seal.sha256}"), ("found", f"sha256:{found}"))
         raise SmokeError(f"`{path}` was changed after it was written", facts=hashes, hint=_RERUN)
-    return ReportFile(path, report, found, json.dumps(signature).encode() if signature else b"")
+    return ReportFile(path, report, found, json.dumps(seal.signature).encode() if seal.signature else b"")
 
 
 def _hash_of(document: Mapping[str, Any]) -> str:
@@ -360,36 +368,10 @@ def _file_name(machine: str) -> str:
     return re.sub("[^A-Za-z0-9-]", "_", machine)[:64] or "unnamed"
 
 
-def _parse(fields: Mapping[str, Any]) -> SmokeReport:
-    checks = tuple(_parse_check(check) for check in fields["checks"])
-    report = SmokeReport(**{**fields, "checks": checks, "unfinished": tuple(fields["unfinished"])})
-    texts = (report.image, report.digest, report.transport, report.machine, report.date, report.origin)
-    _require_types(str, *texts, report.interrupted, *report.unfinished)
+def _parse(document: Mapping[str, Any]) -> SmokeReport:
+    report = decode(document, SmokeReport)
     if not _DIGEST.fullmatch(report.digest):
         message = f"`{report.digest}` is not a digest"
         raise ValueError(message)
     _age(report)
     return report
-
-
-def _require_types(kinds: type | tuple[type, ...], *values: object) -> None:
-    for value in values:
-        if not isinstance(value, kinds):
-            message = f"a value has the type {type(value).__name__}"
-            raise TypeError(message)
-
-
-def _parse_check(fields: Mapping[str, Any]) -> CheckResult:
-    log = fields["log"]
-    check = CheckResult(
-        **{
-            **fields,
-            "outcome": Outcome(fields["outcome"]),
-            "tail": tuple(fields["tail"]),
-            "log": Path(log) if log else None,
-        }
-    )
-    texts = (check.name, check.reason, check.failed_rank, check.exit, check.source, check.definition)
-    _require_types(str, *texts, *check.tail)
-    _require_types((int, float), check.seconds, check.ranks)
-    return check

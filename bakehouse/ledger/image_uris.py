@@ -3,7 +3,7 @@
     from bakehouse import image_uris
     image_uris.retrieve("pytorch", region="eu-west-1", instance_type="ml.p4d.24xlarge")
 
-Reads only ledgers, with the standard library alone unless they are in S3.
+Reads only ledgers, with the standard library and msgspec alone unless they are in S3.
 """
 
 import contextlib

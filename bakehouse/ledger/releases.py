@@ -5,14 +5,14 @@ Records are only added, never changed. Looking up an image URI imports this modu
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 from bakehouse.errors import Location, RecipeError
 from bakehouse.util.files import write_whole
-from bakehouse.util.json_reader import parse_json
+from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.oci import PLATFORM, region_of
 
 _FORMAT = 1
@@ -173,6 +173,58 @@ class ReleaseRecord:
         return next(names, region_of(self.registry))
 
 
+_DEFAULTS = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
+_OPTIONAL = _DEFAULTS.keys()
+_REQUIRED = {field.name for field in fields(ReleaseRecord)} - _OPTIONAL
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """Release record with its JSON object, which may have fields of a newer Bakehouse."""
+
+    record: ReleaseRecord
+    fields: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, record: ReleaseRecord) -> "LedgerEntry":
+        """Return the entry of a record that is not in a ledger yet."""
+        return cls(record, asdict(record))
+
+    @classmethod
+    def parse(cls, value: object, path: str = "") -> "LedgerEntry":
+        """Return the entry of a JSON value; `path` is its place in the file. Raises ValueError."""
+        record = decode(value, ReleaseRecord, path)
+        assert isinstance(value, dict)
+        _require(_DIGEST.fullmatch(record.digest) is not None, f"`{record.digest}` is not a digest")
+        image_uri = f"{record.registry}/{record.repository}@{record.digest}"
+        mismatch = f"`{record.image_uri}` does not match its registry, repository and digest"
+        _require(record.image_uri == image_uri, mismatch)
+        for region in record.regions:
+            is_same = region.image_uri.endswith(f"@{record.digest}")
+            _require(is_same, f"`{region.image_uri}` has another digest")
+        return cls(record, value)
+
+    @property
+    def identity(self) -> str:
+        """Facts other than the date and the commit, as JSON.
+
+        Optional fields are omitted while they have their defaults, so that a version that adds one does not
+        change identities. The default of a field of a newer Bakehouse is empty.
+        """
+        facts = {**self.fields, "date": "", "revision": ""}
+        return json.dumps(
+            {name: value for name, value in facts.items() if not _has_default(name, value)}, sort_keys=True
+        )
+
+
+def _has_default(name: str, value: object) -> bool:
+    if name in _REQUIRED:
+        return False
+    default = _DEFAULTS.get(name)
+    # An empty tuple is an empty list in JSON.
+    return value == default if default else not value
+
+
 def append(path: Path, new: ReleaseRecord, locks: Path) -> tuple[ReleaseRecord, ...]:
     """Add a record to the ledger at `path`, safe against concurrent writers; return all records.
 
@@ -182,29 +234,40 @@ def append(path: Path, new: ReleaseRecord, locks: Path) -> tuple[ReleaseRecord, 
     from bakehouse.util.file_lock import exclusive
 
     with exclusive(locks / f"releases-{new.image}.lock"):
-        records = load(path)
-        extended = with_record(records, new)
-        if extended != records:
-            write_whole(path, text_of(extended))
-        return extended
+        entries = load_entries(path)
+        extended = add_entry(entries, LedgerEntry.of(new))
+        if extended != entries:
+            write_whole(path, text_of_entries(extended))
+        return tuple(entry.record for entry in extended)
 
 
-def with_record(records: tuple[ReleaseRecord, ...], new: ReleaseRecord) -> tuple[ReleaseRecord, ...]:
-    """Return the records with `new`, unless an existing one differs only in its date and commit."""
-    same = (replace(old, date=new.date, revision=new.revision) for old in records if old.digest == new.digest)
-    return records if any(old == new for old in same) else (*records, new)
+def add_entry(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[LedgerEntry, ...]:
+    """Return the entries with `new`, unless an existing one differs only in its date and commit."""
+    added = new.record
+    same_digest = (entry.record for entry in entries if entry.record.digest == added.digest)
+    same = (replace(record, date=added.date, revision=added.revision) for record in same_digest)
+    return entries if any(record == added for record in same) else (*entries, new)
 
 
-def text_of(records: Sequence[ReleaseRecord]) -> str:
-    """Return the ledger as it is committed."""
-    document = {"format": _FORMAT, "releases": [asdict(record) for record in records]}
+def text_of(records: Iterable[ReleaseRecord]) -> str:
+    """Return the ledger of new records as it is committed."""
+    return text_of_entries(map(LedgerEntry.of, records))
+
+
+def text_of_entries(entries: Iterable[LedgerEntry]) -> str:
+    """Return the ledger as it is committed, with the fields of newer versions."""
+    document = {"format": _FORMAT, "releases": [entry.fields for entry in entries]}
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
 def load(path: Path) -> tuple[ReleaseRecord, ...]:
     """Return the records of a ledger, oldest first; none if the file does not exist."""
-    entries = _entries(path)
-    return tuple(_record(path, entry) for entry in entries)
+    return tuple(entry.record for entry in load_entries(path))
+
+
+def load_entries(path: Path) -> tuple[LedgerEntry, ...]:
+    """Return the records of a ledger with their JSON objects, oldest first; none without a file."""
+    return tuple(_entry(path, index, value) for index, value in enumerate(_values(path)))
 
 
 def newest_first(path: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]:
@@ -212,12 +275,10 @@ def newest_first(path: Path, gpu: bool | None = None) -> Iterator[ReleaseRecord]
 
     `gpu` selects the records for GPUs or for CPUs; validation is slow, so the others are skipped before it.
     """
-    entries = _entries(path)
-    if not all(isinstance(entry, dict) for entry in entries):
-        load(path)
-    for index in reversed(_release_order([_release_state(entry) for entry in entries])):
-        if gpu is None or entries[index].get("gpu") is not (not gpu):
-            yield _record(path, entries[index])
+    values = _values(path)
+    for index in reversed(_release_order([_release_state(value) for value in values])):
+        if gpu is None or values[index].get("gpu") is not (not gpu):
+            yield _entry(path, index, values[index]).record
 
 
 def by_release(records: Sequence[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
@@ -238,18 +299,24 @@ def _release_order(states: Sequence[tuple[object, bool]]) -> list[int]:
     return sorted(range(len(states)), key=lambda index: (first.get(states[index][0], index), index))
 
 
-def _release_state(entry: Mapping[str, Any]) -> tuple[object, bool]:
-    """Digest of an unvalidated record, and whether it is released."""
-    return str(entry.get("digest")), entry.get("tested") is True and entry.get("candidate") is not True
+def _release_state(value: Mapping[str, Any]) -> tuple[object, bool]:
+    """Return the digest of an unvalidated record, and whether it is released."""
+    return str(value.get("digest")), value.get("tested") is True and value.get("candidate") is not True
 
 
-def _entries(path: Path) -> list[Any]:
-    """Unvalidated records of a ledger file."""
+@dataclass(frozen=True, slots=True)
+class _LedgerDocument:
+    """A ledger file with unvalidated records."""
+
+    format: int
+    releases: list[dict[str, Any]]
+
+
+def _values(path: Path) -> list[dict[str, Any]]:
+    """Return the unvalidated records of a ledger file."""
     try:
         document = parse_json(path.read_text(encoding="utf-8"))
-        _require_fields(document, {"format", "releases"}, "the ledger")
-        _require(document["format"] == _FORMAT, f"its format is not {_FORMAT}")
-        return _list(document["releases"], "`releases`")
+        ledger = decode(document, _LedgerDocument)
     except FileNotFoundError:
         return []
     except json.JSONDecodeError as error:
@@ -258,12 +325,15 @@ def _entries(path: Path) -> list[Any]:
         raise _damaged(path, "it cannot be read") from error
     except ValueError as error:
         raise _damaged(path, str(error)) from error
-    except InvalidRecordError as error:
-        raise _damaged(path, str(error)) from error
-
-
-class InvalidRecordError(Exception):
-    """Invalid content of a ledger."""
+    if ledger.format != _FORMAT:
+        raise RecipeError(
+            f"the ledger of releases has format {ledger.format}; this Bakehouse reads format {_FORMAT}",
+            Location(path, 1, 1),
+            hint="update Bakehouse; nothing was written to the ledger",
+        )
+    if unknown := sorted(document.keys() - {"format", "releases"}):
+        raise _damaged(path, f"unknown field `{unknown[0]}`")
+    return ledger.releases
 
 
 def _damaged(path: Path, reason: str, line: int = 1, column: int = 1) -> RecipeError:
@@ -272,74 +342,13 @@ def _damaged(path: Path, reason: str, line: int = 1, column: int = 1) -> RecipeE
     return RecipeError(message, Location(path, line, column), hint=hint)
 
 
-def _record(path: Path, entry: Any) -> ReleaseRecord:
+def _entry(path: Path, index: int, value: Mapping[str, Any]) -> LedgerEntry:
     try:
-        return record_in(entry)
-    except InvalidRecordError as error:
+        return LedgerEntry.parse(value, f"releases[{index}]")
+    except ValueError as error:
         raise _damaged(path, str(error)) from error
-
-
-def record_in(entry: Any) -> ReleaseRecord:
-    """Return the record in a JSON object of a ledger; raise InvalidRecordError."""
-    fields = ReleaseRecord.__dataclass_fields__
-    # Ledgers of older versions lack the fields that have a default.
-    optional = frozenset(name for name, field in fields.items() if field.default is not MISSING)
-    _require_fields(entry, set(fields), "a release", optional)
-    values = {
-        name: _value(entry[name], field.type, f"`{name}`") for name, field in fields.items() if name in entry
-    }
-    record = ReleaseRecord(**values)
-    _require(_DIGEST.fullmatch(record.digest) is not None, f"`{record.digest}` is not a digest")
-    image_uri = f"{record.registry}/{record.repository}@{record.digest}"
-    mismatch = f"`{record.image_uri}` does not match its registry, repository and digest"
-    _require(record.image_uri == image_uri, mismatch)
-    for region in record.regions:
-        _require(region.image_uri.endswith(f"@{record.digest}"), f"`{region.image_uri}` has another digest")
-    return record
-
-
-def _value(value: Any, kind: Any, name: str) -> Any:
-    if kind in (str, bool, int):
-        _require(type(value) is kind, f"{name} has to be of type {kind.__name__}")
-        return value
-    items = _list(value, name)
-    [item_kind, _] = kind.__args__
-    if item_kind is str:
-        return tuple(_value(item, str, f"every entry of {name}") for item in items)
-    return tuple(_member(item, item_kind, name) for item in items)
-
-
-def _member(item: Any, kind: Any, name: str) -> Any:
-    fields = kind.__dataclass_fields__
-    # Fast path: most of a ledger is valid members.
-    if (
-        type(item) is dict
-        and item.keys() == fields.keys()
-        and all(type(value) is fields[key].type for key, value in item.items())
-    ):
-        return kind(**item)
-    _require_fields(item, set(fields), f"an entry of {name}")
-    return kind(**{key: _value(item[key], field.type, f"`{key}` in {name}") for key, field in fields.items()})
-
-
-def _list(value: Any, name: str) -> list[Any]:
-    _require(isinstance(value, list), f"{name} has to be a list")
-    return list(value)
-
-
-def _require_fields(
-    entry: Any, names: set[str], subject: str, optional: frozenset[str] = frozenset()
-) -> None:
-    _require(isinstance(entry, Mapping), f"{subject} has to be an object")
-    missing = names - optional - set(entry)
-    _require(not missing, f"{subject} lacks {_quoted(missing)}")
-    _require(set(entry) <= names, f"{subject} has an unknown {_quoted(set(entry) - names)}")
-
-
-def _quoted(names: set[str]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names))
 
 
 def _require(is_valid: bool, otherwise: str) -> None:
     if not is_valid:
-        raise InvalidRecordError(otherwise)
+        raise ValueError(otherwise)

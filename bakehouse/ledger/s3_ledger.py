@@ -7,24 +7,22 @@ Records are sorted by their dates, then by S3's clock.
 import hashlib
 import json
 import time
-from collections.abc import Collection
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import MISSING, asdict, fields, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from bakehouse.errors import Diagnostic, PublishError, RecipeError
-from bakehouse.ledger.releases import InvalidRecordError, ReleaseRecord, record_in
+from bakehouse.ledger.releases import LedgerEntry, ReleaseRecord
 from bakehouse.util.aws import AwsError, AwsFault, translate_errors
 from bakehouse.util.json_reader import parse_json
 
-_THREADS = 16
+_MAX_THREADS = 16
 _CONNECT_SECONDS, _READ_SECONDS = 10, 30
 _ATTEMPTS = 5
 _EXISTS = ("PreconditionFailed", "412")
 _RETRIED = ("ConditionalRequestConflict", "409", "SlowDown", "InternalError", "ServiceUnavailable")
-
-_DEFAULTS = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
 
 
 class S3Ledger:
@@ -37,10 +35,11 @@ class S3Ledger:
 
     def add(self, record: ReleaseRecord) -> None:
         """Add a record, unless an existing one differs only in its date and commit."""
-        body = (json.dumps(asdict(record), indent=2, sort_keys=True) + "\n").encode()
+        entry = LedgerEntry.of(record)
+        key, body = self._key(entry), (json.dumps(entry.fields, indent=2, sort_keys=True) + "\n").encode()
         for attempt in range(_ATTEMPTS):
             try:
-                self._request("put_object", "write to", Key=self._key(record), Body=body, IfNoneMatch="*")
+                self._request("put_object", "write to", Key=key, Body=body, IfNoneMatch="*")
                 return
             except AwsError as error:
                 if error.code in _EXISTS:
@@ -49,15 +48,19 @@ class S3Ledger:
                     raise self._publish_error(error) from error
                 time.sleep(0.1 * 2**attempt)
 
-    def records(self, image: str, cached: Collection[ReleaseRecord] = ()) -> tuple[ReleaseRecord, ...]:
-        """Return an image's records, oldest first, without downloading `cached` ones."""
-        records = {self._key(record): record for record in cached}
+    def records(self, image: str) -> tuple[ReleaseRecord, ...]:
+        """Return an image's records, oldest first."""
+        return tuple(entry.record for entry in self.entries(image))
+
+    def entries(self, image: str, cached: Iterable[LedgerEntry] = ()) -> tuple[LedgerEntry, ...]:
+        """Return an image's records with their JSON objects, without downloading `cached` ones."""
+        entries = {self._key(entry): entry for entry in cached}
         modified = self._list(f"{image}/")
-        missing = [key for key in modified if key not in records]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            records |= dict(zip(missing, pool.map(self._record, missing), strict=True))
-        keys = sorted(modified, key=lambda key: (records[key].date, modified[key], key))
-        return tuple(records[key] for key in keys)
+        missing = [key for key in modified if key not in entries]
+        with ThreadPoolExecutor(_MAX_THREADS) as pool:
+            entries |= dict(zip(missing, pool.map(self._entry, missing), strict=True))
+        keys = sorted(modified, key=lambda key: (entries[key].record.date, modified[key], key))
+        return tuple(entries[key] for key in keys)
 
     def images(self) -> tuple[str, ...]:
         """Return the images that have records."""
@@ -67,15 +70,12 @@ class S3Ledger:
     def _prefixed(self, name: str) -> str:
         return f"{self._prefix}/{name}" if self._prefix else name
 
-    def _key(self, record: ReleaseRecord) -> str:
-        values = asdict(replace(record, date="", revision="")).items()
-        # Fields of later versions are omitted while they have their defaults, so that names stay the same.
-        hashed = {name: value for name, value in values if name not in _DEFAULTS or value != _DEFAULTS[name]}
-        text = json.dumps(hashed, sort_keys=True)
-        return self._prefixed(f"{record.image}/{hashlib.sha256(text.encode()).hexdigest()}.json")
+    def _key(self, entry: LedgerEntry) -> str:
+        name = hashlib.sha256(entry.identity.encode()).hexdigest()
+        return self._prefixed(f"{entry.record.image}/{name}.json")
 
     def _list(self, prefix: str) -> dict[str, str]:
-        """Keys of the records below a prefix, with their creation times."""
+        """Return the keys of the records below a prefix, with their creation times."""
         modified: dict[str, str] = {}
         continuation: dict[str, str] = {}
         while True:
@@ -87,21 +87,21 @@ class S3Ledger:
                 return modified
             continuation = {"ContinuationToken": page["NextContinuationToken"]}
 
-    def _record(self, key: str) -> ReleaseRecord:
+    def _entry(self, key: str) -> LedgerEntry:
         body = self._read("get_object", Key=key)
         try:
-            record = record_in(parse_json(body))
-        except (ValueError, InvalidRecordError) as error:
+            entry = LedgerEntry.parse(parse_json(body))
+        except ValueError as error:
             raise RecipeError(
                 f"`s3://{self._bucket}/{key}` is not a release record: {error}",
                 hint="a newer Bakehouse may have written it; update yours. Nothing was changed",
             ) from error
-        if self._key(record) != key:
+        if self._key(entry) != key:
             raise RecipeError(
                 f"`s3://{self._bucket}/{key}` was changed: its content does not match its name",
                 hint="restore its first version, or remove it",
             )
-        return record
+        return entry
 
     @cached_property
     def _client(self) -> Any:
@@ -109,7 +109,7 @@ class S3Ledger:
         from botocore.config import Config  # type: ignore[import-untyped]
 
         config = Config(
-            max_pool_connections=_THREADS, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS
+            max_pool_connections=_MAX_THREADS, connect_timeout=_CONNECT_SECONDS, read_timeout=_READ_SECONDS
         )
         return boto3.Session(region_name=self._region).client("s3", config=config)
 

@@ -14,7 +14,7 @@ from bakehouse.maintain.isolated_engine import COMPILER, FakeClock, isolated_eng
 from bakehouse.pipeline.build import build_plan, manifest_digests, runnable_plan
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace, select
-from bakehouse.publish import rebuilds
+from bakehouse.publish import signing
 from bakehouse.publish.attest import Bundler
 from bakehouse.util import process
 from bakehouse.util.tempdir import private_directory
@@ -69,7 +69,7 @@ def sign(
         stores = [
             reproduction.store for reproduction in reproductions if reproduction.image == built.image.name
         ]
-        rebuilds.sign_rebuild(workspace.project, built.image, digest, stores, bundler, report)
+        signing.sign_rebuild(workspace.project, built.image, digest, stores, bundler, report)
 
 
 def _clock(report: Reporter) -> FakeClock | None:

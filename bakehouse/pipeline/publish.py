@@ -13,10 +13,9 @@ from bakehouse.pipeline.build import build, ensure_built, require_budgets
 from bakehouse.pipeline.smoke import SmokeOptions, smoke_images
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace
-from bakehouse.publish import attest, preflight
+from bakehouse.publish import attest, image_push, preflight
 from bakehouse.publish import promote as promotion
-from bakehouse.publish import publish as publication
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from bakehouse.registry import destination
 from bakehouse.util.terminal import Reporter
 
@@ -34,7 +33,7 @@ def push_images(
     """Push built images that may be released, or candidates, and record them in the ledger."""
     require_budgets(workspace, built, report)
     try:
-        return publication.push_images(workspace.project, built, report, options)
+        return image_push.push_images(workspace.project, built, report, options)
     finally:
         image_docs.update_pages(workspace, [item.image for item in built])
 

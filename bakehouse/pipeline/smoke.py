@@ -21,11 +21,12 @@ from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.build import ensure_built, platforms_of, record_runs
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Selection, Workspace
-from bakehouse.publish import promote, signed_report
+from bakehouse.publish import promote
 from bakehouse.sagemaker import smoke_job
 from bakehouse.sagemaker.follow import EVERY_FEW_SECONDS, Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
+from bakehouse.trust import signed_report
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.oci import Digest

@@ -65,6 +65,20 @@ class Bundler:
 
 
 @dataclass(frozen=True, slots=True)
+class AttestSettings:
+    """Kinds of documents that a push attaches."""
+
+    plain: bool = False
+    """SBOM and provenance without signatures."""
+    bundler: Bundler | None = None
+    """Key for signed statements; None attaches none."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.plain and self.bundler is None
+
+
+@dataclass(frozen=True, slots=True)
 class Documents:
     """Documents to attach to a digest."""
 
@@ -110,16 +124,14 @@ def attest(
     engine: Engine,
     options: PushOptions,
     progress: Reporter,
-    *,
-    plain: bool = True,
-    bundler: Bundler | None = None,
+    settings: AttestSettings,
     report: SmokeReport | None = None,
 ) -> Attested:
     """Attach documents about an image to its digest in every registry.
 
-    `plain` selects the SBOM and the provenance without a signature. With a `bundler`, all statements are
-    attached. A failure changes neither the image nor its publication.
+    A failure changes neither the image nor its publication.
     """
+    plain, bundler = settings.plain, settings.bundler
     name = built.image.name
     command = f"push {name} --attest" if plain else f"push {name}"
     log = options.locks.parent / "attested" / name / "installed.log"
@@ -177,12 +189,12 @@ def attach(
         except PublishError as error:
             failures.append(error)
             continue
-        for each in attached:
-            state = "is attached already" if each.was_there else "attached"
-            kind = each.artifact.annotations.get(_PREDICATE)
-            title = f"signed {kind}" if kind else each.artifact.media_type
-            progress(f"{published.image}: {title} {state}, as {short(each.digest)}")
-            artifacts.add(ReleasedArtifact(each.artifact.media_type, each.digest))
+        for document in attached:
+            state = "is attached already" if document.was_there else "attached"
+            kind = document.artifact.annotations.get(_PREDICATE)
+            title = f"signed {kind}" if kind else document.artifact.media_type
+            progress(f"{published.image}: {title} {state}, as {short(document.digest)}")
+            artifacts.add(ReleasedArtifact(document.artifact.media_type, document.digest))
     in_order = sorted(artifacts, key=lambda artifact: (artifact.media_type, artifact.digest))
     return Attested(tuple(in_order), tuple(failures))
 

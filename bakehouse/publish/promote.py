@@ -9,38 +9,28 @@ from dataclasses import replace
 
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
-from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
-from bakehouse.errors import NotReleasableError, PublishError, Reason, UsageError
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.errors import PublishError, UsageError
 from bakehouse.ledger import image_uris
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedScan, ReleaseRecord
-from bakehouse.plan.model import Image, ImageKey
-from bakehouse.publish import ecr_scan, signed_report
+from bakehouse.ledger.store import open_ledger
+from bakehouse.plan.model import Image
+from bakehouse.publish import ecr_scan
 from bakehouse.publish.attest import Attested, Documents, attach, bundler_of
-from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.publish import (
-    PublishOptions,
-    for_each_region,
-    push_options_for,
-    require_not_expiring,
-    warn_if_newer_release,
-    with_same_release_day,
-)
-from bakehouse.publish.push import PushOptions
+from bakehouse.publish.options import PublishOptions, push_options_for
+from bakehouse.publish.published_checks import require_not_expiring, warn_if_newer_release
 from bakehouse.publish.record import with_known, with_report, with_scans
-from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
-from bakehouse.publish.target import ReleaseTarget
+from bakehouse.publish.regions import RegionResults, for_each_region, with_same_release_day
+from bakehouse.publish.release_gate import check_candidate
+from bakehouse.publish.retag import move_tag, tag_release
+from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import destination
-from bakehouse.registry.client import Repository
-from bakehouse.registry.http_errors import RegistryError
-from bakehouse.registry.manifest import FORMS, short
-from bakehouse.registry.registry import DeadlineRegistry, Registry
-from bakehouse.trust import policy, scan_results
+from bakehouse.registry.registry import Registry
+from bakehouse.trust import policy, signed_report
 from bakehouse.trust.bundle import Statement
+from bakehouse.trust.signed_scans import read_scans, summarize
 from bakehouse.trust.statements import results_of, signature_of
-from bakehouse.util.deadline import OverdueError
-from bakehouse.util.file_lock import exclusive
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
@@ -49,64 +39,123 @@ def promote_image(
     project: Project, image: Image, progress: Reporter, options: PublishOptions
 ) -> ReleaseRecord:
     """Release an image's newest candidate, by the smoke reports of all machines."""
-    ledger = open_ledger(project)
-    records = ledger.records(image.name)
-    candidate = image_uris.to_promote(
-        project.images, image.name, registry=options.registry, image_uri=options.image_uri
-    )
-    if candidate.candidate:
-        require_same_key(candidate, image)
-    report = _smoke_report(project, candidate, options)
-    push_options = push_options_for(project, options)
-    locations = _all_locations(candidate, records)
-    bundler = bundler_of(project)
-    waived = policy.waivers_of(project)
-    released: list[tuple[Registry, PublishedImage]] = []
-    attested = Attested()
-    scans: tuple[ReleasedScan, ...] = ()
+    return Promotion(project, image, progress, options).run()
 
-    def sign(registry: Registry, published: PublishedImage, *statements: Statement) -> None:
-        nonlocal attested
-        if bundler and statements:
-            documents = Documents(statements=statements, bundler=bundler)
-            command = f"promote {image.name}"
-            targets = [(registry, published)]
-            attested += attach(targets, lambda _: documents, push_options, progress, command)
 
-    def promote_in(registry: Registry, first: PublishedImage | None) -> PublishedImage:
-        nonlocal scans
-        location = locations[registry.host]
+class Promotion:
+    """Promotion of an image's newest candidate in all registries that have it."""
+
+    def __init__(self, project: Project, image: Image, progress: Reporter, options: PublishOptions) -> None:
+        self._project = project
+        self._image = image
+        self._progress = progress
+        self._options = options
+        self._ledger = open_ledger(project)
+        records = self._ledger.records(image.name)
+        self._candidate = image_uris.to_promote(
+            project.images, image.name, registry=options.registry, image_uri=options.image_uri
+        )
+        if self._candidate.candidate:
+            require_same_key(self._candidate, image)
+        self._report = _smoke_report(project, self._candidate, options)
+        self._push_options = push_options_for(project, options)
+        self._locations = _all_locations(self._candidate, records)
+        self._bundler = bundler_of(project)
+        self._waivers = policy.waivers_of(project)
+        self._released: list[tuple[Registry, PublishedImage]] = []
+        self._attested = Attested()
+        self._scans: tuple[ReleasedScan, ...] = ()
+
+    def run(self) -> ReleaseRecord:
+        """Release the candidate. Successful registries are recorded before failures of others are raised."""
+        with contextlib.ExitStack() as stack:
+            registries = [
+                stack.enter_context(destination.registry(self._project, host, self._progress))
+                for host in self._locations
+            ]
+            candidate = self._scan(registries[0])
+            results = for_each_region(registries, self._release)
+            record = self._record(candidate, results)
+            # Before the moving tag, which a registry may reject: the image is released all the same.
+            self._ledger.add(record)
+            if self._options.move_tag and not results.interrupt:
+                results = replace(results, failures=(*results.failures, *self._move_tags()))
+        results.require_all()
+        self._attested.require_all()
+        if self._options.move_tag:
+            self._progress(f"{self._image.name}: tag `{self._image.name}` now points to this release")
+        warn_if_newer_release(self._project, record, self._progress)
+        return record
+
+    def _scan(self, registry: Registry) -> ReleaseRecord:
+        """Return the candidate with the result of a scan, if one is requested.
+
+        The result is recorded even if its findings are an error.
+        """
+        candidate = self._candidate
+        settings = destination.settings_of(self._project, candidate.registry)
+        severity = self._options.fail_on or (settings.scan if settings else "")
+        if not severity:
+            return candidate
+        published = PublishedImage.recorded(candidate)
+        waiting = Waiting(until=self._push_options.until)
+        scan = ecr_scan.scan(ecr_scan.require_scanning(registry), published, self._progress, waiting)
+        candidate = scan.recorded(candidate)
+        try:
+            ecr_scan.require_clean(scan, severity, published)
+        except PublishError:
+            # The record of a release stays unchanged.
+            if candidate.candidate:
+                self._ledger.add(candidate)
+            raise
+        return candidate
+
+    def _release(self, registry: Registry, first: PublishedImage | None) -> PublishedImage:
+        """Give the candidate its release tag in one registry, with signatures before and after."""
+        location = self._locations[registry.host]
         # Before anything is signed.
-        _check_tested(location, report, image)
-        there = PublishedImage.recorded(location)
-        sign(registry, there, *results_of(image, there.digest, report))
-        if project.policy:
-            attested.require_all()
-            retry_policy = replace(push_options.retry_policy, until=push_options.until)
-            max_age = smoke_report.MAX_AGE
-            statements = policy.check(project.policy, location, registry, retry_policy, waived, max_age)
-            if "scan" in project.policy.require:
-                signed_scans = scan_results.read_scans(statements, image.name).newest
-                scans = tuple(scan_results.summarize(scan, waived) for scan in signed_scans)
-        same_day = with_same_release_day(push_options, first)
-        published = promote(location, image, report, registry, same_day, progress)
-        until = push_options.until
-        require_not_expiring(registry, published, ledger, progress, until, move_tag=options.move_tag)
-        released.append((registry, published))
-        sign(registry, published, signature_of(image, published.digest))
+        check_candidate(location, self._report, self._image)
+        published = PublishedImage.recorded(location)
+        self._sign(registry, published, *results_of(self._image, published.digest, self._report))
+        self._require_policy(registry, location)
+        options = with_same_release_day(self._push_options, first)
+        published = tag_release(location, self._image, self._report, registry, options, self._progress)
+        until, move = self._push_options.until, self._options.move_tag
+        require_not_expiring(registry, published, self._ledger, self._progress, until, move_tag=move)
+        self._released.append((registry, published))
+        self._sign(registry, published, signature_of(self._image, published.digest))
         return published
 
-    with contextlib.ExitStack() as stack:
-        registries = [
-            stack.enter_context(destination.registry(project, host, progress)) for host in locations
-        ]
-        candidate = _scanned(project, candidate, registries[0], progress, options, push_options)
-        results = for_each_region(registries, promote_in)
+    def _sign(self, registry: Registry, published: PublishedImage, *statements: Statement) -> None:
+        """Attach signed statements, if the project has a key."""
+        if self._bundler and statements:
+            documents = Documents(statements=statements, bundler=self._bundler)
+            command = f"promote {self._image.name}"
+            targets = [(registry, published)]
+            self._attested += attach(
+                targets, lambda _: documents, self._push_options, self._progress, command
+            )
+
+    def _require_policy(self, registry: Registry, location: ReleaseRecord) -> None:
+        """Raise an error for an image that the project's policy rejects; keep its signed scans."""
+        rules = self._project.policy
+        if not rules:
+            return
+        self._attested.require_all()
+        retry_policy = replace(self._push_options.retry_policy, until=self._push_options.until)
+        max_age = smoke_report.MAX_AGE
+        statements = policy.check(rules, location, registry, retry_policy, self._waivers, max_age)
+        if "scan" in rules.require:
+            newest = read_scans(statements, self._image.name).newest
+            self._scans = tuple(summarize(scan, self._waivers) for scan in newest)
+
+    def _record(self, candidate: ReleaseRecord, results: RegionResults) -> ReleaseRecord:
+        """Return the record of the release."""
         record = candidate
         if candidate.candidate:
-            assert report, "a promotion without a report"
-            record = replace(candidate, candidate=False, date=push_options.day.isoformat())
-            record = with_report(record, report, image)
+            assert self._report, "a promotion without a report"
+            record = replace(candidate, candidate=False, date=self._push_options.day.isoformat())
+            record = with_report(record, self._report, self._image)
         first = results.published
         record = replace(
             record,
@@ -116,18 +165,17 @@ def promote_image(
             tags=first.tags,
             regions=results.regions,
         )
-        record = with_scans(with_known(record, (), attested.artifacts), scans)
-        # Before the moving tag, which a registry may reject: the image is released all the same.
-        ledger.add(record)
-        if options.move_tag and not results.interrupt:
-            failures = _move_tags(released, push_options)
-            results = replace(results, failures=(*results.failures, *failures))
-    results.require_all()
-    attested.require_all()
-    if options.move_tag:
-        progress(f"{image.name}: tag `{image.name}` now points to this release")
-    warn_if_newer_release(project, record, progress)
-    return record
+        return with_scans(with_known(record, (), self._attested.artifacts), self._scans)
+
+    def _move_tags(self) -> tuple[PublishError, ...]:
+        """Move the moving tag in each registry that has the release; return the failures."""
+        failures = []
+        for registry, published in self._released:
+            try:
+                move_tag(published, registry, self._push_options)
+            except PublishError as error:
+                failures.append(error)
+        return tuple(failures)
 
 
 def find_candidate(project: Project, image: str, registry: str, image_uri: str) -> ReleaseRecord:
@@ -161,46 +209,6 @@ def _smoke_report(project: Project, candidate: ReleaseRecord, options: PublishOp
     return smoke_report.merge_reports(reports) if reports else None
 
 
-def _move_tags(
-    released: Sequence[tuple[Registry, PublishedImage]], options: PushOptions
-) -> tuple[PublishError, ...]:
-    """Move the moving tag in each registry that has the release; return the failures."""
-    failures = []
-    for registry, published in released:
-        try:
-            move_tag(published, registry, options)
-        except PublishError as error:
-            failures.append(error)
-    return tuple(failures)
-
-
-def _scanned(
-    project: Project,
-    candidate: ReleaseRecord,
-    registry: Registry,
-    progress: Reporter,
-    options: PublishOptions,
-    push_options: PushOptions,
-) -> ReleaseRecord:
-    """Candidate with the result of a scan, if one is requested; recorded even if findings fail it."""
-    settings = destination.settings_of(project, candidate.registry)
-    severity = options.fail_on or (settings.scan if settings else "")
-    if not severity:
-        return candidate
-    published = PublishedImage.recorded(candidate)
-    waiting = Waiting(until=push_options.until)
-    scan = ecr_scan.scan(ecr_scan.require_scanning(registry), published, progress, waiting)
-    candidate = scan.recorded(candidate)
-    try:
-        ecr_scan.require_clean(scan, severity, published)
-    except PublishError:
-        # The record of a release stays unchanged.
-        if candidate.candidate:
-            open_ledger(project).add(candidate)
-        raise
-    return candidate
-
-
 def _all_locations(candidate: ReleaseRecord, records: Sequence[ReleaseRecord]) -> dict[str, ReleaseRecord]:
     """Candidate in each registry, including those that an earlier promotion did not reach."""
     earlier = {
@@ -212,99 +220,3 @@ def _all_locations(candidate: ReleaseRecord, records: Sequence[ReleaseRecord]) -
     # The candidate's own registries come first.
     own = {location.registry: location for location in candidate.locations}
     return own | {host: location for host, location in earlier.items() if host not in own}
-
-
-def promote(
-    candidate: ReleaseRecord,
-    image: Image,
-    report: SmokeReport | None,
-    registry: Registry,
-    options: PushOptions,
-    progress: Reporter,
-) -> PublishedImage:
-    """Give a candidate its release tag in one registry, once it passed the checks that `image` requires.
-
-    A digest that is released already keeps its tag.
-    """
-    _check_tested(candidate, report, image)
-    key, digest = ImageKey(candidate.key), Digest(candidate.digest)
-    target = ReleaseTarget(
-        *(candidate.image, key, digest, registry, candidate.repository),
-        tag=immutable_tag(candidate.image, options.day, key),
-        form=FORMS[image.format],
-        platform=image.platform,
-    )
-
-    def wait() -> None:
-        progress(f"{candidate.image}: waiting for another push of it on this machine")
-
-    try:
-        remote = _remote(registry, candidate.repository, options)
-        with exclusive(options.locks / f"push-{candidate.image}.lock", wait, options.until):
-            target = replace(target, registry=remote.registry)
-            return _promote(ReleaseTags(remote, target, PushDiagnostics(target, "promote")), progress)
-    except OverdueError as error:
-        raise PushDiagnostics(target, "promote").overdue() from error
-
-
-def _promote(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
-    remote, target, diagnostics = tags.remote, tags.target, tags.diagnostics
-    subject = f"{target.image}: {short(target.digest)}"
-    with diagnostics.translate_errors():
-        manifest = remote.manifest(target.digest)
-    if manifest is None:
-        raise diagnostics.candidate_gone()
-    tags.check(manifest)
-    if manifest.config:
-        tags = replace(tags, target=replace(target, digest=manifest.config.digest))
-    if released := tags.find_release(lambda: None):
-        progress(f"{subject} is released already, as {released[0]}")
-        return tags.published(*released, was_there=True, candidate=False)
-    try:
-        remote.tag(manifest, target.tag)
-    except RegistryError as error:
-        # An immutable tag that another push has set meanwhile looks like a lost response.
-        if not tags.find_target():
-            raise diagnostics.untagged(error) from error
-    progress(f"{subject} is released as {target.tag}")
-    return tags.published(target.tag, tags.read_back(), was_there=False, candidate=False)
-
-
-def _remote(registry: Registry, repository: str, options: PushOptions) -> Repository:
-    """Client of a repository, bounded by the deadline."""
-    retry_policy = replace(options.retry_policy, until=options.until)
-    return Repository(DeadlineRegistry(registry, options.until), repository, retry_policy)
-
-
-def move_tag(published: PublishedImage, registry: Registry, options: PushOptions) -> None:
-    """Move the tag that is the image's own name to a release."""
-    tag = published.image
-    try:
-        remote = _remote(registry, published.repository, options)
-        current = remote.manifest(tag)
-        if current is None or current.digest != published.digest:
-            manifest = remote.manifest(published.digest)
-            assert manifest, "a release that was read back is gone"
-            remote.tag(manifest, tag)
-    except (RegistryError, OverdueError) as error:
-        facts = (("answer", str(error)), ("released", published.image_uri))
-        raise PublishError(
-            f"`{published.image}` is released, but the moving tag `{tag}` could not be set",
-            facts=facts,
-            hint=f"except `{tag}` from the immutability of tags, or omit `--move-tag`",
-        ) from error
-
-
-def _check_tested(candidate: ReleaseRecord, report: SmokeReport | None, image: Image) -> None:
-    """Raise NotReleasableError for a candidate that has not passed its required checks."""
-    if candidate.candidate and (reasons := release_blockers(report, image.required, image.smoke)):
-        facts = (("candidate", candidate.image_uri),)
-        raise NotReleasableError(
-            f"`{candidate.image}` cannot be released yet",
-            reasons=tuple(Reason(text) for text in reasons),
-            facts=facts,
-            hint=(
-                f"run `bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "
-                f"these checks can run, then `bake promote {candidate.image} --report FILE` here"
-            ),
-        )

@@ -4,6 +4,7 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.pins import FILE
 from bakehouse.cluster.smoke_report import SmokeReport, release_blockers
 from bakehouse.errors import Diagnostic, NotReleasableError, Problems, Reason
+from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
 from bakehouse.registry.manifest import short
 
@@ -69,3 +70,18 @@ def check_tested(built: BuiltImage, report: SmokeReport | None) -> None:
         facts=facts,
         hint=f"run `bake smoke {name}`, or publish it as a candidate with `bake push --candidate {name}`",
     )
+
+
+def check_candidate(candidate: ReleaseRecord, report: SmokeReport | None, image: Image) -> None:
+    """Raise NotReleasableError for a candidate that has not passed its required checks."""
+    if candidate.candidate and (reasons := release_blockers(report, image.required, image.smoke)):
+        facts = (("candidate", candidate.image_uri),)
+        raise NotReleasableError(
+            f"`{candidate.image}` cannot be released yet",
+            reasons=tuple(Reason(text) for text in reasons),
+            facts=facts,
+            hint=(
+                f"run `bake smoke {candidate.image} --image-uri {candidate.image_uri} --report FILE` where "
+                f"these checks can run, then `bake promote {candidate.image} --report FILE` here"
+            ),
+        )

@@ -1,18 +1,21 @@
 """Signs statements about images that were published before, in each registry that has them."""
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from bakehouse.catalog.project import Project
-from bakehouse.errors import UsageError
-from bakehouse.ledger.ledger import open_ledger
+from bakehouse.errors import DifferenceError, UsageError
 from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
 from bakehouse.publish.attest import Bundler, Documents, attach, bundler_of
-from bakehouse.publish.publish import PublishOptions, push_options_for
+from bakehouse.publish.options import PublishOptions, push_options_for
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import destination
+from bakehouse.registry.manifest import short
 from bakehouse.trust.bundle import Statement
+from bakehouse.trust.statements import rebuild_of
+from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
 
 
@@ -57,8 +60,32 @@ def sign_published(
     documents = Documents(statements=(statement,), bundler=bundler)
     with contextlib.ExitStack() as stack:
         targets = [
-            (stack.enter_context(destination.registry(project, each.registry, progress)), each)
-            for each in locations.values()
+            (stack.enter_context(destination.registry(project, published.registry, progress)), published)
+            for published in locations.values()
         ]
         options = push_options_for(project, PublishOptions())
         attach(targets, lambda _: documents, options, progress, command).require_all()
+
+
+def sign_rebuild(
+    project: Project,
+    image: Image,
+    digest: Digest,
+    stores: Sequence[str],
+    bundler: Bundler,
+    progress: Reporter,
+) -> None:
+    """Attach a signed statement to a published image, in every registry that has it.
+
+    `digest` is that of the rebuilt image; `stores` are the image stores of the engines that built it.
+    Raises DifferenceError if the image was published with another digest.
+    """
+    published = require_published(project, image)
+    records = [record for record in published if record.digest == digest]
+    if not records:
+        message = f"`{image.name}` was built again as {short(digest)}, but published with another digest"
+        digests = dict.fromkeys(record.digest for record in published)
+        facts = (("built", digest), *(("published", published) for published in digests))
+        raise DifferenceError(message, facts=facts)
+    statement = rebuild_of(image, digest, stores)
+    sign_published(project, records, statement, bundler, progress, f"reproduce {image.name} --sign")

@@ -23,9 +23,9 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, PublishError, UsageError
 from bakehouse.jobs.job_spec import SDKS, JobSpec
 from bakehouse.jobs.snippets import snippet
-from bakehouse.ledger.ledger import FileLedger, Ledger, open_ledger
 from bakehouse.ledger.release_changes import Change, neighbours, timeline
 from bakehouse.ledger.releases import ReleaseRecord, by_release
+from bakehouse.ledger.store import FileLedger, Ledger, open_ledger
 from bakehouse.plan import image_lock
 from bakehouse.plan.model import BootstrappedBase, Image, Stage
 from bakehouse.plan.workspace import Workspace, leave_out, plan_resolutions, select

@@ -8,7 +8,7 @@ from bakehouse.catalog.trust_settings import Policy, ScanRules
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan, ReleaseRecord
 from bakehouse.report_page.states import CellState, Mark, not_recorded
 from bakehouse.trust.keys import read_public_key
-from bakehouse.trust.scan_results import exceeds, time_text
+from bakehouse.trust.signed_scans import exceeds, time_text
 
 _WORST_FIRST = (Mark.FAILED, Mark.PARTLY, Mark.DONE)
 _LONG_AGO, _NEVER = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)

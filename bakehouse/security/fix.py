@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from packaging.version import Version
 
 from bakehouse.catalog.python_lock import normal_name
-from bakehouse.lock import lock as locking
+from bakehouse.lock import locking
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, is_own, open_workspace, select
 from bakehouse.security.changelog import is_newer

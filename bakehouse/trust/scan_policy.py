@@ -7,7 +7,7 @@ from bakehouse.catalog.trust_settings import ScanRules
 from bakehouse.security import waivers
 from bakehouse.security.findings import PackageFinding
 from bakehouse.trust.bundle import SignedStatement
-from bakehouse.trust.scan_results import NOT_RATED, SignedScan, exceeds, read_scans
+from bakehouse.trust.signed_scans import NOT_RATED, SignedScan, exceeds, read_scans
 from bakehouse.util.format import format_count
 
 _MOST_VULNERABILITIES = 5

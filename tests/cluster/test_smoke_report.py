@@ -1,5 +1,6 @@
 """Reports stored by digest, and the failures in them."""
 
+import hashlib
 import json
 import re
 from dataclasses import replace
@@ -90,9 +91,25 @@ def test_an_invalid_report_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(SmokeError) as caught:
         smoke_report.load(tmp_path, DIGEST)
 
-    text = failure_text(caught.value.diagnostics[0])
-    assert text.startswith(f"error: `{path}` is not a smoke report\n")
-    assert text.endswith("\nhint: remove it, then run `bake smoke` again\n")
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"error: `{path}` is not a smoke report\n"
+        "  because  object missing required field `transport`\n"
+        "\n"
+        "hint: remove it, then run `bake smoke` again\n"
+    )
+
+
+def test_a_report_of_a_newer_version_is_read(tmp_path: Path) -> None:
+    path = smoke_report.save(REPORT, tmp_path)
+    document = json.loads(path.read_text())
+    del document["sha256"]
+    document["weather"] = "fair"
+    document["checks"][0]["mood"] = {"good": True}
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    document["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    path.write_text(json.dumps(document))
+
+    assert smoke_report.load(tmp_path, DIGEST) == REPORT
 
 
 def test_a_report_under_another_digest_is_refused(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from bakehouse.builder.pack import Packer
 from bakehouse.catalog.project import Project
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedArtifact
+from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
-from bakehouse.publish.attest import attest
-from bakehouse.publish.publish import PublishOptions, push_images
+from bakehouse.publish.attest import AttestSettings, attest
+from bakehouse.publish.image_push import push_images
+from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
@@ -71,7 +72,9 @@ class Attest:
 
     def __call__(self, image: BuiltImage, published: PublishedImage) -> tuple[ReleasedArtifact, ...]:
         targets = [(self.registry, published)]
-        attested = attest(image, targets, self.engine, self.publication, self.lines.append)
+        attested = attest(
+            image, targets, self.engine, self.publication, self.lines.append, AttestSettings(plain=True)
+        )
         attested.require_all()
         return attested.artifacts
 
@@ -169,7 +172,14 @@ def test_a_registry_that_refuses_keeps_it_from_no_other(
             (NamedRegistry(refusing.host, lambda _: None), replace(published, registry=refusing.host)),
             (attesting.registry, published),
         ]
-        attested = attest(image, targets, attesting.engine, attesting.publication, attesting.lines.append)
+        attested = attest(
+            image,
+            targets,
+            attesting.engine,
+            attesting.publication,
+            attesting.lines.append,
+            AttestSettings(plain=True),
+        )
     assert [artifact.media_type for artifact in attested.artifacts] == [CYCLONEDX, IN_TOTO]
     [failure] = attested.failures
     [diagnostic] = failure.diagnostics

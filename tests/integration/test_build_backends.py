@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.lock import lock as locking
+from bakehouse.lock import locking
 from bakehouse.pipeline.build import build
 from bakehouse.plan.workspace import open_workspace, select
 from tests.support.git_repository import commit

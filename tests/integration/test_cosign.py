@@ -12,7 +12,7 @@ import pytest
 
 from bakehouse.publish.attest import Bundler, Documents, attach
 from bakehouse.publish.push import PushOptions
-from bakehouse.publish.scans import statement_of
+from bakehouse.publish.scan_signing import statement_of
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of, parse
@@ -24,7 +24,7 @@ from bakehouse.trust import bundle
 from bakehouse.trust.bundle import RefusedError
 from bakehouse.trust.keys import read_public_key
 from bakehouse.trust.statements import SCAN, SIGNATURE, TESTS, statements_of
-from tests.publish.test_publish import CONFIG, DIGEST, LAYER, MANIFEST
+from tests.publish.test_image_push import CONFIG, DIGEST, LAYER, MANIFEST
 from tests.publish.test_push import IMAGE, PASSED
 from tests.support.proxy import Proxy
 from tests.support.referrers import Referrers

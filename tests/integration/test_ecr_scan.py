@@ -13,11 +13,11 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedFindings
-from bakehouse.publish import ecr_scan, promote, publish
+from bakehouse.ledger.store import open_ledger
+from bakehouse.publish import ecr_scan, image_push, promote
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed, published_digest
 from tests.support.ecr import ACCOUNT, REGION, EcrStub
@@ -38,7 +38,7 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BuiltImage]:
 
 def wait(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Let ECR have so long for a scan."""
-    for module in (publish, promote):
+    for module in (image_push, promote):
         monkeypatch.setattr(module, "Waiting", lambda until: Waiting(seconds, 0.05, until))
 
 
@@ -86,7 +86,7 @@ NONE_YET = {"__type": "ScanNotFoundException", "message": "no scan"}
 
 def push(project: Project, image: BuiltImage, **terms: object) -> None:
     options = PublishOptions(create=True, **{"fail_on": "HIGH", **terms})  # type: ignore[arg-type]
-    publish.push_images(project, [image], print, options)
+    image_push.push_images(project, [image], print, options)
 
 
 def test_what_is_clean_enough_is_released_with_its_findings(

@@ -13,7 +13,7 @@ from bakehouse.errors import ConflictError, RecipeError, UsageError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import required_files
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.lock import lock as locking
+from bakehouse.lock import locking
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.resolve.resolver import resolve

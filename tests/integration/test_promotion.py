@@ -22,9 +22,9 @@ from bakehouse.errors import Diagnostic, PublishError, Reason, TagTakenError
 from bakehouse.ledger.image_uris import newest
 from bakehouse.ledger.releases import ReleaseRecord, append
 from bakehouse.plan.model import ImageKey
-from bakehouse.publish.promote import move_tag, promote
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.record import record_of
+from bakehouse.publish.retag import move_tag, tag_release
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.publish.verify import require_all, verify
 from bakehouse.registry.client import RetryPolicy
@@ -94,7 +94,7 @@ class Team:
 
     def promote(self, candidate: ReleaseRecord, image: BuiltImage, *checks: CheckResult) -> PublishedImage:
         smoke = report(image, *(checks or (TRAINED, GPU)))
-        return promote(candidate, image.image, smoke, self.registry, self.publication, self.lines.append)
+        return tag_release(candidate, image.image, smoke, self.registry, self.publication, self.lines.append)
 
 
 @pytest.fixture
@@ -195,7 +195,7 @@ def test_a_concurrent_tag_of_another_image_is_kept(
 
     def overtake(request: Request, forward: Forward) -> Reply:
         rival = replace(team.publication, locks=team.directory / "elsewhere")
-        promote(second, other.image, report(other, TRAINED, GPU), team.registry, rival, print)
+        tag_release(second, other.image, report(other, TRAINED, GPU), team.registry, rival, print)
         ecr_stub.images(team.repository)
         return ecr_stub.registry.answers[2](request) or forward(request)
 
@@ -278,7 +278,7 @@ def test_reports_of_two_machines_release_it_together(tmp_path: Path, team: Team,
     smoke_report.write(replace(report(image, GPU), machine="gpu-1"), tmp_path / "handed-back.json")
     smoke_report.attach(tmp_path / "handed-back.json", "mpi-cpu", [image.digest], tmp_path)
     smoke = smoke_report.load_all(tmp_path, image.digest)
-    released = promote(staged, image.image, smoke, team.registry, team.publication, print)
+    released = tag_release(staged, image.image, smoke, team.registry, team.publication, print)
     assert released.tags == (TAG,)
 
 

@@ -19,11 +19,11 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError, UsageError
 from bakehouse.ledger import image_uris
-from bakehouse.ledger.ledger import open_ledger
+from bakehouse.ledger.store import open_ledger
 from bakehouse.pipeline.smoke import SmokeOptions, pulled_image, smoke_images
 from bakehouse.plan.workspace import Workspace, select
-from bakehouse.publish import promote, publish, push, queue
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish import image_push, promote, push, queue
+from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
@@ -75,7 +75,7 @@ def test_a_candidate_becomes_a_release_by_a_report_from_elsewhere(
     project: Project, image: BuiltImage, tmp_path: Path
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED), project.state)
-    [staged] = publish.push_images(project, [image], print, PublishOptions(candidate=True))
+    [staged] = image_push.push_images(project, [image], print, PublishOptions(candidate=True))
     assert (staged.candidate, staged.tested) == (True, False)
     with pytest.raises(UsageError, match="no release of `mpi-cpu` has passed its smoke test"):
         image_uris.retrieve("mpi-cpu", ledger=project.images)
@@ -97,7 +97,7 @@ def test_promoting_what_is_released_changes_nothing_but_the_alias(
     project: Project, image: BuiltImage
 ) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
-    [pushed] = publish.push_images(project, [image], print, PublishOptions())
+    [pushed] = image_push.push_images(project, [image], print, PublishOptions())
     assert promote.promote_image(project, image.image, print, PublishOptions(move_tag=True)) == pushed
     assert open_ledger(project).records("mpi-cpu") == (pushed,)
     assert tags(project) == ["mpi-cpu", *pushed.tags]
@@ -105,7 +105,7 @@ def test_promoting_what_is_released_changes_nothing_but_the_alias(
 
 def test_an_address_names_the_candidate(project: Project, image: BuiltImage) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
-    [staged] = publish.push_images(project, [image], print, PublishOptions(candidate=True))
+    [staged] = image_push.push_images(project, [image], print, PublishOptions(candidate=True))
     with pytest.raises(UsageError, match="no candidate of `mpi-cpu` was published"):
         promote.promote_image(project, image.image, print, PublishOptions(image_uri="elsewhere"))
     terms = PublishOptions(image_uri=staged.image_uri)
@@ -114,7 +114,7 @@ def test_an_address_names_the_candidate(project: Project, image: BuiltImage) -> 
 
 def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, image: BuiltImage) -> None:
     smoke_report.save(report(image, "builder", TRAINED, GPU), project.state)
-    [pushed] = publish.push_images(project, [image], print, PublishOptions())
+    [pushed] = image_push.push_images(project, [image], print, PublishOptions())
     where = f"127.0.0.1:{project.registry_port}/bakehouse/mpi-cpu:{pushed.tags[0]}"
     assert tables.released([pushed]) == (
         f"{pushed.date}  release  {where}  {pushed.digest[:19]}  no commit\n"
@@ -169,7 +169,7 @@ def test_of_many_images_at_once_a_shared_layer_is_sent_once(
     monkeypatch.setattr(queue, "_SLOW", 100.0)
     lines: list[str] = []
     terms = PublishOptions(registry=registry_proxy.host, candidate=True)
-    records = publish.push_images(team, fleet, lines.append, terms)
+    records = image_push.push_images(team, fleet, lines.append, terms)
     assert [record.image for record in records] == [image.image.name for image in fleet]
     assert 2_300_000 < sent(registry_proxy) < 2_400_000
     assert sum(line.endswith(": uploaded 0.1 MB, reused 2.0 MB") for line in lines) == 2
@@ -183,7 +183,7 @@ def test_an_image_that_can_not_be_pushed_keeps_no_other_from_it(
     registry_proxy.fail("POST", "/mpi5-cpu/blobs/uploads/", 403, denied)
     lines: list[str] = []
     with pytest.raises(RegistryAuthError) as caught:
-        publish.push_images(
+        image_push.push_images(
             team, fleet, lines.append, PublishOptions(registry=registry_proxy.host, candidate=True)
         )
     registry = f"{registry_proxy.host}/{team.repository_prefix}"
@@ -209,5 +209,5 @@ def test_a_push_that_stalls_does_not_hold_up_the_others(
             others.append(line.partition(":")[0])
 
     with pytest.raises(PublishError, match="stalled and was stopped"):
-        publish.push_images(team, fleet, say, PublishOptions(registry=registry_proxy.host, candidate=True))
+        image_push.push_images(team, fleet, say, PublishOptions(registry=registry_proxy.host, candidate=True))
     assert sorted(others) == ["mpi5-cpu", "pytorch-cpu"]

@@ -13,12 +13,12 @@ from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.cluster import smoke_report
 from bakehouse.errors import Diagnostic, PublishError, RecipeError, RegistryAuthError
 from bakehouse.ledger import image_uris
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedRegion
+from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import ImageKey
-from bakehouse.publish import promote, publish
+from bakehouse.publish import image_push, promote
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
 from bakehouse.registry import destination
 from tests.integration.tiny_images import built, passed, published_digest
@@ -62,7 +62,7 @@ def push(
     project: Project, image: BuiltImage, lines: list[str] | None = None, terms: PublishOptions = TO_TEAM
 ) -> None:
     smoke_report.save(passed(image), project.state)
-    publish.push_images(project, [image], (lines if lines is not None else []).append, terms)
+    image_push.push_images(project, [image], (lines if lines is not None else []).append, terms)
 
 
 def repository(project: Project) -> str:
@@ -187,7 +187,7 @@ def test_a_replication_that_fails_is_reported(project: Project, ecr_stub: EcrStu
 def test_a_replication_that_takes_too_long_is_reported(
     project: Project, ecr_stub: EcrStub, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publish, "Waiting", lambda until: Waiting(0.2, 0.05, until))
+    monkeypatch.setattr(image_push, "Waiting", lambda until: Waiting(0.2, 0.05, until))
     with (
         replicated(ecr_stub, US, repository(project), "IN_PROGRESS"),
         pytest.raises(PublishError, match=f"Amazon ECR has not replicated `mpi-cpu` to {US} in [0-9.]+ s"),
@@ -269,7 +269,7 @@ def test_an_interrupt_while_something_is_attached_leaves_the_record(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(publish, "attest", interrupted)
+    monkeypatch.setattr(image_push, "attest", interrupted)
     with pytest.raises(KeyboardInterrupt):
         push(project, image, terms=replace(TO_TEAM, attest=True))
     [record] = open_ledger(project).records("mpi-cpu")

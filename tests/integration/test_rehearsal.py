@@ -17,7 +17,7 @@ from bakehouse.pipeline.build import ensure_built
 from bakehouse.pipeline.publish import push_images
 from bakehouse.pipeline.smoke import smoke_images
 from bakehouse.plan.workspace import Workspace, open_workspace, select
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from tests.support.programs import docker
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]

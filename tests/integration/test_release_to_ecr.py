@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.workspace import Workspace
 from tests.integration.conftest import Fleet
 from tests.integration.ecr_address import at_address

@@ -23,7 +23,7 @@ from bakehouse.pipeline.build import build, ensure_built
 from bakehouse.pipeline.publish import push_images
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, open_workspace, select
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from tests.analysis.test_fleet_sizes import RECORD
 
 pytestmark = pytest.mark.engine

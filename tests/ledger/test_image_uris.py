@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from bakehouse.catalog import project
@@ -385,14 +386,18 @@ def test_a_rehearsal_has_no_address(tmp_path: Path, ledger: str) -> None:
     )
 
 
-def test_looking_up_takes_pythons_own_library_and_the_current_project(tmp_path: Path) -> None:
+def test_a_look_up_needs_the_standard_library_and_msgspec_only(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.bakehouse]\n")
     record = release(tmp_path / "images")
     code = "from bakehouse import image_uris; print(image_uris.retrieve('mpi-cpu'))"
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    (packages / "msgspec").symlink_to(Path(msgspec.__file__).parent)
     # -S leaves every installed package out.
     command = [sys.executable, "-S", "-c", code]
+    environment = {"PYTHONPATH": f"{HOME}:{packages}"}
     result = subprocess.run(
-        command, cwd=tmp_path, env={"PYTHONPATH": str(HOME)}, check=True, capture_output=True, text=True
+        command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
     )
     assert result.stdout.strip() == record.image_uri
 

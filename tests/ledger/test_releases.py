@@ -2,7 +2,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -16,20 +16,21 @@ from bakehouse.catalog.project import Project
 from bakehouse.cli import tables
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
-from bakehouse.ledger.ledger import open_ledger, select_images, unreleased_images
 from bakehouse.ledger.releases import (
+    LedgerEntry,
     ReleasedArtifact,
     ReleasedCheck,
     ReleasedComponent,
     ReleasedFindings,
     ReleaseRecord,
+    add_entry,
     append,
     by_release,
     load,
     newest_first,
     text_of,
-    with_record,
 )
+from bakehouse.ledger.store import open_ledger, select_images, unreleased_images
 from bakehouse.plan.model import ImageKey, InstalledComponent
 from bakehouse.publish.ecr_scan import EcrScan
 from bakehouse.publish.record import record_of, with_known
@@ -185,6 +186,11 @@ def records(draw: st.DrawFn) -> ReleaseRecord:
     )
 
 
+def with_record(records: tuple[ReleaseRecord, ...], new: ReleaseRecord) -> tuple[ReleaseRecord, ...]:
+    entries = add_entry(tuple(map(LedgerEntry.of, records)), LedgerEntry.of(new))
+    return tuple(entry.record for entry in entries)
+
+
 def ledger_of(added: list[ReleaseRecord]) -> tuple[ReleaseRecord, ...]:
     ledger: tuple[ReleaseRecord, ...] = ()
     for record in added:
@@ -248,7 +254,7 @@ def test_what_is_not_asked_for_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "releases.json"
     path.write_text(text_of([a_record()] * 2).replace('"tested"', '"tasted"', 1))
     assert next(newest_first(path)) == a_record()
-    with pytest.raises(RecipeError, match="a release lacks `tested`"):
+    with pytest.raises(RecipeError, match=r"object missing required field `tested` at `releases\[0\]`"):
         list(newest_first(path))
 
 
@@ -258,7 +264,7 @@ def test_records_of_the_other_kind_are_skipped_before_validation(tmp_path: Path)
     assert [record.gpu for record in newest_first(path, gpu=True)] == [True]
     assert [record.gpu for record in newest_first(path, gpu=False)] == [False]
     path.write_text(path.read_text().replace('"gpu": false', '"gpu": 0'))
-    with pytest.raises(RecipeError, match="`gpu` has to be of type bool"):
+    with pytest.raises(RecipeError, match=r"expected `bool`, got `int` at `releases\[1\].gpu`"):
         list(newest_first(path, gpu=True))
 
 
@@ -268,6 +274,50 @@ def test_a_ledger_of_an_older_version_is_read(tmp_path: Path) -> None:
         del document["releases"][0][name]
     (tmp_path / "releases.json").write_text(json.dumps(document))
     assert load(tmp_path / "releases.json") == (a_record(),)
+
+
+def newer(**values: object) -> str:
+    """Return a ledger that a newer Bakehouse wrote, with fields that this one does not know."""
+    document = json.loads(LEDGER)
+    document["releases"][0] |= {"rating": {"stars": [5]}, **values}
+    document["releases"][0]["parts"][0]["license"] = "BSD-3-Clause"
+    return json.dumps(document, indent=2, sort_keys=True) + "\n"
+
+
+def test_a_ledger_of_a_newer_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(newer())
+    assert load(path) == (a_record(),)
+    assert [*newest_first(path)] == [a_record()]
+
+
+def test_fields_of_a_newer_version_stay_in_the_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text(newer())
+    append(path, a_record(), tmp_path)
+    assert path.read_text() == newer()
+
+    candidate = replace(a_record(), candidate=True)
+    assert append(path, candidate, tmp_path) == (a_record(), candidate)
+    before, after = json.loads(newer())["releases"], json.loads(path.read_text())["releases"]
+    assert after == [*before, json.loads(text_of([candidate]))["releases"][0]]
+
+
+def test_a_ledger_of_a_newer_format_is_not_called_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "releases.json"
+    path.write_text('{"format": 2, "releases": []}')
+    with pytest.raises(RecipeError) as caught:
+        append(path, a_record(), tmp_path)
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == "the ledger of releases has format 2; this Bakehouse reads format 1"
+    assert diagnostic.hint == "update Bakehouse; nothing was written to the ledger"
+    assert path.read_text() == '{"format": 2, "releases": []}'
+
+
+def test_defaults_are_empty() -> None:
+    """Fields of a newer version count as defaults while they are empty."""
+    defaults = {field.name: field.default for field in fields(ReleaseRecord) if field.default is not MISSING}
+    assert {name for name, default in defaults.items() if default} == {"platform"}
 
 
 def test_where_nothing_was_released_there_is_nothing(tmp_path: Path) -> None:
@@ -365,33 +415,36 @@ def changed(**values: object) -> str:
         ("", "1:1 the ledger of releases is damaged: it is not JSON: Expecting value"),
         (LEDGER[:60], "5:22 the ledger of releases is damaged: it is not JSON: Expecting ',' delimiter"),
         ("[" * 100_000, "1:1 the ledger of releases is damaged: it is nested too deeply"),
-        ("[]", "1:1 the ledger of releases is damaged: the ledger has to be an object"),
-        ("{}", "1:1 the ledger of releases is damaged: the ledger lacks `format`, `releases`"),
-        (
-            '{"format": 2, "releases": []}',
-            "1:1 the ledger of releases is damaged: its format is not 1",
-        ),
+        ("[]", "1:1 the ledger of releases is damaged: expected `object`, got `array`"),
+        ("{}", "1:1 the ledger of releases is damaged: object missing required field `format`"),
         (
             '{"format": 1, "releases": [], "more": 1}',
-            "1:1 the ledger of releases is damaged: the ledger has an unknown `more`",
+            "1:1 the ledger of releases is damaged: unknown field `more`",
         ),
         (
             '{"format": 1, "releases": {}}',
-            "1:1 the ledger of releases is damaged: `releases` has to be a list",
+            "1:1 the ledger of releases is damaged: expected `array`, got `object` at `releases`",
         ),
         (
             '{"format": 1, "releases": [3]}',
-            "1:1 the ledger of releases is damaged: a release has to be an object",
+            "1:1 the ledger of releases is damaged: expected `object`, got `int` at `releases[0]`",
         ),
-        (changed(tested="yes"), "1:1 the ledger of releases is damaged: `tested` has to be of type bool"),
-        (changed(bytes=True), "1:1 the ledger of releases is damaged: `bytes` has to be of type int"),
+        (
+            changed(tested="yes"),
+            "1:1 the ledger of releases is damaged: expected `bool`, got `str` at `releases[0].tested`",
+        ),
+        (
+            changed(bytes=True),
+            "1:1 the ledger of releases is damaged: expected `int`, got `bool` at `releases[0].bytes`",
+        ),
         (
             changed(tags=[1]),
-            "1:1 the ledger of releases is damaged: every entry of `tags` has to be of type str",
+            "1:1 the ledger of releases is damaged: expected `str`, got `int` at `releases[0].tags[0]`",
         ),
         (
             changed(parts=[{"component": "x"}]),
-            "1:1 the ledger of releases is damaged: an entry of `parts` lacks `variant`, `version`",
+            "1:1 the ledger of releases is damaged: "
+            "object missing required field `version` at `releases[0].parts[0]`",
         ),
         (changed(digest="sha256:12"), "1:1 the ledger of releases is damaged: `sha256:12` is not a digest"),
         (
@@ -401,7 +454,7 @@ def changed(**values: object) -> str:
         ),
     ],
     ids=[
-        *("empty", "cut off", "brackets", "a list", "nothing in it", "another format", "more", "releases"),
+        *("empty", "cut off", "brackets", "a list", "nothing in it", "more", "releases"),
         *("a release", "tested", "bytes", "tags", "parts", "digest", "image_uri"),
     ],
 )

@@ -1,5 +1,6 @@
 """The ledger in S3, played by moto's server."""
 
+import hashlib
 import io
 import json
 import os
@@ -19,9 +20,9 @@ from bakehouse import image_uris
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, PublishError, Reason, RecipeError, RegistryAuthError, UsageError
 from bakehouse.ledger.image_uris import newest
-from bakehouse.ledger.ledger import open_ledger
-from bakehouse.ledger.releases import ReleaseRecord, load, text_of
+from bakehouse.ledger.releases import LedgerEntry, ReleaseRecord, load, text_of
 from bakehouse.ledger.s3_ledger import S3Ledger
+from bakehouse.ledger.store import open_ledger
 from tests.ledger.test_releases import a_record
 from tests.support.ecr import moto_server
 
@@ -113,6 +114,22 @@ def test_a_field_that_a_later_version_adds_moves_no_object(s3: Any) -> None:
     assert len(keys(s3)) == 1
 
 
+def test_a_record_of_a_newer_version_keeps_its_fields(s3: Any, tmp_path: Path) -> None:
+    record = numbered(1)
+    fields = {**LedgerEntry.of(record).fields, "rating": {"stars": 5}, "remarks": []}
+    named = {name: value for name, value in fields.items() if name != "remarks"}
+    name = LedgerEntry(record, named).identity
+    key = f"team/releases/mpi-cpu/{hashlib.sha256(name.encode()).hexdigest()}.json"
+    s3.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(fields).encode())
+    project = Project(tmp_path, (), ledger=ADDRESS)
+
+    assert open_ledger(project).records("mpi-cpu") == (record,)
+    open_ledger(project).add(numbered(2, date="2026-11-21"))
+    stored = json.loads((project.images / "mpi-cpu/releases.json").read_text())["releases"]
+    assert stored[0] == json.loads(json.dumps(fields))
+    assert len(stored) == 2
+
+
 def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     first, second = numbered(1), numbered(2)
     ledger = team()
@@ -126,7 +143,8 @@ def test_known_records_are_not_fetched_again(s3: Any, monkeypatch: pytest.Monkey
         return ask(operation, doing, **arguments)
 
     monkeypatch.setattr(ledger, "_request", count)
-    assert set(ledger.records("mpi-cpu", [first])) == {first, second}
+    entries = ledger.entries("mpi-cpu", [LedgerEntry.of(first)])
+    assert {entry.record for entry in entries} == {first, second}
     assert fetched == ["list_objects_v2", "get_object"]
 
 

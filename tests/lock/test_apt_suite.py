@@ -2,7 +2,7 @@
 
 import pytest
 
-from bakehouse.lock import apt, lock
+from bakehouse.lock import apt, locking
 from bakehouse.lock.apt import Resolved
 from tests.conftest import Tree
 
@@ -31,12 +31,12 @@ def resolved(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_upgrade_leaves_out_suites_that_the_project_does_not_use(
     project: Tree, resolved: list[str], pattern: str
 ) -> None:
-    lock.run(project.root, [pattern], print, lambda event: None, upgrade=True)
+    locking.run(project.root, [pattern], print, lambda event: None, upgrade=True)
 
     assert resolved == ["bookworm"]
 
 
 def test_an_upgrade_without_changes_writes_no_lock(project: Tree, resolved: list[str]) -> None:
-    lock.run(project.root, ["sound"], print, lambda event: None, upgrade=True)
+    locking.run(project.root, ["sound"], print, lambda event: None, upgrade=True)
 
     assert not (project.root / "mine/apt").exists()

@@ -11,8 +11,7 @@ from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
 from bakehouse.errors import BuildError, RecipeError
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.pip_config import PipConfig
-from bakehouse.lock import base_contents
-from bakehouse.lock import lock as locking
+from bakehouse.lock import base_contents, locking
 from tests.conftest import Tree, error_text
 from tests.support.wheels import wheel
 

@@ -8,8 +8,7 @@ import pytest
 from bakehouse.catalog.python_lock import digest_line
 from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.errors import BakehouseError
-from bakehouse.lock import apt_suite
-from bakehouse.lock import lock as locking
+from bakehouse.lock import apt_suite, locking
 from tests.conftest import COMPONENTS, IMAGE, Tree
 from tests.support.locked_debian import index
 from tests.support.wheels import wheel

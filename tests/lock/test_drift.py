@@ -9,8 +9,7 @@ from bakehouse.cli import main
 from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
 from bakehouse.errors import ConflictError, Diagnostic, EngineError, Problems, StaleError
-from bakehouse.lock import apt_base_image, apt_suite, drift
-from bakehouse.lock import lock as locking
+from bakehouse.lock import apt_base_image, apt_suite, drift, locking
 from bakehouse.lock.drift import Drift, DriftKind
 from tests.conftest import COMPONENTS, IMAGE, Tree, error_text
 from tests.support.locked_debian import index

@@ -7,8 +7,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.requirements_file import lock_heading
-from bakehouse.lock import lock as locking
-from bakehouse.lock import python
+from bakehouse.lock import locking, python
 from bakehouse.plan.planner import make_plan
 from tests.conftest import Tree, templates
 from tests.support.scripts import load_script

@@ -11,7 +11,7 @@ from bakehouse.fetch import pip_config
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.lock import lock as locking
+from bakehouse.lock import locking
 from bakehouse.util.oci import Sha256
 from tests.conftest import Tree, error_text
 from tests.support.git_repository import commit, project

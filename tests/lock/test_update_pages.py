@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import RecipeError
-from bakehouse.lock.page_text import plain
 from bakehouse.plan.workspace import Workspace
 from bakehouse.upstream import update
+from bakehouse.upstream.page_text import plain
 from bakehouse.upstream.release_draft import read_copy
 from bakehouse.upstream.update import ComponentUpdate
 from tests.support import page_recorder

@@ -14,7 +14,7 @@ from bakehouse.catalog.pins import with_hosts
 from bakehouse.catalog.project import HOME
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BuildError, NotReleasableError, Problems, Reason, StaleError
-from bakehouse.lock import lock as locking
+from bakehouse.lock import locking
 from bakehouse.lock.drift import Drift, table
 from bakehouse.lock.vendor_images import drift, vendor_images
 from bakehouse.plan.model import Image, RegistryBase

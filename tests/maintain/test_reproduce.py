@@ -8,7 +8,7 @@ import pytest
 from bakehouse.analysis.compare import Reproduction
 from bakehouse.maintain import reproduce
 from bakehouse.plan.workspace import Workspace
-from bakehouse.publish import rebuilds
+from bakehouse.publish import signing
 from bakehouse.publish.attest import Bundler
 from bakehouse.util.oci import Digest
 from tests.publish.test_push import BUILT, DIGEST
@@ -31,7 +31,7 @@ def test_each_image_is_signed_once_with_the_stores_that_built_it(monkeypatch: py
 
     monkeypatch.setattr(reproduce, "select", lambda _, names: tuple(names))
     monkeypatch.setattr(reproduce, "manifest_digests", digests)
-    monkeypatch.setattr(rebuilds, "sign_rebuild", sign)
+    monkeypatch.setattr(signing, "sign_rebuild", sign)
     workspace = cast("Workspace", type("FakeWorkspace", (), {"project": None}))
     results = [
         reproduction("mpi-cpu", "overlay2"),

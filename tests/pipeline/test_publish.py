@@ -13,7 +13,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.pipeline import publish
 from bakehouse.pipeline.smoke import SmokeOptions
 from bakehouse.plan.workspace import Selection, open_workspace, select
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from tests.publish.test_push import BUILT, PASSED
 from tests.publish.test_push import OTHER as OTHER_DIGEST
 

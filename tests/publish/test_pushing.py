@@ -24,7 +24,7 @@ from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.deadline import OverdueError
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter
-from tests.publish.test_publish import CONFIG, DIGEST, LAYER, MANIFEST, holding
+from tests.publish.test_image_push import CONFIG, DIGEST, LAYER, MANIFEST, holding
 from tests.publish.test_push import BUILT, PASSED
 from tests.registry.test_referrers import FakeRegistry
 from tests.support.proxy import Forward, Proxy, Reply, Request, error_body

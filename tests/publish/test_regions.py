@@ -3,7 +3,7 @@
 import pytest
 
 from bakehouse.errors import BakehouseError, EngineError
-from bakehouse.publish.publish import for_each_region
+from bakehouse.publish.regions import for_each_region
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.registry import NamedRegistry, Registry
 from bakehouse.util.oci import Digest

@@ -11,11 +11,11 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.errors import Diagnostic, DifferenceError, PublishError, Reason, TrustError, UsageError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedFindings, ReleaseRecord
-from bakehouse.publish import promote, rebuilds, scans, signing
-from bakehouse.publish.attest import Attested, Bundler, attest
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.ledger.store import open_ledger
+from bakehouse.publish import promote, scan_signing, signing
+from bakehouse.publish.attest import Attested, AttestSettings, Bundler, attest
+from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
@@ -26,7 +26,7 @@ from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, V
 from bakehouse.trust import bundle
 from bakehouse.trust.statements import PROVENANCE, REBUILD, SBOM, SIGNATURE, TESTS
 from bakehouse.util.oci import Digest
-from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
+from tests.publish.test_image_push import CONFIG, DIGEST, fake_registries, project, proxies
 from tests.publish.test_push import BUILT, IMAGE, PASSED
 from tests.security import test_waivers
 from tests.support.fake_engine import FakeEngine, Run
@@ -77,12 +77,8 @@ def push(tmp_path: Path, proxies: tuple[Proxy, Proxy], key: KeyFiles) -> Sign:
     engine = FakeEngine(lambda _: Run(prints=json.dumps(INSTALLED)))
 
     def attach(lines: list[str] | None = None, *, plain: bool = False, with_key: bool = True) -> Attested:
-        return attest(
-            *(IMAGE_BUILT, targets, engine, options, (lines or []).append),
-            plain=plain,
-            bundler=Bundler(key.signer) if with_key else None,
-            report=REPORT,
-        )
+        settings = AttestSettings(plain, Bundler(key.signer) if with_key else None)
+        return attest(IMAGE_BUILT, targets, engine, options, (lines or []).append, settings, REPORT)
 
     return attach
 
@@ -196,8 +192,8 @@ def test_a_signed_candidate_meets_the_policy(
 ) -> None:
     push().require_all()
     clean = SecurityReport(("mpi-cpu",), (), (), ())
-    records = scans.require_all_published(project, [IMAGE])
-    scans.sign_scans(project, records, clean, datetime.now(UTC), Bundler(key.signer), print)
+    records = scan_signing.require_all_published(project, [IMAGE])
+    scan_signing.sign_scans(project, records, clean, datetime.now(UTC), Bundler(key.signer), print)
     policed = replace(
         project, signing_key=str(key.private), policy=Policy((key.public,), require=REQUIREMENTS)
     )
@@ -218,8 +214,8 @@ def test_a_promotion_records_the_scan_with_the_waivers_that_it_accepted(
         "Debian", "openssl", "1.0", "1.2", "Trivy", ("openssl",), (vulnerability,), (usage,)
     )
     report = SecurityReport(("mpi-cpu",), (), (finding,), ())
-    records = scans.require_all_published(project, [IMAGE])
-    scans.sign_scans(project, records, report, datetime.now(UTC), Bundler(key.signer), print)
+    records = scan_signing.require_all_published(project, [IMAGE])
+    scan_signing.sign_scans(project, records, report, datetime.now(UTC), Bundler(key.signer), print)
     [signed_scan] = open_ledger(project).records("mpi-cpu")[-1].scans
     waiver = test_waivers.statement(
         {"@id": "pkg:deb/debian/openssl"}, name="CVE-2026-1", status_notes="expires: 2999-12-31"
@@ -267,7 +263,7 @@ def test_a_policy_is_not_met_by_statements_that_could_not_be_attached(
 def test_a_rebuild_is_signed_in_every_registry(
     project: Project, proxies: tuple[Proxy, Proxy], key: KeyFiles
 ) -> None:
-    rebuilds.sign_rebuild(project, IMAGE, DIGEST, ["overlay2"], Bundler(key.signer), print)
+    signing.sign_rebuild(project, IMAGE, DIGEST, ["overlay2"], Bundler(key.signer), print)
 
     assert [signed(proxy, key) for proxy in proxies] == [[REBUILD]] * 2
 
@@ -275,7 +271,7 @@ def test_a_rebuild_is_signed_in_every_registry(
 def test_a_rebuild_with_another_digest_is_a_difference(project: Project, key: KeyFiles) -> None:
     other = Digest("sha256:" + "5f" * 32)
     with pytest.raises(DifferenceError) as caught:
-        rebuilds.sign_rebuild(project, IMAGE, other, ["overlay2"], Bundler(key.signer), print)
+        signing.sign_rebuild(project, IMAGE, other, ["overlay2"], Bundler(key.signer), print)
 
     assert caught.value.diagnostics == (
         Diagnostic(
@@ -288,7 +284,7 @@ def test_a_rebuild_with_another_digest_is_a_difference(project: Project, key: Ke
 def test_a_rebuild_of_an_unpublished_recipe(project: Project, key: KeyFiles) -> None:
     changed = replace(IMAGE, key=type(IMAGE.key)("0" * 64))
     with pytest.raises(UsageError, match="`mpi-cpu` was not published from this recipe"):
-        rebuilds.sign_rebuild(project, changed, DIGEST, ["overlay2"], Bundler(key.signer), print)
+        signing.sign_rebuild(project, changed, DIGEST, ["overlay2"], Bundler(key.signer), print)
 
 
 def test_a_rebuild_needs_a_key(project: Project) -> None:

@@ -13,7 +13,7 @@ from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.errors import Diagnostic, PublishError, UsageError
 from bakehouse.pipeline import publish
 from bakehouse.plan.workspace import Selection, Workspace
-from bakehouse.publish.publish import PublishOptions
+from bakehouse.publish.options import PublishOptions
 from bakehouse.registry.destination import Destination, check, destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import NamedRegistry

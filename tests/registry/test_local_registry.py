@@ -11,7 +11,7 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.engine import provision
 from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
-from bakehouse.publish import publish
+from bakehouse.publish import image_push
 from bakehouse.registry.destination import local_registry, manage_local, open_local
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
@@ -197,7 +197,7 @@ def test_the_task(project: Project) -> None:
 def test_a_push_keeps_the_registry(project: Project) -> None:
     lines: list[str] = []
     with open_local(project, print) as registry:
-        publish._keep_registries([registry], lines.append)
+        image_push._keep_registries([registry], lines.append)
     assert registry.is_running()
     assert lines == [f"the registry at {registry.host} keeps running; `bake registry stop` stops it"]
 

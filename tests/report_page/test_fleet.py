@@ -17,8 +17,8 @@ from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import PublishError
-from bakehouse.ledger.ledger import TeamLedger
 from bakehouse.ledger.releases import ReleasedCheck, ReleasedComponent, ReleasedScan, ReleaseRecord
+from bakehouse.ledger.store import TeamLedger
 from bakehouse.report_page import versions
 from bakehouse.report_page.fleet import SmokeResults, read_fleet
 from bakehouse.report_page.page import render

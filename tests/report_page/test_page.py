@@ -20,6 +20,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
 from bakehouse.ledger.release_changes import Change
 from bakehouse.plan.diff import PackageChange, PackageChanges
+from bakehouse.plan.model import ImageKey
 from bakehouse.report_page.commits import ChangedImage, Comparison, Difference
 from bakehouse.report_page.fleet import CheckRow, Download, Fleet, ReleaseRow, SmokeResults
 from bakehouse.report_page.page import render
@@ -62,7 +63,7 @@ def hostile(fleet: Fleet) -> Fleet:
         tests=SmokeResults((check,), HOSTILE, HOSTILE, HOSTILE),
         code={HOSTILE: HOSTILE},
         base=HOSTILE,
-        size=SizeRecord(10, 10, (PartSize(HOSTILE, 1, 10, 10),), (owned,)),
+        size=SizeRecord(ImageKey("x"), 10, 10, (PartSize(HOSTILE, 1, 10, 10),), (owned,)),
         downloads=(Download(HOSTILE, 10, True, (0,)),),
         packages={HOSTILE: (0,)},
         releases=(release,),

@@ -17,17 +17,17 @@ from bakehouse.cluster.job_report import Status
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import BakehouseError, SmokeError, TrustError, UsageError
 from bakehouse.jobs.job_spec import JobSpec
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.store import open_ledger
 from bakehouse.pipeline.smoke import SmokeOptions, smoke_on_sagemaker
 from bakehouse.plan.workspace import Workspace, open_workspace, select
-from bakehouse.publish import signed_report
 from bakehouse.sagemaker import smoke_job
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
 from bakehouse.sagemaker.launch import JobCallbacks
 from bakehouse.sagemaker.launch_report import LaunchReport
 from bakehouse.sagemaker.smoke_job import RESULTS
+from bakehouse.trust import signed_report
 from bakehouse.util.oci import Digest
 from tests.cluster.test_remote_smoke import plan_of, run_of
 from tests.ledger.test_releases import a_record

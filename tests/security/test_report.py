@@ -12,8 +12,8 @@ from bakehouse.catalog import project as settings
 from bakehouse.catalog.apt_lock import deb_of, stanzas
 from bakehouse.cli import json_report
 from bakehouse.errors import BakehouseError, NotScannedError, UsageError, VulnerableError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import append
+from bakehouse.ledger.store import open_ledger
 from bakehouse.lock import apt
 from bakehouse.lock.apt import Resolved, package_changes
 from bakehouse.plan.workspace import Workspace, select

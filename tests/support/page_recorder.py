@@ -15,7 +15,7 @@ from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
 from bakehouse.fetch.http_client import SourceError
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.lock.page_text import plain
+from bakehouse.upstream.page_text import plain
 
 _MOST = 4 * 10**6
 

@@ -13,7 +13,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
-from bakehouse.publish.scans import statement_of
+from bakehouse.publish.scan_signing import statement_of
 from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
 from bakehouse.registry.registry import NamedRegistry
@@ -24,7 +24,7 @@ from bakehouse.trust.bundle import Statement
 from bakehouse.trust.statements import TESTS, rebuild_of, results_of, signature_of, statements_of
 from bakehouse.util.oci import Digest
 from tests.ledger.test_releases import a_record
-from tests.publish.test_publish import DIGEST, holding
+from tests.publish.test_image_push import DIGEST, holding
 from tests.publish.test_push import IMAGE, report
 from tests.registry.test_referrers import FakeRegistry
 from tests.support.proxy import Proxy

@@ -1,8 +1,29 @@
 """JSON that is damaged, or made to break its reader."""
 
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
 import pytest
 
-from bakehouse.util.json_reader import parse_json
+from bakehouse.util.json_reader import decode, parse_json
+
+
+class Color(StrEnum):
+    RED = "red"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+    color: Color = Color.RED
+    log: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    parts: tuple[Part, ...]
 
 
 def test_a_value() -> None:
@@ -28,3 +49,31 @@ def test_a_value() -> None:
 def test_everything_else_is_a_value_error(text: str | bytes, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         parse_json(text)
+
+
+def test_a_record_is_decoded_without_unknown_fields() -> None:
+    value = {"parts": [{"name": "a", "log": "x/y", "newer": 1}], "newer": {}}
+
+    assert decode(value, Record) == Record((Part("a", Color.RED, Path("x/y")),))
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ([], "expected `object`, got `array` at `record`"),
+        ({}, "object missing required field `parts` at `record`"),
+        ({"parts": [{"name": 3}]}, "expected `str`, got `int` at `record.parts[0].name`"),
+        (
+            {"parts": [{"name": "", "color": "- at `$"}]},
+            "invalid enum value '- at `$' at `record.parts[0].color`",
+        ),
+        ({"parts": [{"name": "", "log": 3}]}, "expected `Path`, got `int` at `record.parts[0].log`"),
+    ],
+)
+def test_an_invalid_record_is_reported_with_the_path_of_its_value(value: object, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        decode(value, Record, "record")
+    with pytest.raises(
+        ValueError, match=f"^{re.escape(message.replace(' at `record`', '').replace('`record.', '`'))}$"
+    ):
+        decode(value, Record)

@@ -249,8 +249,7 @@ def lock(
     from bakehouse.catalog import project
     from bakehouse.cli import json_report
     from bakehouse.errors import BakehouseError
-    from bakehouse.lock import drift
-    from bakehouse.lock import lock as locking
+    from bakehouse.lock import drift, locking
 
     report_fallback(project.find(Path.cwd()))
     if check:

@@ -262,7 +262,7 @@ def plan(
     # Before the ledger is read: the shares must not change while other jobs publish theirs.
     selected = affected.shard(selected, *share)
     if unreleased or unpublished:
-        from bakehouse.ledger.ledger import open_ledger, unreleased_images
+        from bakehouse.ledger.store import open_ledger, unreleased_images
 
         selected = unreleased_images(open_ledger(workspace.project), selected, candidates=unpublished)
     planned = Plan(selected)

@@ -27,7 +27,7 @@ def init(context: Context, name: str = "", from_dockerfile: str = "") -> None:
     bake init --from-dockerfile Dockerfile churn
     """
     from bakehouse.cli import init as initializing
-    from bakehouse.lock import lock as locking
+    from bakehouse.lock import locking
 
     created = initializing.run(Path.cwd(), name, from_dockerfile)
     try:
@@ -134,9 +134,9 @@ def security(
 
     from bakehouse.cli import diagnostics, json_report
     from bakehouse.errors import UsageError
-    from bakehouse.ledger.ledger import open_ledger
+    from bakehouse.ledger.store import open_ledger
     from bakehouse.plan.workspace import select
-    from bakehouse.publish import scans
+    from bakehouse.publish import scan_signing
     from bakehouse.publish.signing import require_bundler
     from bakehouse.security import findings
     from bakehouse.security import fix as fixing
@@ -153,7 +153,7 @@ def security(
     workspace = open_project(images)
     bundler = require_bundler(workspace.project) if sign else None
     planned = select(workspace, split(images)).plan.images
-    published = scans.require_all_published(workspace.project, planned) if sign else {}
+    published = scan_signing.require_all_published(workspace.project, planned) if sign else {}
     snapshot = Path(osv) if osv else None
     reports = [Path(name) for name in import_ or ()]
     builds_of = open_ledger(workspace.project).records
@@ -164,7 +164,7 @@ def security(
     if not fix or not made.open_findings:
         show(json_report.security(made) if json else reporting.text(made))
         if bundler:
-            scans.sign_scans(workspace.project, published, made, started, bundler, report)
+            scan_signing.sign_scans(workspace.project, published, made, started, bundler, report)
         findings.require_clean(made, hint="add `--fix` to lock the fixed versions")
         return
     result = fixing.fix(workspace, split(images), planned, made, report)

@@ -62,7 +62,7 @@ def push(
     from bakehouse.cli import tables
     from bakehouse.pipeline import publish as pipeline
     from bakehouse.publish import ecr_scan
-    from bakehouse.publish.publish import PublishOptions
+    from bakehouse.publish.options import PublishOptions
 
     level = ecr_scan.level(fail_on, is_asked=scan)
     options = PublishOptions(
@@ -105,7 +105,7 @@ def promote(
     from bakehouse.cli import tables
     from bakehouse.pipeline import publish as pipeline
     from bakehouse.publish import ecr_scan
-    from bakehouse.publish.publish import PublishOptions
+    from bakehouse.publish.options import PublishOptions
 
     options = PublishOptions(
         registry=registry,
@@ -160,7 +160,7 @@ def release(
     from bakehouse.pipeline import publish as pipeline
     from bakehouse.pipeline.smoke import SmokeOptions
     from bakehouse.publish import ecr_scan
-    from bakehouse.publish.publish import PublishOptions
+    from bakehouse.publish.options import PublishOptions
 
     level = ecr_scan.level(fail_on, is_asked=scan)
     options = PublishOptions(
@@ -194,8 +194,8 @@ def releases(
     """
     from bakehouse.catalog.project import find
     from bakehouse.cli import tables
-    from bakehouse.ledger.ledger import open_ledger, select_images
     from bakehouse.ledger.releases import text_of
+    from bakehouse.ledger.store import open_ledger, select_images
     from bakehouse.publish.verify import require_all, verify_releases
 
     project = find(Path.cwd())
@@ -248,8 +248,8 @@ def bisect(
     from bakehouse.catalog.project import find
     from bakehouse.cli import json_report, tables
     from bakehouse.ledger import bisect as search
-    from bakehouse.ledger.ledger import open_ledger, select_images
     from bakehouse.ledger.release_changes import changes
+    from bakehouse.ledger.store import open_ledger, select_images
 
     project = find(Path.cwd())
     ledger = open_ledger(project)

@@ -16,12 +16,14 @@ from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
-from bakehouse.publish import ecr_replication, ecr_scan, promote, publish, push, verify
-from bakehouse.publish.attest import Attested
+from bakehouse.ledger.store import open_ledger
+from bakehouse.publish import ecr_replication, ecr_scan, image_push, promote, push, retag, verify
+from bakehouse.publish.attest import Attested, AttestSettings
 from bakehouse.publish.ecr_replication import Waiting
-from bakehouse.publish.publish import ImagePush, PublishOptions, require_not_expiring
+from bakehouse.publish.image_push import ImagePush
+from bakehouse.publish.options import PublishOptions
+from bakehouse.publish.published_checks import differences, require_not_expiring
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import RetryPolicy
@@ -129,14 +131,14 @@ def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
     proxies: tuple[Proxy, Proxy],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    original = promote.promote
+    original = retag.tag_release
 
     def interrupted(record: ReleaseRecord, *arguments: object) -> object:
         if record.registry == proxies[1].host:
             raise KeyboardInterrupt
         return original(record, *arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(promote, "promote", interrupted)
+    monkeypatch.setattr(promote, "tag_release", interrupted)
     with pytest.raises(KeyboardInterrupt):
         promote_candidate(project, move_tag=True)
     [record] = released(project)
@@ -233,9 +235,7 @@ def test_no_question_after_a_push_outlasts_the_deadline(tmp_path: Path) -> None:
     assert lines == [
         f"mpi-cpu: warning: could not read the lifecycle policy of {repository}; not checked: {over}"
     ]
-    assert publish.differences(target, published, until) == (
-        Reason(f"not compared with the settings: {over}"),
-    )
+    assert differences(target, published, until) == (Reason(f"not compared with the settings: {over}"),)
 
 
 @pytest.mark.timeout(60)
@@ -271,14 +271,14 @@ def test_nothing_is_attached_to_a_manifest_that_is_another(
         return Attested()
 
     monkeypatch.setattr(push, "publish", published)
-    monkeypatch.setattr(publish, "attest", attest)
+    monkeypatch.setattr(image_push, "attest", attest)
     publication = push.PushOptions(date(2026, 11, 20), tmp_path)
     where = Destination((first, second), "team")
-    image_push = ImagePush(
+    push_of_image = ImagePush(
         *(Project(tmp_path, ()), BUILT, where, publication, "", PushQueue(), print),
         engine=cast("Engine", object()),
-        attest=True,
+        documents=AttestSettings(plain=True),
     )
     with pytest.raises(PublishError, match=r"`two\.example\.com` has a different manifest of `mpi-cpu`"):
-        image_push.run()
+        push_of_image.run()
     assert attested == ["one.example.com"]

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Problems, PublishError, Reason, UsageError
-from bakehouse.ledger.releases import ReleaseRecord, append, load, text_of, with_record
+from bakehouse.ledger.releases import LedgerEntry, ReleaseRecord, append, load, load_entries, text_of_entries
 from bakehouse.ledger.s3_ledger import S3Ledger
 from bakehouse.plan.model import Image
 from bakehouse.util.file_lock import exclusive
@@ -86,14 +86,16 @@ class FileLedger:
         """Copy the team's records into an image's file; records that only the file has come first."""
         path = self._path(image)
         with exclusive(self._locks / f"releases-{image}.lock"):
-            own = load(path)
-            shared = team.records(image, own)
-            merged: tuple[ReleaseRecord, ...] = ()
-            for record in (*(record for record in own if with_record(shared, record) != shared), *shared):
-                merged = with_record(merged, record)
-            if merged != own:
-                write_whole(path, text_of(merged))
-            return merged
+            own = load_entries(path)
+            shared = team.entries(image, own)
+            identities = {entry.identity for entry in shared}
+            merged: dict[str, LedgerEntry] = {}
+            for entry in (*(entry for entry in own if entry.identity not in identities), *shared):
+                merged.setdefault(entry.identity, entry)
+            entries = tuple(merged.values())
+            if entries != own:
+                write_whole(path, text_of_entries(entries))
+            return tuple(entry.record for entry in entries)
 
     @property
     def _locks(self) -> Path:

@@ -13,12 +13,12 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import ScanRules
 from bakehouse.errors import Diagnostic, TrustError, UsageError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedFindings, ReleasedScan
-from bakehouse.publish import scans
+from bakehouse.ledger.store import open_ledger
+from bakehouse.publish import scan_signing
 from bakehouse.publish.attest import Bundler
 from bakehouse.publish.record import with_known, with_scans
-from bakehouse.publish.scans import require_all_published, sign_scans, statement_of
+from bakehouse.publish.scan_signing import require_all_published, sign_scans, statement_of
 from bakehouse.registry.manifest import digest_of
 from bakehouse.security import waivers
 from bakehouse.security.findings import (
@@ -34,7 +34,7 @@ from bakehouse.trust.bundle import Statement
 from bakehouse.trust.statements import SCAN, TESTS
 from bakehouse.util.oci import Digest
 from tests.ledger.test_releases import a_record
-from tests.publish.test_publish import CONFIG, DIGEST, fake_registries, project, proxies
+from tests.publish.test_image_push import CONFIG, DIGEST, fake_registries, project, proxies
 from tests.publish.test_push import IMAGE
 from tests.publish.test_signing import key, signed
 from tests.security import test_waivers
@@ -463,4 +463,4 @@ def test_reports_of_different_builds_are_not_signed(project: Project, key: KeyFi
 def test_an_unpublished_image_cannot_be_signed(project: Project) -> None:
     changed_image = replace(IMAGE, key=type(IMAGE.key)("0" * 64))
     with pytest.raises(UsageError, match="`mpi-cpu` was not published from this recipe"):
-        scans.require_all_published(project, [changed_image])
+        scan_signing.require_all_published(project, [changed_image])

@@ -13,13 +13,13 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import SmokeError, TrustError
-from bakehouse.ledger.ledger import open_ledger
-from bakehouse.publish import promote, signed_report
-from bakehouse.publish.publish import PublishOptions
-from bakehouse.trust import bundle
+from bakehouse.ledger.store import open_ledger
+from bakehouse.publish import promote
+from bakehouse.publish.options import PublishOptions
+from bakehouse.trust import bundle, signed_report
 from bakehouse.trust.statements import SMOKE_REPORT, TESTS
 from bakehouse.util.oci import Digest
-from tests.publish.test_publish import DIGEST, candidate, fake_registries, proxies
+from tests.publish.test_image_push import DIGEST, candidate, fake_registries, proxies
 from tests.publish.test_push import IMAGE, PASSED
 from tests.support.proxy import Proxy
 from tests.support.signing_keys import KeyFiles, make_key

@@ -9,8 +9,8 @@ from typing import Any
 from bakehouse import __version__
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Problems, UsageError
-from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
 from bakehouse.publish.attest import Bundler
 from bakehouse.publish.record import with_scans
@@ -19,7 +19,7 @@ from bakehouse.security import waivers
 from bakehouse.security.findings import PackageFinding, SecurityReport, Source, Vulnerability
 from bakehouse.trust import provenance
 from bakehouse.trust.bundle import SignedStatement, Statement, statement
-from bakehouse.trust.scan_results import NOT_SCANNED, read_scans, summarize, time_text
+from bakehouse.trust.signed_scans import NOT_SCANNED, read_scans, summarize, time_text
 from bakehouse.trust.statements import SCAN
 from bakehouse.util.oci import Digest
 from bakehouse.util.terminal import Reporter

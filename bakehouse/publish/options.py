@@ -1,0 +1,72 @@
+"""Options of the tasks that publish or promote."""
+
+import contextlib
+import time
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+from bakehouse.catalog import git_history
+from bakehouse.catalog.project import Project
+from bakehouse.errors import BakehouseError, UsageError
+from bakehouse.ledger.store import open_ledger
+from bakehouse.publish.push import PushOptions
+from bakehouse.publish.record import describe
+from bakehouse.util.oci import Digest
+
+_MAX_DEADLINE = 30 * 24 * 3600
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOptions:
+    """Options of the tasks that publish or promote."""
+
+    registry: str = ""
+    """`local`, `ecr`, a registry of the settings or a host, and a prefix; empty is the default."""
+    create: bool = False
+    """Create missing ECR repositories."""
+    candidate: bool = False
+    """Publish as candidates."""
+    move_tag: bool = False
+    """Move the image's moving tag to the release."""
+    image_uri: str = ""
+    """Candidate to promote; empty is the newest."""
+    reports: tuple[Path, ...] = ()
+    """Smoke reports from other machines."""
+    attest: bool = False
+    """Attach an SBOM and provenance without signatures."""
+    deadline: float = 0.0
+    """Seconds for all images and attempts together; 0 is six hours."""
+    fail_on: str = ""
+    """Lowest severity of scan findings that fails; empty is the registry's setting."""
+
+    def __post_init__(self) -> None:
+        """Reject an invalid deadline before anything is built."""
+        if not 0 <= self.deadline <= _MAX_DEADLINE:
+            raise UsageError(
+                f"invalid `--deadline {self.deadline:g}`",
+                hint=f"use seconds, at most {_MAX_DEADLINE} (30 days); 0 is six hours",
+            )
+
+
+def push_options_for(project: Project, options: PublishOptions, prefix: str = "") -> PushOptions:
+    """Return the options of each push of a task."""
+    push_options = PushOptions(
+        day=datetime.now(UTC).date(),
+        locks=project.state / "locks",
+        prefix=prefix or project.repository_prefix,
+        candidate=options.candidate,
+        revision=git_history.current(project.root),
+        history=partial(_history, project),
+    )
+    if options.deadline:
+        return replace(push_options, until=time.monotonic() + options.deadline)
+    return push_options
+
+
+def _history(project: Project, image: str, digest: Digest) -> str:
+    # This runs after a push has failed.
+    with contextlib.suppress(BakehouseError):
+        return describe(open_ledger(project).records(image), digest)
+    return ""

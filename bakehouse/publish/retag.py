@@ -1,0 +1,106 @@
+"""Gives images that a registry has already another tag: the tag of a release, or the moving tag."""
+
+from dataclasses import replace
+
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.errors import PublishError
+from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.plan.model import Image, ImageKey
+from bakehouse.publish.diagnostics import PushDiagnostics
+from bakehouse.publish.push import PushOptions
+from bakehouse.publish.release_gate import check_candidate
+from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
+from bakehouse.publish.target import ReleaseTarget
+from bakehouse.registry.client import Repository
+from bakehouse.registry.http_errors import RegistryError
+from bakehouse.registry.manifest import FORMS, short
+from bakehouse.registry.registry import DeadlineRegistry, Registry
+from bakehouse.util.deadline import OverdueError
+from bakehouse.util.file_lock import exclusive
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
+
+
+def tag_release(
+    candidate: ReleaseRecord,
+    image: Image,
+    report: SmokeReport | None,
+    registry: Registry,
+    options: PushOptions,
+    progress: Reporter,
+) -> PublishedImage:
+    """Give a candidate its release tag in one registry, once it passed the checks that `image` requires.
+
+    A digest that is released already keeps its tag.
+    """
+    check_candidate(candidate, report, image)
+    key, digest = ImageKey(candidate.key), Digest(candidate.digest)
+    target = ReleaseTarget(
+        image=candidate.image,
+        key=key,
+        digest=digest,
+        registry=registry,
+        repository=candidate.repository,
+        tag=immutable_tag(candidate.image, options.day, key),
+        form=FORMS[image.format],
+        platform=image.platform,
+    )
+
+    def wait() -> None:
+        progress(f"{candidate.image}: waiting for another push of it on this machine")
+
+    try:
+        remote = _remote(registry, candidate.repository, options)
+        with exclusive(options.locks / f"push-{candidate.image}.lock", wait, options.until):
+            target = replace(target, registry=remote.registry)
+            return _tag_release(ReleaseTags(remote, target, PushDiagnostics(target, "promote")), progress)
+    except OverdueError as error:
+        raise PushDiagnostics(target, "promote").overdue() from error
+
+
+def _tag_release(tags: ReleaseTags, progress: Reporter) -> PublishedImage:
+    remote, target, diagnostics = tags.remote, tags.target, tags.diagnostics
+    subject = f"{target.image}: {short(target.digest)}"
+    with diagnostics.translate_errors():
+        manifest = remote.manifest(target.digest)
+    if manifest is None:
+        raise diagnostics.candidate_gone()
+    tags.check(manifest)
+    if manifest.config:
+        tags = replace(tags, target=replace(target, digest=manifest.config.digest))
+    if released := tags.find_release(lambda: None):
+        progress(f"{subject} is released already, as {released[0]}")
+        return tags.published(*released, was_there=True, candidate=False)
+    try:
+        remote.tag(manifest, target.tag)
+    except RegistryError as error:
+        # An immutable tag that another push has set meanwhile looks like a lost response.
+        if not tags.find_target():
+            raise diagnostics.untagged(error) from error
+    progress(f"{subject} is released as {target.tag}")
+    return tags.published(target.tag, tags.read_back(), was_there=False, candidate=False)
+
+
+def move_tag(published: PublishedImage, registry: Registry, options: PushOptions) -> None:
+    """Move the tag that is the image's own name to a release."""
+    tag = published.image
+    try:
+        remote = _remote(registry, published.repository, options)
+        current = remote.manifest(tag)
+        if current is None or current.digest != published.digest:
+            manifest = remote.manifest(published.digest)
+            assert manifest, "a release that was read back is gone"
+            remote.tag(manifest, tag)
+    except (RegistryError, OverdueError) as error:
+        facts = (("answer", str(error)), ("released", published.image_uri))
+        raise PublishError(
+            f"`{published.image}` is released, but the moving tag `{tag}` could not be set",
+            facts=facts,
+            hint=f"except `{tag}` from the immutability of tags, or omit `--move-tag`",
+        ) from error
+
+
+def _remote(registry: Registry, repository: str, options: PushOptions) -> Repository:
+    """Client of a repository, bounded by the deadline."""
+    retry_policy = replace(options.retry_policy, until=options.until)
+    return Repository(DeadlineRegistry(registry, options.until), repository, retry_policy)
