@@ -1,4 +1,4 @@
-"""What `push` and `release` do with images, in which order."""
+"""Order of the steps of `push` and `release`."""
 
 from collections.abc import Sequence
 from dataclasses import replace
