@@ -142,8 +142,8 @@ def functions(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, int]]:
     """Yield each function with its number of parameters, without `self` and `cls`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
-            names = [argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)]
-            yield node, len([name for name in names if name not in ("self", "cls")])
+            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            yield node, sum(argument.arg not in ("self", "cls") for argument in arguments)
 
 
 def test_functions_have_few_parameters() -> None:
