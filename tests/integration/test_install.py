@@ -71,7 +71,7 @@ def test_tools_of_maintainers_need_a_checkout(arguments: list[str], run: Run) ->
 
     assert (result.returncode, result.stderr) == (
         64,
-        f"error: `bake {arguments[0]}` is not part of the installed package\n\n"
+        f"error: `{arguments[0]}` is not part of the installed package\n\n"
         f"hint: run `./bake {arguments[0]}` in a checkout of Bakehouse\n",
     )
 

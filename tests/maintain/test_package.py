@@ -28,7 +28,7 @@ def test_a_command_says_that_it_needs_a_checkout(
 
     assert main.run([task]) == 64
     assert capsys.readouterr().err == (
-        f"error: `bake {task}` is not part of the installed package\n\n"
+        f"error: `{task}` is not part of the installed package\n\n"
         f"hint: run `./bake {task}` in a checkout of Bakehouse\n"
     )
 

@@ -106,7 +106,7 @@ def _require_checkout(task: str) -> None:
     """Raise UsageError in an installed package."""
     if not find_spec("bakehouse.maintain"):
         raise UsageError(
-            f"`bake {task}` is not part of the installed package",
+            f"`{task}` is not part of the installed package",
             hint=f"run `./bake {task}` in a checkout of Bakehouse",
         )
 
