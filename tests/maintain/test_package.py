@@ -20,16 +20,20 @@ def test_the_wheel_leaves_them_out() -> None:
     assert (PACKAGE / "maintain/selftest.py").is_file()
 
 
-@pytest.mark.parametrize("task", ["test", "rehearse", "reproduce"])
+@pytest.mark.parametrize(
+    "command",
+    [["test", "--pure", "--projects"], ["rehearse", "no-such-image"], ["reproduce", "no-such-image"]],
+    ids=lambda command: str(command[0]),
+)
 def test_a_command_says_that_it_needs_a_checkout(
-    task: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(declare, "find_spec", lambda name: None)
 
-    assert main.run([task]) == 64
+    assert main.run(command) == 64
     assert capsys.readouterr().err == (
-        f"error: `{task}` is not part of the installed package\n\n"
-        f"hint: run `./bake {task}` in a checkout of Bakehouse\n"
+        f"error: `{command[0]}` is not part of the installed package\n\n"
+        f"hint: run `./bake {command[0]}` in a checkout of Bakehouse\n"
     )
 
 
