@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bakehouse.engine import isolated_engine
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
+from bakehouse.maintain import isolated_engine
 
 _COUNTED = Path("/sys/fs/cgroup/cpuacct")
 

@@ -25,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bakehouse.plan.workspace import open_workspace, plan_images, render_images
+from bakehouse.plan.workspace import open_workspace, render_images, select
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from benchmarks import harness
 from benchmarks.cold_engine import ColdEngine, cold_engine
@@ -100,7 +100,7 @@ def compare() -> Result:
         directory = Path(name)
         (directory / "pyproject.toml").write_text("[tool.bakehouse]\n")
         workspace = open_workspace(directory)
-        render_images(workspace, plan_images(workspace, [IMAGE]), lambda _: None)
+        render_images(workspace, select(workspace, [IMAGE]).plan, lambda _: None)
         rendered = directory / "images" / IMAGE
         base = BASE.search((rendered / "Dockerfile").read_text())
         assert base

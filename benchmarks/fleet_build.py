@@ -47,14 +47,14 @@ from bakehouse.builder.build import leaders
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds, build_inputs
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.timings import BuildTimes, Work
-from bakehouse.cli import workflow
 from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import EXPORT, Event, Step
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError
 from bakehouse.fetch.required_files import required_files
+from bakehouse.pipeline.build import build
 from bakehouse.plan.model import BootstrappedBase
-from bakehouse.plan.workspace import open_workspace, plan_images, render_images
+from bakehouse.plan.workspace import open_workspace, render_images, select
 from benchmarks import harness
 from benchmarks.cold_engine import ColdEngine, cold_engine
 from benchmarks.harness import Measure, Result
@@ -174,7 +174,7 @@ class Fleet:
         def call() -> None:
             marks.append(time.time())
             workspace = open_workspace(self.root)
-            workflow.build_images(workspace, self.subject.images, say, workflow.RunOptions(), watched)
+            build(select(workspace, self.subject.images), say, progress=watched)
             marks.append(time.time())
 
         # The check of the disk counts images that are cached as if they were to be made anew
@@ -211,7 +211,7 @@ class Fleet:
         assert count == 1
         path.write_text(text)
         workspace = open_workspace(self.root)
-        render_images(workspace, plan_images(workspace, self.subject.images), lambda _: None)
+        render_images(workspace, select(workspace, self.subject.images).plan, lambda _: None)
 
     def export(self, engine: ColdEngine, *waves: Sequence[str]) -> Built:
         """Export images with cached steps again, one call for each wave."""
@@ -361,7 +361,7 @@ def bases(fleet: Fleet) -> list[str]:
     """Return the references of the base images, bootstrapped if the engine lacks them."""
     workspace = open_workspace(fleet.root)
     references: list[str] = []
-    images = plan_images(workspace, fleet.subject.images).images
+    images = select(workspace, fleet.subject.images).plan.images
     with (
         contextlib.closing(docker.connect()) as engine,
         prefetch.open_fetcher(workspace.project, say) as fetcher,
@@ -376,7 +376,7 @@ def bases(fleet: Fleet) -> list[str]:
 
 def shared(fleet: Fleet) -> list[str]:
     """Return a sentence for each kind of component: shared by all images, or in one image only."""
-    images = plan_images(open_workspace(fleet.root), fleet.subject.images).images
+    images = select(open_workspace(fleet.root), fleet.subject.images).plan.images
     users: dict[str, list[str]] = {}
     for image in images:
         for stage in image.stages:
@@ -480,7 +480,7 @@ class Run:
 
     def export(self, engine: ColdEngine) -> None:
         """Measure the cost of unpacking images with shared layers at the same time."""
-        first = leaders(plan_images(open_workspace(self.fleet.root), self.subject.images).images)
+        first = leaders(select(open_workspace(self.fleet.root), self.subject.images).plan.images)
         others = [image for image in self.subject.images if image not in first]
         ways: dict[str, tuple[Sequence[str], ...]] = {
             "all at once": (self.subject.images,),
@@ -647,7 +647,7 @@ def compare_six_images(directory: Path, subject: Subject = SIX_IMAGES) -> list[s
     """Plan and render the six images, and compare their versions with the Dockerfiles by hand."""
     fleet = Fleet(directory, subject)
     workspace = open_workspace(fleet.root)
-    plan = plan_images(workspace, fleet.subject.images)
+    plan = select(workspace, fleet.subject.images).plan
     render_images(workspace, plan, lambda _: None)
     same: list[str] = []
     for image in plan.images:

@@ -19,9 +19,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import workflow
 from bakehouse.cluster.job import Group, TrainingJob
 from bakehouse.cluster.job_report import JobReport, Status, text
+from bakehouse.pipeline.run import run_job
 from bakehouse.plan.workspace import Workspace, open_workspace
 from bakehouse.sagemaker.local_job import RunRequest
 
@@ -60,7 +60,7 @@ def run(
         hyperparameters={"steps": steps, "warmup": WARMUP, "rounds": rounds},
         deadline=900.0,
     )
-    report = workflow.run_job(workspace, IMAGES[framework], RunRequest(job, source_dir=SOURCE))
+    report = run_job(workspace, IMAGES[framework], RunRequest(job, source_dir=SOURCE))
     if report.status is not Status.COMPLETED:
         sys.exit(text(report))
     return result_of(report)

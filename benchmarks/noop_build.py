@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.plan.workspace import open_workspace, plan_images, render_images
+from bakehouse.plan.workspace import open_workspace, render_images, select
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 
@@ -25,12 +25,12 @@ def built_images(root: Path, names: list[str]) -> list[Image]:
 
     workspace = open_workspace(root)
     if names:
-        plan = plan_images(workspace, names)
+        plan = select(workspace, names).plan
         render_images(workspace, plan, lambda line: None)
         return list(plan.images)
     client = docker.from_env()
     present = {tag for image in client.images.list() for tag in image.tags}
-    plan = plan_images(workspace, [])
+    plan = select(workspace, []).plan
     images = [image for image in plan.images if image.reference in present]
     return [image for image in images if isinstance(image.base, BootstrappedBase)]
 

@@ -19,7 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.plan.workspace import open_workspace, plan_recipes
+from bakehouse.plan.workspace import Selection, open_workspace
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 
@@ -45,9 +45,11 @@ def generated(recipes: list[Recipe], count: int) -> list[Recipe]:
 def planned(count: int) -> None:
     """Print the time of one plan; for a new process without earlier plans."""
     workspace = open_workspace(ROOT)
-    recipes = generated(list(workspace.recipes.values()), count)
+    recipes = tuple(generated(list(workspace.recipes.values()), count))
     keys: list[str] = []
-    spent = harness.spent(lambda: keys.extend(image.key for image in plan_recipes(workspace, recipes).images))
+    spent = harness.spent(
+        lambda: keys.extend(image.key for image in Selection(workspace, recipes).plan.images)
+    )
     assert len(set(keys)) == count, "two images have one key"
     print(json.dumps([spent.wall, spent.cpu, spent.machine]))
 

@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bakehouse.builder.pack import Packer
-from bakehouse.cli import workflow
 from bakehouse.engine import daemon_info
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.engine.open_engine import open_engine
+from bakehouse.pipeline.build import ensure_built
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.registry import NamedRegistry
@@ -71,10 +72,10 @@ def measured(options: argparse.Namespace) -> Result:
             stack.callback(harness.remove_images, image)
             harness.output(["docker", "tag", built.stored, built.image.reference])
         else:
-            (built,) = workflow.built_images(open_workspace(ROOT), [image], say)
+            (built,) = ensure_built(select(open_workspace(ROOT), [image]), say)
         (directory / "registry").mkdir()
         local = stack.enter_context(EmbeddedRegistry(directory / "registry", free_port()))
-        connected = stack.enter_context(workflow.engine(say, daemon_info.Feature.LOCAL))
+        connected = stack.enter_context(open_engine(say, daemon_info.Feature.LOCAL))
         publication = PushOptions(day=datetime.now(UTC).date(), locks=directory / "locks", candidate=True)
         published = publish(
             built, None, NamedRegistry(local.host, say), Packer(connected, directory), publication, say

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
-from bakehouse.cli import workflow
 from bakehouse.engine import daemon_info
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.engine.open_engine import open_engine
+from bakehouse.pipeline.build import ensure_built
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.tags import PublishedImage
@@ -73,12 +74,12 @@ def measured(options: argparse.Namespace) -> Result:
         write_project(directory, name, port)
         stack.callback(harness.remove_images, harness.SMALL)
         stack.callback(harness.remove_images, SECOND)
-        images = workflow.built_images(open_workspace(directory), [name, SECOND], say)
+        images = ensure_built(select(open_workspace(directory), [name, SECOND]), say)
         first, second = sorted(images, key=lambda build: build.image.name == SECOND)
         publication = PushOptions(
             day=datetime.now(UTC).date(), locks=state / "locks", prefix="b", candidate=True
         )
-        engine = stack.enter_context(workflow.engine(say, daemon_info.Feature.LOCAL))
+        engine = stack.enter_context(open_engine(say, daemon_info.Feature.LOCAL))
         packer = Packer(engine, state)
         (state / "registry").mkdir()
         local = stack.enter_context(EmbeddedRegistry(state / "registry", free_port()))

@@ -16,12 +16,13 @@ from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.verify import Outcome
-from bakehouse.cli import workflow
 from bakehouse.cluster import smoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine import daemon_info
+from bakehouse.engine.open_engine import open_engine
 from bakehouse.engine.protocol import Engine
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.pipeline.build import ensure_built
+from bakehouse.plan.workspace import open_workspace, select
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
 
@@ -44,14 +45,14 @@ def measured(options: argparse.Namespace) -> Result:
 
 
 def measured_in(root: Path, names: Sequence[str], rounds: int) -> Result:
-    built = workflow.built_images(open_workspace(root), names, say)
+    built = ensure_built(select(open_workspace(root), names), say)
     suites: dict[str, list[Spent]] = {image.image.name: [] for image in built}
     checks: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
     alone: dict[str, list[dict[str, float]]] = {name: [] for name in suites}
     same: list[str] = []
     with (
         tempfile.TemporaryDirectory() as directory,
-        workflow.engine(say, daemon_info.Feature.LOCAL) as engine,
+        open_engine(say, daemon_info.Feature.LOCAL) as engine,
     ):
         for _ in range(rounds):
             for image in built:

@@ -16,7 +16,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.model import Plan
 from bakehouse.plan.planner import make_plan
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from benchmarks import harness, layer_push, plan_time, resolve_render
 from benchmarks.harness import Measure, Result, Spent
 from tests.support.benchmarks import (
@@ -224,7 +224,7 @@ def test_what_is_planned_is_what_is_built(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr(resolve_render, "make_plan", kept)
     resolve_render.timed(workspace.recipes["mpi-cpu"], workspace)
-    assert plans[0].images == plan_images(workspace, ["mpi-cpu"]).images
+    assert plans[0].images == select(workspace, ["mpi-cpu"]).plan.images
 
 
 def test_generated_images_are_taken_evenly_and_differ() -> None:

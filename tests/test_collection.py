@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import selftest
+from bakehouse.maintain import selftest
 
 PYTEST = (sys.executable, "-m", "pytest", "-p", "tests.support.counts")
 NESTED = "tests/build/test_nested.py"

@@ -22,8 +22,8 @@ PUBLISHING = {"ports", "publish_all_ports", "network_mode", "port_bindings"}
 OPTIONS = re.compile(r"--publish(?:-all)?(?:=.*)?|--net(?:work)?=host")
 """Options of `docker run` that do. The short ones have other meanings in other programs."""
 PROGRAMS = {
-    "bakehouse/cli/selftest.py": "pytest",
-    "bakehouse/cli/smoke_runners.py": "docker run and ssh",
+    "bakehouse/maintain/selftest.py": "pytest",
+    "bakehouse/cluster/smoke_runners.py": "docker run and ssh",
     "bakehouse/security/changelog.py": "dpkg-deb",
     "bakehouse/probes/checks.py": "scripts of smoke checks",
     "bakehouse/probes/remote_smoke.py": "commands of smoke checks",
@@ -109,7 +109,7 @@ def test_the_table_names_each_module_that_starts_a_server_program(listed: set[st
 def test_the_table_names_no_other_code(listed: set[str]) -> None:
     assert [name for name in listed if not (HOME / name).is_file()] == []
     # It starts its engine with the functions of `dockerd`.
-    assert listed - opening() - starting() == {"bakehouse/engine/isolated_engine.py"}
+    assert listed - opening() - starting() == {"bakehouse/maintain/isolated_engine.py"}
 
 
 @pytest.mark.parametrize(

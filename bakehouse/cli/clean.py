@@ -12,7 +12,7 @@ from bakehouse.errors import UsageError
 from bakehouse.fetch.cache import FileCache
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Plan
-from bakehouse.plan.workspace import Workspace, plan_recipes, raise_failures, require_project, select_own
+from bakehouse.plan.workspace import Workspace, raise_failures, require_project, select_own
 from bakehouse.registry import destination
 from bakehouse.registry.layer_cache import LAYERS, remove_unused
 from bakehouse.util.format import format_bytes, format_count
@@ -45,7 +45,7 @@ def run(
         )
     require_project(workspace)
     inspect()
-    plan = plan_recipes(workspace, select_own(workspace))
+    plan = select_own(workspace).plan
     images = plan.images
     # The images of those left out are unknown, so they could be neither kept nor removed
     raise_failures(workspace)

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from invoke.parser.argument import Argument
 
-from bakehouse.cli.tasks.collection import namespace
-from bakehouse.cli.tasks.declare import BakeTask
+from bakehouse.cli.tasks.declare import TASKS, BakeTask
 from bakehouse.errors import PublishError, UsageError
 from bakehouse.util.suggest import suggestion
 
@@ -35,14 +34,10 @@ _CHECKED_BY_TASK = ("deadline", "limit")
 
 def find_task(name: str) -> BakeTask:
     """Return the task of a name. Raises UsageError with the nearest name."""
-    if name not in namespace.task_names:
-        raise UsageError(
-            f"unknown task `{name}`",
-            hint=suggestion(name, namespace.task_names) or "run `bake` for a list of tasks",
-        )
-    task = namespace[name]
-    assert isinstance(task, BakeTask)
-    return task
+    if name not in TASKS:
+        hint = suggestion(name, TASKS) or "run `bake` for a list of tasks"
+        raise UsageError(f"unknown task `{name}`", hint=hint)
+    return TASKS[name]
 
 
 def usage(task: BakeTask) -> str:

@@ -24,7 +24,7 @@ def typed_command() -> str:
         return "python -m bakehouse"
     if Path(typed).name != "bake":
         return "bake"
-    found = shutil.which("bake")
-    if "/" not in typed or (found and os.path.realpath(found) == os.path.realpath(typed)):
+    program = shutil.which("bake")
+    if "/" not in typed or (program and os.path.realpath(program) == os.path.realpath(typed)):
         return "bake"
     return typed

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from bakehouse.cli.command_line import MANY, option_name, options
-from bakehouse.cli.tasks.collection import namespace
-from bakehouse.cli.tasks.declare import BakeTask
+from bakehouse.cli.tasks.declare import TASKS
 from bakehouse.errors import BakehouseError, UsageError
 from bakehouse.util.suggest import suggestion
 
@@ -64,9 +63,9 @@ def candidates(words: Sequence[str]) -> tuple[str, ...]:
 
 def _known(before: Sequence[str], word: str) -> Sequence[str]:
     if not before or before == ["help"]:
-        return [*namespace.task_names]
-    task = namespace[before[0]] if before[0] in namespace.task_names else None
-    if not isinstance(task, BakeTask):
+        return [*TASKS]
+    task = TASKS.get(before[0])
+    if task is None:
         return []
     if word.startswith("-"):
         return [option_name(option) for option in options(task)]

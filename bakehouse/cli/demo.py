@@ -7,11 +7,14 @@ from contextlib import contextmanager
 
 from bakehouse.builder import timings
 from bakehouse.builder.progress import Progress
-from bakehouse.cli import tables, workflow
+from bakehouse.cli import tables
 from bakehouse.cluster import smoke_report
 from bakehouse.engine import provision
 from bakehouse.jobs import snippets
-from bakehouse.plan.workspace import Workspace
+from bakehouse.pipeline.build import build
+from bakehouse.pipeline.publish import push_images
+from bakehouse.pipeline.smoke import smoke_images
+from bakehouse.plan.workspace import Workspace, select
 from bakehouse.publish import release_gate
 from bakehouse.publish.options import PublishOptions
 from bakehouse.util.format import format_seconds, format_table
@@ -30,15 +33,14 @@ def _timed(step: str, times: dict[str, float]) -> Iterator[None]:
 def run(workspace: Workspace, report: Reporter) -> str:
     """Release the demo image to the local registry; return the image URI, code and times."""
     times: dict[str, float] = {}
-    options = workflow.RunOptions(terms=PublishOptions(registry="local"))
     with _timed("engine", times):
         provision.ensure(provision.ask_at_terminal, report)
     with _timed("build", times), Progress.on(sys.stderr) as progress:
-        built = workflow.build_images(workspace, [IMAGE], report, options, progress)
+        built = build(select(workspace, [IMAGE]), report, progress=progress)
     with _timed("smoke", times):
-        reports = workflow.smoke_images(workspace, built, report, options)
+        reports = smoke_images(workspace, built, report)
     with _timed("push", times):
-        records = workflow.push_images(workspace, built, report, options)
+        records = push_images(workspace, built, report, PublishOptions(registry="local"))
     tested = release_gate.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
     assert tested, "push took an image that was not tested"
     work = timings.spent(progress.steps())

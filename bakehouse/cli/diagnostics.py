@@ -1,16 +1,23 @@
-"""Formats diagnostics as text, and as GitHub annotations in CI."""
+"""Formats diagnostics as text, as GitHub annotations in CI, and as SARIF."""
 
+import json
 import os
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import TextIO
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import quote
 
+from bakehouse import __version__
 from bakehouse.cli.command_name import as_typed
 from bakehouse.errors import BakehouseError, Diagnostic, Location, Reason, Table
-from bakehouse.util.files import display_path
+from bakehouse.util.files import display_path, relative_path
 from bakehouse.util.format import format_table
 from bakehouse.util.terminal import in_colour
+
+if TYPE_CHECKING:
+    from bakehouse.resolve.resolver import Resolution
 
 _RED, _BLUE, _BOLD, _PLAIN = "\033[31;1m", "\033[34m", "\033[1m", "\033[0m"
 _LINE_WIDTH = 160
@@ -18,6 +25,10 @@ _REASON_WIDTH = 90
 _TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, line separators, direction marks and surrogates."""
+_SARIF_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+_KNOWN_PROBLEM = "known-problem"
+_NO_LOCATION = Location(Path("pyproject.toml"), 1, 1)
+"""Location of a finding without one: GitHub rejects a file if a finding has no location."""
 
 
 def write_failure(error: BakehouseError, stream: TextIO, environment: Mapping[str, str] = os.environ) -> None:
@@ -133,3 +144,52 @@ def _short(spot: Location) -> str:
     if not spot.line:
         return _printable(str(spot.path))
     return f"{_printable(display_path(spot.path))}:{spot.line}:{spot.column}"
+
+
+def sarif_text(errors: Sequence[BakehouseError], resolutions: Iterable["Resolution"]) -> str:
+    """Return errors, and the known problems of resolved images as warnings, in the format SARIF 2.1.0.
+
+    Code scanning of CI systems reads this format.
+    """
+    from bakehouse.resolve.phrases import warning_text
+
+    results = [
+        _result(_rule(error), "error", diagnostic.message, diagnostic.location, diagnostic.hint)
+        for error in errors
+        for diagnostic in error.diagnostics
+    ]
+    results += [
+        _result(
+            _KNOWN_PROBLEM, "warning", warning_text(*warning, resolution.targets), resolution.recipe.location
+        )
+        for resolution in resolutions
+        for warning in resolution.warnings
+    ]
+    rules = [{"id": name} for name in dict.fromkeys(result["ruleId"] for result in results)]
+    driver = {"name": "Bakehouse", "semanticVersion": __version__, "rules": rules}
+    runs = [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}]
+    return json.dumps({"$schema": _SARIF_SCHEMA, "version": "2.1.0", "runs": runs}, indent=2) + "\n"
+
+
+def _rule(error: BakehouseError) -> str:
+    """Return the kind of an error as the name of a rule, such as `recipe` for RecipeError."""
+    name = type(error).__name__.removesuffix("Error")
+    return re.sub("(?<!^)(?=[A-Z])", "-", name).lower()
+
+
+def _result(rule: str, level: str, message: str, spot: Location | None, hint: str = "") -> dict[str, Any]:
+    spot = spot if spot and spot.line else _NO_LOCATION
+    region = {"startLine": spot.line, "startColumn": spot.column, "endColumn": spot.column + spot.length}
+    place = {"artifactLocation": {"uri": _uri(spot.path)}, "region": region}
+    return {
+        "ruleId": rule,
+        "level": level,
+        "message": {"text": f"{message}; hint: {hint}" if hint else message},
+        "locations": [{"physicalLocation": place}],
+    }
+
+
+def _uri(path: Path) -> str:
+    """Return the URI of a file, relative if it is below the current directory."""
+    shown = relative_path(path)
+    return shown.as_uri() if shown.is_absolute() else quote(os.fsencode(shown))

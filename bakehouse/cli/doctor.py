@@ -306,7 +306,7 @@ def _asked(name: str, ask: Callable[[], str], cost: str, hint: str = "") -> Doct
 
 def _check_registries(project: Project) -> str:
     destination.check(project, "")
-    return ", ".join(preflight.check_login(each) for each in destination.registries(project, ""))
+    return ", ".join(preflight.check_login(registry) for registry in destination.registries(project, ""))
 
 
 def _access(settings: RegistrySettings | None) -> Access:

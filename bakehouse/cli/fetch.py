@@ -12,7 +12,7 @@ from bakehouse.errors import UsageError
 from bakehouse.fetch.downloader import Fetcher, FileDownload
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan.model import Image, RegistryBase
-from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.plan.workspace import Selection
 from bakehouse.util.files import expand_home
 from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.heartbeat import SILENT_SECONDS
@@ -82,9 +82,10 @@ class FetchProgress:
         self._stream.flush()
 
 
-def run(workspace: Workspace, patterns: Sequence[str], report: Reporter, stream: TextIO, to: str) -> str:
+def run(selection: Selection, report: Reporter, stream: TextIO, to: str) -> str:
     """Download the files of images; return counts and bytes of each kind, and the location."""
-    images, skipped = with_known_files(plan_images(workspace, patterns).images, patterns)
+    workspace = selection.workspace
+    images, skipped = select_fetchable(selection.plan.images, selection.patterns)
     needed = required_files(images)
     prefetch.require_known(needed)
     directory = _writable(expand_home(to).absolute()) if to else None
@@ -101,7 +102,7 @@ def run(workspace: Workspace, patterns: Sequence[str], report: Reporter, stream:
     return f"{prefetch.summary(transfers)}{len(transfers)} files are in {location}\n{excluded}{skipped}"
 
 
-def with_known_files(images: Sequence[Image], patterns: Sequence[str]) -> tuple[tuple[Image, ...], str]:
+def select_fetchable(images: Sequence[Image], patterns: Sequence[str]) -> tuple[tuple[Image, ...], str]:
     """Return the images that are named or whose files all have a checksum, and a line about the others.
 
     If no image qualifies, return all: the caller reports that as one error.

@@ -2,11 +2,11 @@
 
 import inspect
 import textwrap
+from collections.abc import Mapping, Sequence
 
 from invoke.parser.argument import Argument
 
 from bakehouse.cli.command_line import PLACEHOLDERS, option_name, options, usage
-from bakehouse.cli.tasks.collection import GROUPS
 from bakehouse.cli.tasks.declare import BakeTask
 
 _HEADING = "Build, test and publish container images for training jobs."
@@ -14,11 +14,11 @@ _WIDTH = 100
 _TYPES = {int: "N", float: "NUMBER", str: "TEXT", list: "TEXT"}
 
 
-def overview() -> str:
+def overview(groups: Mapping[str, Sequence[BakeTask]]) -> str:
     """Return the tasks by purpose, with a usage line and where to start."""
-    width = max(len(task.name) for tasks in GROUPS.values() for task in tasks)
+    width = max(len(task.name) for tasks in groups.values() for task in tasks)
     lines = [_HEADING, "", "Usage: bake TASK [ARGUMENTS] [OPTIONS]"]
-    for group, tasks in GROUPS.items():
+    for group, tasks in groups.items():
         lines += ["", f"{group}:"]
         lines += [f"  {task.name.ljust(width)}  {_summary(task)}" for task in tasks]
     lines += [

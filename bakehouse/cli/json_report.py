@@ -20,7 +20,10 @@ if TYPE_CHECKING:
     from bakehouse.jobs.rules import RuleViolation
     from bakehouse.jobs.sizing import Recommendation
     from bakehouse.jobs.training_request import LaunchImage
+    from bakehouse.ledger.bisect import Bisection
+    from bakehouse.ledger.release_changes import Change
     from bakehouse.lock.drift import Drift
+    from bakehouse.pipeline.image_table import ImageRow
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import Plan
@@ -33,6 +36,22 @@ if TYPE_CHECKING:
     from bakehouse.util.oci import Digest
 
 Json = dict[str, Any]
+
+
+def listed_image(row: ImageRow) -> Json:
+    """Return an image as `list --json` prints it."""
+    return {
+        "image": row.recipe.name,
+        "family": row.recipe.family,
+        "status": row.recipe.status,
+        "summary": row.recipe.summary,
+        "base": row.parts[0] if row.parts else None,
+        "components": list(row.parts),
+        "versions": row.versions,
+        "warnings": warnings(row.resolution) if row.resolution else [],
+        "committed": row.recipe.is_committed,
+        "run": row.level.value if row.resolution else None,
+    }
 
 
 def resolutions(resolved: Iterable[Resolution]) -> list[Json]:
@@ -207,19 +226,19 @@ def updates(components: Iterable[ComponentUpdate]) -> list[Json]:
             "failures": [
                 text
                 for failure in update.failures
-                for each in failure.diagnostics
-                for text in [reason.text for reason in each.reasons] or [each.message]
+                for diagnostic in failure.diagnostics
+                for text in [reason.text for reason in diagnostic.reasons] or [diagnostic.message]
             ],
             "by_hand": [
-                {"version": each.version, "day": each.date or None, "provides": dict(each.provides)}
-                for each in update.by_hand
+                {"version": release.version, "day": release.date or None, "provides": dict(release.provides)}
+                for release in update.by_hand
             ],
             "releases": [
                 {
                     "version": proposal.version,
                     "day": proposal.day or None,
                     "before": proposal.before,
-                    "evidence": [asdict(each) for each in proposal.evidence],
+                    "evidence": [asdict(fact) for fact in proposal.evidence],
                     "checks": list(proposal.checks),
                     "diff": proposal.diff,
                     "images": list(proposal.moved),
@@ -406,4 +425,21 @@ def sizing(result: Recommendation) -> Json:
             for row in result.rows
         ],
         "notes": list(result.notes),
+    }
+
+
+def bisection(search: Bisection, changes: Sequence[Change], not_compared: str) -> Json:
+    """Return the state of a search among releases."""
+    return {
+        "image": search.good.image,
+        "good": search.good.image_uri,
+        "bad": search.bad.image_uri,
+        "differences": [
+            {"kind": change.kind, "name": change.name, "before": change.before, "after": change.after}
+            for change in changes
+        ],
+        "not_compared": not_compared or None,
+        "between": [record.image_uri for record in search.between],
+        "next": search.next and search.next.image_uri,
+        "most_tries": search.most_tries,
     }

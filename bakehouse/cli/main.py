@@ -22,7 +22,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import command_line, completion, diagnostics, help_text
 from bakehouse.cli.command_name import as_typed
-from bakehouse.cli.tasks.collection import namespace
+from bakehouse.cli.tasks.collection import GROUPS, namespace
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.trust import keys
 from bakehouse.util.format import format_bytes
@@ -93,7 +93,7 @@ def _discard_output() -> None:
 def _run(words: list[str]) -> None:
     match words:
         case [] | ["-h" | "--help" | "-l" | "--list"]:
-            print(as_typed(help_text.overview()), end="")
+            print(as_typed(help_text.overview(GROUPS)), end="")
         case ["-V" | "--version"]:
             print(f"bake {__version__}")
         case ["help" | "-h" | "--help", name, *_]:
@@ -160,7 +160,7 @@ def _fullest_directory() -> Path:
 
 
 def _full_disk(path: Path, reason: str, setting: str, hint: str = _FREE_SPACE) -> Diagnostic:
-    directory = next(each for each in (path.absolute(), *path.absolute().parents) if each.is_dir())
+    directory = next(parent for parent in (path.absolute(), *path.absolute().parents) if parent.is_dir())
     disk = shutil.disk_usage(directory)
     facts = (
         ("free", f"{format_bytes(disk.free)} of {format_bytes(disk.total)} in {directory}"),

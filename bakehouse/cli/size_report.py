@@ -8,13 +8,13 @@ from bakehouse.analysis.size_check import SizeReader, stored_images
 from bakehouse.analysis.size_log import record_size
 from bakehouse.analysis.sizes import ImageSize, PartSize, parts_of
 from bakehouse.builder.pack import Packer
-from bakehouse.cli import workflow
 from bakehouse.engine.daemon_info import Feature
+from bakehouse.engine.open_engine import open_engine
 from bakehouse.errors import UsageError
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.plan.workspace import Selection, Workspace, select
 from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
@@ -24,8 +24,7 @@ RELEASE = "release"
 
 
 def run(
-    workspace: Workspace,
-    patterns: Sequence[str],
+    selection: Selection,
     report: Reporter,
     *,
     limit: int,
@@ -35,11 +34,11 @@ def run(
     """Return the report of one image, or a comparison with another image or with the last release."""
     if limit < 1:
         raise UsageError("`--limit` must be at least 1", hint="the default is 15")
-    planned = plan_images(workspace, patterns).images
+    workspace, planned = selection.workspace, selection.plan.images
     others = _others(workspace, against, planned)
-    with workflow.engine(report, Feature.PLATFORM) as connected:
-        packer = Packer(connected, workspace.project.cache)
-        stored = stored_images(packer, planned, patterns, report)
+    with open_engine(report, Feature.PLATFORM) as engine:
+        packer = Packer(engine, workspace.project.cache)
+        stored = stored_images(packer, planned, selection.patterns, report)
         first = stored[0].image
         if against and len(stored) > 1:
             raise UsageError(f"`--against` needs exactly one image, got {len(stored)}")
@@ -67,7 +66,7 @@ def _others(workspace: Workspace, against: str, images: Sequence[Image]) -> tupl
         return ()
     if suggestion(against, [RELEASE, *workspace.recipes]) == f"did you mean `{RELEASE}`?":
         raise UsageError(f"unknown image `{against}`", hint=f"did you mean `{RELEASE}`?")
-    others = plan_images(workspace, [against]).images
+    others = select(workspace, [against]).plan.images
     if len(others) > 1:
         raise UsageError(
             f"`--against {against}` matches {len(others)} images",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from bakehouse.ledger.release_changes import component_changes
+from bakehouse.ledger.release_changes import component_changes, neighbours
 from bakehouse.ledger.releases import by_release
-from bakehouse.resolve.phrases import location_text, warning_text
+from bakehouse.resolve.phrases import warnings_text
 from bakehouse.util.format import format_bytes, format_count, format_table
+from bakehouse.util.terminal import clip
 
 if TYPE_CHECKING:
     # A task imports this module at its start: most of these would make it wait.
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from bakehouse.catalog.base_image_lock import AptLocks
     from bakehouse.catalog.recipe import Recipe
     from bakehouse.cluster.smoke_report import SmokeReport
+    from bakehouse.ledger.bisect import Bisection
+    from bakehouse.ledger.release_changes import Change
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.plan.model import Image, Plan
     from bakehouse.resolve.outdated import OutdatedCount
@@ -28,6 +31,10 @@ if TYPE_CHECKING:
 
 FEW = 4
 """Number of images up to which each image gets its own table."""
+_MAX_CHANGES = 40
+_MAX_IN_LINE = 3
+_MAX_CHARACTERS = 90
+_SHORT_DIGEST = len("sha256:") + 12
 
 
 def listing(own: Sequence[Recipe], others: Sequence[Recipe]) -> str:
@@ -42,7 +49,7 @@ def resolution_table(resolutions: Iterable[Resolution]) -> str:
     """Format the components of images with their versions, and what they provide."""
     images = list(resolutions)
     blocks = "\n".join(f"{resolution.recipe.name}\n{_components(resolution)}" for resolution in images)
-    return f"{blocks}{warnings(images)}"
+    return f"{blocks}{warnings_text(images)}"
 
 
 def _note(resolution: Resolution) -> str:
@@ -69,7 +76,7 @@ def fit(assumptions: Assumptions, resolutions: Sequence[Resolution], undecided: 
     bases = ", ".join(str(resolution.base.candidate) for resolution in others)
     also = f"\nalso on {bases}\n" if others else ""
     unknown = f"\nnot known on {', '.join(undecided)}: the search ended first\n" if undecided else ""
-    return f"{heading}\n{_components(first)}{_note(first)}{also}{unknown}{warnings(resolutions)}"
+    return f"{heading}\n{_components(first)}{_note(first)}{also}{unknown}{warnings_text(resolutions)}"
 
 
 def image_fits(fits: Sequence[ImageFit]) -> str:
@@ -79,31 +86,7 @@ def image_fits(fits: Sequence[ImageFit]) -> str:
         changes = f"; it would with {fit.changes}" if fit.changes else ""
         refused = f"does not fit{changes}" if fit.is_decided else "not known: the search ended first"
         rows.append((fit.image, "fits" if fit.resolution else refused))
-    return format_table(rows) + warnings(fit.resolution for fit in fits if fit.resolution)
-
-
-def warnings(resolutions: Iterable[Resolution], name: str = "") -> str:
-    """Format combinations with a known problem for which they are not refused: each once, with its images.
-
-    With a name, only those that involve this component.
-    """
-    images: dict[str, list[str]] = {}
-    for resolution in resolutions:
-        for candidate, problem in resolution.warnings:
-            parts = (part.name for part in problem.parts)
-            if name not in ("", candidate.name, problem.content.partition(" ")[0], *parts):
-                continue
-            text = warning_text(candidate, problem, resolution.targets)
-            source = f"  source: {problem.source}   {location_text(problem.location)}\n"
-            images.setdefault(f"{text}\n{source}", []).append(resolution.recipe.name)
-    return "".join(f"warning: {_image_list(names)}{text}" for text, names in images.items())
-
-
-def _image_list(names: Sequence[str]) -> str:
-    """Return the first images of a warning; a combination without an image has no name."""
-    named = [name for name in names if name]
-    rest = f" and {len(named) - FEW} more" if len(named) > FEW else ""
-    return f"{', '.join(named[:FEW])}{rest}: " if named else ""
+    return format_table(rows) + warnings_text(fit.resolution for fit in fits if fit.resolution)
 
 
 def comparison(before: Resolution, after: Resolution, locks: AptLocks) -> str:
@@ -240,3 +223,62 @@ def release_notes(records: Sequence[ReleaseRecord]) -> str:
         lines += [f"- {part.component} {part.version}" for part in new.parts]
     checks = ", ".join(f"{check.name}: {check.outcome}" for check in new.checks)
     return "\n".join([*lines, "", f"Checks: {checks or 'none'}.", "", ""])
+
+
+def bisection(search: Bisection, changes: Sequence[Change], not_compared: str) -> str:
+    """Format the state of a search, the release to try next, and the commands that continue.
+
+    `not_compared` is the reason why only the ledger was compared.
+    """
+    good, bad, image = search.good, search.bad, search.good.image
+    rows = [(change.kind, clip(change.text, _MAX_CHARACTERS)) for change in changes[:_MAX_CHANGES]]
+    if more := len(changes) - len(rows):
+        rows.append(("", f"and {more} more"))
+    differences = format_count(len(changes), "difference")
+    head = f"{image}: {differences} between {_dated_digest(good)} (good) and {_dated_digest(bad)} (bad)\n"
+    lines = [head, format_table(rows, indent="  ")]
+    if not_compared:
+        lines.append(f"  packages and recipes are not compared: {not_compared}\n")
+    if search.next is None:
+        lines.append(f"\nno release is between them: the job broke with {bad.image_uri}\n")
+        return "".join(lines)
+    releases = format_count(len(search.between), "release")
+    tries = format_count(search.most_tries, "try", "tries")
+    lines.append(f"\n{releases} between them, at most {tries}\n")
+    lines.append(format_table(_searched_releases(search), indent="  "))
+    command = f"bake bisect {good.digest[:_SHORT_DIGEST]} {bad.digest[:_SHORT_DIGEST]} {image}"
+    digest = search.next.digest[:_SHORT_DIGEST]
+    lines.append(f"\ntry {search.next.image_uri}\n")
+    lines.append(f"  if the job works, run `{command} --good {digest}`\n")
+    lines.append(f"  if it fails, run `{command} --bad {digest}`\n")
+    return "".join(lines)
+
+
+def _searched_releases(search: Bisection) -> list[tuple[str, ...]]:
+    """Return the releases from the good one to the bad one, each with its changes against the one before."""
+    line = (search.good, *search.between, search.bad)
+    changes = neighbours(line)
+    notes = {search.good.digest: "good", search.bad.digest: "bad"}
+    if search.next:
+        notes[search.next.digest] = "try next"
+    return [
+        (
+            record.date,
+            record.digest[:_SHORT_DIGEST],
+            notes.get(record.digest, ""),
+            _changes_line(changes.get(record.digest, ())),
+        )
+        for record in line
+    ]
+
+
+def _changes_line(changes: Sequence[Change]) -> str:
+    shown = [
+        change.text if change.name else f"{change.kind} {change.text}" for change in changes[:_MAX_IN_LINE]
+    ]
+    more = [f"and {len(changes) - len(shown)} more"] if len(changes) > len(shown) else []
+    return "; ".join([*shown, *more])
+
+
+def _dated_digest(record: ReleaseRecord) -> str:
+    return f"{record.date} {record.digest[:_SHORT_DIGEST]}"

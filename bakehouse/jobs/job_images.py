@@ -12,7 +12,7 @@ from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import Workspace, plan_recipes, select
+from bakehouse.plan.workspace import Workspace, select
 
 
 def find_image(workspace: Workspace, name: str, instance_type: str = "") -> LaunchImage:
@@ -26,12 +26,13 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
     if name in image_uris.FRAMEWORKS and name not in workspace.recipes:
         query = image_uris.ImageQuery(instance=find_gpus(instance_type) if instance_type else None)
         return launch_image(image_uris.find(workspace.project.images, name, query), workspace.catalog)
-    recipes = select(workspace, [name])
-    if len(recipes) > 1:
+    selected = select(workspace, [name])
+    if len(selected.recipes) > 1:
         raise UsageError(
-            f"`{name}` names {len(recipes)} images", hint=f"name one of them, such as `{recipes[-1].name}`"
+            f"`{name}` names {len(selected.recipes)} images",
+            hint=f"name one of them, such as `{selected.recipes[-1].name}`",
         )
-    [image] = plan_recipes(workspace, recipes).images
+    [image] = selected.plan.images
     return planned_image(image, workspace.catalog)
 
 

@@ -11,13 +11,14 @@ from bakehouse.errors import EngineError, PublishError, UsageError
 from bakehouse.registry.docker_login import docker_login
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
-from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryStatus
 from bakehouse.registry.registry import NamedRegistry, Registry
 from bakehouse.util.aws import Access
 from bakehouse.util.oci import check_names
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
+_ACTIONS = ("start", "stop", "status")
 _BY_NAME = ("local", "ecr")
 """Registries that are selected by a name without settings."""
 
@@ -114,6 +115,29 @@ def is_local(project: Project, host: str) -> bool:
 def local_registry(project: Project) -> EmbeddedRegistry:
     """Return the local registry of a project, not started."""
     return EmbeddedRegistry(project.state / "registry", project.registry_port)
+
+
+def manage_local(project: Project, action: str, report: Reporter) -> RegistryStatus:
+    """Start or stop the local registry, and return its state. Raises UsageError for an unknown action."""
+    if action not in _ACTIONS:
+        raise UsageError(
+            f"`registry` has no action `{action}`",
+            hint=suggestion(action, _ACTIONS) or "use `start`, `stop` or `status`",
+        )
+    registry = local_registry(project)
+    if action == "start":
+        with open_local(project, report) as started:
+            started.keep()
+    elif action == "stop":
+        if not registry.stop():
+            raise PublishError(
+                f"the registry at {registry.host} is in use",
+                hint="it stops when the running push or release ends",
+            )
+    else:
+        # It reports another server on the port.
+        registry.check_port()
+    return registry.status()
 
 
 def _remote(project: Project, host: str, *, create: bool) -> Registry:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -25,6 +26,22 @@ _SCARCE_BYTES = 64 * 1024**2
 _STOP_SECONDS = 15
 """The registry finishes requests first."""
 _POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryStatus:
+    """State of the local registry of a project."""
+
+    host: str
+    running: bool
+    directory: str
+    """Directory with its images."""
+    bytes: int
+
+    @property
+    def text(self) -> str:
+        state = "is running" if self.running else "is not running"
+        return f"the registry at {self.host} {state}; {format_bytes(self.bytes)} in {self.directory}\n"
 
 
 class EmbeddedRegistry(NamedRegistry):
@@ -77,6 +94,11 @@ class EmbeddedRegistry(NamedRegistry):
     def is_running(self) -> bool:
         """Return whether the registry of this project answers on its port."""
         return self._owner() == str(self._state)
+
+    def status(self) -> RegistryStatus:
+        """Return whether it runs, and the size of its images."""
+        size = sum(path.stat().st_size for path in self.data.rglob("*") if path.is_file())
+        return RegistryStatus(self.host, self.is_running(), str(self.data), size)
 
     @property
     def data(self) -> Path:

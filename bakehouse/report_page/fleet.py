@@ -185,7 +185,7 @@ def read_fleet(workspace: Workspace, patterns: Sequence[str], revision: str = ""
     With a `revision`, it also has the differences from that commit. Images with mistakes and unreadable
     records are failures of the workspace, which do not stop the others.
     """
-    recipes = select(workspace, patterns)
+    recipes = select(workspace, patterns).recipes
     reader = _Reader(workspace)
     fleet = reader.read(recipes)
     if not revision:

@@ -1,15 +1,17 @@
 """Phrases for candidates, demands and refusals, shared by all explanations of choices and conflicts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from bakehouse.catalog.component import DRIVER, INSTANCE, Incompatibility, Requirement
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import Location, Reason
 from bakehouse.resolve.candidate import Candidate, Demand, Refusal
+from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.files import display_path
 
 _MOST_VERSIONS = 3
 _MOST_VARIANTS = 3
+_MAX_NAMED_IMAGES = 4
 _UNKNOWN = "as it is"
 _PLURALS = {
     "does": "do",
@@ -64,6 +66,30 @@ def warning_text(candidate: Candidate, incompatibility: Incompatibility, targets
     others = " and ".join(part_text(part, targets) for part in incompatibility.parts)
     joint = "and" if incompatibility.content else "with"
     return f"{owner_text(candidate, incompatibility)} {joint} {others}: {incompatibility.reason}"
+
+
+def warnings_text(resolutions: Iterable[Resolution], name: str = "") -> str:
+    """Format combinations with a known problem for which they are not refused: each once, with its images.
+
+    With a name, only those that involve this component.
+    """
+    images: dict[str, list[str]] = {}
+    for resolution in resolutions:
+        for candidate, problem in resolution.warnings:
+            parts = (part.name for part in problem.parts)
+            if name not in ("", candidate.name, problem.content.partition(" ")[0], *parts):
+                continue
+            text = warning_text(candidate, problem, resolution.targets)
+            source = f"  source: {problem.source}   {location_text(problem.location)}\n"
+            images.setdefault(f"{text}\n{source}", []).append(resolution.recipe.name)
+    return "".join(f"warning: {_image_list(names)}{text}" for text, names in images.items())
+
+
+def _image_list(names: Sequence[str]) -> str:
+    """Return the first images of a warning; a combination without an image has no name."""
+    named = [name for name in names if name]
+    rest = f" and {len(named) - _MAX_NAMED_IMAGES} more" if len(named) > _MAX_NAMED_IMAGES else ""
+    return f"{', '.join(named[:_MAX_NAMED_IMAGES])}{rest}: " if named else ""
 
 
 def requester_text(demand: Demand) -> str:

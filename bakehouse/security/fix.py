@@ -9,7 +9,7 @@ from packaging.version import Version
 from bakehouse.catalog.python_lock import normal_name
 from bakehouse.lock import locking
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import Workspace, is_own, open_workspace, plan_images
+from bakehouse.plan.workspace import Workspace, is_own, open_workspace, select
 from bakehouse.security.changelog import is_newer
 from bakehouse.security.contents import python_packages, stage_packages
 from bakehouse.security.findings import PackageFinding, SecurityReport
@@ -57,7 +57,7 @@ def fix(
         scope = locking.LockScope(upgrade=True, only_python=python)
         for line in locking.run(root, names, progress, failures=failures, scope=scope):
             progress(line)
-        after = plan_images(open_workspace(root), patterns).images
+        after = select(open_workspace(root), patterns).plan.images
     locked = _locked(before, after)
     fixed, left = [], []
     for finding in report.open_findings:

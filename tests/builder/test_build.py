@@ -18,7 +18,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BuildError, EngineError
 from bakehouse.plan.model import Image, InstalledComponent, RegistryBase
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import Digest
 from tests.support import fake_engine, feeds, plans
 from tests.support.fake_commands import put
@@ -201,7 +201,7 @@ def test_an_image_that_shares_no_layers_waits_for_none() -> None:
 
 
 def test_a_stage_that_images_share_is_weighed_once_and_one_that_is_here_not_at_all() -> None:
-    plan = plan_images(open_workspace(HOME), ["pytorch-cu130", "pytorch-cpu", "mpi-cpu"])
+    plan = select(open_workspace(HOME), ["pytorch-cu130", "pytorch-cpu", "mpi-cpu"]).plan
     images = {image.name: image for image in plan.images}
     mpi, torch, cuda = images["mpi-cpu"], images["pytorch-cpu"], images["pytorch-cu130"]
     alone = expected_bytes([mpi])

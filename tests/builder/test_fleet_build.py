@@ -8,7 +8,7 @@ import pytest
 
 from bakehouse.builder.build import leaders
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from benchmarks import fleet_build
 from benchmarks.fleet_build import SIX_IMAGES
 
@@ -29,7 +29,7 @@ COPY --link --from=hwloc /out/ /
 
 @pytest.fixture(scope="module")
 def images() -> tuple[Image, ...]:
-    return plan_images(open_workspace(SIX_IMAGES.recipes.parent), SIX_IMAGES.images).images
+    return select(open_workspace(SIX_IMAGES.recipes.parent), SIX_IMAGES.images).plan.images
 
 
 def test_six_images_are_planned(images: tuple[Image, ...]) -> None:

@@ -17,7 +17,7 @@ from bakehouse.errors import Location
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent, RegistryBase, Stage
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import Sha256
 from tests.support import fake_engine, plans
 from tests.support.dockerfiles import Instruction, instructions
@@ -172,7 +172,7 @@ def test_a_base_answers_with_the_python_of_the_real_one(provides: dict[str, str]
 @pytest.mark.parametrize("name", FAMILIES)
 def test_only_checksums_bases_and_labels_differ_from_the_real_dockerfile(name: str, tmp_path: Path) -> None:
     workspace = open_workspace()
-    [real_image] = plan_images(workspace, [name]).images
+    [real_image] = select(workspace, [name]).plan.images
     [rehearsal] = rehearse.prepare([real_image], workspace.templates, DEBIAN, tmp_path)
     directory = tmp_path / "rehearsal" / "images" / name
     real = rendering.render_image(real_image, templates())[0].content.decode()
@@ -195,7 +195,7 @@ def test_only_checksums_bases_and_labels_differ_from_the_real_dockerfile(name: s
 @pytest.mark.parametrize("name", FAMILIES[:3])
 def test_every_file_that_a_step_asks_for_is_one_of_the_feed(name: str, tmp_path: Path) -> None:
     workspace = open_workspace()
-    images = plan_images(workspace, [name]).images
+    images = select(workspace, [name]).plan.images
     [rehearsal] = rehearse.prepare(images, workspace.templates, DEBIAN, tmp_path)
     paths = [path for path in (tmp_path / "rehearsal" / "images" / name).rglob("*") if path.suffix != ".lock"]
     text = "\n".join(path.read_text() for path in paths if path.is_file() and path.suffix != ".json")

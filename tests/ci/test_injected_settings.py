@@ -26,7 +26,7 @@ from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.errors import BakehouseError, RecipeError
 from bakehouse.ledger.releases import text_of
 from bakehouse.plan import dockerfile
-from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.plan.workspace import Workspace, select
 from bakehouse.report_page import page
 from bakehouse.report_page.fleet import read_fleet
 from bakehouse.util.toml_table import TomlTable
@@ -195,7 +195,7 @@ class Shop:
     def products(self, project: Project) -> dict[str, object]:
         """Return the structure of all that is made of the settings."""
         workspace = Workspace(project, self.catalog, self.recipes, self.templates)
-        planned = plan_images(workspace, project.ci.images if project.ci else ())
+        planned = select(workspace, project.ci.images if project.ci else ()).plan
         made = pipeline.make_pipeline(workspace, planned.images)
         products: dict[str, object] = {
             image.name: dockerfile.render_image(image, self.templates)[0].content for image in planned.images

@@ -9,9 +9,10 @@ import pytest
 from bakehouse.builder import stage_cache
 from bakehouse.builder.build_steps import StepKey, read_steps
 from bakehouse.catalog.project import HOME, Project
-from bakehouse.cli import clean, rendering
+from bakehouse.cli import clean
 from bakehouse.errors import UsageError
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.pipeline import render
+from bakehouse.plan.workspace import open_workspace, select
 from tests.support.errors import error_text
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.trees import Tree
@@ -58,7 +59,7 @@ def test_bases_are_kept_because_other_projects_may_use_them(engine: Recorder, tm
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
     tree.write("mine/images/churn.yaml", CHURN)
     workspace = open_workspace(tree.root)
-    [planned] = plan_images(workspace, ["churn"]).images
+    [planned] = select(workspace, ["churn"]).plan.images
     base = planned.base.reference
     lines: list[str] = []
 
@@ -121,7 +122,7 @@ def test_the_build_cache_keeps_the_stages_of_the_images(
 
     clean.run(workspace, lines.append, everything=False, build_cache=True)
 
-    rendering.write(workspace, ["churn"], print)
+    render.write(select(workspace, ["churn"]), print)
     directory = tree.root / "images/churn"
     steps = read_steps((directory / "Dockerfile").read_text(), directory)
     assert steps

@@ -25,7 +25,7 @@ def images(*unknown: str) -> list[Image]:
 
 
 def selected_names(patterns: Sequence[str], *unknown: str) -> tuple[str, str]:
-    selected, note = fetch.with_known_files(images(*unknown), patterns)
+    selected, note = fetch.select_fetchable(images(*unknown), patterns)
     return " ".join(image.name for image in selected), note
 
 

@@ -10,7 +10,7 @@ from bakehouse.cli import dockerfile_import, init
 from bakehouse.cli.dockerfile_import import BaseAndComponents, Untranslated
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
 from bakehouse.plan.model import RegistryBase
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 
 RECIPE = "training-images/images/churn.yaml"
 
@@ -41,7 +41,7 @@ def test_a_new_project_plans_at_once(repository: Path) -> None:
         "  bake render churn   write the Dockerfile\n"
         "  bake release churn  build, test and push the image\n"
     )
-    assert [image.name for image in plan_images(open_workspace(repository), ["churn"]).images] == ["churn"]
+    assert [image.name for image in select(open_workspace(repository), ["churn"]).plan.images] == ["churn"]
 
 
 def test_a_second_run_changes_nothing(repository: Path) -> None:
@@ -251,7 +251,7 @@ def test_a_dockerfile_without_requirements_plans_at_once(repository: Path) -> No
 
     assert created.text.startswith(f"wrote {RECIPE}\n")
     assert "all of Dockerfile is in the recipe\n" in created.text
-    assert plan_images(open_workspace(repository), ["churn"]).images
+    assert select(open_workspace(repository), ["churn"]).plan.images
 
 
 def test_packages_of_the_dockerfile_get_a_file_of_their_own(repository: Path) -> None:
@@ -321,7 +321,7 @@ def test_what_the_catalogue_lacks_is_reported(repository: Path) -> None:
         (2, "pip install pytorch 1.2.3"),
     ]
     assert created.untranslated[1].reason == "no such release fits; the recipe has `*`"
-    assert plan_images(open_workspace(repository), ["churn"]).images
+    assert select(open_workspace(repository), ["churn"]).plan.images
 
 
 @pytest.mark.parametrize(
@@ -480,7 +480,7 @@ def test_the_region_of_an_aws_base_is_kept(repository: Path) -> None:
 
     assert 'region = "eu-west-1"\n' in (repository / "pyproject.toml").read_text()
     workspace = open_workspace(repository)
-    [image] = plan_images(workspace, ["churn"]).images
+    [image] = select(workspace, ["churn"]).plan.images
     assert isinstance(image.base, RegistryBase)
     assert image.base.pinned.startswith(
         "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.5.1-"
@@ -529,7 +529,7 @@ def test_a_secret_is_never_copied(repository: Path) -> None:
     assert (item.line, item.text) == (2, "ENV HF_TOKEN=…")
     assert item.reason == "it looks like a secret; set it when the job starts"
     assert secret not in (repository / RECIPE).read_text() + created.text
-    assert plan_images(open_workspace(repository), ["churn"]).images
+    assert select(open_workspace(repository), ["churn"]).plan.images
 
 
 def test_long_commands_are_shortened(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from bakehouse.cli import json_report, main
 from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.lock.drift import Drift, DriftKind
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.upstream.new_releases import UpstreamError
 from bakehouse.upstream.release_draft import Evidence
 from bakehouse.upstream.update import ComponentUpdate, ReleaseProposal
@@ -89,7 +89,7 @@ UPDATE = ComponentUpdate(
 
 
 def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
-    [image] = plan_images(open_workspace(HOME), ["pytorch-2.13-cpu-py312-extended"]).images
+    [image] = select(open_workspace(HOME), ["pytorch-2.13-cpu-py312-extended"]).plan.images
     rehearsal = Rehearsal(real=image, image=image, files=(), bases=())
     reports = {
         "build": json_report.built([BuiltImage(image, DIGEST, DIGEST, 1)]),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bakehouse.cli import main, sarif
+from bakehouse.cli import diagnostics, main
 from bakehouse.errors import RecipeError
 from tests.support.trees import Tree
 
@@ -113,4 +113,4 @@ def test_a_finding_without_a_location_is_in_the_settings(project: Tree) -> None:
 
 def test_credentials_of_urls_are_not_in_the_findings() -> None:
     error = RecipeError("`https://ci:s3cret@host/simple` is not a requirement")
-    assert "s3cret" not in sarif.text([error], ())
+    assert "s3cret" not in diagnostics.sarif_text([error], ())

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import main, workflow
+from bakehouse.cli import main
 from bakehouse.errors import RegistryAuthError
+from bakehouse.pipeline import publish
 from tests.support.trees import Tree
 
 CHURN = """\
@@ -210,8 +211,8 @@ def test_a_release_asks_the_registry_before_it_builds(
     def build(*_: object, **__: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(workflow, "build_images", build)
-    monkeypatch.setattr(workflow, "built_images", build)
+    monkeypatch.setattr(publish, "build", build)
+    monkeypatch.setattr(publish, "ensure_built", build)
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.cli import main
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from tests.support.release_records import a_record
 from tests.support.sagemaker_releases import put
 from tests.support.trees import Tree
@@ -29,7 +29,7 @@ def test_a_published_image_does_not_move_others_to_another_shard(
     first, second = shard(capsys, 1), shard(capsys, 2)
     assert first | second == {*"abcd"}
     # The first job publishes its images before the second one starts.
-    for image in plan_images(open_workspace(tmp_path), sorted(first)).images:
+    for image in select(open_workspace(tmp_path), sorted(first)).plan.images:
         put(tmp_path, replace(a_record(), image=image.name, key=image.key, candidate=True))
 
     assert shard(capsys, 1) == set()

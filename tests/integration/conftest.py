@@ -11,9 +11,9 @@ from uv import find_uv_bin
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import workflow
+from bakehouse.pipeline.build import build
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import Workspace, open_workspace
+from bakehouse.plan.workspace import Workspace, open_workspace, select
 from bakehouse.util.file_lock import exclusive
 from tests.integration.fleet import FLEET, Fleet
 from tests.integration.ports import kept_port
@@ -53,7 +53,7 @@ def fleet(workspace: Workspace) -> Fleet:
         exclusive(HOME / "build/fleet.lock"),
         Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress,
     ):
-        built = workflow.build_images(workspace, FLEET, progress.report, workflow.RunOptions(), progress)
+        built = build(select(workspace, FLEET), progress.report, progress=progress)
         return Fleet({result.image.name: result for result in built}, progress.steps())
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import workflow
 from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous
 from bakehouse.cluster.job_report import JobReport
+from bakehouse.pipeline.run import run_job
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker.local_job import RunRequest
 
@@ -64,7 +64,7 @@ def run(workspace: Workspace, name: str, case: Case) -> JobReport:
     )
     job = replace(job, kills={job.hosts_of(name)[0]: at for name, at in case.kills.items()})
     request = RunRequest(job, case.source, case.distribution, case.sdk, case.processes)
-    return workflow.run_job(workspace, case.image, request)
+    return run_job(workspace, case.image, request)
 
 
 def run_all(workspace: Workspace, cases: Mapping[str, Case]) -> dict[str, JobReport]:

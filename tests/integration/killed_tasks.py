@@ -17,7 +17,7 @@ import pytest
 from bakehouse.engine import dockerd
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.engine.docker import connect
-from bakehouse.engine.isolated_engine import isolated_engine
+from bakehouse.maintain.isolated_engine import isolated_engine
 from tests.integration import killed_clusters
 from tests.integration.projects import base
 from tests.support.full_disks import Place, SmallDisk

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.cli import workflow
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.pipeline.build import build
+from bakehouse.plan.workspace import open_workspace, select
 
 
 def write_project(root: Path, name: str, requirements: str) -> Path:
@@ -28,9 +28,7 @@ def write_project(root: Path, name: str, requirements: str) -> Path:
 def built_image(root: Path, name: str) -> Iterator[str]:
     """Build the image and give its reference; it is removed at the end."""
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
-        [built] = workflow.build_images(
-            open_workspace(root), [name], progress.report, workflow.RunOptions(), progress
-        )
+        [built] = build(select(open_workspace(root), [name]), progress.report, progress=progress)
     reference = built.image.reference
     try:
         yield reference

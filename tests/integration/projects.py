@@ -25,7 +25,7 @@ OUTPUT = "type=image,oci-mediatypes=false,compression=gzip,compression-level=3,f
 def base() -> str:
     """The base of the catalogue's images; made if it is missing."""
     catalogue = workspace.open_workspace(HOME)
-    base = workspace.plan_images(catalogue, ["mpi-cpu"]).images[0].base
+    base = workspace.select(catalogue, ["mpi-cpu"]).plan.images[0].base
     assert isinstance(base, BootstrappedBase)
     with tempfile.TemporaryDirectory() as state, contextlib.closing(docker.connect()) as engine:
         base_image.ensure_base(base, engine=engine, state=Path(state), report=print, get=feeds.get)

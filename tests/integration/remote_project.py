@@ -60,7 +60,7 @@ class RemoteProject:
 
     def __init__(self, root: Path, names: Sequence[str]) -> None:
         self.root = root
-        planned = workspace.plan_images(workspace.open_workspace(HOME), ["mpi-cpu"]).images[0]
+        planned = workspace.select(workspace.open_workspace(HOME), ["mpi-cpu"]).plan.images[0]
         assert isinstance(planned.base, BootstrappedBase)
         assert planned.base.reference == projects.base()
         self.base = planned.base.reference

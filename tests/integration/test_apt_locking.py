@@ -65,7 +65,7 @@ def test_what_is_locked_stays_until_it_is_upgraded(tmp_path: Path) -> None:
 @pytest.fixture
 def base() -> Iterator[BootstrappedBase]:
     """The base of the catalogue's images, under a name of its own."""
-    image = workspace.plan_images(workspace.open_workspace(HOME), ["mpi-cpu"]).images[0]
+    image = workspace.select(workspace.open_workspace(HOME), ["mpi-cpu"]).plan.images[0]
     assert isinstance(image.base, BootstrappedBase)
     reference = f"bakehouse/test-base:{uuid4().hex[:8]}"
     yield replace(image.base, reference=reference)

@@ -11,8 +11,8 @@ import pytest
 from bakehouse.builder.build_steps import StepKey
 from bakehouse.builder.stage_cache import StageCache, open_cache, remove_unused
 from bakehouse.catalog.project import Project
-from bakehouse.engine.isolated_engine import isolated_engine
 from bakehouse.errors import BuildError
+from bakehouse.maintain.isolated_engine import isolated_engine
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
 from tests.integration.remote_project import IMAGE, RemoteProject

@@ -11,14 +11,14 @@ import pytest
 
 from bakehouse.builder.build_inputs import Downloads, build_inputs
 from bakehouse.catalog import project as projects
-from bakehouse.cli import workflow
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.fetch.sources import DownloadConfig
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.pipeline.build import build
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import Sha256
 from tests.integration.projects import Project, base
 from tests.support.file_server import serving
@@ -93,7 +93,7 @@ def test_a_users_own_step_installs_a_package_on_a_base_that_names_no_mirror(tmp_
         'summary: With a program more\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
         "run: [apt-get update -q && apt-get install -q -y --no-install-recommends tree]\n"
     )
-    [built] = workflow.build_images(open_workspace(tmp_path), [name], print, workflow.RunOptions())
+    [built] = build(select(open_workspace(tmp_path), [name]), print)
     try:
         command = ["docker", "run", "--rm", "--network=none", "--entrypoint=tree", built.stored, "--version"]
         assert subprocess.run(command, capture_output=True, text=True).stdout.startswith("tree v")

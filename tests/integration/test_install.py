@@ -65,14 +65,23 @@ def test_messages_show_files_of_the_catalogue_relative_to_the_package(run: Run) 
     assert "site-packages" not in result.stdout
 
 
-def test_the_tests_need_a_checkout(run: Run) -> None:
-    result = run("bake", "test")
+@pytest.mark.parametrize("arguments", [["test"], ["rehearse", "mpi-cpu"], ["reproduce", "mpi-cpu"]])
+def test_tools_of_maintainers_need_a_checkout(arguments: list[str], run: Run) -> None:
+    result = run("bake", *arguments)
 
     assert (result.returncode, result.stderr) == (
         64,
-        "error: the tests of Bakehouse are not part of the installed package\n\n"
-        "hint: run `./bake test` in a checkout of Bakehouse\n",
+        f"error: `{arguments[0]}` is not part of the installed package\n\n"
+        f"hint: run `./bake {arguments[0]}` in a checkout of Bakehouse\n",
     )
+
+
+def test_the_wheel_leaves_out_the_tools_of_maintainers(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packages = {name.split("/")[1] for name in archive.namelist() if name.startswith("bakehouse/")}
+
+    assert "pipeline" in packages
+    assert "maintain" not in packages
 
 
 def test_the_stubs_of_rehearsals_are_complete(programs: Path) -> None:

@@ -15,7 +15,7 @@ from bakehouse.fetch.required_files import required_files
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import locking
 from bakehouse.lock.drift import Drift, DriftKind
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.file_lock import exclusive
 from tests.support.errors import error_text
@@ -315,7 +315,7 @@ def test_a_local_wheel_is_found_by_its_path(pin: Pin, tmp_path: Path, image: Pat
 
     assert pin("own") == ("requirements.txt.lock: 2 packages",)
     assert image.read_text().splitlines()[2].endswith(f" from ../own/{path.name}")
-    plan = plan_images(open_workspace(tmp_path), ["own"])
+    plan = select(open_workspace(tmp_path), ["own"]).plan
     [file] = [file for file in required_files(plan.images).files if file.project == "mine"]
     assert DownloadConfig((), PipConfig(no_index=True), None, {}).here(file).__next__().samefile(path)
 

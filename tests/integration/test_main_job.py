@@ -15,11 +15,11 @@ import pytest
 
 from bakehouse.builder.build_inputs import build_inputs
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import workflow
 from bakehouse.engine.docker import OWNER_LABEL
 from bakehouse.errors import NotReleasableError
 from bakehouse.ledger import releases
-from bakehouse.plan.workspace import Workspace
+from bakehouse.pipeline.build import build
+from bakehouse.plan.workspace import Workspace, select
 from bakehouse.util import tempdir
 from tests.integration.fleet import FLEET, Fleet
 from tests.integration.killed_clusters import in_engine
@@ -70,7 +70,7 @@ def test_a_second_build_gives_the_same_digests_and_starts_no_container(
     workspace: Workspace, fleet: Fleet
 ) -> None:
     since = f"{time.time():.3f}"
-    again = workflow.build_images(workspace, FLEET, print, workflow.RunOptions())
+    again = build(select(workspace, FLEET), print)
     until = f"{time.time():.3f}"
 
     assert [image.digest for image in again] == [fleet.images[name].digest for name in FLEET]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from bakehouse.cli import workflow
 from bakehouse.cluster.job_report import JobReport, Status
-from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.engine.open_engine import open_engine
+from bakehouse.plan.workspace import Workspace, select
 from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
 from tests.integration.jobs import log_text, run_all
@@ -27,8 +27,8 @@ def reports(workspace: Workspace, fleet: Fleet) -> dict[str, JobReport]:
 
 
 def has_horovod(workspace: Workspace) -> bool:
-    [image] = plan_images(workspace, [HOROVOD]).images
-    with workflow.engine(print) as engine:
+    [image] = select(workspace, [HOROVOD]).plan.images
+    with open_engine(print) as engine:
         return engine.image(image.reference) is not None
 
 

@@ -39,7 +39,7 @@ def bake(
 
 def contents(host: str = "") -> list[object]:
     """The images' layers, unpacked, and their configurations."""
-    images = workspace.plan_images(workspace.open_workspace(HOME), IMAGES).images
+    images = workspace.select(workspace.open_workspace(HOME), IMAGES).plan.images
     command = ["docker", *(("--host", host) if host else ()), "image", "inspect"]
     result = subprocess.run(
         [*command, *(image.reference for image in images)], check=True, capture_output=True, text=True

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from bakehouse.ledger.releases import ReleasedComponent
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.publish.release_gate import check_pinned
 from tests.integration.journeys import (
     IMAGES,
@@ -191,7 +191,7 @@ def test_an_image_with_unknown_files_may_be_pushed_once_it_is_locked(
     assert lock["base"]["digest"]
     assert "@sha256:" in lock["base"]["build"]
     assert [archive["file"] for archive in lock["archives"] if not archive["sha256"]] == []
-    [image] = plan_images(open_workspace(customer.root), customer.images).images
+    [image] = select(open_workspace(customer.root), customer.images).plan.images
     check_pinned(image)
 
 

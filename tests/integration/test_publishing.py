@@ -14,13 +14,14 @@ import pytest
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.project import Project
-from bakehouse.cli import tables, workflow
+from bakehouse.cli import tables
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.errors import Diagnostic, PublishError, RegistryAuthError, UsageError
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.store import open_ledger
-from bakehouse.plan.workspace import Workspace
+from bakehouse.pipeline.smoke import SmokeOptions, pulled_image, smoke_images
+from bakehouse.plan.workspace import Workspace, select
 from bakehouse.publish import image_push, promote, push, queue
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
@@ -127,21 +128,21 @@ def test_the_ledger_is_listed_and_compared_with_the_registry(project: Project, i
 def test_only_what_was_built_from_these_recipes_is_tried(workspace: Workspace, image: BuiltImage) -> None:
     address = f"127.0.0.1:9/team/mpi-cpu@sha256:{0:064x}"
     with pytest.raises(UsageError) as caught:
-        workflow.pulled_image(workspace, "mpi-cpu", address, print)
+        pulled_image(select(workspace, ["mpi-cpu"]), address, print)
     assert caught.value.diagnostics == (
         Diagnostic(f"the engine has no image `{address}`", hint=f"run `docker pull {address}`"),
     )
     with pytest.raises(UsageError) as caught:
-        workflow.pulled_image(workspace, "mpi-cpu", image.stored, print)
+        pulled_image(select(workspace, ["mpi-cpu"]), image.stored, print)
     [diagnostic] = caught.value.diagnostics
     assert diagnostic.message == f"`{image.stored}` was not built from this recipe of `mpi-cpu`"
     assert diagnostic.facts[1] == ("key of the image", image.image.key)
 
 
 def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_path: Path) -> None:
-    wishes = workflow.RunOptions(report=tmp_path / "seen.json")
+    wishes = SmokeOptions(report_file=tmp_path / "seen.json")
     with pytest.raises(UsageError, match="`--report` needs exactly one image, got 2"):
-        workflow.smoke_images(workspace, [image, image], print, wishes)
+        smoke_images(workspace, [image, image], print, wishes)
 
 
 def tags(project: Project) -> list[str]:

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.cli import workflow
 from bakehouse.cluster.job_report import JobReport, Status
 from bakehouse.engine import usage_lock
-from bakehouse.plan.workspace import Workspace
+from bakehouse.pipeline.build import build
+from bakehouse.plan.workspace import Workspace, select
 from tests.integration import launch_matrix
 from tests.integration.fleet import Fleet
 from tests.integration.jobs import log_text, run_all
@@ -44,7 +44,7 @@ def stubs(fleet: Fleet) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def reports(workspace: Workspace, fleet: Fleet, stubs: str) -> dict[str, JobReport]:
     with Progress(sys.__stderr__ or sys.stderr, Mode.LINES) as progress:
-        workflow.build_images(workspace, IMAGES, progress.report, workflow.RunOptions(), progress)
+        build(select(workspace, IMAGES), progress.report, progress=progress)
     reports = run_all(workspace, PYTORCH_LAUNCHES)
     launch_matrix.note(__name__, PYTORCH_LAUNCHES, reports)
     return reports

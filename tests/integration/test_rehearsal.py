@@ -10,10 +10,13 @@ from bakehouse.builder import run_log
 from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
 from bakehouse.builder.run_log import Level
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import workflow
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, PublishError, SmokeError
-from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
+from bakehouse.maintain.rehearse import rehearse
+from bakehouse.pipeline.build import ensure_built
+from bakehouse.pipeline.publish import push_images
+from bakehouse.pipeline.smoke import smoke_images
+from bakehouse.plan.workspace import Workspace, open_workspace, select
 from bakehouse.publish.options import PublishOptions
 from tests.support.programs import docker
 
@@ -47,9 +50,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture(scope="module")
 def outcome(project: Workspace) -> Iterator[RehearsalResults]:
-    outcome = workflow.rehearse_images(
-        project, [SMP, EFA, EXTENDED, REAL, "wrong", "right"], print, workflow.RunOptions()
-    )
+    outcome = rehearse(select(project, [SMP, EFA, EXTENDED, REAL, "wrong", "right"]), print)
     for failure in outcome.failures:
         print(failure_text(failure))
     yield outcome
@@ -120,7 +121,7 @@ def test_installed_versions_are_as_declared_as_far_as_stubs_answer(outcome: Rehe
 def test_how_far_own_images_were_run_is_on_record(project: Workspace, outcome: RehearsalResults) -> None:
     runs = run_log.load_runs(project.project.state)
     assert set(runs) == {"right"}
-    [image] = plan_images(project, ["right"]).images
+    [image] = select(project, ["right"]).plan.images
     assert run_log.level(image, runs) is Level.REHEARSED
     assert runs["right"].stubs == ("aws-dlc-pytorch",)
 
@@ -129,7 +130,7 @@ def test_no_step_of_a_rehearsal_is_one_of_a_real_build(project: Workspace, outco
     result = rehearsed(outcome, REAL)
     assert result.differ == ()
     assert result.rehearsal.stubs == ("sagemaker-training",) or result.rehearsal.stubs == ()
-    real = plan_images(project, [REAL]).images[0].base.reference
+    real = select(project, [REAL]).plan.images[0].base.reference
     [base] = json.loads(docker("image", "inspect", real))
     [own] = json.loads(docker("image", "inspect", result.rehearsal.bases[0][1]))
     assert own["RootFS"]["Layers"][: len(base["RootFS"]["Layers"])] == base["RootFS"]["Layers"]
@@ -139,16 +140,14 @@ def test_no_step_of_a_rehearsal_is_one_of_a_real_build(project: Workspace, outco
 def test_a_rehearsed_image_under_a_real_name_is_neither_tried_nor_pushed(
     project: Workspace, outcome: RehearsalResults
 ) -> None:
-    [image] = plan_images(project, ["right"]).images
+    [image] = select(project, ["right"]).plan.images
     docker("tag", rehearsed(outcome, "right").rehearsal.reference, image.reference)
     try:
-        built = workflow.built_images(project, ["right"], print)
+        built = ensure_built(select(project, ["right"]), print)
         with pytest.raises(SmokeError, match="rehearsed, not built"):
-            workflow.smoke_images(project, built, print, workflow.RunOptions())
+            smoke_images(project, built, print)
         with pytest.raises(PublishError, match="rehearsed, not built"):
-            workflow.push_images(
-                project, built, print, workflow.RunOptions(terms=PublishOptions(candidate=True))
-            )
+            push_images(project, built, print, PublishOptions(candidate=True))
     finally:
         docker("image", "rm", image.reference)
 
@@ -175,6 +174,6 @@ def test_tasks_refuse_the_name_of_a_rehearsal(task: str, reason: str, project: W
 
 
 def test_a_second_rehearsal_executes_nothing(project: Workspace, outcome: RehearsalResults) -> None:
-    again = workflow.rehearse_images(project, [EXTENDED], print, workflow.RunOptions())
+    again = rehearse(select(project, [EXTENDED]), print)
 
     assert [result.digest for result in again.rehearsed] == [rehearsed(outcome, EXTENDED).digest]

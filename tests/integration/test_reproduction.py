@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import reproduce
 from bakehouse.engine import docker
-from bakehouse.engine.fake_clock import AHEAD_DAYS
 from bakehouse.errors import DifferenceError
-from bakehouse.plan.workspace import open_workspace
+from bakehouse.maintain import reproduce
+from bakehouse.maintain.isolated_engine import AHEAD_DAYS
+from bakehouse.plan.workspace import open_workspace, select
 
 pytestmark = pytest.mark.engine
 
@@ -37,7 +37,7 @@ def test_mpi_cpu_is_the_same_and_a_step_that_writes_the_time_is_found(tmp_path: 
     messages: list[str] = []
 
     reproductions = reproduce.reproduce(
-        open_workspace(tmp_path), ["mpi-cpu", "noisy"], messages.append, ["overlay2"]
+        select(open_workspace(tmp_path), ["mpi-cpu", "noisy"]), messages.append, ["overlay2"]
     )
 
     same, different = reproductions

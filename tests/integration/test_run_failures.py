@@ -8,11 +8,11 @@ from pathlib import Path
 import docker
 import pytest
 
-from bakehouse.cli import workflow
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster.job import NetworkPartition, TrainingJob, homogeneous, input_files
 from bakehouse.cluster.job_report import JobReport, Status, text
 from bakehouse.errors import UsageError
+from bakehouse.pipeline.run import run_job
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker.local_job import RunRequest
 from bakehouse.util.format import format_seconds
@@ -316,4 +316,4 @@ def test_what_sagemaker_would_refuse_starts_nothing(
 
 def test_a_missing_image(workspace: Workspace) -> None:
     with pytest.raises(UsageError, match="no recipe is named `mpi-cup`, and the engine has no such image"):
-        workflow.run_job(workspace, "mpi-cup", RunRequest(), print)
+        run_job(workspace, "mpi-cup", RunRequest(), print)

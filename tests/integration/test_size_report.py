@@ -14,13 +14,16 @@ import pytest
 from bakehouse.analysis.layers import LayerContents, LayerFile, readers_into
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import size_report, workflow
+from bakehouse.cli import size_report
 from bakehouse.engine import docker, usage_lock
 from bakehouse.engine.docker import DockerEngine
 from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.ledger.releases import text_of
+from bakehouse.pipeline.build import build, ensure_built
+from bakehouse.pipeline.publish import push_images
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
+from bakehouse.plan.workspace import Workspace, open_workspace, select
+from bakehouse.publish.options import PublishOptions
 from tests.support.fleet_sizes import RECORD
 
 pytestmark = pytest.mark.engine
@@ -97,7 +100,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
 ) -> None:
     _, built = mpi_cpu
 
-    document = json.loads(size_report.run(workspace, ["mpi-cpu"], print, limit=10, json=True))
+    document = json.loads(size_report.run(select(workspace, ["mpi-cpu"]), print, limit=10, json=True))
 
     [size] = document["images"]
     parts = {part["name"]: part for part in size["parts"]}
@@ -129,16 +132,16 @@ def test_a_build_over_its_budget_fails_and_one_within_it_does_not(
 ) -> None:
     recipe = (HOME / "recipes/images/mpi-cpu.yaml").read_text()
     project(tmp_path, "mpi-cpu", f"{recipe}budget: {{sagemaker-training: 50 MB, image: 1 GB}}\n")
-    assert plan_images(open_workspace(tmp_path), ["mpi-cpu"]).images[0].key == mpi_cpu[0].key
+    assert select(open_workspace(tmp_path), ["mpi-cpu"]).plan.images[0].key == mpi_cpu[0].key
 
     with pytest.raises(BuildError) as caught:
-        workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.RunOptions())
+        build(select(open_workspace(tmp_path), ["mpi-cpu"]), print)
 
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
         "`sagemaker-training` of image `mpi-cpu` exceeds its size budget"
     ]
     project(tmp_path, "mpi-cpu", f"{recipe}budget: {{sagemaker-training: 500 MB, image: 1 GB}}\n")
-    [built] = workflow.build_images(open_workspace(tmp_path), ["mpi-cpu"], print, workflow.RunOptions())
+    [built] = build(select(open_workspace(tmp_path), ["mpi-cpu"]), print)
     assert built.digest == mpi_cpu[1].digest
 
 
@@ -146,10 +149,10 @@ def test_an_image_over_its_budget_is_not_pushed(tmp_path: Path, mpi_cpu: tuple[I
     recipe = (HOME / "recipes/images/mpi-cpu.yaml").read_text()
     project(tmp_path, "mpi-cpu", f"{recipe}budget: {{image: 50 MB}}\n")
     own = open_workspace(tmp_path)
-    built = workflow.built_images(own, ["mpi-cpu"], print)
+    built = ensure_built(select(own, ["mpi-cpu"]), print)
 
     with pytest.raises(BuildError) as caught:
-        workflow.push_images(own, built, print, workflow.RunOptions())
+        push_images(own, built, print, PublishOptions())
 
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
         "image `mpi-cpu` exceeds its size budget"
@@ -166,7 +169,9 @@ def test_an_image_is_compared_with_its_last_release(
     ledger.parent.mkdir(parents=True)
     ledger.write_text(text_of([replace(record, date="2026-11-01"), record, candidate]))
 
-    report = size_report.run(open_workspace(tmp_path), ["mpi-cpu"], print, limit=10, against="release")
+    report = size_report.run(
+        select(open_workspace(tmp_path), ["mpi-cpu"]), print, limit=10, against="release"
+    )
 
     lines = report.splitlines()
     assert lines[0].startswith("mpi-cpu, released 2026-11-20 (sha256:4f4f4f4f4f4f): 1.0 MB → 1")
@@ -177,7 +182,7 @@ def test_an_image_that_was_not_built_is_named_with_the_command(tmp_path: Path) -
     project(tmp_path, "not-built", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
 
     with pytest.raises(UsageError) as caught:
-        size_report.run(open_workspace(tmp_path), ["not-built"], print, limit=10)
+        size_report.run(select(open_workspace(tmp_path), ["not-built"]), print, limit=10)
 
     [diagnostic] = caught.value.diagnostics
     assert diagnostic.message == "image `not-built` is missing: it was not built from its current recipe"

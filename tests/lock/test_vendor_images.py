@@ -18,7 +18,7 @@ from bakehouse.lock import locking
 from bakehouse.lock.drift import Drift, table
 from bakehouse.lock.vendor_images import drift, vendor_images
 from bakehouse.plan.model import Image, RegistryBase
-from bakehouse.plan.workspace import open_workspace, plan_images, plan_recipes, select
+from bakehouse.plan.workspace import Selection, open_workspace, select
 from bakehouse.publish.release_gate import check_pinned
 from bakehouse.util.oci import split_reference
 from tests.support.errors import error_text
@@ -75,7 +75,7 @@ def quiet(text: str) -> None:
 
 
 def images(project: Path, *patterns: str) -> tuple[Image, ...]:
-    return plan_images(open_workspace(project), patterns).images
+    return select(open_workspace(project), patterns).plan.images
 
 
 def refused(planned: tuple[Image, ...]) -> list[str]:
@@ -92,7 +92,7 @@ def refused(planned: tuple[Image, ...]) -> list[str]:
 def lock(project: Path, *patterns: str, upgrade: bool = False) -> tuple[list[str], Problems]:
     """Run the part of `bake lock` that asks vendors, which needs no engine."""
     workspace = open_workspace(project)
-    recipes = select(workspace, patterns)
+    recipes = select(workspace, patterns).recipes
     problems = Problems()
     return [*locking.pin(workspace, recipes, quiet, problems, upgrade=upgrade)], problems
 
@@ -101,8 +101,8 @@ def test_no_image_of_the_catalogue_is_refused_once_its_project_is_locked(
     stubs: Vendors, project: Path
 ) -> None:
     workspace, problems = open_workspace(project), Problems()
-    recipes = [*workspace.recipes.values()]
-    before = plan_recipes(workspace, recipes).images
+    recipes = tuple(workspace.recipes.values())
+    before = Selection(workspace, recipes).plan.images
     assert len(refused(before)) > 200
 
     for _ in locking.pin(workspace, recipes, quiet, problems):
@@ -110,7 +110,7 @@ def test_no_image_of_the_catalogue_is_refused_once_its_project_is_locked(
 
     assert not problems.all
     workspace = replace(workspace, catalog=load_catalog(workspace.project.recipe_roots))
-    after = plan_recipes(workspace, recipes).images
+    after = Selection(workspace, recipes).plan.images
     assert refused(after) == []
     assert [image.build_base for image in after if image.build_base and "@" not in image.build_base] == []
     pinned = {image.name for image in before if image.name in {*refused(before)}}

@@ -9,7 +9,7 @@ from bakehouse.catalog.project import HOME, Project
 from bakehouse.errors import UsageError
 from bakehouse.plan import affected, image_lock
 from bakehouse.plan.model import Image, ImageKey
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from tests.support.fake_engine import image
 from tests.support.git_repository import commit
 
@@ -45,9 +45,9 @@ def test_an_invalid_shard_is_a_mistake(text: str) -> None:
 
 
 def catalogue_images() -> tuple[Image, ...]:
-    return plan_images(
+    return select(
         open_workspace(HOME), ["mpi-cpu", "pytorch-cpu", "pytorch-d*-cpu", "tensorflow-cpu"]
-    ).images
+    ).plan.images
 
 
 def test_each_image_is_in_one_shard_and_shared_stages_stay_together() -> None:

@@ -11,7 +11,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.plan.dockerfile import render, render_image
 from bakehouse.plan.model import Image, Plan, defines_layer
 from bakehouse.plan.planner import make_plan
-from bakehouse.plan.workspace import open_workspace, resolve_all, select
+from bakehouse.plan.workspace import open_workspace, select
 from tests.support.dockerfiles import instructions
 from tests.support.trees import Tree
 
@@ -23,9 +23,7 @@ READ = re.compile(r"from=inputs(?:,source=| )/([^\s,]+)")
 @cache
 def plan() -> Plan:
     workspace = open_workspace(HOME)
-    return make_plan(
-        resolve_all(workspace, select(workspace, ())), workspace.templates, None, workspace.apt_locks
-    )
+    return make_plan(select(workspace, ()).resolutions, workspace.templates, None, workspace.apt_locks)
 
 
 @cache
@@ -113,7 +111,7 @@ def test_a_changed_script_changes_the_keys_of_the_stages_that_mount_it(script: s
     workspace = open_workspace(HOME)
     name = f"bin/{script}"
     templates: Mapping[str, str] = {**workspace.templates, name: workspace.templates[name] + "\n"}
-    resolutions = resolve_all(workspace, select(workspace, ()))
+    resolutions = select(workspace, ()).resolutions
     changed = make_plan(resolutions, templates, None, workspace.apt_locks)
     covered: set[str] = set()
     for before, after in zip(plan().images, changed.images, strict=True):

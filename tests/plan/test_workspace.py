@@ -10,15 +10,8 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import Project, find
 from bakehouse.catalog.recipe import read_recipes
 from bakehouse.errors import RecipeError, StaleError, UsageError
-from bakehouse.plan.workspace import (
-    Workspace,
-    check_rendered,
-    orphans,
-    plan_recipes,
-    render_images,
-    select,
-    select_kept,
-)
+from bakehouse.plan.workspace import Workspace, check_rendered, orphans, render_images, select, select_kept
+from tests.support.errors import error_text
 from tests.support.trees import IMAGE, Tree, templates
 
 MATRIX = """\
@@ -40,15 +33,15 @@ def workspace(tree: Tree, tmp_path: Path) -> Workspace:
 
 
 def names(workspace: Workspace, *patterns: str) -> list[str]:
-    return [recipe.name for recipe in select(workspace, patterns)]
+    return [recipe.name for recipe in select(workspace, patterns).recipes]
 
 
 def kept_names(workspace: Workspace, *patterns: str) -> list[str]:
-    return [recipe.name for recipe in select_kept(workspace, patterns)]
+    return [recipe.name for recipe in select_kept(workspace, patterns).recipes]
 
 
 def rendered(workspace: Workspace, *patterns: str) -> None:
-    render_images(workspace, plan_recipes(workspace, select(workspace, patterns)), lambda _: None)
+    render_images(workspace, select(workspace, patterns).plan, lambda _: None)
 
 
 @pytest.fixture
@@ -84,7 +77,7 @@ def test_what_is_not_committed_is_rendered_on_demand(workspace: Workspace) -> No
 
 
 def test_rendered_files_are_one_line_for_each_image(workspace: Workspace) -> None:
-    plan = plan_recipes(workspace, select(workspace, ["small"]))
+    plan = select(workspace, ["small"]).plan
     lines: list[str] = []
 
     files = render_images(workspace, plan, lines.append)
@@ -103,7 +96,7 @@ def test_files_that_stay_out_are_reported_once_for_all_images(tree: Tree, tmp_pa
     tree.write("pyproject.toml", "[tool.bakehouse]\n")
     own = Workspace(find(tmp_path), tree.catalog(), tree.recipes(), templates())
     lines: list[str] = []
-    render_images(own, plan_recipes(own, select(own, ["a", "b"])), lines.append)
+    render_images(own, select(own, ["a", "b"]).plan, lines.append)
 
     assert lines[0] == "left out of a and 1 more: version control (.git): 1 directory"
     assert len([line for line in lines if "left out" in line]) == 1
@@ -134,7 +127,7 @@ def test_a_recipe_that_takes_the_place_of_one_of_bakehouses_is_the_users(own: Wo
 
 def test_an_own_recipe_that_was_never_rendered_is_stale(own: Workspace) -> None:
     with pytest.raises(StaleError, match="`images/churn/Dockerfile` is missing"):
-        check_rendered(own, plan_recipes(own, select_kept(own, ())))
+        check_rendered(own, select_kept(own, ()).plan)
 
 
 def test_without_recipes_of_its_own_a_project_keeps_nothing(own: Workspace) -> None:
@@ -156,11 +149,11 @@ def test_a_changed_source_is_stale_until_it_is_rendered_but_its_copy_is_not_comm
     rendered(workspace, "small")
     copy = workspace.project.images / "small/files/opt/ml/code/train.py"
     copy.unlink()
-    check_rendered(workspace, plan_recipes(workspace, select(workspace, ["small"])))
+    check_rendered(workspace, select(workspace, ["small"]).plan)
 
     source.write_text("print()\n")
     changed = replace(workspace, recipes=tree.recipes())
-    plan = plan_recipes(changed, select(changed, ["small"]))
+    plan = select(changed, ["small"]).plan
     with pytest.raises(StaleError) as caught:
         check_rendered(changed, plan)
     render_images(changed, plan, lambda _: None)
@@ -192,7 +185,7 @@ def test_a_directory_without_a_recipe_is_removed_without_its_ledger(
     for name in ("docker-bake.json", "lock.json"):
         (directory / name).unlink()
     (directory / "releases.json").write_text("{}")
-    plan = plan_recipes(workspace, select_kept(workspace, ()))
+    plan = select_kept(workspace, ()).plan
     render_images(workspace, plan, lambda _: None)
 
     with pytest.raises(StaleError, match="no recipe renders `images/gone/Dockerfile`"):
@@ -219,6 +212,33 @@ def test_a_project_without_recipes_means_the_images_that_it_rendered(own: Worksp
     assert names(bare) == ["small"]
 
 
+def test_a_command_for_one_image_refuses_several(own: Workspace) -> None:
+    assert select(own, ["churn"]).image.name == "churn"
+    for patterns, fact in (
+        (["small*"], "`small*` matches 3 images"),
+        (["churn", "small"], "`churn small` matches 2 images"),
+    ):
+        with pytest.raises(UsageError) as caught:
+            _ = select(own, patterns).image
+        assert error_text(caught.value) == (
+            f"error: {fact}\n\nhint: name one of them; `bake list` lists them\n"
+        )
+
+    recipes = own.project.recipe_roots[0]
+    with pytest.raises(UsageError, match=r"^the project has 3 images$"):
+        _ = select(opened(recipes.parent, recipes), ()).image
+
+
+def test_a_selection_resolves_and_plans_once(own: Workspace) -> None:
+    selection = select(own, ["churn", "small"])
+
+    assert selection.resolutions is selection.resolutions
+    assert selection.plan is selection.plan
+    assert [resolution.recipe for resolution in selection.resolutions] == [*selection.recipes]
+    assert [image.name for image in selection.plan.images] == ["churn", "small"]
+    assert selection.patterns == ("churn", "small")
+
+
 def test_in_bakehouses_checkout_no_names_mean_all_images(own: Workspace) -> None:
     recipes = own.project.recipe_roots[0]
 
@@ -236,12 +256,15 @@ def test_a_recipe_with_mistakes_matters_only_where_it_is_selected(own: Workspace
             select(project, patterns)
     assert project.failures == []
     assert names(project) == names(project, "*r*n") == ["churn"]
-    assert [recipe.name for recipe in select_kept(project, ())] == ["churn"]
+    assert [recipe.name for recipe in select_kept(project, ()).recipes] == ["churn"]
     assert [str(failure) for failure in project.failures] == [
         "image `broken` has no `summary`; image `broken` has no `base`; "
         "unknown key `sumary` in image `broken`"
     ]
-    assert [recipe.name for recipe in select(project, ("*r*",), skip_broken=True)] == ["churn", "small-torch"]
+    assert [recipe.name for recipe in select(project, ("*r*",), skip_broken=True).recipes] == [
+        "churn",
+        "small-torch",
+    ]
     with pytest.raises(RecipeError, match="unknown key `sumary`"):
         select(project, ("broken",), skip_broken=True)
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bakehouse.ledger.store import open_ledger
 
 from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
+from bakehouse.ledger.store import open_ledger
 from tests.support.built_images import PASSED
 from tests.support.candidates import candidate
 from tests.support.fake_registry import DIGEST, FakeRegistry, holding

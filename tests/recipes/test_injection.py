@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from bakehouse.catalog import json_schema
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import BakehouseError, Problems, RecipeError
+from bakehouse.maintain import json_schema
 from bakehouse.plan import dockerfile
 from bakehouse.plan.planner import make_plan
 from bakehouse.resolve import conflict_report

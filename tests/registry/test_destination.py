@@ -10,9 +10,9 @@ import pytest
 
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
-from bakehouse.cli import workflow
 from bakehouse.errors import Diagnostic, PublishError, UsageError
-from bakehouse.plan.workspace import Workspace
+from bakehouse.pipeline import publish
+from bakehouse.plan.workspace import Selection, Workspace
 from bakehouse.publish.options import PublishOptions
 from bakehouse.registry.destination import Destination, check, destination
 from bakehouse.registry.ecr import EcrRegistry
@@ -129,10 +129,10 @@ def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: P
 def test_what_can_be_no_destination_is_refused_before_anything_is_built(
     project: Project, to: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workflow, "build_images", None)
+    monkeypatch.setattr(publish, "ensure_built", None)
     workspace = cast("Workspace", SimpleNamespace(project=project))
     with pytest.raises((PublishError, UsageError)) as caught:
-        workflow.release_images(workspace, [], print, workflow.RunOptions(terms=PublishOptions(registry=to)))
+        publish.push(Selection(workspace, ()), print, PublishOptions(registry=to))
     assert caught.value.diagnostics[0].message == message
 
 

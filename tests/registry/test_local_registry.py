@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import Project
-from bakehouse.cli import registry as managing
 from bakehouse.engine import provision
 from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
 from bakehouse.publish import image_push
-from bakehouse.registry.destination import local_registry, open_local
+from bakehouse.registry.destination import local_registry, manage_local, open_local
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
 
@@ -150,7 +149,7 @@ def test_a_registry_in_use_is_not_stopped(project: Project, monkeypatch: pytest.
     with open_local(project, print) as registry:
         registry.keep()
         with pytest.raises(PublishError) as caught:
-            managing.run(project, "stop", print)
+            manage_local(project, "stop", print)
         assert registry.is_running()
     assert caught.value.diagnostics == (
         Diagnostic(
@@ -163,10 +162,10 @@ def test_a_registry_in_use_is_not_stopped(project: Project, monkeypatch: pytest.
 
 def test_the_port_of_another_project(project: Project, tmp_path: Path) -> None:
     other = replace(project, root=tmp_path / "other")
-    managing.run(project, "start", print)
+    manage_local(project, "start", print)
     for action in ("start", "status"):
         with pytest.raises(PublishError) as caught:
-            managing.run(other, action, print)
+            manage_local(other, action, print)
     assert caught.value.diagnostics == (
         Diagnostic(
             f"port {project.registry_port} of the local registry is used by the registry of another project, "
@@ -176,7 +175,7 @@ def test_the_port_of_another_project(project: Project, tmp_path: Path) -> None:
         ),
     )
     # It does not touch the other project's registry.
-    managing.run(other, "stop", print)
+    manage_local(other, "stop", print)
     assert local_registry(project).is_running()
 
 
@@ -184,7 +183,7 @@ def test_the_task(project: Project) -> None:
     host, data = f"127.0.0.1:{project.registry_port}", f"{project.state}/registry/data"
 
     def text(action: str) -> str:
-        return managing.run(project, action, print).text
+        return manage_local(project, action, print).text
 
     assert text("status") == f"the registry at {host} is not running; 0 bytes in {data}\n"
     assert text("start") == f"the registry at {host} is running; 0 bytes in {data}\n"
@@ -205,7 +204,7 @@ def test_a_push_keeps_the_registry(project: Project) -> None:
 
 def test_an_unknown_action(project: Project) -> None:
     with pytest.raises(UsageError) as caught:
-        managing.run(project, "strat", print)
+        manage_local(project, "strat", print)
     assert caught.value.diagnostics == (
         Diagnostic("`registry` has no action `strat`", hint="did you mean `start`?"),
     )

@@ -3,8 +3,9 @@
 import pytest
 
 from bakehouse.builder.run_log import Level
-from bakehouse.cli import image_page, tables
-from bakehouse.cli.image_page import ImagePage
+from bakehouse.pipeline import image_page
+from bakehouse.pipeline.image_page import ImagePage
+from bakehouse.resolve.phrases import warnings_text
 from tests.support.trees import Tree
 
 VENDOR = """\
@@ -54,8 +55,8 @@ def vendor(tree: Tree) -> Tree:
 def test_a_conflict_inside_a_base_is_a_warning(vendor: Tree) -> None:
     resolution = vendor.resolve("mine")
 
-    assert tables.warnings([resolution]) == WARNING
-    assert [tables.warnings([resolution], name) for name in ("fabric", "nccl", "vendor", "python")] == [
+    assert warnings_text([resolution]) == WARNING
+    assert [warnings_text([resolution], name) for name in ("fabric", "nccl", "vendor", "python")] == [
         *([WARNING] * 3),
         "",
     ]

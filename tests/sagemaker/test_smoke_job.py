@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.trust_settings import Policy
-from bakehouse.cli import workflow
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.job_report import Status
@@ -20,7 +19,8 @@ from bakehouse.errors import BakehouseError, SmokeError, TrustError, UsageError
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.ledger.store import open_ledger
-from bakehouse.plan.workspace import Workspace, open_workspace, plan_images
+from bakehouse.pipeline.smoke import SmokeOptions, smoke_on_sagemaker
+from bakehouse.plan.workspace import Workspace, open_workspace, select
 from bakehouse.sagemaker import smoke_job
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.follow import Pace
@@ -73,7 +73,7 @@ class Session:
             self.play()
 
     def candidate(self, **changed: Any) -> ReleaseRecord:
-        [image] = plan_images(self.workspace, ["mpi-cpu"]).images
+        [image] = select(self.workspace, ["mpi-cpu"]).plan.images
         fields: dict[str, Any] = {
             **{"image": "mpi-cpu", "key": image.key, "digest": DIGEST, "registry": HOST},
             **{"repository": "team/mpi-cpu", "image_uri": URI, "candidate": True, "tested": False},
@@ -87,8 +87,8 @@ class Session:
         self, job: JobSpec = JOB, only: tuple[str, ...] = CHECK, **options: Any
     ) -> tuple[LaunchReport, SmokeReport | None]:
         callbacks = JobCallbacks(self.lines.append, self.lines.append)
-        run_options = workflow.RunOptions(only=only, **options)
-        return workflow.smoke_on_sagemaker(self.workspace, "mpi-cpu", job, callbacks, run_options, self.pace)
+        selection = select(self.workspace, ["mpi-cpu"])
+        return smoke_on_sagemaker(selection, job, callbacks, SmokeOptions(only, **options), self.pace)
 
     def document(self, **results: Any) -> dict[str, Any]:
         """Return results of the script that was sent."""
@@ -257,7 +257,7 @@ def test_ctrl_c_stops_the_job_and_the_rest_is_unfinished(session: Session, tmp_p
         raise KeyboardInterrupt
 
     session.play = interrupt
-    launched, report = session.smoke(job_named("stopped"), report=tmp_path / "seen.json")
+    launched, report = session.smoke(job_named("stopped"), report_file=tmp_path / "seen.json")
 
     assert session.aws.stopped == ["stopped"]
     assert (launched.status, launched.exit_code) == (Status.STOPPED, 6)
@@ -278,7 +278,7 @@ def test_the_report_for_another_machine_is_signed(session: Session, tmp_path: Pa
     with_key(session, key.private)
     session.play = lambda: session.complete(train_success=run_of(0))
 
-    session.smoke(report=tmp_path / "seen.json")
+    session.smoke(report_file=tmp_path / "seen.json")
 
     verify = signed_report.verifier(Policy((key.public,)))
     smoke_report.attach(tmp_path / "seen.json", "mpi-cpu", [Digest(DIGEST)], tmp_path, verify)
@@ -288,7 +288,7 @@ def test_an_unusable_key_is_reported_before_the_job_is_sent(session: Session, tm
     with_key(session, tmp_path / "gone.pem")
 
     with pytest.raises(TrustError, match="cannot read the key"):
-        session.smoke(report=tmp_path / "seen.json")
+        session.smoke(report_file=tmp_path / "seen.json")
     assert session.aws.requests == []
 
 

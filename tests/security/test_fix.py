@@ -12,7 +12,7 @@ from bakehouse.builder.timings import StepTime
 from bakehouse.catalog import project as settings
 from bakehouse.errors import VulnerableError
 from bakehouse.plan.model import Image, ImageKey
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.security import fix as fixing
 from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability, require_clean
 from bakehouse.security.forecast import changed_images, forecast
@@ -49,12 +49,12 @@ def demo(newer: str = "2.0") -> PackageFinding:
 
 def run(report: SecurityReport) -> fixing.Fix:
     workspace = open_workspace(Path.cwd())
-    return fixing.fix(workspace, [], plan_images(workspace, []).images, report, lambda _: None)
+    return fixing.fix(workspace, [], select(workspace, []).plan.images, report, lambda _: None)
 
 
 def make() -> SecurityReport:
     workspace = open_workspace(Path.cwd())
-    return make_report(workspace, plan_images(workspace, []).images, lambda _: None, lambda _: ())
+    return make_report(workspace, select(workspace, []).plan.images, lambda _: None, lambda _: ())
 
 
 def test_the_fixed_debian_packages_are_locked(alone: Tree, mirror: Mirror) -> None:

@@ -12,7 +12,7 @@ from bakehouse.cli import json_report
 from bakehouse.errors import BakehouseError, NotScannedError, UsageError, VulnerableError
 from bakehouse.ledger.releases import append
 from bakehouse.ledger.store import open_ledger
-from bakehouse.plan.workspace import Workspace, plan_images
+from bakehouse.plan.workspace import Workspace, select
 from bakehouse.security.findings import SecurityReport, require_clean
 from bakehouse.security.report import make_report, text
 from tests.support import osv_records, vex_documents
@@ -29,7 +29,7 @@ def make(tree: Tree, snapshot: Path | None = None, reports: Sequence[Path] = ())
     location = replace(settings.find(tree.root), recipe_roots=(tree.root,))
     workspace = Workspace(location, tree.catalog(), tree.recipes(), templates())
     builds_of = open_ledger(location).records
-    images = plan_images(workspace, []).images
+    images = select(workspace, []).plan.images
     return make_report(workspace, images, lambda _: None, builds_of, snapshot, reports)
 
 

@@ -13,7 +13,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.ledger.releases import ReleaseRecord, text_of
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import Workspace, plan_images, render_images
+from bakehouse.plan.workspace import Workspace, render_images, select
 from bakehouse.report_page.fleet import Fleet, ImageReport, read_fleet
 from bakehouse.util.files import write_whole
 from bakehouse.util.oci import Digest
@@ -34,12 +34,12 @@ class Site:
 
     @property
     def planned(self) -> Image:
-        [image] = plan_images(self.workspace, ["small"]).images
+        [image] = select(self.workspace, ["small"]).plan.images
         return image
 
     def render(self) -> None:
         workspace = self.workspace
-        render_images(workspace, plan_images(workspace, ["small"]), lambda line: None)
+        render_images(workspace, select(workspace, ["small"]).plan, lambda line: None)
 
     def fleet(self, *patterns: str) -> Fleet:
         return read_fleet(self.workspace, patterns)

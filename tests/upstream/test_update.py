@@ -14,10 +14,11 @@ import pytest
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.catalog.recipe import read_recipes
-from bakehouse.cli import json_report, rendering, update_commits
+from bakehouse.cli import json_report
 from bakehouse.errors import BuildError, EngineError, Problems, UsageError
+from bakehouse.pipeline import render, update_commits
 from bakehouse.plan import dockerfile
-from bakehouse.plan.workspace import Workspace
+from bakehouse.plan.workspace import Workspace, select_kept
 from bakehouse.upstream import update
 from bakehouse.upstream.release_draft import Evidence, ReleaseDrafter, read_copy
 from bakehouse.upstream.release_entry import entry_text, read_entry
@@ -247,7 +248,7 @@ def repository(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv(f"GIT_{role}_EMAIL", "a@x.example")
     fast = root / "recipes" / "components" / "fast" / "component.yaml"
     fast.write_text(COMPONENT.replace('{quick: "<2"}', '{quick: "<0.5"}'))
-    rendering.write(reopened(workspace), (), lambda line: None)
+    render.write(select_kept(reopened(workspace), ()), lambda line: None)
     commit(root, {".gitignore": "uv/\nbuild/\n"})
     return root
 

@@ -9,11 +9,12 @@ from bakehouse.builder import build_inputs
 from bakehouse.catalog import git_history
 from bakehouse.cli import doctor
 from bakehouse.cli.doctor import CheckState
-from bakehouse.engine import daemon_info, fake_clock, isolated_engine
+from bakehouse.engine import daemon_info
 from bakehouse.errors import BakehouseError
 from bakehouse.fetch import apt_config
 from bakehouse.fetch.connection import bundle_of
 from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.maintain import isolated_engine
 from bakehouse.util import git
 from tests.support.ordinary_user import closed_directory
 
@@ -45,7 +46,7 @@ def test_a_missing_program_has_no_answer(closed: Path, ask: Callable[[], object]
     [
         (lambda: git_history._git(Path("/"), "version"), "`git` is not installed"),
         (
-            lambda: fake_clock.compile_library(Path("/tmp/clock.so"), 1),
+            lambda: isolated_engine.compile_library(Path("/tmp/clock.so"), 1),
             "the fake clock is a library that needs gcc, which is not installed",
         ),
     ],

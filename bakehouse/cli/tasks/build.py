@@ -15,9 +15,11 @@ from bakehouse.cli.tasks.declare import (
     open_project,
     report,
     report_fallback,
+    select_images,
     show,
     split,
 )
+from bakehouse.errors import UsageError
 
 
 @bake_task(
@@ -38,10 +40,11 @@ def render(context: Context, images: str, check: bool = False) -> None:
     bake render --check
     bake render 'pytorch-2.10-*'
     """
-    from bakehouse.cli import rendering
+    from bakehouse.pipeline import render as rendering
+    from bakehouse.plan.workspace import select_kept
 
-    workspace = open_project(images)
-    show((rendering.check if check else rendering.write)(workspace, split(images), report))
+    selection = select_kept(open_project(images), split(images))
+    show((rendering.check if check else rendering.write)(selection, report))
 
 
 @bake_task("images", help={"images": IMAGES, "to": "download into this directory; it can serve as a mirror"})
@@ -54,7 +57,7 @@ def fetch(context: Context, images: str, to: str = "") -> None:
     """
     from bakehouse.cli import fetch as download
 
-    show(download.run(open_project(images), split(images), report, sys.stderr, to))
+    show(download.run(select_images(images), report, sys.stderr, to))
 
 
 @bake_task("name", help={"name": "a base that Bakehouse makes, such as debian-12"})
@@ -66,9 +69,9 @@ def base(context: Context, name: str) -> None:
 
     bake base debian-12
     """
-    from bakehouse.cli import workflow
+    from bakehouse.pipeline.build import make_base
 
-    show(f"{workflow.make_base(open_project(), name, report).reference}\n")
+    show(f"{make_base(open_project(), name, report).reference}\n")
 
 
 @bake_task(
@@ -99,16 +102,12 @@ def build(
     bake build pytorch-cpu --offline --from /media/disk
     bake build pytorch-cpu --builder build-farm
     """
-    from bakehouse.cli import json_report, tables, workflow
+    from bakehouse.builder.build_context import BuildOptions
+    from bakehouse.cli import json_report, tables
+    from bakehouse.pipeline import build as pipeline
 
-    options = workflow.RunOptions(
-        json=json,
-        offline=offline,
-        source=from_,
-        builders=tuple(split(builder)),
-        build_cache=build_cache,
-    )
-    built = workflow.build_images(open_project(images), split(images), report, options)
+    options = BuildOptions(from_, offline, tuple(split(builder)), build_cache)
+    built = pipeline.build(select_images(images), report, options, json=json)
     show(json_report.built(built) if json else tables.built_table(built))
 
 
@@ -119,6 +118,7 @@ def build(
         "real-packages": "download every Python package of the locks, also those over 20 MB",
         "json": JSON_BUILD,
     },
+    in_checkout=True,
 )
 def rehearse(context: Context, images: str, real_packages: bool = False, json: bool = False) -> None:
     """
@@ -129,10 +129,10 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
     bake rehearse pytorch-2.10-cu128-py312-efa
     bake rehearse '*-smp2'
     """
-    from bakehouse.cli import json_report, tables, workflow
+    from bakehouse.cli import json_report, tables
+    from bakehouse.maintain import rehearse as rehearsing
 
-    options = workflow.RunOptions(json=json, real_packages=real_packages)
-    outcome = workflow.rehearse_images(open_project(images), split(images), report, options)
+    outcome = rehearsing.rehearse(select_images(images), report, real_packages=real_packages, json=json)
     show(json_report.rehearsed(outcome.rehearsed) if json else tables.rehearsal_table(outcome.rehearsed))
     outcome.require_all()
 
@@ -145,6 +145,7 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
         "sign": "sign that the published image was built again, equal, with `signing_key`",
         "json": JSON,
     },
+    in_checkout=True,
 )
 def reproduce(
     context: Context,
@@ -162,12 +163,17 @@ def reproduce(
     """
     from bakehouse.analysis import compare
     from bakehouse.cli import json_report
-    from bakehouse.cli import reproduce as reproducing
+    from bakehouse.maintain import reproduce as reproducing
+    from bakehouse.plan.workspace import select
     from bakehouse.publish.signing import require_bundler
 
     workspace = open_project(images)
     bundler = require_bundler(workspace.project) if sign else None
-    results = reproducing.reproduce(workspace, split(images), report, split(image_store))
+    stores = split(image_store)
+    reproducing.require_stores(stores)
+    if not images:
+        raise UsageError("`reproduce` needs at least one image", hint="such as `bake reproduce pytorch-cpu`")
+    results = reproducing.reproduce(select(workspace, split(images)), report, stores)
     show(json_report.reproductions(results) if json else compare.table(results))
     reproducing.require_same(results)
     if bundler:
@@ -187,9 +193,10 @@ def digest(context: Context, images: str, json: bool = False) -> None:
 
     bake digest pytorch-cpu
     """
-    from bakehouse.cli import json_report, tables, workflow
+    from bakehouse.cli import json_report, tables
+    from bakehouse.pipeline.build import manifest_digests
 
-    digests = workflow.image_digests(open_project(images), split(images), report)
+    digests = manifest_digests(select_images(images), report)
     show(json_report.digests(digests) if json else tables.digests(digests))
 
 
@@ -212,9 +219,7 @@ def sizes(context: Context, images: str, limit: int = 15, against: str = "", jso
     """
     from bakehouse.cli import size_report
 
-    show(
-        size_report.run(open_project(images), split(images), report, limit=limit, against=against, json=json)
-    )
+    show(size_report.run(select_images(images), report, limit=limit, against=against, json=json))
 
 
 @bake_task(

@@ -1,9 +1,24 @@
 """The tasks of `bake`, by purpose."""
 
 from invoke.collection import Collection
+from invoke.context import Context
 
 from bakehouse.cli.tasks import build, look_up, maintain, publish, sagemaker, test
-from bakehouse.cli.tasks.declare import BakeTask
+from bakehouse.cli.tasks.declare import BakeTask, bake_task, show
+
+
+@bake_task("task", name="help", help={"task": "the task to explain; default: list all tasks"})
+def show_help(context: Context, task: str = "") -> None:
+    """
+    Show all tasks, or the usage, options and examples of one.
+
+    bake help
+    bake help build
+    """
+    from bakehouse.cli import command_line, help_text
+
+    show(help_text.task_help(command_line.find_task(task)) if task else help_text.overview(GROUPS))
+
 
 GROUPS: dict[str, tuple[BakeTask, ...]] = {
     "Start": (maintain.init, maintain.demo),
@@ -52,7 +67,7 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         maintain.clean,
         maintain.test,
         maintain.completion,
-        maintain.show_help,
+        show_help,
     ),
 }
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from invoke.exceptions import Exit
@@ -13,13 +14,13 @@ from invoke.tasks import Task, task
 
 from bakehouse.cli import diagnostics
 from bakehouse.cli.command_name import as_typed
-from bakehouse.errors import BakehouseError, Diagnostic
+from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.util import terminal
 from bakehouse.util.format import format_count
 
 if TYPE_CHECKING:
     from bakehouse.catalog.project import Project
-    from bakehouse.plan.workspace import Workspace
+    from bakehouse.plan.workspace import Selection, Workspace
     from bakehouse.sagemaker.launch import JobCallbacks
 
 IMAGES = "names, families or globs of images; default: the project's own; `'*'` means all"
@@ -45,25 +46,37 @@ class BakeTask(Task[Any]):
     """Help texts by option. invoke empties its own mapping as it reads it."""
 
 
+TASKS: dict[str, BakeTask] = {}
+"""The declared tasks by name."""
+
+
 def bake_task(
     *arguments: str,
     name: str | None = None,
     iterable: Sequence[str] = (),
     help: Mapping[str, str] | None = None,
+    in_checkout: bool = False,
 ) -> Callable[[Callable[..., None]], BakeTask]:
-    """Declare a task with positional `arguments`; errors end it with their exit code, also under `invoke`."""
+    """Declare a task with positional `arguments`; errors end it with their exit code, also under `invoke`.
+
+    A task `in_checkout` uses `bakehouse.maintain`, which the installed package does not contain.
+    """
 
     def declare(function: Callable[..., None]) -> BakeTask:
         @functools.wraps(function)
         def run(*values: Any, **options: Any) -> None:
             failures.clear()
             try:
+                if in_checkout:
+                    _require_checkout(made.name)
                 function(*values, **options)
             except BakehouseError as error:
                 failures.append(error)
             finally:
                 # Also if the task ends with an exit code of its own
-                if mistakes := dict.fromkeys(each for error in failures for each in error.diagnostics):
+                if mistakes := dict.fromkeys(
+                    diagnostic for error in failures for diagnostic in error.diagnostics
+                ):
                     diagnostics.write_failure(BakehouseError.of(*mistakes), sys.stderr)
             if failures:
                 raise Exit(code=failures[0].exit_code) from failures[0]
@@ -83,9 +96,19 @@ def bake_task(
         parameters = inspect.signature(function).parameters.values()
         optional = {parameter.name for parameter in parameters if parameter.default is not parameter.empty}
         made.optional_arguments = frozenset(optional | {"images", "components"})
+        TASKS[made.name] = made
         return made
 
     return declare
+
+
+def _require_checkout(task: str) -> None:
+    """Raise UsageError in an installed package."""
+    if not find_spec("bakehouse.maintain"):
+        raise UsageError(
+            f"`{task}` is not part of the installed package",
+            hint=f"run `./bake {task}` in a checkout of Bakehouse",
+        )
 
 
 def report(line: str) -> None:
@@ -149,6 +172,13 @@ def open_project(images: str | None = None) -> "Workspace":
             )
     diagnostics.write_warnings(warnings, sys.stderr)
     return opened
+
+
+def select_images(images: str) -> "Selection":
+    """Select the images of a comma-separated list of names, families and globs; empty means the own ones."""
+    from bakehouse.plan.workspace import select
+
+    return select(open_project(images), split(images))
 
 
 def _left_out(subject: str, mistakes: Sequence[Diagnostic], command: str) -> Diagnostic:

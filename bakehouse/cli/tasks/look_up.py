@@ -34,18 +34,19 @@ def list_images(context: Context, images: str, json: bool = False) -> None:
     bake list
     bake list 'pytorch-2.10-*' --json
     """
-    from bakehouse.cli import image_docs, image_table, tables
+    from bakehouse.cli import json_report, tables
+    from bakehouse.pipeline import image_docs
     from bakehouse.plan.workspace import is_own, select
 
     patterns = split(images)
     # Only a recipe that is named must be valid.
     named = [pattern for pattern in patterns if not set("*?[") & set(pattern)]
     workspace = open_project(",".join(named) or None)
-    recipes = select(workspace, patterns or ["*"], skip_broken=True)
+    recipes = select(workspace, patterns or ["*"], skip_broken=True).recipes
     own = [recipe for recipe in recipes if is_own(workspace, recipe.location.path)]
     others = [recipe for recipe in recipes if recipe not in own]
     if json:
-        show([image_table.as_object(row) for row in image_docs.collect_rows(workspace, [*own, *others])])
+        show([json_report.listed_image(row) for row in image_docs.collect_rows(workspace, [*own, *others])])
     else:
         show(tables.listing(own, others))
 
@@ -68,13 +69,13 @@ def resolve(context: Context, images: str, assume: list[str], json: bool = False
     bake resolve --assume cuda=12.4 --assume pytorch=2.9 --assume instance=ml.p4d.24xlarge
     """
     from bakehouse.cli import json_report, tables
-    from bakehouse.plan.workspace import resolve_all, select
+    from bakehouse.plan.workspace import select
     from bakehouse.resolve import what_if
 
     workspace = open_project(images)
     patterns = split(images)
     if not assume:
-        resolutions = resolve_all(workspace, select(workspace, patterns))
+        resolutions = select(workspace, patterns).resolutions
         show(json_report.resolutions(resolutions) if json else tables.resolution_table(resolutions))
         return
     assumptions = what_if.parse_assumptions(assume, workspace.catalog)
@@ -83,7 +84,7 @@ def resolve(context: Context, images: str, assume: list[str], json: bool = False
         answer = assumptions, fits.resolutions, fits.undecided
         show(json_report.fit(*answer) if json else tables.fit(*answer))
         return
-    recipes = select(workspace, patterns)
+    recipes = select(workspace, patterns).recipes
     if len(recipes) == 1:
         resolutions = (what_if.resolve_assuming(recipes[0], assumptions, workspace.catalog),)
         show(json_report.fit(assumptions, resolutions) if json else tables.fit(assumptions, resolutions))
@@ -109,14 +110,15 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
     bake explain pytorch-cu130 nccl
     bake explain pytorch-cpu numpy
     """
-    from bakehouse.cli import json_report, tables
+    from bakehouse.cli import json_report
     from bakehouse.plan import explain_package
-    from bakehouse.plan.workspace import resolve_all, select
+    from bakehouse.plan.workspace import Selection, select
     from bakehouse.resolve import explain as explanation
+    from bakehouse.resolve.phrases import warnings_text
 
     workspace = open_project(image)
-    recipe = select(workspace, [image])[0]
-    [resolution] = resolve_all(workspace, [recipe])
+    recipe = select(workspace, [image]).recipes[0]
+    [resolution] = Selection(workspace, (recipe,)).resolutions
     names = explanation.explainable_names(resolution)
     if component and component not in names:
         origins = explain_package.explain_package(resolution, workspace.apt_locks, component)
@@ -133,10 +135,10 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
         show(json_report.explanation(resolution, workspace.catalog, component))
     elif component:
         explained = explanation.explain_name(resolution, workspace.catalog, component)
-        show(explanation.name_report(resolution, explained) + tables.warnings([resolution], component))
+        show(explanation.name_report(resolution, explained) + warnings_text([resolution], component))
     else:
         explanations = explanation.explain_all(resolution, workspace.catalog)
-        show(explanation.overview(resolution, explanations) + tables.warnings([resolution]))
+        show(explanation.overview(resolution, explanations) + warnings_text([resolution]))
 
 
 @bake_task(
@@ -162,7 +164,7 @@ def diff(
     from bakehouse.catalog import git_history
     from bakehouse.cli import json_report, tables
     from bakehouse.plan import diff as comparison
-    from bakehouse.plan.workspace import require_valid, resolve_all, select
+    from bakehouse.plan.workspace import Selection, require_valid, select
 
     workspace = open_project(f"{image},{other}")
     if bool(other) == bool(from_):
@@ -171,9 +173,8 @@ def diff(
             hint="name a second image, or a commit with `--from`",
         )
     if other:
-        recipes = [select(workspace, [name])[0] for name in (image, other)]
-        [before] = resolve_all(workspace, recipes[:1])
-        [after] = resolve_all(workspace, recipes[1:])
+        recipes = [select(workspace, [name]).recipes[0] for name in (image, other)]
+        before, after = (Selection(workspace, (recipe,)).resolutions[0] for recipe in recipes)
         locks = workspace.apt_locks
         if json:
             show(json_report.comparison(before, after, (locks, locks)))
@@ -197,14 +198,15 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
     bake outdated pytorch-cpu
     """
     from bakehouse.cli import json_report, tables
-    from bakehouse.plan.workspace import resolve_all, select
+    from bakehouse.plan.workspace import Selection, select
     from bakehouse.resolve import outdated as comparison
 
     workspace = open_project(images)
-    recipes = select(workspace, split(images))
+    selection = select(workspace, split(images))
     if not images:
-        recipes = tuple(recipe for recipe in recipes if recipe.status == "current")
-    resolutions = resolve_all(workspace, recipes)
+        current = (recipe for recipe in selection.recipes if recipe.status == "current")
+        selection = Selection(workspace, tuple(current))
+    resolutions = selection.resolutions
     if not json and len(resolutions) > tables.FEW:
         show(tables.outdated_counts(resolutions, comparison.count_outdated(resolutions, workspace.catalog)))
         return
@@ -251,11 +253,11 @@ def plan(
     from bakehouse.cli import json_report, tables
     from bakehouse.plan import affected
     from bakehouse.plan.model import Plan
-    from bakehouse.plan.workspace import plan_images
+    from bakehouse.plan.workspace import select
 
     share = affected.parse_shard(shard) if shard else (1, 1)
     workspace = open_project(images)
-    selected = plan_images(workspace, split(images)).images
+    selected = select(workspace, split(images)).plan.images
     if from_:
         selected = affected.changed_since(workspace.project, selected, from_)
     # Before the ledger is read: the shares must not change while other jobs publish theirs.
@@ -320,9 +322,9 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
     bake lint
     bake lint --sarif build/lint.sarif
     """
-    from bakehouse.cli import sarif as sarif_report
-    from bakehouse.cli import tables
-    from bakehouse.plan.workspace import left_out_lines, plan_resolutions, resolve_all, select
+    from bakehouse.cli import diagnostics
+    from bakehouse.plan.workspace import left_out_lines, plan_resolutions, select
+    from bakehouse.resolve.phrases import warnings_text
     from bakehouse.util.files import write_whole
     from bakehouse.util.format import format_count
 
@@ -330,13 +332,13 @@ def lint(context: Context, images: str, sarif: str = "") -> None:
     planned: tuple[Image, ...] = ()
     try:
         workspace = open_project(images)
-        resolutions = resolve_all(workspace, select(workspace, split(images)))
+        resolutions = select(workspace, split(images)).resolutions
         planned = plan_resolutions(workspace, resolutions).images
     except BakehouseError as error:
         failures.append(error)
     if sarif:
-        write_whole(Path(sarif), sarif_report.text(failures, resolutions))
-    show(tables.warnings(resolutions))
+        write_whole(Path(sarif), diagnostics.sarif_text(failures, resolutions))
+    show(warnings_text(resolutions))
     if not failures:
         searched = sum(len(image.content.own_files) for image in planned)
         allowed = sum(len(image.content.allowed) for image in planned)

@@ -80,7 +80,8 @@ def update(
     bake update --commit
     bake update 'sagemaker-*' --since 2026-06-30
     """
-    from bakehouse.cli import json_report, update_commits
+    from bakehouse.cli import json_report
+    from bakehouse.pipeline import update_commits
     from bakehouse.upstream import update as updating
 
     day = updating.parse_day(since) if since else ""
@@ -134,7 +135,7 @@ def security(
     from bakehouse.cli import diagnostics, json_report
     from bakehouse.errors import UsageError
     from bakehouse.ledger.store import open_ledger
-    from bakehouse.plan.workspace import plan_images
+    from bakehouse.plan.workspace import select
     from bakehouse.publish import scan_signing
     from bakehouse.publish.signing import require_bundler
     from bakehouse.security import findings
@@ -151,7 +152,7 @@ def security(
     started = datetime.now(UTC)
     workspace = open_project(images)
     bundler = require_bundler(workspace.project) if sign else None
-    planned = plan_images(workspace, split(images)).images
+    planned = select(workspace, split(images)).plan.images
     published = scan_signing.require_all_published(workspace.project, planned) if sign else {}
     snapshot = Path(osv) if osv else None
     reports = [Path(name) for name in import_ or ()]
@@ -216,9 +217,9 @@ def registry(context: Context, action: str = "status", json: bool = False) -> No
     from dataclasses import asdict
 
     from bakehouse.catalog import project
-    from bakehouse.cli import registry as managing
+    from bakehouse.registry.destination import manage_local
 
-    status = managing.run(project.find(Path.cwd()), action, report)
+    status = manage_local(project.find(Path.cwd()), action, report)
     show(asdict(status) if json else status.text)
 
 
@@ -238,7 +239,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
     """
     from bakehouse.ci import pipeline, render
     from bakehouse.errors import UsageError
-    from bakehouse.plan.workspace import plan_images
+    from bakehouse.plan.workspace import select
     from bakehouse.util.format import format_count
     from bakehouse.util.suggest import suggestion
 
@@ -246,7 +247,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
         raise UsageError(f"unknown CI system `{system}`", hint=suggestion(system, render.SYSTEMS))
     workspace = open_project("")
     project = workspace.project
-    planned = plan_images(workspace, project.ci.images if project.ci else ())
+    planned = select(workspace, project.ci.images if project.ci else ()).plan
     made = pipeline.make_pipeline(workspace, planned.images)
     files = render.render(system, made)
     if made.publishing is None:
@@ -286,7 +287,8 @@ def clean(context: Context, all: bool = False, cache: bool = False, build_cache:
     help={
         "pure": "only the tests that need no engine",
         "projects": "only the projects of customers, each from a changed requirement to a release",
-    }
+    },
+    in_checkout=True,
 )
 def test(context: Context, pure: bool = False, projects: bool = False) -> None:  # noqa: PT028 (a task)
     """
@@ -296,7 +298,8 @@ def test(context: Context, pure: bool = False, projects: bool = False) -> None: 
     bake test --pure
     bake test --projects
     """
-    from bakehouse.cli import diagnostics, selftest
+    from bakehouse.cli import diagnostics
+    from bakehouse.maintain import selftest
 
     summary = selftest.run(report, pure=pure, projects=projects)
     if summary.failed:
@@ -320,16 +323,3 @@ def completion(context: Context, shell: str) -> None:
     from bakehouse.cli import completion as completing
 
     show(completing.script(shell))
-
-
-@bake_task("task", name="help", help={"task": "the task to explain; default: list all tasks"})
-def show_help(context: Context, task: str = "") -> None:
-    """
-    Show all tasks, or the usage, options and examples of one.
-
-    bake help
-    bake help build
-    """
-    from bakehouse.cli import command_line, help_text
-
-    show(help_text.task_help(command_line.find_task(task)) if task else help_text.overview())

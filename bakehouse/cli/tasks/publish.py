@@ -16,6 +16,7 @@ from bakehouse.cli.tasks.declare import (
     bake_task,
     open_project,
     report,
+    select_images,
     show,
     split,
 )
@@ -58,18 +59,16 @@ def push(
     bake push pytorch-cpu --registry 123456789012.dkr.ecr.eu-west-1.amazonaws.com/team --create
     bake push pytorch-cu130 --candidate
     """
-    from bakehouse.cli import tables, workflow
+    from bakehouse.cli import tables
+    from bakehouse.pipeline import publish as pipeline
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.options import PublishOptions
 
-    workspace = open_project(images)
     level = ecr_scan.level(fail_on, is_asked=scan)
-    terms = PublishOptions(
+    options = PublishOptions(
         registry=registry, create=create, candidate=candidate, attest=attest, fail_on=level, deadline=deadline
     )
-    workflow.check_access(workspace, split(images), terms)
-    built = workflow.built_images(workspace, split(images), report, tested=not candidate)
-    show(tables.uris(workflow.push_images(workspace, built, report, workflow.RunOptions(terms=terms))))
+    show(tables.uris(pipeline.push(select_images(images), report, options)))
 
 
 @bake_task(
@@ -103,19 +102,19 @@ def promote(
     bake promote pytorch-cu130 --report results.json
     bake promote pytorch-cpu --move-tag
     """
-    from bakehouse.cli import tables, workflow
+    from bakehouse.cli import tables
+    from bakehouse.pipeline import publish as pipeline
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.options import PublishOptions
 
-    terms = PublishOptions(
+    options = PublishOptions(
         registry=registry,
         move_tag=move_tag,
         image_uri=image_uri,
         reports=tuple(Path(file) for file in report_),
         fail_on=ecr_scan.level(fail_on, is_asked=scan),
     )
-    options = workflow.RunOptions(terms=terms)
-    show(tables.uris([workflow.promote_image(open_project(image), image, report, options)]))
+    show(tables.uris([pipeline.promote(select_images(image), report, options)]))
 
 
 @bake_task(
@@ -156,16 +155,21 @@ def release(
     """
     from dataclasses import asdict
 
-    from bakehouse.cli import tables, workflow
+    from bakehouse.builder.build_context import BuildOptions
+    from bakehouse.cli import tables
+    from bakehouse.pipeline import publish as pipeline
+    from bakehouse.pipeline.smoke import SmokeOptions
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.options import PublishOptions
 
     level = ecr_scan.level(fail_on, is_asked=scan)
-    terms = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level, deadline=deadline)
-    options = workflow.RunOptions(
-        json=json, gpus=gpus, terms=terms, builders=tuple(split(builder)), build_cache=build_cache
+    options = PublishOptions(
+        registry=registry, create=create, attest=attest, fail_on=level, deadline=deadline
     )
-    records = workflow.release_images(open_project(images), split(images), report, options)
+    building = BuildOptions(builders=tuple(split(builder)), cache=build_cache)
+    records = pipeline.release(
+        select_images(images), report, options, building, SmokeOptions(gpus=gpus), json=json
+    )
     show([asdict(record) for record in records] if json else tables.uris(records))
 
 
@@ -242,7 +246,7 @@ def bisect(
     bake bisect sha256:4f1c09d2a7be sha256:93b1f0aa51c2 --good sha256:0c52ee10d4f7
     """
     from bakehouse.catalog.project import find
-    from bakehouse.cli import bisect_report
+    from bakehouse.cli import json_report, tables
     from bakehouse.ledger import bisect as search
     from bakehouse.ledger.release_changes import changes
     from bakehouse.ledger.store import open_ledger, select_images
@@ -256,7 +260,7 @@ def bisect(
         differences += search.commit_changes(project, state.good, state.bad)
     except UsageError as error:
         not_compared = error.diagnostics[0].message
-    result = bisect_report.as_json if json else bisect_report.text
+    result = json_report.bisection if json else tables.bisection
     show(result(state, differences, not_compared))
 
 

@@ -17,6 +17,7 @@ from bakehouse.cli.tasks.declare import (
     job_callbacks,
     open_project,
     report,
+    select_images,
     show,
     split,
 )
@@ -26,8 +27,8 @@ from bakehouse.util.files import display_path
 from bakehouse.util.format import format_names
 
 if TYPE_CHECKING:
-    from bakehouse.cli.workflow import RunOptions
-    from bakehouse.plan.workspace import Workspace
+    from bakehouse.pipeline.smoke import SmokeOptions
+    from bakehouse.plan.workspace import Selection
 
 
 @bake_task(
@@ -78,8 +79,9 @@ def smoke(
     bake smoke pytorch-cu130 --gpus 8 --image-uri HOST/NAME@sha256:... --report results.json
     bake smoke pytorch-cu130 --on sagemaker --instance-type ml.g6.12xlarge --instance-count 2 --role ARN
     """
-    from bakehouse.cli import json_report, tables, workflow
+    from bakehouse.cli import json_report, tables
     from bakehouse.jobs.job_spec import JobSpec
+    from bakehouse.pipeline import smoke as pipeline
     from bakehouse.sagemaker import launch_report
 
     if on == "sagemaker":
@@ -89,17 +91,17 @@ def smoke(
         _refuse({**hosts, "--spot": spot, "--output": output}, "needs `--on sagemaker`")
     if results and not on:
         _refuse({"--results": results}, "needs `--on` with the runner of the job")
-    workspace, patterns = open_project(images), split(images)
-    options = workflow.RunOptions(
+    selection = select_images(images)
+    options = pipeline.SmokeOptions(
         only=tuple(split(check)),
         gpus=gpus,
         deadline=float(timeout) or None,
-        report=Path(report_) if report_ else None,
+        report_file=Path(report_) if report_ else None,
         image_uri=image_uri,
     )
     if on:
         if on != "sagemaker":
-            _smoke_elsewhere(workspace, images, on, max_run, results, options, json)
+            _smoke_elsewhere(selection, on, max_run, results, options, json)
             return
         job = JobSpec(
             role=role,
@@ -109,19 +111,14 @@ def smoke(
             max_run=max_run,
             output=output,
         )
-        launched, result = workflow.smoke_on_sagemaker(workspace, images, job, job_callbacks(), options)
+        launched, result = pipeline.smoke_on_sagemaker(selection, job, job_callbacks(), options)
         report(launch_report.text(launched).rstrip())
         if result:
             show(json_report.smoke([result]) if json else tables.smoke_table([result]))
         if launched.exit_code:
             raise Exit(code=launched.exit_code)
         return
-    if image_uri:
-        tested = [workflow.pulled_image(workspace, images, image_uri, report)]
-    else:
-        workflow.require_smoke_options(workspace, patterns, options)
-        tested = [*workflow.built_images(workspace, patterns, report)]
-    reports = workflow.smoke_images(workspace, tested, report, options)
+    reports = pipeline.smoke(selection, report, options)
     show(json_report.smoke(reports) if json else tables.smoke_table(reports))
 
 
@@ -132,15 +129,11 @@ def _refuse(options: Mapping[str, object], reason: str) -> None:
 
 
 def _smoke_elsewhere(
-    workspace: "Workspace",
-    image: str,
-    runner: str,
-    seconds: int,
-    results: str,
-    options: "RunOptions",
-    json: bool,
+    selection: "Selection", runner: str, seconds: int, results: str, options: "SmokeOptions", json: bool
 ) -> None:
-    from bakehouse.cli import json_report, smoke_runners, tables, workflow
+    from bakehouse.cli import json_report, tables
+    from bakehouse.cluster import smoke_runners
+    from bakehouse.pipeline.smoke import smoke_elsewhere
 
     if runner not in smoke_runners.PRINTED and not runner.startswith(smoke_runners.SSH):
         raise UsageError(
@@ -150,20 +143,20 @@ def _smoke_elsewhere(
     if results and not Path(results).is_file():
         raise UsageError(f"the file `{results}` does not exist")
     path = Path(results) if results else None
-    result = workflow.smoke_elsewhere(workspace, image, runner, seconds, path, report, options)
+    result = smoke_elsewhere(selection, runner, seconds, path, report, options)
     if isinstance(result, smoke_runners.PrintedJob):
         show(result.path.read_text())
         for line in ("run:", *(f"  {command}" for command in result.commands)):
             report(line)
         report("then:")
-        report(f"  {_results_command(image, runner, result.results, options)}")
+        report(f"  {_results_command(selection.image.name, runner, result.results, options)}")
         return
     show(json_report.smoke([result]) if json else tables.smoke_table([result]))
     if result.unfinished:
         raise Exit(code=SmokeError.exit_code)
 
 
-def _results_command(image: str, runner: str, results: Path, options: "RunOptions") -> str:
+def _results_command(image: str, runner: str, results: Path, options: "SmokeOptions") -> str:
     """Return the command that evaluates the results of a job, with the options that its checks depend on."""
     words = ["bake", "smoke", image, "--on", runner, "--results", display_path(results)]
     if options.only:
@@ -174,8 +167,8 @@ def _results_command(image: str, runner: str, results: Path, options: "RunOption
         words += ["--timeout", f"{options.deadline:g}"]
     if options.image_uri:
         words += ["--image-uri", options.image_uri]
-    if options.report:
-        words += ["--report", str(options.report)]
+    if options.report_file:
+        words += ["--report", str(options.report_file)]
     return shlex.join(words)
 
 
@@ -262,9 +255,10 @@ def run_training_job(
         --group data=ml.c5.18xlarge:2 --group dnn=ml.p4d.24xlarge:1
     bake run mpi-cpu --source-dir src --entry-point train.py --hosts 2 --kill algo-2@10s
     """
-    from bakehouse.cli import job_options, workflow
+    from bakehouse.cli import job_options
     from bakehouse.cluster import job_report, log_stream
     from bakehouse.cluster.job import TrainingJob
+    from bakehouse.pipeline import run as pipeline
     from bakehouse.sagemaker.local_job import RunRequest
 
     workspace = open_project(image)
@@ -297,7 +291,7 @@ def run_training_job(
     )
     colour = terminal.in_colour(sys.stderr)
     listen = functools.partial(log_stream.open_log_stream, write=report, colour=colour, verbose=verbose)
-    result = workflow.run_job(workspace, image, request, report, listen)
+    result = pipeline.run_job(workspace, image, request, report, listen)
     show(job_report.as_json(result) if json else job_report.text(result))
     if not result.passed:
         raise Exit(code=SmokeError.exit_code)

@@ -9,8 +9,9 @@ import pytest
 from bakehouse.builder import run_log
 from bakehouse.builder.run_log import Level
 from bakehouse.catalog.project import Project
-from bakehouse.cli import image_docs, image_table
+from bakehouse.cli import json_report
 from bakehouse.errors import StaleError
+from bakehouse.pipeline import image_docs, image_table
 from bakehouse.plan.planner import make_plan
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import resolve
@@ -48,7 +49,7 @@ def write(workspace: Workspace, table: str) -> Path:
 def test_an_image_is_listed_with_family_versions_and_run_level(workspace: Workspace) -> None:
     row = next(entry for entry in rows(workspace) if entry.recipe.name == "small-py311")
 
-    assert image_table.as_object(row) == {
+    assert json_report.listed_image(row) == {
         "image": "small-py311",
         "family": "family",
         "status": "legacy",

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bakehouse.cli import rendering
 from bakehouse.errors import BuildError, Reason, UsageError
-from bakehouse.plan.workspace import Workspace
+from bakehouse.pipeline import render
+from bakehouse.plan.workspace import Workspace, select_kept
 from bakehouse.upstream import update as updating
 from bakehouse.upstream.update import ComponentUpdate, ReleaseProposal
 from bakehouse.util import git
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
-_MOST_SUBJECT = 72
+_MAX_SUBJECT = 72
 
 
 def run(
@@ -25,7 +25,7 @@ def run(
     workspace = open_workspace()
     components = updating.select(workspace, names, write=True)
     images = workspace.project.images
-    _require_no_changes(workspace.project.root, [images, *(each.directory for each in components)])
+    _require_no_changes(workspace.project.root, [images, *(component.directory for component in components)])
     updates = []
     for component in components:
         [update] = updating.run(workspace, [component.name], report, since=since, write=True)
@@ -34,7 +34,7 @@ def run(
         if not update.proposals or not _changes(workspace.project.root, paths):
             continue
         workspace = open_workspace()
-        rendering.write(workspace, (), report)
+        render.write(select_kept(workspace, ()), report)
         paths = [path for path in (component.directory, images) if path.exists()]
         try:
             git.commit(workspace.project.root, paths, message(update))
@@ -51,7 +51,7 @@ def message(update: ComponentUpdate) -> str:
     """Return the message of the commit of a component."""
     name, versions = update.component.name, [proposal.version for proposal in update.proposals]
     subject = f"Add {name} {', '.join(versions)}"
-    if len(subject) > _MOST_SUBJECT:
+    if len(subject) > _MAX_SUBJECT:
         subject = f"Add {format_count(len(versions), 'release')} of {name}"
     return "\n\n".join([subject, *map(_paragraph, update.proposals)])
 
@@ -61,7 +61,7 @@ def _paragraph(proposal: ReleaseProposal) -> str:
     return "\n".join(
         (
             f"{proposal.component} {proposal.version}{day}; made from {proposal.before}",
-            *(f"{each.field} {each.value}: {each.source}" for each in proposal.evidence),
+            *(f"{fact.field} {fact.value}: {fact.source}" for fact in proposal.evidence),
             *(f"check: {line}" for line in proposal.checks),
             f"images: {', '.join(proposal.moved) or 'none would change'}",
         )

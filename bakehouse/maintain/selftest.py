@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse.catalog.project import HOME, IS_CHECKOUT
+from bakehouse.catalog.project import HOME
 from bakehouse.engine import daemon_info, provision
 from bakehouse.errors import BakehouseError, UsageError
 from bakehouse.util.format import format_bytes, format_seconds
@@ -116,11 +116,6 @@ def _totals(runs: Sequence[Counts]) -> str:
 
 def run(report: Reporter, *, pure: bool, projects: bool) -> Summary:
     """Run all checks, the fast ones first. A failed check does not stop the others. Raises UsageError."""
-    if not IS_CHECKOUT:
-        raise UsageError(
-            "the tests of Bakehouse are not part of the installed package",
-            hint="run `./bake test` in a checkout of Bakehouse",
-        )
     if pure and projects:
         raise UsageError(
             "`--pure` cannot be combined with `--projects`", hint="the projects of customers need an engine"

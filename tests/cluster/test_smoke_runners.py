@@ -16,11 +16,12 @@ from botocore.session import Session  # type: ignore[import-untyped]
 from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
 from bakehouse.builder.verify import PROBES
-from bakehouse.cli import main, smoke_runners
+from bakehouse.cli import main
 from bakehouse.cli.diagnostics import failure_text
+from bakehouse.cluster import smoke_runners
 from bakehouse.cluster.remote_smoke import RemoteSmoke
 from bakehouse.errors import BakehouseError, EngineError, SmokeError, UsageError
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 from tests.support import plans
 from tests.support.fake_engine import image
 from tests.support.release_records import a_record
@@ -143,7 +144,7 @@ def test_the_command_that_reads_the_results_is_complete(
     tree = Tree(tmp_path)
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
     tree.write("mine/images/tiny.yaml", 'summary: Tiny\nbase: {debian: "12"}\n')
-    [tiny] = plan_images(open_workspace(tmp_path), ["tiny"]).images
+    [tiny] = select(open_workspace(tmp_path), ["tiny"]).plan.images
     put(tmp_path, replace(a_record(), image="tiny", key=tiny.key, candidate=True))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("BAKEHOUSE_STATE", "our builds")

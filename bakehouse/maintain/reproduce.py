@@ -7,14 +7,13 @@ from pathlib import Path
 
 from bakehouse.analysis import compare
 from bakehouse.analysis.compare import Reproduction, Side
-from bakehouse.cli import workflow
-from bakehouse.engine import daemon_info, docker, fake_clock, provision
+from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
-from bakehouse.engine.fake_clock import FakeClock
-from bakehouse.engine.isolated_engine import isolated_engine
 from bakehouse.errors import BuildError, DifferenceError, EngineError, UsageError
+from bakehouse.maintain.isolated_engine import COMPILER, FakeClock, isolated_engine
+from bakehouse.pipeline.build import build_plan, manifest_digests, runnable_plan
 from bakehouse.plan.model import Image
-from bakehouse.plan.workspace import Workspace, plan_resolutions, resolve_all, select
+from bakehouse.plan.workspace import Selection, Workspace, select
 from bakehouse.publish import signing
 from bakehouse.publish.attest import Bundler
 from bakehouse.util import process
@@ -25,31 +24,30 @@ STORES = ("overlay2", CONTAINERD)
 _SAME_CLOCK = "the same clock, minutes later"
 
 
-def reproduce(
-    workspace: Workspace, patterns: Sequence[str], report: Reporter, stores: Sequence[str]
-) -> tuple[Reproduction, ...]:
-    """Build images here and on a new engine of each image store; return the differences."""
+def require_stores(stores: Sequence[str]) -> None:
+    """Raise UsageError for an unknown image store, or for none."""
     for store in stores or ("",):
         if store not in STORES:
             raise UsageError(
                 f"unknown image store `{store}`" if store else "`--image-store` is empty",
                 hint=f"use {' or '.join(f'`{name}`' for name in STORES)}",
             )
-    if not patterns:
-        raise UsageError("`reproduce` needs at least one image", hint="such as `bake reproduce pytorch-cpu`")
-    resolutions = resolve_all(workspace, select(workspace, patterns))
-    plan = workflow.without_foreign(workspace, plan_resolutions(workspace, resolutions), patterns, report)
+
+
+def reproduce(selection: Selection, report: Reporter, stores: Sequence[str]) -> tuple[Reproduction, ...]:
+    """Build images here and on a new engine of each image store; return the differences."""
+    plan = runnable_plan(selection, selection.plan, report)
     for image in plan.images:
         for reason in compare.unlocked(image):
             report(f"note: {image.name} is not fully locked: {reason}")
-    workflow.build_plan(workspace, resolutions, plan, report, workflow.RunOptions())
+    build_plan(selection, plan, report)
     here = daemon_info.inspect()
     clock = _clock(report)
     reproductions: list[Reproduction] = []
     with contextlib.closing(docker.connect()) as engine:
         first = Side(engine, CONTAINERD if here.containerd_store else here.store)
         for store in dict.fromkeys(stores):
-            reproductions += _on(store, clock, first, workspace, plan.images, report)
+            reproductions += _on(store, clock, first, selection.workspace, plan.images, report)
     return tuple(reproductions)
 
 
@@ -67,14 +65,16 @@ def sign(
 ) -> None:
     """Sign, for each published image, that it was built again with the same digest."""
     names = dict.fromkeys(reproduction.image for reproduction in reproductions)
-    for built, digest in workflow.image_digests(workspace, tuple(names), report):
-        stores = [each.store for each in reproductions if each.image == built.image.name]
+    for built, digest in manifest_digests(select(workspace, names), report):
+        stores = [
+            reproduction.store for reproduction in reproductions if reproduction.image == built.image.name
+        ]
         signing.sign_rebuild(workspace.project, built.image, digest, stores, bundler, report)
 
 
 def _clock(report: Reporter) -> FakeClock | None:
     try:
-        provision.ensure_tools(provision.ask_at_terminal, report, fake_clock.COMPILER)
+        provision.ensure_tools(provision.ask_at_terminal, report, COMPILER)
     except EngineError as error:
         report(f"note: the second build uses the same clock: {error}")
         return None

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import workflow
 from bakehouse.errors import UsageError
+from bakehouse.pipeline import build
 from bakehouse.plan.model import BootstrappedBase
-from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.plan.workspace import open_workspace, select
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def bases(monkeypatch: pytest.MonkeyPatch) -> list[BootstrappedBase]:
     def ensure_base(base: BootstrappedBase, **_: Any) -> None:
         bases.append(base)
 
-    monkeypatch.setattr(workflow, "engine", engine)
+    monkeypatch.setattr(build, "open_engine", engine)
     monkeypatch.setattr("bakehouse.engine.provision.ensure_tools", lambda *_: None)
     monkeypatch.setattr("bakehouse.builder.base_image.ensure_base", ensure_base)
     return bases
@@ -33,9 +33,9 @@ def bases(monkeypatch: pytest.MonkeyPatch) -> list[BootstrappedBase]:
 
 def test_the_base_is_the_one_that_images_start_from(bases: list[BootstrappedBase]) -> None:
     workspace = open_workspace(HOME)
-    [image] = plan_images(workspace, ["pytorch-cpu"]).images
+    [image] = select(workspace, ["pytorch-cpu"]).plan.images
 
-    assert workflow.make_base(workspace, image.base_part.label, print) == image.base
+    assert build.make_base(workspace, image.base_part.label, print) == image.base
     assert bases == [image.base]
     assert image.base_part.label == "debian-12"
 
@@ -47,7 +47,7 @@ def test_an_unknown_base_is_an_error_that_names_the_known_ones(bases: list[Boots
         ("x", "use one of `debian-12`, `debian-12-arm64`, `debian-13`"),
     ):
         with pytest.raises(UsageError) as caught:
-            workflow.make_base(workspace, name, print)
+            build.make_base(workspace, name, print)
         [diagnostic] = caught.value.diagnostics
         assert (diagnostic.message, diagnostic.hint) == (f"unknown base `{name}`", hint)
     assert bases == []

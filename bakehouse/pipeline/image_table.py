@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from bakehouse.builder.run_log import Level, Run, SmokeRun
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.cli import json_report
-from bakehouse.cli.image_page import markdown_table
+from bakehouse.pipeline.image_page import markdown_table
 from bakehouse.plan.dockerfile import PAGE_BANNER
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_count
@@ -62,22 +61,6 @@ class ImageRow:
         if self.resolution is None:
             return ()
         return tuple(str(choice.candidate) for choice in self.resolution.all_choices)
-
-
-def as_object(row: ImageRow) -> dict[str, object]:
-    """Return an image as `list --json` prints it."""
-    return {
-        "image": row.recipe.name,
-        "family": row.recipe.family,
-        "status": row.recipe.status,
-        "summary": row.recipe.summary,
-        "base": row.parts[0] if row.parts else None,
-        "components": list(row.parts),
-        "versions": row.versions,
-        "warnings": json_report.warnings(row.resolution) if row.resolution else [],
-        "committed": row.recipe.is_committed,
-        "run": row.level.value if row.resolution else None,
-    }
 
 
 def table(rows: Iterable[ImageRow]) -> str:

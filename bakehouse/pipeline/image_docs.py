@@ -7,10 +7,10 @@ from pathlib import Path
 from bakehouse.builder import run_log
 from bakehouse.builder.run_log import Level
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.cli.image_page import ImagePage, page
-from bakehouse.cli.image_table import BANNER, ImageRow, table
 from bakehouse.errors import StaleError
 from bakehouse.ledger import releases
+from bakehouse.pipeline.image_page import ImagePage, page
+from bakehouse.pipeline.image_table import BANNER, ImageRow, table
 from bakehouse.plan.dockerfile import PAGE, RenderedFile
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, plan_resolutions, select_own
@@ -136,7 +136,7 @@ def _texts(
     path = _path(workspace)
     if not _is_kept(path):
         return "", ""
-    rows = collect_rows(workspace, select_own(workspace), resolutions, images, committed=True)
+    rows = collect_rows(workspace, select_own(workspace).recipes, resolutions, images, committed=True)
     return path.read_text(encoding="utf-8"), table(rows)
 
 

@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import main, selftest
+from bakehouse.cli import main
 from bakehouse.engine import daemon_info, provision
+from bakehouse.maintain import selftest
 from tests.support.daemons import ENGINE
 
 

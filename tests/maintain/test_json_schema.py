@@ -10,11 +10,11 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from bakehouse.catalog import json_schema
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import RecipeError
+from bakehouse.maintain import json_schema
 from tests.support.damage import PART, RICH, damaged
 from tests.support.mistakes import MISTAKES
 from tests.support.trees import COMPONENTS, IMAGE, Tree

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.engine import dockerd, isolated_engine
+from bakehouse.engine import dockerd
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import EngineError
+from bakehouse.maintain import isolated_engine
 from bakehouse.util import tempdir
 
 
@@ -31,7 +32,7 @@ def test_an_engine_of_a_run_that_is_gone_is_removed_and_no_other(tmp_path: Path)
 
 
 def test_only_root_can_start_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bakehouse.engine.isolated_engine.os.geteuid", lambda: 1000)
+    monkeypatch.setattr("bakehouse.maintain.isolated_engine.os.geteuid", lambda: 1000)
 
     with (
         pytest.raises(EngineError, match="only root can start"),
@@ -50,8 +51,8 @@ def test_it_shares_nothing_with_another_and_asks_for_no_rules(
     storage = {"data-root": "/data", "bip": "172.17.0.1/16"}
     owner.write_text(json.dumps({"dns": ["192.0.2.1"], "hosts": ["tcp://0.0.0.0:2375"], **storage}))
     started: list[DaemonPaths] = []
-    monkeypatch.setattr("bakehouse.engine.isolated_engine.os.geteuid", lambda: 0)
-    monkeypatch.setattr("bakehouse.engine.isolated_engine._make_bridge", lambda name: None)
+    monkeypatch.setattr("bakehouse.maintain.isolated_engine.os.geteuid", lambda: 0)
+    monkeypatch.setattr("bakehouse.maintain.isolated_engine._make_bridge", lambda name: None)
     monkeypatch.setattr("bakehouse.engine.dockerd.start", lambda daemon, report: started.append(daemon))
 
     with isolated_engine.isolated_engine("overlay2", print, under=tmp_path / "engines", owner=owner) as paths:

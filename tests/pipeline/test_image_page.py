@@ -8,18 +8,12 @@ import pytest
 
 from bakehouse.builder import run_log
 from bakehouse.catalog.project import Project
-from bakehouse.cli import image_docs
-from bakehouse.cli.image_page import ImagePage, page
 from bakehouse.errors import StaleError
 from bakehouse.ledger import releases
+from bakehouse.pipeline import image_docs
+from bakehouse.pipeline.image_page import ImagePage, page
 from bakehouse.plan.model import Image, Plan
-from bakehouse.plan.workspace import (
-    Workspace,
-    check_rendered,
-    plan_recipes,
-    render_images,
-    select,
-)
+from bakehouse.plan.workspace import Workspace, check_rendered, render_images, select
 from bakehouse.util.files import write_whole
 from tests.support import plans
 from tests.support.release_records import a_record
@@ -32,7 +26,7 @@ def workspace(tree: Tree) -> Workspace:
 
 
 def plan(workspace: Workspace) -> Plan:
-    return plan_recipes(workspace, select(workspace, ()))
+    return select(workspace, ()).plan
 
 
 def text(workspace: Workspace) -> str:

@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.cli import workflow
 from bakehouse.engine import emulation, provision
 from bakehouse.errors import EngineError
-from bakehouse.plan.workspace import open_workspace, plan_images, raise_failures
+from bakehouse.pipeline.build import runnable_plan
+from bakehouse.plan.workspace import open_workspace, raise_failures, select
 from tests.support.errors import error_text
 
 HINT = "run `apt-get install qemu-user-static binfmt-support`, or use an engine on a linux/arm64 machine"
@@ -30,9 +30,9 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_glob_leaves_out_an_image_that_the_engine_does_not_run() -> None:
     workspace, lines = open_workspace(HOME), list[str]()
-    plan = plan_images(workspace, ["mpi-cpu*"])
+    selection = select(workspace, ["mpi-cpu*"])
 
-    runnable = workflow.without_foreign(workspace, plan, ["mpi-cpu*"], lines.append)
+    runnable = runnable_plan(selection, selection.plan, lines.append)
 
     assert [image.name for image in runnable.images] == ["mpi-cpu", "mpi-cpu-py313"]
     assert lines == [
@@ -43,9 +43,9 @@ def test_a_glob_leaves_out_an_image_that_the_engine_does_not_run() -> None:
 
 def test_a_named_image_that_the_engine_does_not_run_fails_after_the_others() -> None:
     workspace, lines = open_workspace(HOME), list[str]()
-    names = ["mpi-cpu", "mpi-cpu-arm64"]
+    selection = select(workspace, ["mpi-cpu", "mpi-cpu-arm64"])
 
-    runnable = workflow.without_foreign(workspace, plan_images(workspace, names), names, lines.append)
+    runnable = runnable_plan(selection, selection.plan, lines.append)
 
     assert [image.name for image in runnable.images] == ["mpi-cpu"]
     assert lines == []
@@ -58,8 +58,7 @@ def test_a_named_image_that_the_engine_does_not_run_fails_after_the_others() -> 
 
 @pytest.mark.parametrize("pattern", ["mpi-cpu-arm64", "*-arm64"])
 def test_an_engine_that_runs_none_of_the_images_is_an_error(pattern: str) -> None:
-    workspace = open_workspace(HOME)
-    plan = plan_images(workspace, [pattern])
+    selection = select(open_workspace(HOME), [pattern])
 
     with pytest.raises(EngineError, match="does not run linux/arm64 programs"):
-        workflow.without_foreign(workspace, plan, [pattern], print)
+        runnable_plan(selection, selection.plan, print)

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from bakehouse.analysis.compare import Reproduction
-from bakehouse.cli import reproduce, workflow
+from bakehouse.maintain import reproduce
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import signing
 from bakehouse.publish.attest import Bundler
@@ -23,14 +23,15 @@ def test_each_image_is_signed_once_with_the_stores_that_built_it(monkeypatch: py
     other = replace(BUILT, image=plans.changed(BUILT.image, name="other"))
     signed = []
 
-    def digests(_: object, names: tuple[str, ...], __: object) -> list[tuple[object, Digest]]:
+    def digests(names: tuple[str, ...], _: object) -> list[tuple[object, Digest]]:
         assert names == ("mpi-cpu", "other")
         return [(BUILT, DIGEST), (other, DIGEST)]
 
     def sign(_: object, image: object, digest: Digest, stores: list[str], *__: object) -> None:
         signed.append((image, digest, stores))
 
-    monkeypatch.setattr(workflow, "image_digests", digests)
+    monkeypatch.setattr(reproduce, "select", lambda _, names: tuple(names))
+    monkeypatch.setattr(reproduce, "manifest_digests", digests)
     monkeypatch.setattr(signing, "sign_rebuild", sign)
     workspace = cast("Workspace", type("FakeWorkspace", (), {"project": None}))
     results = [

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.engine import runc_wrapper
-from bakehouse.engine.fake_clock import FakeClock, compile_library
+from bakehouse.maintain import runc_wrapper
+from bakehouse.maintain.isolated_engine import FakeClock, compile_library
 
 
 def bundle(directory: Path, *environment: str) -> Path:
@@ -55,7 +55,7 @@ def test_the_program_for_an_engine_calls_the_real_one(
     real.write_text('#!/bin/sh\necho "$@"\n')
     real.chmod(0o755)
     monkeypatch.setenv("PATH", str(real.parent), prepend=os.pathsep)
-    monkeypatch.setattr("bakehouse.engine.fake_clock.compile_library", lambda library, days: None)
+    monkeypatch.setattr("bakehouse.maintain.isolated_engine.compile_library", lambda library, days: None)
     bundle_path = bundle(tmp_path / "bundle")
 
     program = str(FakeClock(3).programs(tmp_path / "bin") / "runc")

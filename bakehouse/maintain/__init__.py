@@ -1,0 +1,1 @@
+"""Tools of maintainers, which exist only in a checkout of Bakehouse. Start at `selftest`."""

@@ -1,0 +1,1 @@
+"""Use cases: build, smoke-test, publish and run images. Start at `build`."""

@@ -1,0 +1,186 @@
+"""The use case `build`: from selected images to images in the engine."""
+
+import contextlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+
+from bakehouse.analysis import size_check
+from bakehouse.builder import base_image, build_log, prefetch, remote_builders, run_log
+from bakehouse.builder import build as builder
+from bakehouse.builder.build_context import BuildOptions
+from bakehouse.builder.build_inputs import Downloads
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.pack import Packer
+from bakehouse.builder.progress import Progress
+from bakehouse.cluster import smoke_report
+from bakehouse.engine import emulation, provision
+from bakehouse.engine.daemon_info import Feature
+from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
+from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, UsageError
+from bakehouse.fetch.required_files import RequiredFiles, debs
+from bakehouse.pipeline import image_docs
+from bakehouse.plan.model import BootstrappedBase, Image, Plan
+from bakehouse.plan.planner import bootstrapped_bases
+from bakehouse.plan.workspace import Selection, Workspace, leave_out, render_images
+from bakehouse.registry.manifest import FORMS
+from bakehouse.resolve.phrases import warnings_text
+from bakehouse.util.oci import PLATFORM, Digest
+from bakehouse.util.suggest import suggestion
+from bakehouse.util.terminal import Reporter
+
+_DEFAULTS = BuildOptions()
+
+
+def build(
+    selection: Selection,
+    report: Reporter,
+    options: BuildOptions = _DEFAULTS,
+    progress: Progress | None = None,
+    *,
+    json: bool = False,
+) -> tuple[BuiltImage, ...]:
+    """Render changed files, build all images as one graph, and compare installed with declared versions.
+
+    Builders and the build cache are by default those of the project. Without a `progress`, it is printed, as
+    JSON lines with `json`.
+    """
+    return build_plan(selection, selection.plan, report, options, progress, json=json)
+
+
+def build_plan(
+    selection: Selection,
+    plan: Plan,
+    report: Reporter,
+    options: BuildOptions = _DEFAULTS,
+    progress: Progress | None = None,
+    *,
+    json: bool = False,
+) -> tuple[BuiltImage, ...]:
+    """Build the images of a plan, which are all or some of the selected ones, as `build` does."""
+    workspace = selection.workspace
+    project = workspace.project
+    for line in warnings_text(selection.resolutions).splitlines():
+        report(line)
+    render_images(workspace, plan, report, pages=image_docs.pages(workspace, plan.images))
+    plan = runnable_plan(selection, plan, report)
+    with contextlib.ExitStack() as stack:
+        if progress is None:
+            progress = stack.enter_context(Progress.on(sys.stderr, json=json))
+        platforms = platforms_of(plan.images)
+        engine = stack.enter_context(open_engine(progress.report, *BUILD_FEATURES, platforms=platforms))
+        builders = options.builders or project.builders
+        if not remote_builders.is_remote(builders):
+            builders = ()
+        options = replace(options, builders=builders, cache=options.cache or project.build_cache)
+        began = datetime.now(UTC).replace(microsecond=0)
+        built = builder.build_images(project, plan.images, engine, progress, options)
+        times = build_log.Build(began.isoformat(), ", ".join(builders), progress.steps())
+        build_log.record_build(times, project.state)
+    today = datetime.now(UTC).date()
+    record_runs(workspace, {item.image.name: run_log.built_run(item.image, today) for item in built})
+    require_budgets(workspace, built, report)
+    return built
+
+
+def ensure_built(selection: Selection, report: Reporter, *, tested: bool = False) -> tuple[BuiltImage, ...]:
+    """Return built images. Images that are missing or changed are built first.
+
+    With `tested`, an image that never passed a smoke test is not built. Raises NotReleasableError.
+    """
+    state = selection.workspace.project.state
+    plan = runnable_plan(selection, selection.plan, report)
+    with open_engine(report, Feature.PLATFORM, platforms=platforms_of(plan.images)) as engine:
+        stored_images = [(image, engine.image(image.reference)) for image in plan.images]
+        built = tuple(
+            BuiltImage.stored_as(stored, image, engine, state) for image, stored in stored_images if stored
+        )
+    if len(built) == len(stored_images):
+        return built
+    problems = Problems()
+    for image, stored in stored_images:
+        if tested and not stored and not smoke_report.has_passed(state, image.name):
+            message = f"`{image.name}` is neither built nor tested"
+            problems.add(Diagnostic(message, hint=f"run `bake release {image.name}`"))
+    problems.raise_as(NotReleasableError)
+    return build_plan(selection, plan, report)
+
+
+def manifest_digests(selection: Selection, report: Reporter) -> tuple[tuple[BuiltImage, Digest], ...]:
+    """Return built images with the digests of their manifests, which a push gives to registries."""
+    images = selection.plan.images
+    with open_engine(report, Feature.PLATFORM, platforms=platforms_of(images)) as engine:
+        packer = Packer(engine, selection.workspace.project.cache)
+        return tuple(
+            (built, packer.pack(built, FORMS[built.image.format], report).manifest.digest)
+            for built in size_check.stored_images(packer, images, selection.patterns, report)
+        )
+
+
+def make_base(workspace: Workspace, name: str, report: Reporter) -> BootstrappedBase:
+    """Make a bootstrapped base, such as `debian-12`, unless the engine has it. Raises UsageError."""
+    project, bases = workspace.project, bootstrapped_bases(workspace.catalog, workspace.apt_locks)
+    base = bases.get(name)
+    if base is None:
+        raise UsageError(f"unknown base `{name}`", hint=suggestion(name, bases))
+    with open_engine(report, *BUILD_FEATURES, platforms=[base.platform]) as engine:
+        provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
+        files = debs(base.debs)
+        needed = RequiredFiles(files, dict.fromkeys(files, (f"base {name}",)), (files,))
+        with prefetch.open_fetcher(project, report) as fetcher:
+            get = partial(prefetch.download_packages, Downloads(needed, fetcher))
+            base_image.ensure_base(base, engine=engine, state=project.state, report=report, get=get)
+    return base
+
+
+def runnable_plan(selection: Selection, plan: Plan, report: Reporter) -> Plan:
+    """Return the part of a plan whose programs the engine runs.
+
+    Images that are named and left out are failures; those that only a glob matches are reported. Raises
+    EngineError if none is left.
+    """
+    images = plan.images
+    for platform in sorted({*platforms_of(images)} - {PLATFORM}):
+        daemon = provision.ensure(provision.ask_at_terminal, report)
+        try:
+            emulation.require_platforms(daemon, [platform])
+        except EngineError as error:
+            foreign = [image.name for image in images if image.platform == platform]
+            images = tuple(image for image in images if image.platform != platform)
+            if not images:
+                raise
+            if named := [name for name in foreign if name in selection.patterns]:
+                leave_out(selection.workspace, error)
+            for name in sorted({*foreign}.difference(named)):
+                [cause] = error.diagnostics
+                report(f"left out {name}: {cause.message}; {cause.hint}")
+    return replace(plan, images=images)
+
+
+def platforms_of(images: Iterable[Image]) -> tuple[str, ...]:
+    """Return the platforms of images, each once."""
+    return tuple(dict.fromkeys(image.platform for image in images))
+
+
+def record_runs(workspace: Workspace, runs: Mapping[str, run_log.Run]) -> None:
+    """Record how far images were run. A user's project records only its own images."""
+    project = workspace.project
+    own = {
+        name: run
+        for name, run in runs.items()
+        if workspace.recipes[name].location.path.resolve().is_relative_to(project.root)
+    }
+    if own:
+        run_log.record_runs(project.state, own, project.state / "locks")
+
+
+def require_budgets(workspace: Workspace, built: Sequence[BuiltImage], report: Reporter) -> None:
+    """Check the size budgets of images."""
+    if any(item.image.budgets for item in built):
+        platforms = platforms_of(item.image for item in built)
+        with open_engine(report, Feature.PLATFORM, platforms=platforms) as engine:
+            packer = Packer(engine, workspace.project.cache)
+            reader = size_check.SizeReader(packer, workspace.templates, report)
+            size_check.require_budgets(reader, built)

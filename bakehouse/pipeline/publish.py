@@ -1,0 +1,88 @@
+"""The use cases `push`, `promote` and `release`: from built and tested images to records of releases."""
+
+from collections.abc import Sequence
+
+from bakehouse.builder.build_context import BuildOptions
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.catalog.user_smoke import USER_CODE
+from bakehouse.cluster import smoke_report
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.pipeline import image_docs
+from bakehouse.pipeline.build import build, ensure_built, require_budgets
+from bakehouse.pipeline.smoke import SmokeOptions, smoke_images
+from bakehouse.plan.model import Image
+from bakehouse.plan.workspace import Selection, Workspace
+from bakehouse.publish import attest, image_push, preflight
+from bakehouse.publish import promote as promotion
+from bakehouse.publish.options import PublishOptions
+from bakehouse.registry import destination
+from bakehouse.util.terminal import Reporter
+
+
+def push(selection: Selection, report: Reporter, options: PublishOptions) -> tuple[ReleaseRecord, ...]:
+    """Push images that may be released, or candidates. Missing ones are built first."""
+    check_access(selection, options)
+    built = ensure_built(selection, report, tested=not options.candidate)
+    return push_images(selection.workspace, built, report, options)
+
+
+def push_images(
+    workspace: Workspace, built: Sequence[BuiltImage], report: Reporter, options: PublishOptions
+) -> tuple[ReleaseRecord, ...]:
+    """Push built images that may be released, or candidates, and record them in the ledger."""
+    require_budgets(workspace, built, report)
+    try:
+        return image_push.push_images(workspace.project, built, report, options)
+    finally:
+        image_docs.update_pages(workspace, [item.image for item in built])
+
+
+def promote(selection: Selection, report: Reporter, options: PublishOptions) -> ReleaseRecord:
+    """Release the newest candidate of an image."""
+    image = selection.image
+    record = promotion.promote_image(selection.workspace.project, image, report, options)
+    image_docs.update_pages(selection.workspace, [image])
+    return record
+
+
+def release(
+    selection: Selection,
+    report: Reporter,
+    options: PublishOptions,
+    build_options: BuildOptions,
+    smoke_options: SmokeOptions,
+    *,
+    json: bool = False,
+) -> tuple[ReleaseRecord, ...]:
+    """Build images, smoke-test those not tested yet, and push them."""
+    check_access(selection, options)
+    built = build(selection, report, build_options, json=json)
+    state = selection.workspace.project.state
+    untested = [
+        item
+        for item in built
+        if _needs_smoke(smoke_report.load_all(state, item.digest), item.image, smoke_options.gpus)
+    ]
+    smoke_images(selection.workspace, untested, report, smoke_options)
+    return push_images(selection.workspace, built, report, options)
+
+
+def check_access(selection: Selection, options: PublishOptions) -> None:
+    """Raise an error before a build if the destination would reject the push of an image."""
+    project = selection.workspace.project
+    destination.check(project, options.registry)
+    attest.bundler_of(project)
+    names = [recipe.name for recipe in selection.recipes]
+    preflight.check_access(project, options.registry, names, create=options.create)
+
+
+def _needs_smoke(report: SmokeReport | None, image: Image, gpus: int) -> bool:
+    """Return whether a test on this machine can bring what a release needs."""
+    if report is None:
+        return True
+    report = smoke_report.current(report, image.smoke)
+    has_user_code = any(check.name == USER_CODE for check in report.checks)
+    lacks_user_code = image.smoke is not None and not has_user_code
+    blocked = smoke_report.release_blockers(report, image.required, image.smoke)
+    return not report.passed or lacks_user_code or bool(gpus and blocked)

@@ -1,0 +1,237 @@
+"""The use case `smoke`: from built images to reports of smoke tests, here or on other machines."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bakehouse.builder import run_log
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.catalog.base_contents import read_contents
+from bakehouse.cluster import junit, remote_smoke, smoke_report, smoke_runners
+from bakehouse.cluster import smoke as cluster_smoke
+from bakehouse.cluster.remote_smoke import RemoteSmoke
+from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.cluster.smoke_runners import PrintedJob
+from bakehouse.engine.daemon_info import Feature
+from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
+from bakehouse.errors import Diagnostic, SmokeError, UsageError
+from bakehouse.jobs.job_spec import JobSpec
+from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.pipeline.build import ensure_built, platforms_of, record_runs
+from bakehouse.plan.model import Image, RegistryBase
+from bakehouse.plan.workspace import Selection, Workspace
+from bakehouse.publish import promote
+from bakehouse.sagemaker import smoke_job
+from bakehouse.sagemaker.follow import DEFAULT_PACE, Pace
+from bakehouse.sagemaker.launch import JobCallbacks
+from bakehouse.sagemaker.launch_report import LaunchReport
+from bakehouse.trust import signed_report
+from bakehouse.util.files import write_whole
+from bakehouse.util.format import format_count
+from bakehouse.util.oci import Digest
+from bakehouse.util.terminal import Reporter
+
+
+@dataclass(frozen=True, slots=True)
+class SmokeOptions:
+    """Options of smoke tests."""
+
+    only: tuple[str, ...] = ()
+    """Names of the checks to run; empty means all."""
+    gpus: int = 0
+    """GPUs of each host."""
+    deadline: float | None = None
+    """Seconds for each check, instead of the check's own limit."""
+    report_file: Path | None = None
+    """File for the results, for `promote` on another machine."""
+    image_uri: str = ""
+    """An image that was pulled, or a candidate; empty means what is built here, or the newest candidate."""
+
+
+_DEFAULTS = SmokeOptions()
+
+
+def smoke(
+    selection: Selection, report: Reporter, options: SmokeOptions = _DEFAULTS
+) -> tuple[SmokeReport, ...]:
+    """Smoke-test images on this machine: built here, or one pulled from a registry."""
+    if options.image_uri:
+        built = [pulled_image(selection, options.image_uri, report)]
+    else:
+        if options.only or options.report_file:
+            # Before images are built
+            _require_valid_options(selection.plan.images, options)
+        built = [*ensure_built(selection, report)]
+    return smoke_images(selection.workspace, built, report, options)
+
+
+def smoke_images(
+    workspace: Workspace, built: Sequence[BuiltImage], report: Reporter, options: SmokeOptions = _DEFAULTS
+) -> tuple[SmokeReport, ...]:
+    """Smoke-test built images. A failing image does not stop the others; failures are raised at the end."""
+    _require_valid_options([item.image for item in built], options)
+    sign = _report_signer(workspace, options)
+    state = workspace.project.state
+    results = []
+    failures: list[Diagnostic] = []
+    platforms = platforms_of(item.image for item in built)
+    with open_engine(report, *BUILD_FEATURES, platforms=platforms) as engine:
+        for item in built:
+            result = cluster_smoke.smoke(
+                engine,
+                item,
+                state,
+                only=options.only,
+                gpus=options.gpus,
+                deadline=options.deadline,
+                base_keys=_base_keys(workspace, item.image),
+                report=report,
+            )
+            write_whole(state / "smoke" / item.image.name / "junit.xml", junit.text(result))
+            outcomes = [(check.name, check.outcome) for check in result.checks]
+            smoked = run_log.smoked_run(item.image, outcomes, datetime.now(UTC).date())
+            if not options.only or run_log.is_rerun(smoked, run_log.load_runs(state).get(item.image.name)):
+                record_runs(workspace, {item.image.name: smoked})
+            if options.report_file:
+                smoke_report.write(result, options.report_file, sign)
+            results.append(result)
+            try:
+                smoke_report.require_passed(result)
+            except SmokeError as failure:
+                failures += failure.diagnostics
+    if failures:
+        raise SmokeError.of(*failures)
+    return tuple(results)
+
+
+def smoke_on_sagemaker(
+    selection: Selection,
+    job: JobSpec,
+    callbacks: JobCallbacks,
+    options: SmokeOptions = _DEFAULTS,
+    pace: Pace = DEFAULT_PACE,
+) -> tuple[LaunchReport, SmokeReport | None]:
+    """Smoke-test the newest candidate in Amazon ECR as a training job, and store the report by its digest.
+
+    The GPUs are those of the instances. Raises SmokeError for failed checks.
+    """
+    workspace, image = selection.workspace, selection.image
+    project = workspace.project
+    candidate = promote.find_candidate(project, image.name, "ecr", options.image_uri)
+    gpus = smoke_job.check_job(job, candidate, workspace.catalog)
+    remote = _remote_smoke(workspace, image, candidate, options, gpus=gpus, hosts=job.instance_count)
+    sign = _report_signer(workspace, options)
+    logs = project.state / "smoke" / image.name / "sagemaker"
+    launched, result = smoke_job.smoke_on_sagemaker(
+        remote, job, workspace.catalog, project.prices, logs, callbacks, pace
+    )
+    if result:
+        _keep_remote_report(workspace, result, options, sign)
+    return launched, result
+
+
+def smoke_elsewhere(
+    selection: Selection,
+    runner: str,
+    seconds: int,
+    results: Path | None,
+    report: Reporter,
+    options: SmokeOptions = _DEFAULTS,
+) -> SmokeReport | PrintedJob:
+    """Smoke-test the newest candidate over ssh, or read the results of a job; otherwise write such a job.
+
+    Raises SmokeError for failed checks.
+    """
+    workspace, image = selection.workspace, selection.image
+    project = workspace.project
+    candidate = promote.find_candidate(project, image.name, "", options.image_uri)
+    remote = _remote_smoke(workspace, image, candidate, options, gpus=options.gpus)
+    sign = _report_signer(workspace, options)
+    directory = project.state / "smoke" / image.name / runner.partition(":")[0]
+    if results:
+        text = results.read_text(encoding="utf-8", errors="replace")
+        document = remote_smoke.read_results(text, f"`{results}`")
+    elif runner.startswith(smoke_runners.SSH):
+        document = smoke_runners.run_over_ssh(remote, runner, seconds, report)
+    else:
+        return smoke_runners.write_job(runner, remote, candidate.tags[0], directory, seconds)
+    gpus = f" with {format_count(options.gpus, 'GPU')}" if options.gpus else ""
+    result = remote.report(document, directory / "logs", f"{runner}{gpus}", f"{runner}{gpus}")
+    _keep_remote_report(workspace, result, options, sign)
+    return result
+
+
+def pulled_image(selection: Selection, image_uri: str, report: Reporter) -> BuiltImage:
+    """Return a pulled image as a build of the selected recipe. Raises UsageError if it is not one."""
+    image = selection.image
+    with open_engine(report, Feature.PLATFORM, platforms=[image.platform]) as engine:
+        stored = engine.image(image_uri)
+        if stored is None:
+            raise UsageError(f"the engine has no image `{image_uri}`", hint=f"run `docker pull {image_uri}`")
+        built = BuiltImage.stored_as(stored, image, engine, selection.workspace.project.state)
+    if stored.key != image.key:
+        facts = (("key of the recipe", image.key), ("key of the image", stored.key or "none"))
+        raise UsageError(
+            f"`{image_uri}` was not built from this recipe of `{image.name}`",
+            facts=facts,
+            hint="check out the commit it was published from; `bake releases` lists the commits",
+        )
+    return built
+
+
+def _remote_smoke(
+    workspace: Workspace,
+    image: Image,
+    candidate: ReleaseRecord,
+    options: SmokeOptions,
+    *,
+    gpus: int,
+    hosts: int = 1,
+) -> RemoteSmoke:
+    """Return the smoke checks of a candidate for other machines. Raises UsageError for another build."""
+    promote.require_same_key(candidate, image)
+    _require_valid_options([image], options)
+    return RemoteSmoke(
+        image,
+        candidate.image_uri,
+        Digest(candidate.digest),
+        hosts=hosts,
+        gpus=gpus,
+        only=options.only,
+        deadline=options.deadline,
+        base_keys=_base_keys(workspace, image),
+    )
+
+
+def _base_keys(workspace: Workspace, image: Image) -> frozenset[str]:
+    """Return the sha256 of the private keys that are recorded for the vendor base of an image."""
+    digest = image.base.digest if isinstance(image.base, RegistryBase) else None
+    contents = digest and read_contents(workspace.project.recipe_roots, digest)
+    return contents.private_keys if contents else frozenset()
+
+
+def _report_signer(workspace: Workspace, options: SmokeOptions) -> smoke_report.Sign | None:
+    """Return what signs the file of `--report`. Raises TrustError for an unusable key, before any check."""
+    return signed_report.signer(workspace.project) if options.report_file else None
+
+
+def _keep_remote_report(
+    workspace: Workspace, result: SmokeReport, options: SmokeOptions, sign: smoke_report.Sign | None
+) -> None:
+    """Store a report from other machines by its digest if it is complete. Raises SmokeError for failures."""
+    state = workspace.project.state
+    write_whole(state / "smoke" / result.image / "junit.xml", junit.text(result))
+    if options.report_file:
+        smoke_report.write(result, options.report_file, sign)
+    if not result.unfinished:
+        smoke_report.store(result, state)
+    smoke_report.require_passed(result)
+
+
+def _require_valid_options(images: Sequence[Image], options: SmokeOptions) -> None:
+    """Raise UsageError for options that do not fit the images."""
+    if options.report_file and len(images) > 1:
+        raise UsageError(f"`--report` needs exactly one image, got {len(images)}")
+    for image in images:
+        cluster_smoke.require_checks(image, options.only)

@@ -1,0 +1,89 @@
+"""Order of the steps of `push` and `release`."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bakehouse.builder.build_context import BuildOptions
+from bakehouse.builder.built_image import BuiltImage
+from bakehouse.catalog.project import HOME
+from bakehouse.cluster import smoke_report
+from bakehouse.pipeline import publish
+from bakehouse.pipeline.smoke import SmokeOptions
+from bakehouse.plan.workspace import Selection, open_workspace, select
+from bakehouse.publish.options import PublishOptions
+from tests.support import plans
+from tests.support.built_images import BUILT, PASSED
+from tests.support.built_images import OTHER as OTHER_DIGEST
+
+OTHER = plans.changed(BUILT, image=replace(BUILT.image, name="other"), digest=OTHER_DIGEST)
+OPTIONS = PublishOptions(registry="local")
+
+
+@pytest.fixture(scope="module")
+def selection() -> Selection:
+    return select(open_workspace(HOME), ["mpi-cpu"])
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Calls of the steps, which do nothing."""
+    recorded: list[tuple[Any, ...]] = []
+
+    def names(built: Sequence[BuiltImage]) -> list[str]:
+        return [item.image.name for item in built]
+
+    def check_access(_: Selection, options: PublishOptions) -> None:
+        recorded.append(("check_access", options))
+
+    def build(_: Selection, __: object, options: BuildOptions, *, json: bool) -> tuple[BuiltImage, ...]:
+        recorded.append(("build", options, json))
+        return BUILT, OTHER
+
+    def ensure_built(_: Selection, __: object, *, tested: bool) -> tuple[BuiltImage, ...]:
+        recorded.append(("ensure_built", tested))
+        return (BUILT,)
+
+    def smoke_images(_: object, built: Sequence[BuiltImage], __: object, options: SmokeOptions) -> None:
+        recorded.append(("smoke_images", names(built), options))
+
+    def push_images(_: object, built: Sequence[BuiltImage], __: object, options: PublishOptions) -> None:
+        recorded.append(("push_images", names(built), options))
+
+    for step in (check_access, build, ensure_built, smoke_images, push_images):
+        monkeypatch.setattr(publish, step.__name__, step)
+    return recorded
+
+
+def test_a_release_tests_what_no_report_covers_and_pushes_everything(
+    selection: Selection, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reports = {BUILT.digest: PASSED}
+    monkeypatch.setattr(smoke_report, "load_all", lambda state, digest: reports.get(digest))
+    building, testing = BuildOptions(offline=True), SmokeOptions(deadline=60.0)
+
+    publish.release(selection, print, OPTIONS, building, testing, json=True)
+
+    assert calls == [
+        ("check_access", OPTIONS),
+        ("build", building, True),
+        ("smoke_images", ["other"], testing),
+        ("push_images", [BUILT.image.name, "other"], OPTIONS),
+    ]
+
+
+@pytest.mark.parametrize("candidate", [False, True])
+def test_a_push_builds_only_tested_images_unless_they_are_candidates(
+    candidate: bool, selection: Selection, calls: list[tuple[Any, ...]]
+) -> None:
+    options = replace(OPTIONS, candidate=candidate)
+
+    publish.push(selection, print, options)
+
+    assert calls == [
+        ("check_access", options),
+        ("ensure_built", not candidate),
+        ("push_images", [BUILT.image.name], options),
+    ]
