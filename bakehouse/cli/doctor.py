@@ -27,7 +27,7 @@ from bakehouse.engine.dockerd import DaemonPaths
 from bakehouse.errors import BakehouseError, EngineError
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.publish import preflight

@@ -25,7 +25,7 @@ from packaging.version import InvalidVersion, Version
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.upstream import VERSION, Upstream
 from bakehouse.errors import BuildError, Reason
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import page_text

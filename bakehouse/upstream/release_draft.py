@@ -17,7 +17,7 @@ from bakehouse.catalog.catalog import Catalog, read_directory
 from bakehouse.catalog.component import Component, Release, Variant
 from bakehouse.catalog.python_lock import Package, locked_sums, normal_name
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python as pylock

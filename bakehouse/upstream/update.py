@@ -28,7 +28,7 @@ from bakehouse.errors import (
 )
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import build_backend
 from bakehouse.lock import python as pylock

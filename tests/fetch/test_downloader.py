@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.fetch import backoff as bounds
-from bakehouse.fetch import downloader, http_client
+from bakehouse.fetch import downloader, http_client, retry
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher, MissingError
-from bakehouse.fetch.http_client import SourceError, SourceResponse
+from bakehouse.fetch.faults import Fault, SourceError
+from bakehouse.fetch.http_client import SourceResponse
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig, Offer
@@ -31,7 +31,7 @@ class Fetching:
     def __init__(self, directory: Path) -> None:
         self.directory, self.messages = directory, list[str]()
 
-    def run(self, *mirrors: str, patience: float = bounds.IDLE_SECONDS) -> Fetcher:
+    def run(self, *mirrors: str, patience: float = retry.IDLE_SECONDS) -> Fetcher:
         machine = DownloadConfig(mirrors, PipConfig(no_index=True), None, {"HOME": str(self.directory)})
         store = FileCache(self.directory / "store", self.messages.append)
         local = LocalMirrors(machine.folders, HashCache(self.directory / "hashes.json"))
@@ -218,7 +218,7 @@ def test_no_source_is_asked_once_patience_is_over(
 def test_a_source_that_trickles_is_left_for_the_next(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "_SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(http_client, "_SLOW_SECONDS", 0.3)
     servers[0].pause = 0.02
     servers[0].put(CONTENT)
     file = servers[1].put(CONTENT)
@@ -230,7 +230,7 @@ def test_a_source_that_trickles_is_left_for_the_next(
 def test_a_very_slow_source_is_reported_if_it_is_the_only_one(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "_SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(http_client, "_SLOW_SECONDS", 0.3)
     servers[0].pause = 0.02
     file = servers[0].put(CONTENT)
     with machine.run(servers[0].url) as fetcher, pytest.raises(MissingError) as caught:
@@ -243,7 +243,7 @@ def test_many_unavailable_files_take_as_long_as_one(
     machine: Fetching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(downloader, "AT_ONCE", 1)
-    monkeypatch.setattr(bounds, "_DOWN_SECONDS", 0.0)
+    monkeypatch.setattr(retry, "_DOWN_SECONDS", 0.0)
     starts = []
 
     @contextmanager
@@ -251,7 +251,7 @@ def test_many_unavailable_files_take_as_long_as_one(
         starts.append(start)
         threading.Event().wait(0.2)
         reason = "silent"
-        raise SourceError(reason, is_down=True)
+        raise SourceError(reason, Fault.SILENT)
         yield
 
     store = FileCache(machine.directory / "store", print)

@@ -9,7 +9,8 @@ import pytest
 from bakehouse.errors import EngineError
 from bakehouse.fetch.connection import ConnectionSettings, Proxies, redacted
 from bakehouse.fetch.credentials import apt_login
-from bakehouse.fetch.http_client import HttpClient, SourceError
+from bakehouse.fetch.faults import SourceError
+from bakehouse.fetch.http_client import HttpClient
 from tests.support.fake_commands import put
 from tests.support.file_server import FileServer, basic, company_certificate, serving
 
@@ -248,7 +249,7 @@ def test_a_companys_certificate_is_trusted_where_it_is_named(tmp_path: Path) -> 
     with serving(certificate) as server:
         server.files["/file"] = b"content"
         assert refusal(web(tmp_path), server.url + "/file").startswith("its certificate is not trusted: self")
-        assert read(web(tmp_path, certificates=certificate), server.url + "/file") == b"content"
+        assert read(web(tmp_path, certificates=(certificate,)), server.url + "/file") == b"content"
         assert read(web(tmp_path, unchecked=("127.0.0.1",)), server.url + "/file") == b"content"
         port = server.url.rpartition(":")[2]
         assert read(web(tmp_path, unchecked=(f"127.0.0.1:{port}",)), server.url + "/file") == b"content"
@@ -265,4 +266,4 @@ def test_urls_are_shown_without_credentials() -> None:
 
 def test_missing_certificates_are_named(server: FileServer, tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"none\.pem` contains no readable certificates"):
-        read(web(tmp_path, certificates=tmp_path / "none.pem"), server.url + "/file")
+        read(web(tmp_path, certificates=(tmp_path / "none.pem",)), server.url + "/file")

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from bakehouse.fetch import backoff
-from bakehouse.fetch.backoff import SourceBackoff
+from bakehouse.fetch import retry
+from bakehouse.fetch.retry import SourceBackoff
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(backoff, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 
