@@ -134,6 +134,9 @@ def connection_error(error: Exception, proxy: str, seconds: tuple[float, float])
     if isinstance(error, exceptions.SSLError | ssl.SSLError):
         texts = (cause.reason for cause in _causes(error) if isinstance(cause, ssl.SSLError))
         return SourceError(f"TLS: {next(filter(None, texts), 'TLS failed')}", Fault.TLS)
+    if isinstance(error, ValueError):
+        # For example a line feed in a token that a server sent.
+        return SourceError("its URL or its login is invalid", Fault.ADDRESS)
     return SourceError("closed the connection", Fault.CUT_OFF)
 
 

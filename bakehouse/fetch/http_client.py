@@ -198,7 +198,7 @@ class HttpClient:
                 redirect=False,
                 retries=False,
             )
-        except (urllib3.exceptions.HTTPError, OSError) as error:
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
             raise connection_error(error, proxy, seconds) from None
         return HttpResponse(response, request, proxy, authorization)
 

@@ -15,6 +15,7 @@ from bakehouse.builder.pack import Packer
 from bakehouse.catalog.project import Project
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedArtifact
 from bakehouse.plan.model import Image
@@ -22,7 +23,6 @@ from bakehouse.publish.attest import attest
 from bakehouse.publish.publish import PublishOptions, push_images
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST
 from bakehouse.registry.referrers import ArtifactRepository, fallback_tag

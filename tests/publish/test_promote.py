@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import Diagnostic, PublishError, UsageError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish.promote import move_tag, promote, require_same_key
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.file_lock import exclusive
 from tests.ledger.test_releases import a_record

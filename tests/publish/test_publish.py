@@ -16,6 +16,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedArtifact, ReleasedRegion, ReleaseRecord
 from bakehouse.publish import ecr_replication, ecr_scan, promote, publish, push, verify
@@ -24,7 +25,6 @@ from bakehouse.publish.ecr_replication import Waiting
 from bakehouse.publish.publish import ImagePush, PublishOptions, require_not_expiring
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.destination import Destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, digest_of

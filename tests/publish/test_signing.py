@@ -11,6 +11,7 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.errors import Diagnostic, DifferenceError, PublishError, Reason, TrustError, UsageError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.ledger import open_ledger
 from bakehouse.ledger.releases import ReleasedFindings, ReleaseRecord
 from bakehouse.publish import promote, rebuilds, scans, signing
@@ -18,7 +19,6 @@ from bakehouse.publish.attest import Attested, Bundler, attest
 from bakehouse.publish.publish import PublishOptions
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry

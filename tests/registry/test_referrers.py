@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from bakehouse.registry.client import RetryPolicy
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of, parse
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument, fallback_tag

@@ -13,8 +13,8 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import Diagnostic, Reason, TrustError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.publish.scans import statement_of
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.security import waivers
