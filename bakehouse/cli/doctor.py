@@ -317,7 +317,7 @@ def _asked(name: str, ask: Callable[[], str], cost: str, hint: str = "") -> Doct
 
 
 def _check_registries(project: Project) -> str:
-    destination.check(project, "")
+    destination.check_selection(project, "")
     return ", ".join(preflight.check_login(registry) for registry in destination.registries(project, ""))
 
 

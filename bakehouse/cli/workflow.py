@@ -491,7 +491,7 @@ def promote_image(workspace: Workspace, name: str, report: Reporter, options: Ru
 
 def check_access(workspace: Workspace, patterns: Sequence[str], terms: PublishOptions) -> None:
     """Raise an error before a build if the destination would reject the push of an image."""
-    destination.check(workspace.project, terms.registry)
+    destination.check_selection(workspace.project, terms.registry)
     attest.bundler_of(workspace.project)
     names = [recipe.name for recipe in select(workspace, patterns)]
     preflight.check_access(workspace.project, terms.registry, names, create=terms.create)

@@ -24,7 +24,7 @@ from bakehouse.fetch.sources import Offer
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.format import format_bytes, format_seconds
 
-AT_ONCE = 8
+MAX_CONCURRENT_DOWNLOADS = 8
 _OPEN_SECONDS = 16.0
 """Time limit for name look-up, connection and first response, because name look-ups have no limit."""
 _MAX_CUTS = 5
@@ -120,7 +120,7 @@ class Fetcher:
                 self._put(transfer, urgent=urgent)
             elif urgent and not transfer.done.is_set():
                 self._put(transfer, urgent=True)
-            if len(self._threads) < min(AT_ONCE, len(self._transfers)):
+            if len(self._threads) < min(MAX_CONCURRENT_DOWNLOADS, len(self._transfers)):
                 thread = threading.Thread(target=self._work, daemon=True)
                 self._threads.append(thread)
                 thread.start()

@@ -68,7 +68,7 @@ def prefix(project: Project, selection: str) -> str:
     return _select(project, selection)[2]
 
 
-def check(project: Project, selection: str) -> None:
+def check_selection(project: Project, selection: str) -> None:
     """Raise an error for an impossible destination before a build, without network requests."""
     host, settings, prefix = _select(project, selection)
     hosts = [name for _, name in _hosts(settings)] if settings and not settings.host else [host]

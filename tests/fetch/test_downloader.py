@@ -177,7 +177,7 @@ def test_each_source_is_reported_with_its_answer(machine: Fetching, servers: lis
 def test_a_source_that_is_down_is_not_asked_for_every_file(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloader, "AT_ONCE", 1)
+    monkeypatch.setattr(downloader, "MAX_CONCURRENT_DOWNLOADS", 1)
     files = [servers[1].put(CONTENT + bytes([number])) for number in range(3)]
     servers[0].statuses = []
     servers[0].cuts = [0] * 50
@@ -242,7 +242,7 @@ def test_a_very_slow_source_is_reported_if_it_is_the_only_one(
 def test_many_unavailable_files_take_as_long_as_one(
     machine: Fetching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloader, "AT_ONCE", 1)
+    monkeypatch.setattr(downloader, "MAX_CONCURRENT_DOWNLOADS", 1)
     monkeypatch.setattr(retry, "_DOWN_SECONDS", 0.0)
     starts = []
 
@@ -270,7 +270,7 @@ def test_many_unavailable_files_take_as_long_as_one(
 def test_sources_that_answer_are_all_asked_however_long_that_takes(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloader, "AT_ONCE", 1)
+    monkeypatch.setattr(downloader, "MAX_CONCURRENT_DOWNLOADS", 1)
 
     @contextmanager
     def without(start: int, validator: str) -> Iterator[SourceResponse]:
