@@ -27,7 +27,7 @@ CLIENTS = {
     "packageurl": {"trust", "security"},
     "packaging": {"catalog", "resolve", "fetch", "lock", "builder", "trust", "upstream", "security", "cli"},
     "deflate": {"registry"},
-    "requests": {"engine", "registry"},
+    "requests": {"engine"},
     "ruamel": {"upstream"},
     "zstandard": {"engine", "registry"},
     "urllib3": {"fetch"},
@@ -88,6 +88,37 @@ def test_each_outside_package_is_imported_only_by_its_clients() -> None:
     }
 
     assert outside == {(name, client) for name, clients in CLIENTS.items() for client in clients}
+
+
+def test_one_client_sends_http_requests() -> None:
+    """Docker's SDK and boto3 have their own clients; `requests` has the exceptions of that SDK."""
+    harmless = {"url2pathname", "proxy_bypass_environment"}
+    modules = {
+        (name, str(path.relative_to(PACKAGE)))
+        for path in MODULES
+        for name in imports(tree(path))
+        if name in ("aiohttp", "httpx", "requests", "urllib3")
+    }
+    standard = [
+        (str(path.relative_to(PACKAGE)), node.lineno)
+        for path in MODULES
+        for node in ast.walk(tree(path))
+        if (isinstance(node, ast.Import) and {"urllib.request", "http.client"} & {a.name for a in node.names})
+        or (isinstance(node, ast.ImportFrom) and node.module == "http.client")
+        or (
+            isinstance(node, ast.ImportFrom)
+            and node.module == "urllib.request"
+            and {alias.name for alias in node.names} - harmless
+        )
+    ]
+
+    assert modules == {
+        ("requests", "engine/docker_container.py"),
+        ("requests", "engine/docker_errors.py"),
+        ("urllib3", "fetch/faults.py"),
+        ("urllib3", "fetch/http_client.py"),
+    }
+    assert standard == []
 
 
 def test_simulators_of_aws_are_for_tests_only() -> None:

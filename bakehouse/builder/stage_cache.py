@@ -15,8 +15,9 @@ from bakehouse.builder.build_steps import CACHE_EXPORT, BuildStep, StepKey, part
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx, daemon_info
 from bakehouse.errors import PublishError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry import destination
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.util.oci import check_names
 from bakehouse.util.terminal import Reporter

@@ -7,15 +7,13 @@ import ssl
 import tempfile
 import textwrap
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
@@ -27,11 +25,13 @@ from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError, EngineError
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
+from bakehouse.fetch.http_client import HttpReply, HttpRequest
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.publish import preflight
 from bakehouse.registry import destination, ecr_endpoints
+from bakehouse.registry.registry import open_client
 from bakehouse.util.aws import Access, Aws
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.format import format_count
@@ -76,7 +76,10 @@ def examine(
     pip = pip_config.read(environment)
     settings = project.registries.get(project.registry.partition("/")[0])
     with ThreadPoolExecutor(16) as pool:
-        registry = [pool.submit(_ask_registry, host) for host in default_registries(engine)]
+        registry = [
+            pool.submit(registry_finding, host, partial(_registry_reply, host, project.ca))
+            for host in default_registries(engine)
+        ]
         target = pool.submit(target_finding, lambda: _check_registries(project), project.registry)
         region = pool.submit(region_finding, lambda: _regions(project, settings))
         aws = pool.submit(aws_finding, lambda: _identity(project, settings))
@@ -259,18 +262,27 @@ def gpu_finding(reply: ProgramResult, engine: Daemon | UnavailableDaemon) -> Doc
 
 def default_registries(engine: Daemon | UnavailableDaemon) -> tuple[str, ...]:
     """Return the host of the engine's default registry."""
-    host = urllib.parse.urlsplit(engine.registry).hostname if isinstance(engine, Daemon) else None
+    host = urlsplit(engine.registry).hostname if isinstance(engine, Daemon) else None
     return (host,) if host else ()
 
 
-def registry_finding(host: str, reply: ProgramResult) -> DoctorCheck:
-    """Return whether an image registry answers. `reply` has the HTTP status as code, the headers as out."""
-    # A proxy may answer for any host: only 200 and 401 with a registry's headers count.
-    if reply.code in (200, 401) and re.search(r"(?mi)^(docker-distribution|www-authenticate)", reply.out):
-        return DoctorCheck("image registry", CheckState.OK, f"{host} answers")
-    why = reply.err or f"HTTP {reply.code}, which is not a registry's answer"
+def registry_finding(host: str, ask: Callable[[], HttpReply]) -> DoctorCheck:
+    """Return whether an image registry answers."""
+
+    def check_reply() -> None:
+        reply = ask()
+        # A proxy may answer for any host: only 200 and 401 with a registry's headers count.
+        names = " ".join(reply.headers).lower()
+        if reply.status not in (200, 401) or not ("docker-distribution" in names or "www-auth" in names):
+            reason = f"HTTP {reply.status}, which is not a registry's answer"
+            raise SourceError(reason)
+
+    def check_host() -> str:
+        _named(host, check_reply)
+        return f"{host} answers"
+
     cost = "images with a base from there cannot be built; images on a bootstrapped Debian base can"
-    return DoctorCheck("image registry", CheckState.MISSING, f"{host} is not reachable: {why}", cost)
+    return _asked("image registry", check_host, cost)
 
 
 def target_finding(ask: Callable[[], str], name: str) -> DoctorCheck:
@@ -305,7 +317,7 @@ def _asked(name: str, ask: Callable[[], str], cost: str, hint: str = "") -> Doct
 
 
 def _check_registries(project: Project) -> str:
-    destination.check(project, "")
+    destination.check_selection(project, "")
     return ", ".join(preflight.check_login(registry) for registry in destination.registries(project, ""))
 
 
@@ -493,13 +505,6 @@ def _room(engine: Daemon | UnavailableDaemon, project: Path) -> tuple[DoctorChec
     return (limit, disk_finding(directory, shutil.disk_usage(directory).free))
 
 
-def _ask_registry(host: str) -> DoctorCheck:
-    try:
-        with urllib.request.urlopen(f"https://{host}/v2/", timeout=SECONDS) as response:
-            reply = ProgramResult(response.status, str(response.headers))
-    except urllib.error.HTTPError as error:
-        with error:
-            reply = ProgramResult(error.code, str(error.headers))
-    except OSError as error:
-        reply = ProgramResult(0, "", str(getattr(error, "reason", error)))
-    return registry_finding(host, reply)
+def _registry_reply(host: str, ca: Path | None) -> HttpReply:
+    request = HttpRequest("GET", f"https://{host}/v2/", SECONDS, SECONDS, authorization="")
+    return open_client(host, ca).send(request)

@@ -19,6 +19,8 @@ _NO_PROXY = ("DIRECT", "false")
 """Values of apt for no proxy."""
 PORTS = {"http": 80, "https": 443}
 _CA_VARIABLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+_REGISTRY_CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
+"""Also read if another variable or setting names the bundle for downloads."""
 _SYSTEM_CA = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 
 
@@ -69,8 +71,8 @@ class ConnectionSettings:
     """Settings of connections to servers."""
 
     proxies: Proxies = field(default_factory=Proxies)
-    certificates: Path | None = None
-    """Trusted in addition to those of the system."""
+    certificates: tuple[Path, ...] = ()
+    """Files or directories that are trusted in addition to those of the system."""
     unchecked: tuple[str, ...] = ()
     """`host` or `host:port` of servers whose certificates are not verified; `*` for all."""
     addresses: tuple[str, ...] = ()
@@ -79,6 +81,17 @@ class ConnectionSettings:
     """Files in the format of apt_auth.conf(5), read before the user's netrc."""
     keyring: bool = False
     """Get passwords from the `keyring` program."""
+
+
+def machine_settings(
+    ca: Path | None, pip: PipConfig, environment: Mapping[str, str] = os.environ
+) -> ConnectionSettings:
+    """Return the settings for servers that are neither mirrors nor package indexes, such as registries."""
+    named = (Path(path) for name in _REGISTRY_CA_VARIABLES if (path := environment.get(name)))
+    paths = (bundle_of(ca, pip, environment), *(path for path in named if path.exists()))
+    return ConnectionSettings(
+        Proxies.of_environment(environment), tuple(dict.fromkeys(path for path in paths if path))
+    )
 
 
 def bundle_of(ca: Path | None, pip: PipConfig, environment: Mapping[str, str] = os.environ) -> Path | None:

@@ -32,10 +32,10 @@ class LoginStore:
         """
         addresses = self._settings.addresses
         urls = [url, *(urlsplit(address) for address in addresses if origin_of(address) == origin(url))]
-        users = [unquote(each.username) for each in urls if each.username]
-        for each in urls:
-            if each.username and each.password is not None:
-                return unquote(each.username), unquote(each.password)
+        users = [unquote(known.username) for known in urls if known.username]
+        for known in urls:
+            if known.username and known.password is not None:
+                return unquote(known.username), unquote(known.password)
         if self._settings.keyring and users and (password := self._of_keyring(url, users[0])):
             return users[0], password
         if users:

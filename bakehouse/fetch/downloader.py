@@ -14,21 +14,21 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bakehouse.fetch.backoff import IDLE_SECONDS, SourceBackoff, TransferSpeed, has_moved
 from bakehouse.fetch.cache import FileCache, PartialFile
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import Fault, SourceError
+from bakehouse.fetch.http_client import MIN_BYTES, TransferSpeed
 from bakehouse.fetch.local_mirror import LocalMirrors
 from bakehouse.fetch.required_files import RequiredFile
+from bakehouse.fetch.retry import DOWNLOAD, IDLE_SECONDS, Retries, SourceBackoff
 from bakehouse.fetch.sources import Offer
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.format import format_bytes, format_seconds
 
-AT_ONCE = 8
+MAX_CONCURRENT_DOWNLOADS = 8
 _OPEN_SECONDS = 16.0
 """Time limit for name look-up, connection and first response, because name look-ups have no limit."""
-_PAUSE = 0.4
-_MOST_CUTS = 5
-_TOLD_BYTES = 1_000_000
+_MAX_CUTS = 5
+_MIN_REPORTED_BYTES = 1_000_000
 """Downloads of smaller files are not reported."""
 
 
@@ -120,7 +120,7 @@ class Fetcher:
                 self._put(transfer, urgent=urgent)
             elif urgent and not transfer.done.is_set():
                 self._put(transfer, urgent=True)
-            if len(self._threads) < min(AT_ONCE, len(self._transfers)):
+            if len(self._threads) < min(MAX_CONCURRENT_DOWNLOADS, len(self._transfers)):
                 thread = threading.Thread(target=self._work, daemon=True)
                 self._threads.append(thread)
                 thread.start()
@@ -200,7 +200,7 @@ class Fetcher:
                 self._copy(path, part, transfer)
             if part.sha256 != file.sha256:
                 self._fetch(part, transfer)
-                if transfer.fetched >= _TOLD_BYTES:
+                if transfer.fetched >= _MIN_REPORTED_BYTES:
                     self.say(_summary(transfer))
             return self._store.keep(part, file.sha256, file.file)
 
@@ -225,7 +225,7 @@ class Fetcher:
                 self._from(offer, part, transfer)
             except SourceError as error:
                 failures.append((offer.name, error.reason))
-                if error.is_down:
+                if error.fault.is_down:
                     self._backoff.mark_down(offer.place, error.reason)
                 else:
                     self._backoff.record_response()
@@ -237,19 +237,20 @@ class Fetcher:
     def _from(self, offer: Offer, part: PartialFile, transfer: FileDownload) -> None:
         """Download a complete file from one source."""
         transfer.source = offer.name
-        cuts, is_retry, is_resumed = 0, False, part.size > 0
+        cuts, retries, is_resumed = 0, Retries(DOWNLOAD), part.size > 0
         while True:
             before = transfer.fetched
             try:
                 self._receive(offer, part, transfer)
             except SourceError as error:
-                if cuts < _MOST_CUTS and has_moved(transfer.fetched - before):
+                if cuts < _MAX_CUTS and transfer.fetched - before >= MIN_BYTES:
                     cuts += 1
                     continue
-                if error.is_worth_a_retry and not is_retry and not self._is_stopped.wait(_PAUSE):
-                    is_retry = True
-                    continue
-                raise
+                if not retries.add(may_pass=error.fault.is_worth_a_retry):
+                    raise
+                if self._is_stopped.wait(DOWNLOAD.seconds(0)):
+                    raise
+                continue
             if part.sha256 == transfer.file.sha256:
                 return
             part.drop()
@@ -272,7 +273,7 @@ class Fetcher:
                 response = bounded(opening.__enter__, time.monotonic() + seconds)
             except OverdueError:
                 reason = f"did not respond within {seconds:.0f} s"
-                raise SourceError(reason, is_down=True) from None
+                raise SourceError(reason, Fault.SILENT) from None
             stack.push(opening)
             self._backoff.record_response()
             if size is not None and response.total not in (None, size):
@@ -294,7 +295,7 @@ class Fetcher:
                         return
             if transfer.total is not None and part.size < transfer.total:
                 reason = "closed the connection"
-                raise SourceError(reason, is_worth_a_retry=True)
+                raise SourceError(reason, Fault.CUT_OFF)
 
 
 def _summary(transfer: FileDownload) -> str:

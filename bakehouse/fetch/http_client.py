@@ -1,57 +1,81 @@
-"""HTTP client with the credentials, proxies and certificates of this machine, and with time limits.
+"""The one HTTP client: credentials, proxies and certificates of this machine, and time limits.
 
-Error messages never contain credentials or the query of a URL.
+It sends each request once; `retry` has the policies for further attempts. Error messages never contain
+credentials or the query of a URL.
 """
 
+import base64
 import contextlib
+import io
 import os
 import re
 import ssl
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from bakehouse.errors import EngineError
-from bakehouse.fetch.connection import PORTS, ConnectionSettings, origin, origin_of, redacted
+from bakehouse.fetch.connection import PORTS, ConnectionSettings, origin, origin_of
 from bakehouse.fetch.credentials import LoginStore
-from bakehouse.util.format import format_bytes
+from bakehouse.fetch.faults import Fault, SourceError, connection_error, status_error
+from bakehouse.util.format import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     import urllib3
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 10.0
-NO_FILE = "does not have the file"
-"""Reason of a server that answers, but lacks a file."""
 _CHUNK = 1 << 16
 """Small, so that received bytes are kept if the connection breaks."""
-_MOST_REDIRECTS = 5
+_MAX_REDIRECTS = 5
 _ANY = "*/*"
-_AT_ONCE = 8
+_MAX_CONCURRENT_REQUESTS = 8
+_SLOW_SECONDS = 20.0
+MIN_BYTES = 20_000
+"""Bytes that a source must send in that time."""
 _RANGE = re.compile(r"bytes (?P<start>\d+)-\d+/(?P<total>\d+|\*)")
-_TUNNEL = re.compile(r"Tunnel connection failed: (\d+)")
+_NEXT = re.compile(r'<([^<>]*)>\s*;[^,]*\brel="?next\b')
+_BODY_HEADERS = ("Content-Length", "Content-Type", "Content-Range")
 
 
-class SourceError(Exception):
-    """A source did not send a file."""
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """A request, and how long to wait for its response."""
 
-    def __init__(
-        self,
-        reason: str,
-        *,
-        is_down: bool = False,
-        is_worth_a_retry: bool = False,
-        is_forbidden: bool = False,
-    ) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.is_down = is_down
-        """The whole server is unavailable for now."""
-        self.is_worth_a_retry = is_worth_a_retry
-        self.is_forbidden = is_forbidden
-        """The server answered 403, with which S3 also hides missing files."""
+    method: str
+    url: str
+    connect_seconds: float
+    read_seconds: float
+    """Time limit for each read."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes | io.BytesIO | None = None
+    authorization: str | None = None
+    """Header for the server of `url` alone; empty for none, None for credentials of this machine."""
+    is_redirected: bool = True
+    """Follow redirects."""
+
+
+@dataclass(frozen=True, slots=True)
+class HttpReply:
+    """A complete response."""
+
+    status: int
+    reason: str
+    headers: Mapping[str, str]
+    """Their names are case-insensitive."""
+    content: bytes
+    authorization: str = ""
+    """Header that was sent, for its removal from messages."""
+
+    @property
+    def next_url(self) -> str:
+        """URL of the next page of a list, which may be relative; empty without one."""
+        match = _NEXT.search(self.headers.get("Link", ""))
+        return match[1] if match else ""
 
 
 class SourceResponse(Protocol):
@@ -64,6 +88,23 @@ class SourceResponse(Protocol):
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes; raise SourceError if they end too early."""
+
+
+class TransferSpeed:
+    """Check of the speed of one transfer."""
+
+    def __init__(self) -> None:
+        self._since, self._bytes = time.monotonic(), 0
+
+    def add(self, count: int) -> None:
+        """Count received bytes; raise SourceError if the transfer is too slow."""
+        self._bytes += count
+        if (seconds := time.monotonic() - self._since) < _SLOW_SECONDS:
+            return
+        if self._bytes < MIN_BYTES:
+            reason = f"sent {format_bytes(self._bytes)} in {format_seconds(seconds)}: too slow"
+            raise SourceError(reason, Fault.SLOW)
+        self._since, self._bytes = time.monotonic(), 0
 
 
 class HttpClient:
@@ -85,49 +126,81 @@ class HttpClient:
         part = {"Range": f"bytes={start}-"} if start else {}
         if start and validator:
             part["If-Range"] = validator
-        response = self._ask(address, {**headers, **part})
-        if start and not response.goes_on(start):
+        request = HttpRequest("GET", address, CONNECT_SECONDS, READ_SECONDS, {**headers, **part})
+        response = self._send(request)
+        if start and not response.has_start(start):
             # The file is shorter than ours or different, or the server does not support ranges.
             response.close()
-            response = self._ask(address, headers)
+            response = self._send(replace(request, headers=headers))
         try:
-            _check(response.status)
-            if response.status == 206 and not response.goes_on(start):
+            if response.status not in (200, 206):
+                raise status_error(response.status)
+            if response.status == 206 and not response.has_start(start):
                 reason = f"returned other bytes than the requested ones from {start} on"
                 raise SourceError(reason)
             yield response
         finally:
             response.close()
 
-    def _ask(self, address: str, headers: Mapping[str, str]) -> "HttpResponse":
-        """Send a request and follow redirects, each with its own proxy and credentials."""
-        import urllib3
+    def send(self, request: HttpRequest) -> HttpReply:
+        """Return the response to a request, whatever its status. Raises SourceError without one."""
+        response = self._send(request)
+        try:
+            return response.reply()
+        finally:
+            response.close()
 
-        login = None
-        for _ in range(_MOST_REDIRECTS + 1):
-            if not origin_of(address):
+    def _send(self, request: HttpRequest) -> "HttpResponse":
+        """Send a request and follow redirects, each with its own proxy and credentials."""
+        login, is_first_server = None, True
+        for _ in range(_MAX_REDIRECTS + 1):
+            if not origin_of(request.url):
                 reason = "its URL is invalid"
-                raise SourceError(reason)
-            url = urlsplit(address)
-            login = self._logins.of(url) or login
-            authorization = urllib3.make_headers(basic_auth=":".join(login)) if login else {}
-            proxy = self._settings.proxies.to(url)
-            try:
-                pool = self._pool(proxy, is_checked=not self._is_unchecked(url))
-                response = _request(pool, _bare(url), {**headers, **authorization})
-            except urllib3.exceptions.HTTPError as error:
-                raise _source_error(error, proxy) from None
-            answer = HttpResponse(response, proxy, address)
-            target = response.get_redirect_location()
-            if not target:
-                return answer
-            answer.close()
+                raise SourceError(reason, Fault.ADDRESS)
+            url = urlsplit(request.url)
+            if request.authorization is None:
+                login = self._logins.of(url) or login
+                authorization = basic_authorization(*login) if login else ""
+            else:
+                authorization = request.authorization if is_first_server else ""
+            response = self._exchange(request, url, authorization)
+            if not request.is_redirected or not response.target:
+                return response
+            response.close()
+            target = response.target
             with contextlib.suppress(ValueError):
-                target = urljoin(address, target)
-            login = login if origin_of(target) == origin_of(address) else None
-            address = target
+                target = urljoin(request.url, target)
+            if origin_of(target) != origin_of(request.url):
+                login, is_first_server = None, False
+            request = _redirected(request, target, response.status)
         reason = "redirects too often"
         raise SourceError(reason)
+
+    def _exchange(self, request: HttpRequest, url: SplitResult, authorization: str) -> "HttpResponse":
+        import urllib3
+
+        headers = {**request.headers, **({"Authorization": authorization} if authorization else {})}
+        if isinstance(request.body, io.BytesIO):
+            request.body.seek(0)
+            # Without a length, urllib3 sends it in chunks, which registries do not accept.
+            headers["Content-Length"] = str(request.body.getbuffer().nbytes)
+        proxy, seconds = self._settings.proxies.to(url), (request.connect_seconds, request.read_seconds)
+        pool = self._pool(proxy, is_checked=not self._is_unchecked(url))
+        try:
+            response = pool.urlopen(
+                request.method,
+                _bare(url),
+                body=request.body,
+                headers=headers,
+                preload_content=False,
+                decode_content=False,
+                timeout=urllib3.Timeout(connect=seconds[0], read=seconds[1]),
+                redirect=False,
+                retries=False,
+            )
+        except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            raise connection_error(error, proxy, seconds) from None
+        return HttpResponse(response, request, proxy, authorization)
 
     def _pool(self, proxy: str, *, is_checked: bool) -> "urllib3.PoolManager":
         import urllib3
@@ -136,7 +209,11 @@ class HttpClient:
             if pool := self._pools.get((proxy, is_checked)):
                 return pool
             context = _context(self._settings.certificates, is_checked=is_checked)
-            options: dict[str, Any] = {"ssl_context": context, "maxsize": _AT_ONCE, "num_pools": 32}
+            options: dict[str, Any] = {
+                "ssl_context": context,
+                "maxsize": _MAX_CONCURRENT_REQUESTS,
+                "num_pools": 32,
+            }
             if not proxy:
                 pool = urllib3.PoolManager(**options)
             else:
@@ -149,7 +226,7 @@ class HttpClient:
                     )
                 except urllib3.exceptions.HTTPError:
                     reason = f"`{url.scheme}` proxies are not supported"
-                    raise SourceError(reason, is_down=True) from None
+                    raise SourceError(reason, Fault.SETTINGS) from None
             self._pools[proxy, is_checked] = pool
             return pool
 
@@ -159,10 +236,15 @@ class HttpClient:
 
 
 class HttpResponse:
-    """A response, and the proxy and URL that it came from."""
+    """A response whose content was not read yet."""
 
-    def __init__(self, response: "urllib3.BaseHTTPResponse", proxy: str, address: str) -> None:
-        self._response, self._proxy, self.address = response, proxy, address
+    def __init__(
+        self, response: "urllib3.BaseHTTPResponse", request: HttpRequest, proxy: str, authorization: str
+    ) -> None:
+        self._response, self._proxy, self._authorization = response, proxy, authorization
+        self._seconds, self.address = (request.connect_seconds, request.read_seconds), request.url
+        self.target = response.get_redirect_location() or ""
+        """URL of a redirect, which may be relative."""
         self.status, headers = response.status, response.headers
         self._range = _RANGE.match(headers.get("Content-Range", "")) if self.status == 206 else None
         self.start = int(self._range["start"]) if self._range else 0
@@ -175,7 +257,7 @@ class HttpResponse:
         self.validator = tag if tag and not tag.startswith("W/") else ""
         self.kind = headers.get("Content-Type", "").partition(";")[0].strip()
 
-    def goes_on(self, start: int) -> bool:
+    def has_start(self, start: int) -> bool:
         """Return whether the response fits the requested range."""
         if self.status == 206:
             return self._range is not None and self.start == start
@@ -187,50 +269,56 @@ class HttpResponse:
         self._response.release_conn()
 
     def chunks(self) -> Iterator[bytes]:
+        # Files are hashed as they are.
+        return self._chunks(is_decoded=False)
+
+    def _chunks(self, *, is_decoded: bool) -> Iterator[bytes]:
         import urllib3
 
         try:
             # Yield bytes at once, however few, so that a slow source is noticed.
-            while chunk := self._response.read1(_CHUNK, decode_content=False):
+            while chunk := self._response.read1(_CHUNK, decode_content=is_decoded):
                 yield chunk
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _source_error(error, self._proxy) from None
+            raise connection_error(error, self._proxy, self._seconds) from None
 
     def text(self, limit: int) -> str:
         """Read a page. Raises SourceError if it has more than `limit` bytes, or is too slow."""
-        import urllib3
-
-        # It imports this module
-        from bakehouse.fetch.backoff import TransferSpeed
-
         data, speed = bytearray(), TransferSpeed()
-        try:
-            while chunk := self._response.read1(_CHUNK, decode_content=True):
-                speed.add(len(chunk))
-                data += chunk
-                if len(data) > limit:
-                    reason = f"answered with more than {format_bytes(limit)}"
-                    raise SourceError(reason)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            raise _source_error(error, self._proxy) from None
+        for chunk in self._chunks(is_decoded=True):
+            speed.add(len(chunk))
+            data += chunk
+            if len(data) > limit:
+                reason = f"answered with more than {format_bytes(limit)}"
+                raise SourceError(reason)
         return data.decode(errors="replace")
 
+    def reply(self) -> HttpReply:
+        """Read the complete response."""
+        content = b"".join(self._chunks(is_decoded=True))
+        response = self._response
+        return HttpReply(self.status, response.reason or "", response.headers, content, self._authorization)
 
-def _request(
-    pool: "urllib3.PoolManager", address: str, headers: Mapping[str, str]
-) -> "urllib3.BaseHTTPResponse":
-    import urllib3
 
-    return pool.request(
-        "GET",
-        address,
-        headers=headers,
-        preload_content=False,
-        decode_content=False,
-        timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-        redirect=False,
-        retries=False,
+def basic_authorization(user: str, password: str) -> str:
+    """Return the header of a login."""
+    login = f"{user}:{password}"
+    try:
+        data = login.encode("latin-1")
+    except UnicodeEncodeError:
+        data = login.encode()
+    return f"Basic {base64.b64encode(data).decode()}"
+
+
+def _redirected(request: HttpRequest, target: str, status: int) -> HttpRequest:
+    """Return the request for the target of a redirect, which changes its method as in browsers."""
+    is_get = request.method != "HEAD" and (
+        status in (302, 303) or (status == 301 and request.method == "POST")
     )
+    if not is_get:
+        return replace(request, url=target)
+    headers = {name: value for name, value in request.headers.items() if name not in _BODY_HEADERS}
+    return replace(request, method="GET", url=target, headers=headers, body=None)
 
 
 def _proxy(address: str) -> SplitResult:
@@ -239,7 +327,7 @@ def _proxy(address: str) -> SplitResult:
         origin(url)
     except ValueError:
         reason = "the URL of its proxy is invalid"
-        raise SourceError(reason, is_down=True) from None
+        raise SourceError(reason, Fault.SETTINGS) from None
     return url
 
 
@@ -248,14 +336,16 @@ def _bare(url: SplitResult) -> str:
     return f"{origin(url)}{url.path}{query}"
 
 
-def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
+def _context(certificates: tuple[Path, ...], *, is_checked: bool) -> ssl.SSLContext:
     context = ssl.create_default_context()
-    if certificates:
+    for path in certificates:
         try:
-            context.load_verify_locations(certificates)
+            context.load_verify_locations(capath=path) if path.is_dir() else context.load_verify_locations(
+                path
+            )
         except OSError as error:
             raise EngineError(
-                f"`{certificates}` contains no readable certificates",
+                f"`{path}` contains no readable certificates",
                 hint="set `ca` in [tool.bakehouse] or PIP_CERT to a file of certificates (PEM)",
             ) from error
     if not is_checked:
@@ -266,64 +356,3 @@ def _context(certificates: Path | None, *, is_checked: bool) -> ssl.SSLContext:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context
-
-
-def _check(status: int) -> None:
-    match status:
-        case 200 | 206:
-            return
-        case 404 | 410:
-            error = SourceError(NO_FILE)
-        case 407:
-            error = SourceError("its proxy requires credentials (407)", is_down=True)
-        case 401 | 403:
-            error = SourceError(f"refused access ({status})", is_forbidden=status == 403)
-        case _:
-            is_temporary = status >= 500 or status in (408, 429)
-            error = SourceError(f"answered with {status}", is_worth_a_retry=is_temporary)
-    raise error
-
-
-def _source_error(error: Exception, proxy: str) -> SourceError:
-    """Return a failure without the URL, which the text of urllib3 can contain."""
-    from urllib3 import exceptions
-
-    if isinstance(error, exceptions.MaxRetryError) and error.reason:
-        error = error.reason
-    if isinstance(error, exceptions.ProxyError):
-        cause = str(error.original_error)
-        via = f"its proxy `{redacted(proxy)}`"
-        if "407" in cause:
-            return SourceError(f"{via} requires credentials (407)", is_down=True)
-        if status := _TUNNEL.match(cause):
-            return SourceError(f"{via} answered with {status[1]}", is_down=True)
-        return SourceError(f"{via} failed: {_cause(error.original_error)}", is_down=True)
-    if isinstance(error, exceptions.NameResolutionError):
-        return SourceError("its host name cannot be resolved", is_down=True)
-    if isinstance(error, exceptions.NewConnectionError):
-        return SourceError(f"is unreachable: {_cause(error)}", is_down=True, is_worth_a_retry=True)
-    if isinstance(error, exceptions.ConnectTimeoutError):
-        return SourceError(f"no connection in {CONNECT_SECONDS:.0f} s", is_down=True)
-    if isinstance(error, exceptions.ReadTimeoutError):
-        return SourceError(f"silent for {READ_SECONDS:.0f} s", is_down=True)
-    if isinstance(error, exceptions.SSLError):
-        return SourceError(_certificate(error), is_down=True)
-    return SourceError("closed the connection", is_down=True, is_worth_a_retry=True)
-
-
-def _certificate(error: Exception) -> str:
-    cause = error.args[0] if error.args and isinstance(error.args[0], Exception) else error
-    words = getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or "TLS failed"
-    return f"its certificate is not trusted: {words}" if "verify_message" in dir(cause) else f"TLS: {words}"
-
-
-def _cause(error: BaseException) -> str:
-    """Return the text of the operating system for the root cause of a failure."""
-    while error is not None:
-        if isinstance(error, OSError) and error.strerror:
-            return error.strerror.lower()
-        cause = error.__cause__ or error.__context__ or getattr(error, "original_error", None)
-        if cause is None or cause is error:
-            break
-        error = cause
-    return "no connection"

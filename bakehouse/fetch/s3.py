@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from bakehouse.fetch.http_client import CONNECT_SECONDS, NO_FILE, READ_SECONDS, SourceError
+from bakehouse.fetch.faults import Fault, SourceError, status_error
+from bakehouse.fetch.http_client import CONNECT_SECONDS, READ_SECONDS
 from bakehouse.util.aws import AwsError, AwsFault, translate_errors
 
 ADDRESS = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(?P<prefix>.*))?")
 _CHUNK = 1 << 16
-_AT_ONCE = 8
+_MAX_CONCURRENT_REQUESTS = 8
 _OTHER_BYTES = ("PreconditionFailed", "412", "InvalidRange", "416")
 
 
@@ -55,7 +56,7 @@ class S3Files:
             connect_timeout=CONNECT_SECONDS,
             read_timeout=READ_SECONDS,
             retries={"total_max_attempts": 2},
-            max_pool_connections=_AT_ONCE,
+            max_pool_connections=_MAX_CONCURRENT_REQUESTS,
         )
         return boto3.Session().client("s3", config=config)
 
@@ -76,21 +77,24 @@ class S3Object:
             yield from self._body.iter_chunks(_CHUNK)
         except (BotoCoreError, HTTPClientError, OSError):
             reason = "closed the connection"
-            raise SourceError(reason, is_worth_a_retry=True) from None
+            raise SourceError(reason, Fault.CUT_OFF) from None
 
 
 def _source_error(error: AwsError) -> SourceError:
     """Return a failure without the URL, which the text of botocore can contain."""
     if error.code == "NoSuchBucket":
-        return SourceError("the bucket does not exist", is_down=True)
+        return SourceError("the bucket does not exist", Fault.SETTINGS)
     if error.fault is AwsFault.NOT_FOUND:
-        return SourceError(NO_FILE)
+        return status_error(404)
     if error.code:
-        return SourceError(f"S3 answered with {error.code}", is_down=error.fault is AwsFault.UNAUTHENTICATED)
+        # Without valid credentials, no object of the bucket is readable.
+        fault = Fault.SETTINGS if error.fault is AwsFault.UNAUTHENTICATED else Fault.REJECTED
+        return SourceError(f"S3 answered with {error.code}", fault)
     if error.fault is AwsFault.UNAUTHENTICATED:
-        return SourceError("needs AWS credentials", is_down=True)
+        return SourceError("needs AWS credentials", Fault.SETTINGS)
     cause = type(error.__cause__).__name__
     if cause == "SSLError":
-        return SourceError("S3's certificate is not trusted (AWS_CA_BUNDLE)", is_down=True)
-    reason = "S3 is unreachable" if error.fault is AwsFault.UNREACHABLE else f"S3: {cause}"
-    return SourceError(reason, is_down=True)
+        return SourceError("S3's certificate is not trusted (AWS_CA_BUNDLE)", Fault.CERTIFICATE)
+    if error.fault is AwsFault.UNREACHABLE:
+        return SourceError("S3 is unreachable", Fault.NO_CONNECTION)
+    return SourceError(f"S3: {cause}", Fault.SETTINGS)

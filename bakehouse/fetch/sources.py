@@ -1,6 +1,5 @@
 """Sources of each file: mirrors first, then its URL, the indexes, apt's mirrors."""
 
-import contextlib
 import hashlib
 import os
 import re
@@ -20,9 +19,9 @@ from packaging.utils import canonicalize_name
 from uv import find_uv_bin
 
 from bakehouse.fetch import apt_config, s3, simple_index, wheel_metadata
-from bakehouse.fetch.backoff import TransferSpeed
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, origin_of, redacted
-from bakehouse.fetch.http_client import NO_FILE, HttpClient, SourceError, SourceResponse
+from bakehouse.fetch.faults import Fault, SourceError, status_error
+from bakehouse.fetch.http_client import HttpClient, SourceResponse, TransferSpeed
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.s3 import S3Files
@@ -31,7 +30,7 @@ from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.files import expand_home
 from bakehouse.util.format import format_bytes, format_count
 
-_MOST_PAGE = 64 * 10**6
+_MAX_PAGE_BYTES = 64 * 10**6
 _APT_LOGINS = Path("/etc/apt/auth.conf")
 _PYTHON = ("wheel", "sdist")
 NO_PROJECT = "no index has the project"
@@ -56,13 +55,6 @@ def _once(make: Callable[["DownloadConfig"], T]) -> cached_property[T]:
 
     locked.__name__ = name
     return cached_property(locked)
-
-
-class _MissingError(SourceError):
-    """An index does not have a project."""
-
-    def __init__(self) -> None:
-        super().__init__(NO_FILE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +140,7 @@ class DownloadConfig:
                 with S3Files(address).open(name, 0, ""):
                     pass
         except SourceError as error:
-            if error.reason != NO_FILE:
+            if error.fault is not Fault.MISSING:
                 raise
         return "answers"
 
@@ -163,7 +155,7 @@ class DownloadConfig:
         try:
             count = self._count_links(page)
         except SourceError as error:
-            if error.reason != NO_FILE or index == self.indexes[0]:
+            if error.fault is not Fault.MISSING or index == self.indexes[0]:
                 raise
             return "answers"
         if not count:
@@ -183,7 +175,7 @@ class DownloadConfig:
 
     def _count_links(self, page: str) -> int:
         with self._pip_web.open(page, accept=simple_index.ACCEPT) as response:
-            return len(simple_index.links(response.text(_MOST_PAGE), response.kind, response.address))
+            return len(simple_index.links(response.text(_MAX_PAGE_BYTES), response.kind, response.address))
 
     def check_suite(self, url: str, suite: str) -> None:
         """Raise SourceError if an apt mirror does not have a suite."""
@@ -201,9 +193,12 @@ class DownloadConfig:
     def project(self, name: str) -> tuple[simple_index.IndexFile, ...]:
         """Return the files of a project in the first index that has it. Raises SourceError."""
         for index in self.web_indexes:
-            with contextlib.suppress(_MissingError):
+            try:
                 return self._page(_project_page(index, name))
-        raise SourceError(NO_PROJECT)
+            except SourceError as error:
+                if error.fault is not Fault.MISSING:
+                    raise
+        raise SourceError(NO_PROJECT, Fault.MISSING)
 
     def pages(self, name: str) -> dict[str, tuple[simple_index.IndexFile, ...]]:
         """Return the files of a project in each index, none where it is missing. Raises SourceError."""
@@ -211,24 +206,17 @@ class DownloadConfig:
         for index in self.web_indexes:
             try:
                 links[index] = self._page(_project_page(index, name))
-            except _MissingError:
-                links[index] = ()
             except SourceError as error:
-                # Indexes in S3 answer so for a missing project
-                if not error.is_forbidden:
+                # Indexes in S3 deny access to a missing project.
+                if error.fault not in (Fault.MISSING, Fault.DENIED):
                     reason = f"{redacted(index)} {error.reason}"
-                    raise SourceError(reason) from error
+                    raise SourceError(reason, error.fault) from error
                 links[index] = ()
         return links
 
     def _page(self, url: str) -> tuple[simple_index.IndexFile, ...]:
-        try:
-            with self._pip_web.open(url, accept=simple_index.ACCEPT) as response:
-                return simple_index.links(response.text(_MOST_PAGE), response.kind, response.address)
-        except SourceError as error:
-            if error.reason == NO_FILE:
-                raise _MissingError from error
-            raise
+        with self._pip_web.open(url, accept=simple_index.ACCEPT) as response:
+            return simple_index.links(response.text(_MAX_PAGE_BYTES), response.kind, response.address)
 
     def wheel_metadata(self, link: simple_index.IndexFile) -> str:
         """Return the METADATA of a wheel without downloading the wheel. Raises SourceError."""
@@ -257,7 +245,7 @@ class DownloadConfig:
                     raise SourceError(reason)
             if response.total is not None and count != response.total:
                 reason = f"was cut off after {count} of {response.total} bytes"
-                raise SourceError(reason)
+                raise SourceError(reason, Fault.CUT_OFF)
         return digest.hexdigest()
 
     def size(self, address: str) -> int | None:
@@ -284,11 +272,10 @@ class DownloadConfig:
     def _linked(self, page: str, file: RequiredFile, start: int, validator: str) -> Iterator[SourceResponse]:
         """Open the file that an index page links to."""
         with self._pip_web.open(page, accept=simple_index.ACCEPT) as response:
-            links = simple_index.links(response.text(_MOST_PAGE), response.kind, response.address)
+            links = simple_index.links(response.text(_MAX_PAGE_BYTES), response.kind, response.address)
         links = tuple(link for link in links if link.file == file.file)
         if not links:
-            reason = "does not have the file"
-            raise SourceError(reason)
+            raise status_error(404)
         matches = [link for link in links if link.sha256 in ("", file.sha256)]
         if not matches:
             reason = "has a different file of that name"
@@ -340,7 +327,8 @@ class DownloadConfig:
 
     @property
     def _connection(self) -> ConnectionSettings:
-        return ConnectionSettings(Proxies.of_environment(self.environment), self.certificates)
+        certificates = (self.certificates,) if self.certificates else ()
+        return ConnectionSettings(Proxies.of_environment(self.environment), certificates)
 
 
 def _entries(address: str) -> str:
@@ -388,7 +376,7 @@ def _committed(source: git.GitSource, start: int, validator: str) -> Iterator[So
 def _no_apt_lists(start: int, validator: str) -> Iterator[SourceResponse]:
     failure = f"apt has no package lists and did not download them within {_APT_SECONDS:.0f} s"
     reason = f"{failure}; run `apt-get update`"
-    raise SourceError(reason, is_down=True)
+    raise SourceError(reason, Fault.SETTINGS)
     yield
 
 
@@ -406,7 +394,7 @@ def apt_settings(values: Mapping[str, str], own: ConnectionSettings) -> Connecti
             case ["acquire", "http" | "https", "proxy", host]:
                 by_host[host] = value
             case ["acquire", "https", "cainfo", *_]:
-                certificates = Path(value)
+                certificates = (Path(value),)
             case ["acquire", "https", "verify-peer"] if value.lower() in ("false", "no", "0", "off"):
                 unchecked = ("*",)
     proxies = replace(own.proxies, by_scheme=by_scheme, by_host=by_host)

@@ -5,15 +5,15 @@ import io
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-from bakehouse.fetch.backoff import TransferSpeed
-from bakehouse.fetch.http_client import HttpClient, SourceError
+from bakehouse.fetch.faults import SourceError
+from bakehouse.fetch.http_client import HttpClient, TransferSpeed
 from bakehouse.util.format import format_bytes
 
 if TYPE_CHECKING:
     from bakehouse.fetch.simple_index import IndexFile
 
-_MOST_METADATA = 4 * 10**6
-_MOST_READ = 16 * 10**6
+_MAX_METADATA_BYTES = 4 * 10**6
+_MAX_READ_BYTES = 16 * 10**6
 _BUFFER = 1 << 16
 
 
@@ -21,7 +21,7 @@ def read(web: HttpClient, link: "IndexFile") -> str:
     """Return the METADATA of a wheel. Raises SourceError."""
     if link.has_metadata:
         with web.open(f"{link.url}.metadata", accept="text/plain, */*;q=0.5") as response:
-            text = response.text(_MOST_METADATA)
+            text = response.text(_MAX_METADATA_BYTES)
         if link.metadata_sha256 and hashlib.sha256(text.encode()).hexdigest() != link.metadata_sha256:
             reason = f"its metadata of `{link.file}` does not have the checksum of its page"
             raise SourceError(reason)
@@ -31,13 +31,13 @@ def read(web: HttpClient, link: "IndexFile") -> str:
         raise SourceError(reason)
     try:
         with zipfile.ZipFile(io.BufferedReader(_RemoteFile(web, link.url, link.size), _BUFFER)) as archive:
-            [member] = [each for each in archive.infolist() if _is_metadata(each.filename)]
-            if member.file_size > _MOST_METADATA:
-                reason = f"its metadata of `{link.file}` is larger than {format_bytes(_MOST_METADATA)}"
+            [member] = [info for info in archive.infolist() if _is_metadata(info.filename)]
+            if member.file_size > _MAX_METADATA_BYTES:
+                reason = f"its metadata of `{link.file}` is larger than {format_bytes(_MAX_METADATA_BYTES)}"
                 raise SourceError(reason)
             with archive.open(member) as file:
                 # Not `read()`, which decompresses all at once, however large it is
-                return file.read(_MOST_METADATA).decode(errors="replace")
+                return file.read(_MAX_METADATA_BYTES).decode(errors="replace")
     except SourceError:
         raise
     except Exception as error:
@@ -75,8 +75,8 @@ class _RemoteFile(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         count = max(0, min(len(view), self._size - self._position))
         self._total += count
-        if self._total > _MOST_READ:
-            reason = f"has no metadata in {format_bytes(_MOST_READ)} of `{self._url.rpartition('/')[2]}`"
+        if self._total > _MAX_READ_BYTES:
+            reason = f"has no metadata in {format_bytes(_MAX_READ_BYTES)} of `{self._url.rpartition('/')[2]}`"
             raise SourceError(reason)
         data, speed = bytearray(), TransferSpeed()
         if count:

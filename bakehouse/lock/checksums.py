@@ -12,7 +12,7 @@ from bakehouse.catalog.component import Artifact
 from bakehouse.catalog.spec_reader import UNKNOWN
 from bakehouse.errors import BuildError, Diagnostic, Location, Problems, Reason, StaleError
 from bakehouse.fetch.cache import FileCache
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFile
 from bakehouse.fetch.sources import DownloadConfig, Offer
@@ -225,7 +225,7 @@ class _Search:
                 return Pinned(artifact, sha256, size, offer.name)
             except SourceError as error:
                 failures.append((offer, error.reason))
-                if error.is_down:
+                if error.fault.is_down:
                     self._failed[offer.place] = error.reason
         raise _Unavailable(artifact, failures)
 

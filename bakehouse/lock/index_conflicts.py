@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from bakehouse.errors import BuildError, Diagnostic, Problems
 from bakehouse.fetch.connection import redacted
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 

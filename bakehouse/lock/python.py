@@ -27,7 +27,7 @@ from uv import find_uv_bin
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import BuildError, ConflictError, Reason
 from bakehouse.fetch.connection import redacted
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import interpreter

@@ -8,11 +8,12 @@ from bakehouse.catalog.pins import PinsFile, with_hosts
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.errors import Diagnostic, Location, Problems, PublishError, Reason, RecipeError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.lock.drift import Drift, DriftKind
 from bakehouse.plan.planner import registry_host
 from bakehouse.plan.workspace import Workspace
 from bakehouse.registry import destination
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.ecr_endpoints import is_ecr
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.registry import Registry
@@ -178,8 +179,7 @@ def _unread(error: PublishError | RegistryError, host: str) -> _UnreadError:
         details = "".join(f": {reason.text}" for reason in cause.reasons)
         return _UnreadError(f"{cause.message}{details}", cause.hint or login, is_down=True)
     if error.status is None:
-        reason = error.text.replace("none", "no response", 1)
-        return _UnreadError(reason, "check the network and the proxy", is_down=True)
+        return _UnreadError(error.text, "check the network and the proxy", is_down=True)
     return _UnreadError(error.text, login if error.status in _REFUSED else "run the command again later")
 
 

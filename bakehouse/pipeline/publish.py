@@ -71,7 +71,7 @@ def release(
 def check_access(selection: Selection, options: PublishOptions) -> None:
     """Raise an error before a build if the destination would reject the push of an image."""
     project = selection.workspace.project
-    destination.check(project, options.registry)
+    destination.check_selection(project, options.registry)
     attest.bundler_of(project)
     names = [recipe.name for recipe in selection.recipes]
     preflight.check_access(project, options.registry, names, create=options.create)

@@ -2,11 +2,12 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bakehouse.errors import PublishError, Reason, RegistryAuthError, TagTakenError
+from bakehouse.fetch.faults import unreachable
 from bakehouse.publish.target import ReleaseTarget
-from bakehouse.registry.http_errors import RegistryError, Unreached
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import Descriptor, Origin, short
 from bakehouse.registry.registry import Registry
 from bakehouse.util.deadline import OverdueError
@@ -102,15 +103,12 @@ class PushDiagnostics:
         if error.status == 403:
             return self._not_allowed_to_read(error.text)
         host = self._registry.host
-        match error.unreached:
-            case Unreached.NAME:
-                return PublishError(f"cannot resolve `{host}`", hint=self._name_hint)
-            case Unreached.TRUST:
-                facts = (("because", error.text),)
-                return PublishError(f"`{host}` is not trusted", facts=facts, hint=self._trust_hint)
         if error.status is None:
-            hint = f"check that it runs and is reachable from here, then run {self.retry}"
-            return self._failure(f"`{host}` does not answer", (("answer", error.text),), hint)
+            cause = unreachable(host, error.fault, error.text)
+            if error.fault is None or error.fault.may_pass:
+                reasons = self._registry.known_problems()
+                cause = replace(cause, reasons=reasons, hint=f"{cause.hint}, then run {self.retry}")
+            return PublishError.of(cause)
         return self._failure(f"`{host}` failed", (("answer", error.answer),))
 
     def untagged(self, error: RegistryError) -> PublishError:
@@ -120,15 +118,6 @@ class PushDiagnostics:
         hint = f"use credentials with push permission, then run {self.retry}"
         message = f"not allowed to set a tag in `{self.target.repository_uri}`"
         return RegistryAuthError(message, reasons=(self._denied(error.text),), hint=hint)
-
-    @property
-    def _name_hint(self) -> str:
-        name = self._registry.host.partition(":")[0]
-        return f"check the name; `getent hosts {name}` looks it up"
-
-    @property
-    def _trust_hint(self) -> str:
-        return "name its CA certificate in REQUESTS_CA_BUNDLE"
 
     def broken_off(self, error: RegistryError) -> PublishError:
         """An upload failed permanently."""

@@ -6,10 +6,12 @@ from functools import partial
 
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Problems, PublishError, Reason, RegistryAuthError
+from bakehouse.fetch.faults import unreachable
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry import destination
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.ecr import EcrRegistry
-from bakehouse.registry.http_errors import RegistryError, Unreached
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.registry import Registry
 
@@ -88,18 +90,8 @@ def _failure(registry: Registry, place: str, error: RegistryError) -> PublishErr
         reasons = (Reason(f"{subject}: {error.text}"), Reason("nothing was built"))
         message = f"not allowed to push to `{place}`"
         return RegistryAuthError(message, reasons=reasons, hint="use credentials with push permission")
-    name = host.partition(":")[0]
-    match error.unreached:
-        case Unreached.NAME:
-            hint = f"check the name; `getent hosts {name}` looks it up"
-            return PublishError(f"cannot resolve `{host}`", hint=hint)
-        case Unreached.TRUST:
-            facts = (("because", error.text),)
-            hint = "name its CA certificate in REQUESTS_CA_BUNDLE"
-            return PublishError(f"`{host}` is not trusted", facts=facts, hint=hint)
     if error.status is None:
-        hint = "check that it runs and is reachable from here"
-        return PublishError(f"`{host}` does not answer", facts=(("answer", error.text),), hint=hint)
+        return PublishError.of(unreachable(host, error.fault, error.text))
     if error.status < 400:
         return PublishError(f"`{host}` is not a registry", hint="check the host and its port")
     facts = (("answer", error.answer),)

@@ -12,12 +12,13 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import PackedImage, Packer
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.errors import PublishError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.release_gate import check_releasable
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, candidate_tag, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.layer_cache import CompressedLayer
 from bakehouse.registry.manifest import FORMS, digest_of, short, unfit_platform

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.publish.push import SIX_HOURS
 from bakehouse.registry import destination
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import short
 from bakehouse.registry.registry import DeadlineRegistry, Registry

@@ -2,57 +2,30 @@
 
 import contextlib
 import io
-import random
 import re
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-from urllib.parse import urljoin, urlsplit
+from dataclasses import replace
+from urllib.parse import urlencode, urljoin
 
-from bakehouse.registry.http_errors import RegistryError, document, error_in, is_timeout, unreached
+from bakehouse.fetch.connection import origin_of
+from bakehouse.fetch.faults import SourceError
+from bakehouse.fetch.http_client import HttpReply, HttpRequest, basic_authorization
+from bakehouse.fetch.retry import Retries, RetryPolicy
+from bakehouse.registry.http_errors import RegistryError, document, error_in
 from bakehouse.registry.manifest import KINDS, Manifest, UnreadableManifestError, digest_of, parse
 from bakehouse.registry.registry import Credentials, Registry
-from bakehouse.util.deadline import NEVER, bounded
+from bakehouse.util.deadline import bounded
 from bakehouse.util.oci import DOCKER_HUB, Digest, is_loopback
 
-if TYPE_CHECKING:
-    from requests import PreparedRequest, Response
-
 _CHALLENGE = re.compile(r'\b(\w+)="([^"]*)"')
-_MANIFEST_LIMIT = 4 * 1024**2
-_MOST_PAGES = 10_000
+_MAX_MANIFEST_BYTES = 4 * 1024**2
+_MAX_PAGES = 10_000
 """Pages of a list, each of which has at least one entry, and usually 100."""
-_PORTS = {"http": 80, "https": 443}
+_HEADERS = {"Accept": "*/*", "Accept-Encoding": "gzip", "User-Agent": "bakehouse"}
 _API_HOSTS = {DOCKER_HUB: "registry-1.docker.io"}
 """Hosts of the registry API that differ from those in references."""
 _TO_STORAGE = (302, 303, 307)
 """Redirects to a blob in another storage; permanent ones lead to another registry, or to a login page."""
-_Login = Credentials | str | None
-"""Name and password, or a complete header. Empty sends no login, None uses ~/.netrc."""
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """Retries of failed requests to a registry."""
-
-    attempts: int = 7
-    """Seven attempts and their pauses take half a minute, in which a registry can be restarted."""
-    pause: float = 0.5
-    """Seconds before the second attempt; doubled before each further one."""
-    timeout: float = 30.0
-    """Seconds without a byte until a request times out."""
-    until: float = NEVER
-    """Deadline by time.monotonic()."""
-
-    def wait(self, attempt: int, at_least: float = 0.0) -> bool:
-        """Pause before the next attempt; return False if the deadline would pass first."""
-        # Jitter: clients that failed together should not retry together.
-        seconds = max(at_least, min(self.pause * 2**attempt, 15.0) * random.uniform(0.8, 1.0))
-        if time.monotonic() + seconds >= self.until:
-            return False
-        time.sleep(seconds)
-        return True
 
 
 class Body(io.BytesIO):
@@ -83,7 +56,7 @@ class Repository:
         self.retry_policy = retry_policy
         self._progress = progress
         self._bearer = ""
-        self._scheme = "http" if is_loopback(registry.host) else "https"
+        self._is_loopback = is_loopback(registry.host)
 
     def ping(self) -> None:
         """Raise RegistryError if the host does not answer as a registry, or rejects the login."""
@@ -94,7 +67,7 @@ class Repository:
             b"true",
         ):
             message = "the response is not that of a registry"
-            raise RegistryError(response.status_code, "", message)
+            raise RegistryError(response.status, "", message)
 
     def tags(self) -> tuple[str, ...]:
         """Return all tags; raise RegistryError with NAME_UNKNOWN for a missing repository."""
@@ -106,14 +79,14 @@ class Repository:
         if response is None:
             return None
         try:
-            manifest = parse(response.content[:_MANIFEST_LIMIT], response.headers.get("Content-Type", ""))
+            manifest = parse(response.content[:_MAX_MANIFEST_BYTES], response.headers.get("Content-Type", ""))
         except UnreadableManifestError as error:
             message = f"the response for `{reference}` is not a manifest"
-            raise RegistryError(response.status_code, "", message) from error
+            raise RegistryError(response.status, "", message) from error
         if ":" in reference and manifest.digest != reference:
             # Without this check, another manifest could get a release tag.
             message = f"the response for {reference} has another digest"
-            raise RegistryError(response.status_code, "", message)
+            raise RegistryError(response.status, "", message)
         return manifest
 
     def digest_of(self, reference: str) -> Digest | None:
@@ -139,9 +112,9 @@ class Repository:
         response = self._find("HEAD", f"blobs/{digest}", attempts=attempts)
         if response is None:
             return False
-        if response.status_code != 200:
+        if response.status != 200:
             # A redirect to another storage does not have the size of the blob.
-            return response.status_code in _TO_STORAGE
+            return response.status in _TO_STORAGE
         return response.headers.get("Content-Length", str(size)) == str(size)
 
     def tag(self, manifest: Manifest, tag: str) -> None:
@@ -163,21 +136,21 @@ class Repository:
             self.request("DELETE", response.headers["Location"])
         return None
 
-    def _pages(self, path: str) -> "Iterator[Response]":
+    def _pages(self, path: str) -> Iterator[HttpReply]:
         """Responses to a request for a list and for its continuations."""
         requested: set[str] = set()
         while path:
-            if path in requested or len(requested) == _MOST_PAGES:
+            if path in requested or len(requested) == _MAX_PAGES:
                 message = f"the list `{path}` never ends"
                 raise RegistryError(200, "", message)
             requested.add(path)
             response = self.request("GET", path)
             yield response
-            path = response.links.get("next", {}).get("url", "")
+            path = response.next_url
 
     def _find(
         self, method: str, path: str, headers: dict[str, str] | None = None, *, attempts: int = 0
-    ) -> "Response | None":
+    ) -> HttpReply | None:
         """Return the response to a request; None for a 404."""
         try:
             return self.request(method, path, headers, attempts=attempts)
@@ -195,130 +168,97 @@ class Repository:
         *,
         attempts: int = 0,
         patience: float = 0.0,
-    ) -> "Response":
+    ) -> HttpReply:
         """Send a request; retry temporary failures (a silent registry once), and log in again once.
 
         `path` may be a URL that the registry returned. `attempts` replaces the number of the retry policy;
         `patience` is added to its timeout, in seconds.
         """
         renewed = False
-        attempt = stalls = 0
-        attempts = attempts or self.retry_policy.attempts
+        retries = Retries(self.retry_policy, attempts)
         while True:
             try:
                 return self._send(method, path, dict(headers or {}), content, patience)
             except RegistryError as error:
-                stalls += error.is_stalled
                 # A response to HEAD has no body, which could name an expired login.
                 is_wordless = method == "HEAD" and error.status == 403
                 if (error.is_expired or is_wordless) and not renewed:
                     renewed = True
                     self._bearer = ""
                     self.registry.credentials(renew=True)
-                elif not error.may_pass or attempt >= attempts - 1 or stalls > 1:
+                    continue
+                if not retries.add(may_pass=error.may_pass, is_stalled=error.is_stalled):
                     raise
-                else:
-                    delay = f" in {error.retry_after:.0f} s" if error.retry_after else ""
-                    self._progress(f"{self.registry.host} failed, retrying{delay}: {error.answer}")
-                    if not self.retry_policy.wait(attempt, error.retry_after):
-                        raise
-                    attempt += 1
+                delay = f" in {error.retry_after:.0f} s" if error.retry_after else ""
+                self._progress(f"{self.registry.host} failed, retrying{delay}: {error.answer}")
+                if not retries.wait(error.retry_after):
+                    raise
 
     def _send(
         self, method: str, path: str, headers: dict[str, str], content: bytes | Body | None, patience: float
-    ) -> "Response":
+    ) -> HttpReply:
         host = _API_HOSTS.get(self.registry.host, self.registry.host)
-        root = f"{self._scheme}://{host}/v2/{self.name}/"
+        root = f"{'http' if self._is_loopback else 'https'}://{host}/v2/{self.name}/"
         url = urljoin(root, path)
-        if _origin(url) != _origin(root):
+        timeout = self.retry_policy.timeout
+        request = HttpRequest(
+            method,
+            url,
+            timeout,
+            timeout + patience,
+            {**_HEADERS, **headers},
+            content,
+            authorization="",
+            # The redirect itself shows that a blob exists.
+            is_redirected=method != "HEAD",
+        )
+        if origin_of(url) != origin_of(root):
             # A registry may redirect uploads to another host, which must not get the login.
-            response, credentials = self._exchange(method, url, headers, content, patience=patience), None
+            response, credentials = self._exchange(request), None
         else:
             credentials = self.registry.credentials()
-            login = self._login(credentials)
-            response = self._exchange(method, url, headers, content, login, patience=patience)
+            response = self._exchange(replace(request, authorization=self._login(credentials)))
             challenge = response.headers.get("WWW-Authenticate", "")
-            if response.status_code == 401 and challenge.lower().startswith("bearer "):
+            if response.status == 401 and challenge.lower().startswith("bearer "):
                 self._bearer = self._token(dict(_CHALLENGE.findall(challenge)), credentials)
-                login = self._login(credentials)
-                response = self._exchange(method, url, headers, content, login, patience=patience)
-        if response.ok:
+                response = self._exchange(replace(request, authorization=self._login(credentials)))
+        if response.status < 400:
             return response
         raise error_in(response, credentials)
 
-    def _login(self, credentials: Credentials | None) -> _Login:
-        return f"Bearer {self._bearer}" if self._bearer else credentials
+    def _login(self, credentials: Credentials | None) -> str | None:
+        """Return the header of a login; None for the credentials of ~/.netrc."""
+        if self._bearer:
+            return f"Bearer {self._bearer}"
+        return self._basic(credentials)
+
+    def _basic(self, credentials: Credentials | None) -> str | None:
+        if credentials:
+            return basic_authorization(credentials.username, credentials.password)
+        # On loopback, ignore ~/.netrc.
+        return "" if self._is_loopback else None
 
     def _token(self, challenge: dict[str, str], credentials: Credentials | None) -> str:
         query = {name: value for name, value in challenge.items() if name in ("service", "scope")}
-        response = self._exchange("GET", challenge.get("realm", ""), {}, None, credentials, query)
-        if not response.ok:
+        realm, timeout = challenge.get("realm", ""), self.retry_policy.timeout
+        url = f"{realm}{'&' if '?' in realm else '?'}{urlencode(query)}"
+        login = self._basic(credentials)
+        response = self._exchange(HttpRequest("GET", url, timeout, timeout, _HEADERS, authorization=login))
+        if response.status >= 400:
             raise error_in(response, credentials)
         token = document(response)
         return str(token.get("token") or token.get("access_token") or "")
 
-    def _exchange(
-        self,
-        method: str,
-        url: str,
-        headers: dict[str, str],
-        content: bytes | Body | None,
-        login: _Login = "",
-        query: dict[str, str] | None = None,
-        patience: float = 0.0,
-    ) -> "Response":
-        import requests
-
-        timeout = self.retry_policy.timeout
-
-        def exchange() -> "Response":
-            if isinstance(content, Body):
-                content.seek(0)
-            with requests.Session() as session:
-                # On loopback, ignore proxies and ~/.netrc.
-                session.trust_env = self._scheme == "https"
-                sent = dict(headers)
-                if isinstance(login, Credentials):
-                    session.auth = (login.username, login.password)
-                elif login is not None:
-                    session.auth = _unchanged
-                    if login:
-                        sent["Authorization"] = login
-                return session.request(
-                    method,
-                    url,
-                    params=query,
-                    headers=sent,
-                    data=content,
-                    timeout=(timeout, timeout + patience),
-                    # The redirect itself shows that a blob exists.
-                    allow_redirects=method != "HEAD",
-                )
-
+    def _exchange(self, request: HttpRequest) -> HttpReply:
         try:
-            return bounded(exchange, self.retry_policy.until)
-        except requests.RequestException as error:
-            reason, text = unreached(error)
-            raise RegistryError(None, "", text, unreached=reason, is_stalled=is_timeout(error)) from error
+            return bounded(lambda: self.registry.client.send(request), self.retry_policy.until)
+        except SourceError as error:
+            raise RegistryError(None, "", error.reason, fault=error.fault) from error
 
 
-def _tags(page: "Response") -> list[str]:
+def _tags(page: HttpReply) -> list[str]:
     tags = document(page).get("tags") or []
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
         message = "the response is not a list of tags"
-        raise RegistryError(page.status_code, "", message)
+        raise RegistryError(page.status, "", message)
     return tags
-
-
-def _origin(url: str) -> tuple[str, str | None, int | None]:
-    """Scheme, host and port of a URL."""
-    try:
-        parts = urlsplit(url)
-        return parts.scheme, parts.hostname, parts.port or _PORTS.get(parts.scheme)
-    except ValueError:
-        return "", None, None
-
-
-def _unchanged(request: "PreparedRequest") -> "PreparedRequest":
-    """Authentication that keeps requests from replacing a bearer token by ~/.netrc."""
-    return request

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 BLOCK_BYTES = 4 * 1024**2
 """Smaller blocks compress worse; larger ones cost memory: two per core are kept."""
-_MOST_WORKERS = 32
+_MAX_WORKERS = 32
 """Bounds the memory to 300 MB: each worker has a block, and its result waits for those before it."""
 _GZIP_LEVEL = 4
 _ZSTD_LEVEL = 3
@@ -39,7 +39,7 @@ def identifier(compression: str) -> str:
 
 def compressed(chunks: Iterable[bytes], compress: Compress) -> Iterator[bytes]:
     """Compress a stream on all cores, in order; keep few blocks in memory whatever its length."""
-    workers = min(os.cpu_count() or 1, _MOST_WORKERS)
+    workers = min(os.cpu_count() or 1, _MAX_WORKERS)
     pending: deque[Future[bytes]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="compress")
     try:

@@ -45,8 +45,7 @@ def destination(
     """
     host, settings, prefix = _select(project, selection)
     if settings and not settings.host:
-        registries = tuple(_in_region(settings, region, create=create) for region in settings.regions)
-        yield Destination(registries, prefix, settings.scan)
+        yield Destination(_in_regions(project, settings, create=create), prefix, settings.scan)
         return
     _check_known(project, host)
     with registry(project, host, progress, create=create) as selected:
@@ -58,7 +57,7 @@ def registries(project: Project, selection: str, *, create: bool = False) -> tup
     """Return the registries that `--registry` selects, for requests; the local one is not started."""
     host, settings, _ = _select(project, selection)
     if settings and not settings.host:
-        return tuple(_in_region(settings, region, create=create) for region in settings.regions)
+        return _in_regions(project, settings, create=create)
     _check_known(project, host)
     if is_local(project, host):
         return (local_registry(project),)
@@ -70,7 +69,7 @@ def prefix(project: Project, selection: str) -> str:
     return _select(project, selection)[2]
 
 
-def check(project: Project, selection: str) -> None:
+def check_selection(project: Project, selection: str) -> None:
     """Raise an error for an impossible destination before a build, without network requests."""
     host, settings, prefix = _select(project, selection)
     hosts = [name for _, name in _hosts(settings)] if settings and not settings.host else [host]
@@ -143,13 +142,13 @@ def manage_local(project: Project, action: str, report: Reporter) -> RegistrySta
 def _remote(project: Project, host: str, *, create: bool) -> Registry:
     if settings := settings_of(project, host):
         region = next(region for region, name in _hosts(settings) if name == host)
-        return _in_region(settings, region, create=create)
+        return _in_region(project, settings, region, create=create)
     if host == "ecr":
-        return EcrRegistry(region=project.region, create=create)
+        return EcrRegistry(region=project.region, create=create, ca=project.ca)
     check_host(host)
     if is_ecr(host):
-        return EcrRegistry(host=host, create=create)
-    return NamedRegistry(host, docker_login)
+        return EcrRegistry(host=host, create=create, ca=project.ca)
+    return NamedRegistry(host, docker_login, project.ca)
 
 
 def settings_of(project: Project, host: str) -> RegistrySettings | None:
@@ -171,7 +170,11 @@ def _host(settings: RegistrySettings, region: str) -> str:
     return registry_host(settings.account, region, fips=settings.fips, dual_stack=settings.dual_stack)
 
 
-def _in_region(settings: RegistrySettings, region: str, *, create: bool) -> EcrRegistry:
+def _in_regions(project: Project, settings: RegistrySettings, *, create: bool) -> tuple[EcrRegistry, ...]:
+    return tuple(_in_region(project, settings, region, create=create) for region in settings.regions)
+
+
+def _in_region(project: Project, settings: RegistrySettings, region: str, *, create: bool) -> EcrRegistry:
     access = Access(settings.profile, settings.role, settings.fips, settings.dual_stack)
     return EcrRegistry(
         host=_host(settings, region),
@@ -180,6 +183,7 @@ def _in_region(settings: RegistrySettings, region: str, *, create: bool) -> EcrR
         access=access,
         create=create,
         creation=settings.create,
+        ca=project.ca,
     )
 
 

@@ -5,13 +5,15 @@ import threading
 from collections.abc import Collection
 from datetime import UTC
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from bakehouse.catalog.registry_settings import Creation
 from bakehouse.errors import PublishError, Reason, RegistryAuthError
+from bakehouse.fetch.http_client import HttpClient
 from bakehouse.registry.ecr_endpoints import registry_host
 from bakehouse.registry.ecr_repository import EcrRepository
-from bakehouse.registry.registry import Credentials
+from bakehouse.registry.registry import Credentials, open_client
 from bakehouse.util.aws import Access, Aws, summarize
 from bakehouse.util.oci import ECR_HOST, Digest
 from bakehouse.util.terminal import Reporter
@@ -29,6 +31,7 @@ class EcrRegistry:
         access: Access | None = None,
         create: bool = False,
         creation: Creation | None = None,
+        ca: Path | None = None,
     ) -> None:
         parts = ECR_HOST.fullmatch(host or "")
         self._given_host = host
@@ -38,6 +41,7 @@ class EcrRegistry:
         """Argument of requests that selects the account."""
         self._create = create
         self._creation = creation or Creation()
+        self._ca = ca
         self._token: Credentials | None = None
         self._login_lock = threading.Lock()
 
@@ -47,6 +51,10 @@ class EcrRegistry:
             return self._given_host
         access = self.aws.access
         return registry_host(self.account, self.region, fips=access.fips, dual_stack=access.dual_stack)
+
+    @cached_property
+    def client(self) -> HttpClient:
+        return open_client(self.host, self._ca)
 
     @property
     def region(self) -> str:

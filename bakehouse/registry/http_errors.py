@@ -5,38 +5,24 @@ import email.utils
 import errno
 import json
 import re
-import socket
-import ssl
 import time
-from collections.abc import Iterator
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
+from bakehouse.fetch.faults import Fault, fault_of_status
+from bakehouse.fetch.http_client import HttpReply
 from bakehouse.registry.registry import Credentials
 from bakehouse.util.json_reader import parse_json
-
-if TYPE_CHECKING:
-    from requests import PreparedRequest, Response
 
 _QUERY = re.compile(r"(https?://[^\s\"'?]+)\?[^\s\"']+")
 _FULL = re.compile(rf'"Err": (?:{errno.ENOSPC}|{errno.EDQUOT})\b')
 """A full disk, as the registry of the distribution project reports it: by a number, without a text."""
 
-_MOST_CHARACTERS = 2_000
+_MAX_CHARACTERS = 2_000
 """Length of an error message that is read: some are complete pages."""
 _QUOTA = re.compile(
     r"(?i)quota|exceed the configured upper limit|limit ?exceeded|insufficient storage|no space left"
 )
-
-
-class Unreached(StrEnum):
-    """Permanent reason why there was no response."""
-
-    NAME = "name"
-    """The host name cannot be resolved."""
-    TRUST = "trust"
-    """The certificate is not trusted, or the host does not use TLS."""
 
 
 class RegistryError(Exception):
@@ -48,14 +34,12 @@ class RegistryError(Exception):
         code: str,
         text: str,
         *,
-        unreached: Unreached | None = None,
+        fault: Fault | None = None,
         retry_after: float = 0.0,
-        is_stalled: bool = False,
     ) -> None:
         super().__init__(text)
-        self.unreached = unreached
-        self.is_stalled = is_stalled
-        """The registry was silent for too long."""
+        self.fault = fault
+        """Why there is no response."""
         self.retry_after = retry_after
         """Seconds that the registry asks to wait before a retry."""
         self.status = status
@@ -69,6 +53,11 @@ class RegistryError(Exception):
         """The registry's message with the HTTP status."""
         has_status = self.status is None or self.text.startswith("HTTP ")
         return self.text if has_status else f"HTTP {self.status}: {self.text}"
+
+    @property
+    def is_stalled(self) -> bool:
+        """Return whether the registry was silent for too long."""
+        return self.fault is Fault.SILENT
 
     @property
     def is_expired(self) -> bool:
@@ -98,8 +87,8 @@ class RegistryError(Exception):
     def may_pass(self) -> bool:
         """Return whether a retry may help."""
         if self.status is None:
-            return self.unreached is None
-        return (self.status >= 500 or self.status == 429) and not self.is_full
+            return self.fault is None or self.fault.may_pass
+        return fault_of_status(self.status) is Fault.BUSY and not self.is_full
 
 
 def without_secrets(text: str, credentials: Credentials | None, authorization: str = "") -> str:
@@ -112,21 +101,21 @@ def without_secrets(text: str, credentials: Credentials | None, authorization: s
         secrets += [credentials.password, quote(credentials.password, safe="")]
     for secret in filter(None, secrets):
         text = text.replace(secret, "***")
-    return _QUERY.sub(r"\1", " ".join(text[:_MOST_CHARACTERS].split()))
+    return _QUERY.sub(r"\1", " ".join(text[:_MAX_CHARACTERS].split()))
 
 
-def document(response: "Response") -> dict[str, Any]:
+def document(response: HttpReply) -> dict[str, Any]:
     """Return the JSON object in a response."""
     try:
         document = parse_json(response.content)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        raise RegistryError(response.status_code, "", "the response is not a JSON object")
+        raise RegistryError(response.status, "", "the response is not a JSON object")
     return document
 
 
-def error_in(response: "Response", credentials: Credentials | None) -> RegistryError:
+def error_in(response: HttpReply, credentials: Credentials | None) -> RegistryError:
     """Return the error that a registry reports, without secrets."""
     try:
         first = parse_json(response.content)["errors"][0]
@@ -134,13 +123,11 @@ def error_in(response: "Response", credentials: Credentials | None) -> RegistryE
         if _FULL.search(json.dumps(first.get("detail"))):
             text = f"{text}: no space left on device"
     except (ValueError, KeyError, TypeError, IndexError):
-        code, text = "", f"HTTP {response.status_code} {response.reason}"
-    request: PreparedRequest | None = response.request
-    authorization = request.headers.get("Authorization", "") if request else ""
+        code, text = "", f"HTTP {response.status} {response.reason}"
     return RegistryError(
-        response.status_code,
+        response.status,
         code,
-        without_secrets(text, credentials, authorization),
+        without_secrets(text, credentials, response.authorization),
         retry_after=_seconds(response.headers.get("Retry-After", "")),
     )
 
@@ -152,38 +139,3 @@ def _seconds(retry_after: str) -> float:
     with contextlib.suppress(ValueError):
         return max(0.0, email.utils.parsedate_to_datetime(retry_after).timestamp() - time.time())
     return 0.0
-
-
-def unreached(error: Exception) -> tuple[Unreached | None, str]:
-    """Return why there was no response, and a text without URLs, which may be signed."""
-    for cause in _causes(error):
-        if isinstance(cause, socket.gaierror) and cause.errno != socket.EAI_AGAIN:
-            return Unreached.NAME, "its name cannot be resolved"
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return Unreached.TRUST, f"its certificate is not trusted: {cause.verify_message}"
-        if isinstance(cause, ssl.SSLError) and cause.reason == "WRONG_VERSION_NUMBER":
-            return Unreached.TRUST, "it does not use TLS"
-    texts = (cause.strerror for cause in _causes(error) if isinstance(cause, OSError) and cause.strerror)
-    detail = next((f": {text.lower()}" for text in texts), "")
-    return None, f"none ({type(error).__name__}{detail})"
-
-
-def is_timeout(error: Exception) -> bool:
-    """Return whether there was no byte for too long, after the connection was made."""
-    causes = list(_causes(error))
-    return any(isinstance(cause, TimeoutError) for cause in causes) and not any(
-        type(cause).__name__ == "ConnectTimeoutError" for cause in causes
-    )
-
-
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    pending = [error]
-    while pending:
-        cause = pending.pop()
-        if cause is None or id(cause) in seen:
-            continue
-        seen.add(id(cause))
-        yield cause
-        nested = (argument for argument in cause.args if isinstance(argument, Exception))
-        pending += [cause.__cause__, cause.__context__, *nested]

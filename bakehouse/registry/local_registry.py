@@ -14,6 +14,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 from bakehouse.errors import PublishError, Reason
+from bakehouse.fetch.faults import SourceError
+from bakehouse.fetch.http_client import HttpRequest
 from bakehouse.registry import registry_keeper
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.file_lock import exclusive, shared
@@ -154,18 +156,15 @@ class EmbeddedRegistry(NamedRegistry):
 
     def _owner(self) -> str | None:
         """State directory of the registry on the port; empty for another server, None for a free port."""
-        import requests
-
         with socket.socket() as probe:
             probe.settimeout(2)
             if probe.connect_ex(("127.0.0.1", self._port)):
                 return None
-        with requests.Session() as session:
-            session.trust_env = False
-            try:
-                response = session.get(f"http://{self.host}/v2/", timeout=5)
-            except requests.RequestException:
-                return ""
+        request = HttpRequest("GET", f"http://{self.host}/v2/", 5.0, 5.0, authorization="")
+        try:
+            response = self.client.send(request)
+        except SourceError:
+            return ""
         return unquote(response.headers.get(_OWNER_HEADER, ""))
 
     def _taken(self, owner: str) -> PublishError:

@@ -21,8 +21,8 @@ _EMPTY = b"{}"
 _EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 _NO_REFERRERS = (400, 404, 405, 501)
 """HTTP statuses of registries without the referrers API."""
-_LARGEST_DOCUMENT = 64 * 1024**2
-_ROUNDS = 5
+_MAX_DOCUMENT_BYTES = 64 * 1024**2
+_MAX_ATTEMPTS = 5
 """Attempts to update a list that other clients replace at the same time."""
 
 
@@ -95,7 +95,7 @@ class ArtifactRepository(Repository):
             # Another client may have removed it.
             manifest = self.manifest(digest)
             for layer in manifest.layers if manifest else ():
-                if layer.media_type == media_type and layer.bytes <= _LARGEST_DOCUMENT:
+                if layer.media_type == media_type and layer.bytes <= _MAX_DOCUMENT_BYTES:
                     contents[digest] = self.blob(layer.digest)
         return contents
 
@@ -130,13 +130,13 @@ class ArtifactRepository(Repository):
         listed = self.referrers(subject) or ()
         missing = [entry for entry in entries if entry["digest"] not in listed]
         tag = fallback_tag(subject)
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ATTEMPTS):
             current = self.manifest(tag) if missing else None
             extended = with_entries(current, missing)
             if extended is None:
                 return
             self.request("PUT", f"manifests/{tag}", {"Content-Type": OCI_INDEX}, extended)
-        message = f"other clients replaced the list `{tag}` {_ROUNDS} times"
+        message = f"other clients replaced the list `{tag}` {_MAX_ATTEMPTS} times"
         raise RegistryError(None, "", message)
 
 

@@ -3,13 +3,15 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import Protocol
 
 from bakehouse.errors import Reason
+from bakehouse.fetch import pip_config
+from bakehouse.fetch.connection import ConnectionSettings, machine_settings
+from bakehouse.fetch.http_client import HttpClient
 from bakehouse.util.deadline import OverdueError, bounded
-
-if TYPE_CHECKING:
-    from bakehouse.util.oci import Digest
+from bakehouse.util.oci import Digest, is_loopback
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,10 @@ class Registry(Protocol):
     def host(self) -> str:
         """Host and port, with which references begin."""
 
+    @property
+    def client(self) -> HttpClient:
+        """HTTP client for its requests."""
+
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         """Return the login; `renew` it after the registry has rejected the previous one."""
 
@@ -42,8 +48,17 @@ class Registry(Protocol):
     def known_problems(self) -> tuple[Reason, ...]:
         """Return problems on this side that can make a push fail."""
 
-    def pushed(self, repository: str, digest: "Digest") -> str:
+    def pushed(self, repository: str, digest: Digest) -> str:
         """Return when a digest was pushed, and by which user; empty if unknown."""
+
+
+def open_client(host: str, ca: Path | None) -> HttpClient:
+    """Return a client for a registry, which also trusts the certificates in `ca`.
+
+    A registry on loopback is reached without a proxy.
+    """
+    settings = ConnectionSettings() if is_loopback(host) else machine_settings(ca, pip_config.read())
+    return HttpClient(settings)
 
 
 class DeadlineRegistry:
@@ -56,6 +71,7 @@ class DeadlineRegistry:
         self._registry = registry
         self._until = until
         self.host = bounded(lambda: registry.host, until)
+        self.client = registry.client
 
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         return bounded(lambda: self._registry.credentials(renew=renew), self._until)
@@ -72,15 +88,16 @@ class DeadlineRegistry:
     def known_problems(self) -> tuple[Reason, ...]:
         return self._registry.known_problems()
 
-    def pushed(self, repository: str, digest: "Digest") -> str:
+    def pushed(self, repository: str, digest: Digest) -> str:
         return bounded(lambda: self._registry.pushed(repository, digest), self._until)
 
 
 class NamedRegistry:
     """Registry with a login such as that of `docker login`; a push creates its repositories."""
 
-    def __init__(self, host: str, login: Callable[[str], Credentials | None]) -> None:
+    def __init__(self, host: str, login: Callable[[str], Credentials | None], ca: Path | None = None) -> None:
         self.host = host
+        self.client = open_client(host, ca)
         self._login = login
         self._cache: tuple[Credentials | None, ...] = ()
         """The stored login, once it was read, which may start a credential helper."""
@@ -100,5 +117,5 @@ class NamedRegistry:
     def known_problems(self) -> tuple[Reason, ...]:
         return ()
 
-    def pushed(self, repository: str, digest: "Digest") -> str:
+    def pushed(self, repository: str, digest: Digest) -> str:
         return ""

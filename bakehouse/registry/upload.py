@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from bakehouse.fetch.http_client import HttpReply
+from bakehouse.fetch.retry import Retries
 from bakehouse.registry.client import Body, Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.util.oci import Digest
-
-if TYPE_CHECKING:
-    from requests import Response
 
 CHUNK_BYTES = 16 * 1024**2
 """Amazon ECR takes parts of 5 to 20 MiB (`UploadLayerPart`)."""
@@ -76,7 +74,7 @@ class Uploader:
         """
         is_small = blob.size <= CHUNK_BYTES
         state, location = Sent.EXISTED, None
-        failures, stalls, offset, furthest = 0, 0, 0, 0
+        retries, offset, furthest = Retries(self.repository.retry_policy), 0, 0
         while True:
             try:
                 if self.repository.has_blob(blob.digest, blob.size, attempts=1):
@@ -93,22 +91,20 @@ class Uploader:
                     location, offset = self._patch(location, blob, offset)
                     if offset > furthest:
                         # Bytes that were sent before are not progress.
-                        failures, stalls, furthest = 0, 0, offset
+                        retries.reset()
+                        furthest = offset
                 self._put(location, blob, blob.read(0, blob.size) if is_small else b"")
                 return Sent.UPLOADED
             except RegistryError as error:
-                failures, stalls = failures + 1, stalls + error.is_stalled
                 # `docker-registry` answers 400 to bytes that were damaged during the transfer.
                 is_lost = location is not None and (error.is_corrupted or error.status in _LOST_UPLOAD)
                 if error.is_corrupted and blob.is_damaged():
                     raise DamagedFileError from error
-                if stalls > 1 or failures >= self.repository.retry_policy.attempts:
-                    raise
-                if not error.may_pass and not is_lost:
+                if not retries.add(may_pass=error.may_pass or is_lost, is_stalled=error.is_stalled):
                     raise
                 delay = f" in {error.retry_after:.0f} s" if error.retry_after else ""
                 self.report(f"upload interrupted, resuming{delay}: {error.answer}")
-                if not self.repository.retry_policy.wait(failures - 1, error.retry_after):
+                if not retries.wait(error.retry_after):
                     raise
                 if error.is_corrupted or is_small:
                     location = None
@@ -119,11 +115,11 @@ class Uploader:
         if sources:
             path += f"?mount={blob.digest}&from={sources[0]}"
         response = self.repository.request("POST", path, attempts=1)
-        if response.status_code == HTTPStatus.CREATED:
+        if response.status == HTTPStatus.CREATED:
             return None
         if location := response.headers.get("Location"):
             return location
-        raise RegistryError(response.status_code, "", "the response to a new upload has no location")
+        raise RegistryError(response.status, "", "the response to a new upload has no location")
 
     def _patch(self, location: str, blob: Blob, offset: int) -> tuple[str, int]:
         """Send one chunk; return the location of the next, and how many bytes the registry has."""
@@ -133,9 +129,7 @@ class Uploader:
         response = self.repository.request("PATCH", location, headers, self._body(chunk), attempts=1)
         received = _received(response) if "Range" in response.headers else end
         if received <= offset:
-            raise RegistryError(
-                response.status_code, "", "the registry accepted a chunk, but did not store it"
-            )
+            raise RegistryError(response.status, "", "the registry accepted a chunk, but did not store it")
         return response.headers.get("Location", location), received
 
     def _put(self, location: str, blob: Blob, content: bytes) -> None:
@@ -162,11 +156,11 @@ class Uploader:
         return response.headers.get("Location", location), _received(response)
 
     def _body(self, content: bytes) -> Body | None:
-        # Without content, requests sends `Content-Length: 0`.
+        # Without content, urllib3 sends `Content-Length: 0`.
         return Body(content, self.moved) if content else None
 
 
-def _received(response: "Response") -> int:
+def _received(response: HttpReply) -> int:
     """Return how many bytes of an upload the registry has."""
     match = _RANGE.fullmatch(response.headers.get("Range", ""))
     # `0-0` stands for an empty upload.

@@ -12,7 +12,7 @@ from bakehouse.util.format import format_bytes
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import printable
 
-MOST_BYTES = 256_000_000
+MAX_BYTES = 256_000_000
 _DAY = re.compile(r"\d{4}-\d\d-\d\d")
 
 
@@ -96,10 +96,10 @@ def parse(content: bytes) -> DocumentValue:
 def read(path: Path) -> bytes:
     """Return the content of a file that the user names. Raises RecipeError."""
     try:
-        if (size := path.stat().st_size) > MOST_BYTES:
+        if (size := path.stat().st_size) > MAX_BYTES:
             raise RecipeError(
                 f"`{display_path(path)}` has {format_bytes(size)}",
-                hint=f"use a file below {format_bytes(MOST_BYTES)}",
+                hint=f"use a file below {format_bytes(MAX_BYTES)}",
             )
         return path.read_bytes()
     except OSError as error:

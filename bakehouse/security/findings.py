@@ -72,7 +72,7 @@ class PackageFinding:
     @property
     def open_vulnerabilities(self) -> tuple[Vulnerability, ...]:
         """The vulnerabilities that are not waived in all images."""
-        return tuple(each for each in self.vulnerabilities if not self._is_waived(each))
+        return tuple(item for item in self.vulnerabilities if not self._is_waived(item))
 
     def _is_waived(self, vulnerability: Vulnerability) -> bool:
         waived = {

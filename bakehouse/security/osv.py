@@ -16,7 +16,7 @@ from bakehouse.catalog.python_lock import normal_name
 from bakehouse.errors import RecipeError
 from bakehouse.plan.model import Image
 from bakehouse.security.contents import python_packages
-from bakehouse.security.document import MOST_BYTES, DocumentError, DocumentValue, parse, read
+from bakehouse.security.document import MAX_BYTES, DocumentError, DocumentValue, parse, read
 from bakehouse.security.findings import NotScanned, PackageFinding, Usage, Vulnerability, named
 from bakehouse.util.files import display_path
 from bakehouse.util.format import format_count
@@ -79,13 +79,15 @@ def scan(
             unknown.append(usages)
             continue
         try:
-            vulnerabilities, undecided = check(snapshot.affected.get(package.name, ()), package.version)
+            vulnerabilities, undecided = find_vulnerabilities(
+                snapshot.affected.get(package.name, ()), package.version
+            )
         except InvalidVersion:
             not_scanned.append(NotScanned("Python", title, "its version does not follow PEP 440", names))
             continue
         not_scanned += [NotScanned("Python", f"{title}: {id}", reason, names) for id, reason in undecided]
         if vulnerabilities:
-            fixes = [Version(each.fixed) for each in vulnerabilities if each.fixed]
+            fixes = [Version(vulnerability.fixed) for vulnerability in vulnerabilities if vulnerability.fixed]
             newer = str(max(fixes)) if fixes else ""
             findings.append(
                 PackageFinding(
@@ -107,7 +109,7 @@ def scan(
     return snapshot, tuple(findings), tuple(not_scanned)
 
 
-def check(
+def find_vulnerabilities(
     records: Iterable[Affected], version: str
 ) -> tuple[tuple[Vulnerability, ...], tuple[tuple[str, str], ...]]:
     """Return the vulnerabilities of a version, and those that cannot be decided, each with the reason.
@@ -121,7 +123,7 @@ def check(
     undecided: dict[str, str] = {}
     for record in records:
         matching = [events for events in record.ranges if _is_in(public, events)]
-        if matching or any(_is_same(public, each) for each in record.versions):
+        if matching or any(_is_same(public, affected) for affected in record.versions):
             fix = max(filter(None, (_fix(public, events) for events in matching)), default=None)
             known = fixes.get(record.id)
             fixes[record.id] = max(filter(None, (fix, known)), default=None)
@@ -174,7 +176,7 @@ def load(path: Path, names: Collection[str]) -> OsvSnapshot:
         try:
             record = parse(content)
             record["id"].needed  # noqa: B018 (not a record of OSV otherwise)
-            entries = [each for each in record["affected"] if _is_pypi(each["package"]["ecosystem"].text)]
+            entries = [entry for entry in record["affected"] if _is_pypi(entry["package"]["ecosystem"].text)]
             if not entries:
                 continue
             count += 1
@@ -243,7 +245,7 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 if info.filename.endswith(".json"):
-                    if info.file_size > MOST_BYTES:
+                    if info.file_size > MAX_BYTES:
                         message = f"`{info.filename}` is too large"
                         raise zipfile.BadZipFile(message)
                     yield info.filename, archive.read(info)

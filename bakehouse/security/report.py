@@ -23,7 +23,7 @@ from bakehouse.security.imports import BuildsOf, Imported
 from bakehouse.util.format import format_count, format_table
 from bakehouse.util.terminal import Reporter
 
-_MOST_IMAGES = 4
+_MAX_IMAGES = 4
 _NO_DATA = "no data about their vulnerabilities, see `--osv`"
 Covered = Mapping[str, frozenset[PackageKind]]
 """By image the kinds of packages that a scanner read."""
@@ -183,5 +183,5 @@ def _by_step(usages: Iterable[Usage]) -> Iterator[tuple[str, str]]:
 
 
 def _name_list(names: Sequence[str]) -> str:
-    rest = f" and {len(names) - _MOST_IMAGES} more" if len(names) > _MOST_IMAGES else ""
-    return f"{', '.join(names[:_MOST_IMAGES])}{rest}"
+    rest = f" and {len(names) - _MAX_IMAGES} more" if len(names) > _MAX_IMAGES else ""
+    return f"{', '.join(names[:_MAX_IMAGES])}{rest}"

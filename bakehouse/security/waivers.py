@@ -217,11 +217,13 @@ def warnings(
 ) -> Iterator[Diagnostic]:
     """Yield waivers of unknown images, and those that match no finding of packages of the scanned kinds."""
     for statement in statements:
-        unknown = [each.image for each in statement.products if each.image and each.image not in images]
+        unknown = [
+            product.image for product in statement.products if product.image and product.image not in images
+        ]
         for name in dict.fromkeys(unknown):
             message = f"the waiver of `{statement.vulnerability}` names an unknown image `{name}`"
             yield Diagnostic(message, statement.location, hint=suggestion(name, images))
-        kinds = {each.kind for each in statement.products}
+        kinds = {product.kind for product in statement.products}
         if scanned and kinds.issubset(scanned) and statement not in used and not unknown:
             message = f"the waiver of `{statement.vulnerability}` matches no finding"
             hint = "remove it, or correct its vulnerability and products"

@@ -9,9 +9,9 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.cluster.smoke_report import MAX_CLOCK_DIFFERENCE
 from bakehouse.errors import Reason, TrustError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.registry import destination
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import short
 from bakehouse.registry.referrers import ArtifactRepository

@@ -25,7 +25,7 @@ from packaging.version import InvalidVersion, Version
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.upstream import VERSION, Upstream
 from bakehouse.errors import BuildError, Reason
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock.python import marker_environment, python_tags
@@ -33,9 +33,9 @@ from bakehouse.upstream import page_text
 from bakehouse.util import git
 from bakehouse.util.terminal import clip, printable
 
-_MOST_PAGE = 4 * 10**6
+_MAX_PAGE_BYTES = 4 * 10**6
 _DATES = ("%Y-%m-%d", "%B %d, %Y")
-_MOST_REASON = 200
+_MAX_REASON_LENGTH = 200
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -185,7 +185,7 @@ def _withdrawn(component: Component, project: str, files: Mapping[Version, list[
 
 def _one_line(text: str) -> str:
     """Return a text of the index without what it would do to a terminal."""
-    return clip(printable(text), _MOST_REASON)
+    return clip(printable(text), _MAX_REASON_LENGTH)
 
 
 def _is_for_linux(link: IndexFile) -> bool:
@@ -231,7 +231,7 @@ def _selected(
     chosen: dict[object, UpstreamRelease] = {}
     older: list[str] = []
     remarks: list[str] = []
-    for release in sorted(listed, key=lambda each: Version(each.version)):
+    for release in sorted(listed, key=lambda release: Version(release.version)):
         version = Version(release.version)
         if version.is_prerelease or version.local or version in known:
             continue
@@ -268,7 +268,7 @@ def _tags(component: Component, upstream: Upstream) -> list[UpstreamRelease]:
 def _from_page(
     component: Component, upstream: Upstream, downloads: DownloadConfig, since: str
 ) -> UpstreamState:
-    text = page_text.plain(downloads.page(upstream.address, _MOST_PAGE))
+    text = page_text.plain(downloads.page(upstream.address, _MAX_PAGE_BYTES))
     matches = list(re.finditer(upstream.pattern, text))
     checksums = _checksums(matches)
     releases: dict[str, UpstreamRelease] = {}
@@ -285,9 +285,9 @@ def _from_page(
     page = upstream.checksums
     with _naming(component, f"`{page.address}`") if page else contextlib.nullcontext():
         if page:
-            text = page_text.plain(downloads.page(page.address, _MOST_PAGE))
+            text = page_text.plain(downloads.page(page.address, _MAX_PAGE_BYTES))
             checksums = _checksums(re.finditer(page.pattern, text))
-            listed = [replace(each, sha256=checksums.get(each.version, "")) for each in listed]
+            listed = [replace(release, sha256=checksums.get(release.version, "")) for release in listed]
         remarks = [*_compare_checksums(component, checksums)]
     state = _selected(component, upstream, listed, since)
     return replace(state, remarks=(*remarks, *state.remarks))
@@ -309,7 +309,9 @@ def _compare_checksums(component: Component, checksums: Mapping[str, str]) -> It
     """Yield remarks on releases whose checksum is unknown here. Raises SourceError if one differs."""
     for release in component.releases:
         stated = checksums.get(release.version)
-        artifacts = {each.source: each for variant in release.variants for each in variant.spec.artifacts}
+        artifacts = {
+            artifact.source: artifact for variant in release.variants for artifact in variant.spec.artifacts
+        }
         if not stated or len(artifacts) != 1:
             continue
         [artifact] = artifacts.values()

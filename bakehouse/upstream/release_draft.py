@@ -17,7 +17,7 @@ from bakehouse.catalog.catalog import Catalog, read_directory
 from bakehouse.catalog.component import Component, Release, Variant
 from bakehouse.catalog.python_lock import Package, locked_sums, normal_name
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.simple_index import IndexFile
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import python as pylock
@@ -36,9 +36,9 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.yaml_reader import Scalar
 
 FILE = "component.yaml"
-_NOWHERE = Location(Path(FILE), 1, 1)
-_MOST_ARCHIVE = 512 * 10**6
-_LOCKS_AT_ONCE = 4
+_DRAFT_LOCATION = Location(Path(FILE), 1, 1)
+_MAX_ARCHIVE_BYTES = 512 * 10**6
+_MAX_CONCURRENT_LOCKS = 4
 _PYTHON = "3.11"
 """Python of locks that are for any."""
 _LEGACY_GLIBC = {"manylinux2014": "2.17", "manylinux2010": "2.12", "manylinux1": "2.5"}
@@ -160,7 +160,7 @@ class ReleaseDrafter:
                 if name in provided and not any(_allows(parts[name], each) for each in provided[name])
             ]
             if gone:
-                conflicts[:] = [each for each in conflicts if each is not conflict]
+                conflicts[:] = [other for other in conflicts if other is not conflict]
                 self._draft.check(f"conflict with {text} no longer applies: it provides {', '.join(gone)}")
             else:
                 about = [
@@ -188,9 +188,9 @@ class ReleaseDrafter:
     def _has_fitting(self, other: Component) -> bool:
         """Return whether a known release of another component fits, or a new one may."""
         requirements = (
-            [each for each in spec.requires if each.name == self._component.name] for spec in other.specs
+            [part for part in spec.requires if part.name == self._component.name] for spec in other.specs
         )
-        if any(all(each.allows(self._release.version) for each in own) for own in requirements):
+        if any(all(part.allows(self._release.version) for part in own) for own in requirements):
             return True
         try:
             return bool(other.upstream and new_releases(other, self._downloads).releases)
@@ -225,7 +225,9 @@ class ReleaseDrafter:
         """Remove variants and Pythons for which upstream has no files."""
         kept = []
         for raw, group in cells:
-            if own := [each.file for each in group[0].spec.artifacts if each.file.endswith(".whl")]:
+            if own := [
+                artifact.file for artifact in group[0].spec.artifacts if artifact.file.endswith(".whl")
+            ]:
                 self._remove(raw, f"its wheel, as {own[0]}, is not on the package index")
                 continue
             if any(not self._projects(variant) for variant in group):
@@ -247,7 +249,7 @@ class ReleaseDrafter:
                 self._remove(raw, "its projects have no file")
                 continue
             if len(left) < len(group):
-                if not isinstance(pythons, list) or any(each not in pythons for each in lacking):
+                if not isinstance(pythons, list) or any(python not in pythons for python in lacking):
                     names = ", ".join(sorted(filter(None, lacking)))
                     self._fail(f"it has no wheels for Python {names}; write its entry by hand")
                 for each in lacking:
@@ -262,7 +264,7 @@ class ReleaseDrafter:
         variants = self._draft.entry.fields.get("variants")
         if variants is None:
             self._fail(reason)
-        variants[:] = [each for each in variants if each is not raw]
+        variants[:] = [variant for variant in variants if variant is not raw]
         self._draft.check(f"variant {raw['name']} was left out: {reason}")
 
     def _note_new_pythons(self, cells: Iterable[tuple[Any, list[Variant]]]) -> None:
@@ -344,9 +346,9 @@ class ReleaseDrafter:
             return ""
         if len(parts) == 1 and parts[0].startswith(">") and ("<" in before or "==" in before):
             known = [
-                Version(each.version)
-                for each in self._component_releases(name)
-                if SpecifierSet(stated).contains(each.version)
+                Version(release.version)
+                for release in self._component_releases(name)
+                if SpecifierSet(stated).contains(release.version)
             ]
             if not known:
                 self._fail(f"it needs {name} {stated}, and the catalogue has none")
@@ -368,7 +370,7 @@ class ReleaseDrafter:
             self._fail(f"its lock would replace `{taken[0]}`; add the version to the name of the lock")
         pythons = {python for _, each in pairs if (python := python_of(each.spec))}
         preferred = {python: locked_packages(self._catalog, python) for python in pythons}
-        with ThreadPoolExecutor(_LOCKS_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_MAX_CONCURRENT_LOCKS) as pool:
             locked = iter([*pool.map(lambda pair: self._locked(pair[0], pair[1], index, preferred), pairs)])
         texts = dict[Path, str]()
         for raw, group in cells:
@@ -486,7 +488,7 @@ class ReleaseDrafter:
                 if not provided:
                     self._fail(f"no known release of {other} that it fits provides {name}")
                 [first, *rest] = sorted(provided, key=Version)
-                if len({Version(each).major for each in provided}) > 1:
+                if len({Version(version).major for version in provided}) > 1:
                     versions = ", ".join([first, *rest])
                     self._fail(f"{other} {allowed} provides {name} {versions}; write its entry by hand")
                 text = f"=={Version(first).major}.*" if rest else f"=={first}.*"
@@ -559,7 +561,7 @@ class ReleaseDrafter:
 
     def _hash(self, url: str) -> str:
         try:
-            return self._downloads.sha256(url, _MOST_ARCHIVE)
+            return self._downloads.sha256(url, _MAX_ARCHIVE_BYTES)
         except SourceError as error:
             self._fail(f"`{url}`: {error.reason}")
 
@@ -571,7 +573,7 @@ class ReleaseDrafter:
             for mapping in release_entry.mappings(self._draft.entry, key)
             for name in mapping
         ]
-        known = {each.field for each in self._draft.evidence}
+        known = {evidence.field for evidence in self._draft.evidence}
         names += [
             f"requires.{name}"
             for requires in release_entry.mappings(self._draft.entry, "requires")
@@ -584,12 +586,14 @@ class ReleaseDrafter:
 
 def _allows(text: str, version: str) -> bool:
     """Return whether a range as written in a component allows a version."""
-    requirement = spec_reader.requirement(Scalar("", _NOWHERE), Scalar(text, _NOWHERE), Problems())
+    requirement = spec_reader.requirement(
+        Scalar("", _DRAFT_LOCATION), Scalar(text, _DRAFT_LOCATION), Problems()
+    )
     return requirement is None or requirement.allows(version)
 
 
 def _newest_before(component: Component, version: str) -> Release:
-    older = (each for each in component.releases if Version(each.version) < Version(version))
+    older = (release for release in component.releases if Version(release.version) < Version(version))
     return max(older, key=lambda release: Version(release.version))
 
 
@@ -607,8 +611,8 @@ def _glibc(link: IndexFile) -> str:
 
 def _lower_bound(text: str) -> str:
     """Return the lowest version that a range of Pythons allows, as a range."""
-    lower = [each for each in SpecifierSet(text) if each.operator == ">="]
-    return f">={max((each.version for each in lower), key=Version)}" if lower else ""
+    lower = [specifier for specifier in SpecifierSet(text) if specifier.operator == ">="]
+    return f">={max((specifier.version for specifier in lower), key=Version)}" if lower else ""
 
 
 def _short(part: str) -> str:

@@ -185,11 +185,11 @@ def mappings(entry: Entry, key: str) -> Iterator[Any]:
 def insert(text: str, component: Component, entry: Entry) -> str:
     """Return the text of a component with one more release, above the next older one."""
     lines = text.splitlines(keepends=True)
-    older = [each for each in component.releases if Version(each.version) < Version(entry.version)]
+    older = [release for release in component.releases if Version(release.version) < Version(entry.version)]
     newest_first = max(older, key=lambda release: Version(release.version))
     _, indent = entry_text(text, newest_first)
     start = newest_first.location.line - 1
-    is_first = all(newest_first.location.line <= each.location.line for each in component.releases)
+    is_first = all(newest_first.location.line <= release.location.line for release in component.releases)
     # A comment above an entry is about it; above the first one it may be about all
     while not is_first and lines[start - 1].lstrip().startswith("#") and _depth(lines[start - 1]) == indent:
         start -= 1

@@ -12,9 +12,9 @@ from bakehouse.util.format import format_count
 from bakehouse.util.json_reader import parse_json
 from bakehouse.util.terminal import clip, printable
 
-_MOST_TEXT = 2 * 10**6
-_MOST_LINES = 6
-_MOST_LINE = 200
+_MAX_TEXT_BYTES = 2 * 10**6
+_MAX_LINES = 6
+_MAX_LINE_LENGTH = 200
 _COMMANDS = re.compile(
     r"\[(?=(?:skip|ci|no|actions) )|@(?=\w)|#(?=\d)|\bGH(?=-\d)|<(?=[a-z!/?])|`(?=`)", re.I
 )
@@ -36,15 +36,15 @@ class ReleaseNotes:
         words = "|".join(re.escape(name).replace(r"\-", "[-_ ]?") for name in sorted(names))
         pattern = re.compile(rf"(?<![\w-])(?:{words})(?![\w-])", re.IGNORECASE)
         lines = [_printable(line) for line in self.text.splitlines() if words and pattern.search(line)]
-        rest = len(lines) - _MOST_LINES
+        rest = len(lines) - _MAX_LINES
         more = [f"{format_count(rest, 'other line')} like these"] if rest > 0 else []
-        return (*lines[:_MOST_LINES], *more)
+        return (*lines[:_MAX_LINES], *more)
 
 
 def read(upstream: Upstream, version: str, downloads: DownloadConfig) -> ReleaseNotes:
     """Return the notes of a release: the text of a page, or a release of GitHub's API. Raises SourceError."""
     address = upstream.notes.replace(VERSION, version)
-    page = downloads.page(address, _MOST_TEXT)
+    page = downloads.page(address, _MAX_TEXT_BYTES)
     try:
         document = parse_json(page)
     except ValueError:
@@ -57,10 +57,10 @@ def read(upstream: Upstream, version: str, downloads: DownloadConfig) -> Release
 
 def partners(name: str, version: str, catalog: Catalog) -> set[str]:
     """Return the components that a release requires or limits, and those of known conflicts with it."""
-    [release] = [each for each in catalog.components[name].releases if each.version == version]
+    [release] = [release for release in catalog.components[name].releases if release.version == version]
     names = set[str]()
     for spec in (variant.spec for variant in release.variants):
-        names.update(each.name for each in (*spec.requires, *spec.constraints))
+        names.update(part.name for part in (*spec.requires, *spec.constraints))
         names.update(part.name for conflict in spec.conflicts for part in conflict.parts)
     for other in catalog.components.values():
         for variant in other.releases[0].variants:
@@ -73,4 +73,4 @@ def partners(name: str, version: str, catalog: Catalog) -> set[str]:
 def _printable(line: str) -> str:
     """Return a line that commands nothing in a commit message or a pull request, such as `[skip ci]`."""
     text = printable(line).strip().lstrip("*-# ").strip()
-    return clip(_COMMANDS.sub(r"\g<0> ", text), _MOST_LINE)
+    return clip(_COMMANDS.sub(r"\g<0> ", text), _MAX_LINE_LENGTH)

@@ -28,7 +28,7 @@ from bakehouse.errors import (
 )
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.lock import build_backend
 from bakehouse.lock import python as pylock
@@ -44,7 +44,7 @@ from bakehouse.util.format import format_count, format_names, format_table
 from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.terminal import Reporter
 
-_MOST_NAMES = 4
+_MAX_NAMES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,9 @@ def parse_day(text: str) -> str:
 
 def raise_failures(updates: Iterable[ComponentUpdate]) -> None:
     """Raise the errors of components that could not be checked or updated, as one error."""
-    diagnostics = [each for update in updates for failure in update.failures for each in failure.diagnostics]
+    diagnostics = [
+        diagnostic for update in updates for failure in update.failures for diagnostic in failure.diagnostics
+    ]
     if diagnostics:
         raise BuildError.of(*diagnostics)
 
@@ -188,7 +190,9 @@ class _Updater:
         self._resolutions = _resolutions(workspace)
         components = workspace.catalog.components.values()
         # Bases get the conflicts of their contents each time
-        self._components = {each.directory: each for each in components if not each.is_base}
+        self._components = {
+            component.directory: component for component in components if not component.is_base
+        }
         """Components that have not changed since they were read, by directory."""
         self._originals: dict[str, dict[Path, bytes]] = {}
         """The files of components when they were copied."""
@@ -298,7 +302,7 @@ class _Updater:
 
     def _with_copy(self) -> tuple[Workspace, dict[str, Resolution]]:
         """Return the workspace with the copies in place of the components. Raises RecipeError."""
-        roots = (*(each for each in self._workspace.project.recipe_roots if each != self._root), self._root)
+        roots = (*(root for root in self._workspace.project.recipe_roots if root != self._root), self._root)
         project = replace(self._workspace.project, recipe_roots=roots)
         catalog = load_catalog(roots, Problems(), self._read)
         known = {each.name for each in self._workspace.catalog.broken}
@@ -336,10 +340,10 @@ class _Updater:
 
 
 def _reasons(version: str, error: BakehouseError) -> Iterator[str]:
-    for each in error.diagnostics:
-        yield f"{version}: {each.message}"
-        yield from (reason.text for reason in each.reasons)
-        yield from each.tail
+    for diagnostic in error.diagnostics:
+        yield f"{version}: {diagnostic.message}"
+        yield from (reason.text for reason in diagnostic.reasons)
+        yield from diagnostic.tail
 
 
 def _resolutions(workspace: Workspace) -> dict[str, Resolution]:
@@ -368,7 +372,7 @@ def _without_recommendations(name: str, catalog: Catalog) -> Catalog:
 
 def _concerning(name: str, version: str, catalog: Catalog) -> Iterator[str]:
     """Yield the known conflicts that a release takes part in, and the components that exclude it."""
-    [release] = [each for each in catalog.components[name].releases if each.version == version]
+    [release] = [release for release in catalog.components[name].releases if release.version == version]
     provided: dict[str, set[str]] = {name: {version}}
     for variant in release.variants:
         for own, value in variant.spec.provides.items():
@@ -390,7 +394,7 @@ def _concerning(name: str, version: str, catalog: Catalog) -> Iterator[str]:
                     and not conflict.content
                     and all(_allows_any(each, provided) for each in concerned)
                 ):
-                    parts = " and ".join(f"{each.name} {each.specifier or '*'}" for each in conflict.parts)
+                    parts = " and ".join(f"{part.name} {part.specifier or '*'}" for part in conflict.parts)
                     yield f"known conflict of {owner} with {parts}: {conflict.reason}"
             for requirement in (*spec.requires, *spec.constraints):
                 if requirement.name == name and not requirement.allows(version):
@@ -444,7 +448,9 @@ def _proposal_text(proposal: ReleaseProposal) -> str:
     day = f", released on {proposal.day}" if proposal.day else ""
     moved = _shortened(proposal.moved) or "none would change"
     evidence = format_table(
-        ((each.field, each.value, each.source) for each in proposal.evidence), indent="  ", max_width=40
+        ((evidence.field, evidence.value, evidence.source) for evidence in proposal.evidence),
+        indent="  ",
+        max_width=40,
     )
     checks = "".join(f"  check: {line}\n" for line in proposal.checks)
     heading = f"{proposal.component} {proposal.version}{day}; made from {proposal.before}\n"
@@ -467,5 +473,5 @@ def _by_hand_text(update: ComponentUpdate) -> str:
 
 
 def _shortened(names: Sequence[str]) -> str:
-    rest = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {format_count(rest, 'other')}" if rest > 0 else "")
+    rest = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {format_count(rest, 'other')}" if rest > 0 else "")

@@ -21,6 +21,8 @@ from bakehouse.engine.builder_preflight import BuilderCheck
 from bakehouse.engine.daemon_info import ProgramResult, UnavailableDaemon, UnavailableReason
 from bakehouse.engine.provision import HostInfo
 from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.fetch.faults import Fault, SourceError
+from bakehouse.fetch.http_client import HttpReply
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from tests.integration.ports import kept_port
@@ -30,6 +32,7 @@ from tests.support.proxy import Proxy, Reply
 
 NO_ENGINE = UnavailableDaemon(UnavailableReason.NOT_RUNNING, "unix:///var/run/docker.sock", "")
 CARDS = "NVIDIA H200, 570.86.15\nNVIDIA H200, 570.86.15\n"
+HTML = {"Content-Type": "text/html"}
 NO_NCCL = "NCCL is not tested: smoke checks run on the CPU, through gloo"
 
 
@@ -238,9 +241,10 @@ def test_a_driver_that_does_not_work() -> None:
 
 
 def test_a_registry_that_answers() -> None:
-    reply = ProgramResult(401, 'WWW-Authenticate: Bearer realm="https://auth.example/token"\n')
+    challenge = {"WWW-Authenticate": 'Bearer realm="https://auth.example/token"'}
+    reply = HttpReply(401, "Unauthorized", challenge, b"")
 
-    assert doctor.registry_finding("registry.example", reply) == DoctorCheck(
+    assert doctor.registry_finding("registry.example", lambda: reply) == DoctorCheck(
         "image registry", CheckState.OK, "registry.example answers"
     )
 
@@ -248,16 +252,21 @@ def test_a_registry_that_answers() -> None:
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        (ProgramResult(0, "", "timed out"), "timed out"),
-        (ProgramResult(404, "Content-Type: text/html\n"), "HTTP 404, which is not a registry's answer"),
-        (ProgramResult(200, "Content-Type: text/html\n"), "HTTP 200, which is not a registry's answer"),
+        (SourceError("silent for 5 s", Fault.SILENT), "silent for 5 s"),
+        (HttpReply(404, "", HTML, b""), "HTTP 404, which is not a registry's answer"),
+        (HttpReply(200, "", HTML, b""), "HTTP 200, which is not a registry's answer"),
     ],
 )
-def test_a_registry_that_is_not_there(reply: ProgramResult, why: str) -> None:
-    assert doctor.registry_finding("registry.example", reply) == DoctorCheck(
+def test_a_registry_that_is_not_there(reply: HttpReply | SourceError, why: str) -> None:
+    def ask() -> HttpReply:
+        if isinstance(reply, SourceError):
+            raise reply
+        return reply
+
+    assert doctor.registry_finding("registry.example", ask) == DoctorCheck(
         "image registry",
         CheckState.MISSING,
-        f"registry.example is not reachable: {why}",
+        f"registry.example: {why}",
         "images with a base from there cannot be built; images on a bootstrapped Debian base can",
     )
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.fetch import backoff as bounds
-from bakehouse.fetch import downloader, http_client
+from bakehouse.fetch import downloader, http_client, retry
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher, MissingError
-from bakehouse.fetch.http_client import SourceError, SourceResponse
+from bakehouse.fetch.faults import Fault, SourceError
+from bakehouse.fetch.http_client import SourceResponse
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig, Offer
@@ -163,7 +163,7 @@ def test_each_source_is_reported_with_its_answer(machine: Fetching, servers: lis
 def test_a_source_that_is_down_is_not_asked_for_every_file(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloader, "AT_ONCE", 1)
+    monkeypatch.setattr(downloader, "MAX_CONCURRENT_DOWNLOADS", 1)
     files = [servers[1].put(CONTENT + bytes([number])) for number in range(3)]
     servers[0].statuses = []
     servers[0].cuts = [0] * 50
@@ -204,7 +204,7 @@ def test_no_source_is_asked_once_patience_is_over(
 def test_a_source_that_trickles_is_left_for_the_next(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "_SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(http_client, "_SLOW_SECONDS", 0.3)
     servers[0].pause = 0.02
     servers[0].put(CONTENT)
     file = servers[1].put(CONTENT)
@@ -216,7 +216,7 @@ def test_a_source_that_trickles_is_left_for_the_next(
 def test_a_very_slow_source_is_reported_if_it_is_the_only_one(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "_SLOW_SECONDS", 0.3)
+    monkeypatch.setattr(http_client, "_SLOW_SECONDS", 0.3)
     servers[0].pause = 0.02
     file = servers[0].put(CONTENT)
     with machine.run(servers[0].url) as fetcher, pytest.raises(MissingError) as caught:
@@ -228,8 +228,8 @@ def test_a_very_slow_source_is_reported_if_it_is_the_only_one(
 def test_many_unavailable_files_take_as_long_as_one(
     machine: Fetching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloader, "AT_ONCE", 1)
-    monkeypatch.setattr(bounds, "_DOWN_SECONDS", 0.0)
+    monkeypatch.setattr(downloader, "MAX_CONCURRENT_DOWNLOADS", 1)
+    monkeypatch.setattr(retry, "_DOWN_SECONDS", 0.0)
     starts = []
 
     @contextmanager
@@ -237,7 +237,7 @@ def test_many_unavailable_files_take_as_long_as_one(
         starts.append(start)
         threading.Event().wait(0.2)
         reason = "silent"
-        raise SourceError(reason, is_down=True)
+        raise SourceError(reason, Fault.SILENT)
         yield
 
     store = FileCache(machine.directory / "store", print)
@@ -256,7 +256,7 @@ def test_many_unavailable_files_take_as_long_as_one(
 def test_sources_that_answer_are_all_asked_however_long_that_takes(
     machine: Fetching, servers: list[FileServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloader, "AT_ONCE", 1)
+    monkeypatch.setattr(downloader, "MAX_CONCURRENT_DOWNLOADS", 1)
 
     @contextmanager
     def without(start: int, validator: str) -> Iterator[SourceResponse]:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from bakehouse.fetch import backoff
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch import http_client
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.simple_index import JSON, IndexFile, links
 from bakehouse.fetch.sources import DownloadConfig
@@ -62,7 +62,7 @@ def metadata_of(server: FileServer, content: bytes) -> str:
 def test_an_answer_that_trickles_is_left(
     read: Callable[[DownloadConfig, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "_SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(http_client, "_SLOW_SECONDS", 0.1)
     with serving() as server:
         server.files["/page"], server.pause = bytes(100), 0.01
         with pytest.raises(SourceError, match="too slow"):

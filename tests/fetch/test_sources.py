@@ -14,7 +14,7 @@ from botocore.response import StreamingBody  # type: ignore[import-untyped]
 
 from bakehouse.fetch import sources
 from bakehouse.fetch.connection import ConnectionSettings, Proxies
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import FileKind, RequiredFile
 from bakehouse.fetch.s3 import S3Files
@@ -253,7 +253,7 @@ def test_an_invalid_mirror_url(address: str) -> None:
 
 
 def test_apts_settings_win_over_the_environments() -> None:
-    own = ConnectionSettings(Proxies({"http": "http://environment"}, not_for="intern"), Path("ca"))
+    own = ConnectionSettings(Proxies({"http": "http://environment"}, not_for="intern"), (Path("ca"),))
     environment = {
         "Acquire::http::Proxy": "http://apt",
         "Acquire::http::Proxy::deb.example": "DIRECT",
@@ -263,7 +263,7 @@ def test_apts_settings_win_over_the_environments() -> None:
     assert settings.proxies == Proxies(
         {"http": "http://apt", "https": "http://apt"}, {"deb.example": "DIRECT"}, "intern"
     )
-    assert settings.certificates == Path("/etc/company.pem")
+    assert settings.certificates == (Path("/etc/company.pem"),)
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from bakehouse.builder.pack import Packer
 from bakehouse.catalog.project import Project
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.releases import ReleasedArtifact
 from bakehouse.ledger.store import open_ledger
 from bakehouse.plan.model import Image
@@ -23,7 +24,6 @@ from bakehouse.publish.image_push import push_images
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST
 from bakehouse.registry.referrers import ArtifactRepository, fallback_tag

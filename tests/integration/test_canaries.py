@@ -13,7 +13,8 @@ import pytest
 
 from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.fetch.retry import RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.manifest import KINDS
 from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.oci import Digest

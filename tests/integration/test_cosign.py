@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.publish.attest import Bundler, Documents, attach
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.scan_signing import statement_of
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of, parse
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry

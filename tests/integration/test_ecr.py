@@ -15,12 +15,12 @@ from bakehouse.builder.pack import Packer
 from bakehouse.catalog.project import Project
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish import preflight
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry import destination
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_repository import SIGNATURES
 from bakehouse.registry.manifest import short

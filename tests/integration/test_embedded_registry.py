@@ -17,8 +17,9 @@ import pytest
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.plan.model import Image
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.manifest import digest_of
 from tests.integration.ports import kept_port

@@ -19,6 +19,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, TagTakenError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.image_uris import newest
 from bakehouse.ledger.releases import ReleaseRecord, append
 from bakehouse.plan.model import ImageKey
@@ -27,7 +28,6 @@ from bakehouse.publish.record import record_of
 from bakehouse.publish.retag import move_tag, tag_release
 from bakehouse.publish.tags import PublishedImage
 from bakehouse.publish.verify import require_all, verify
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, KINDS, short
 from tests.integration.tiny_images import built, published_digest

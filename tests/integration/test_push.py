@@ -16,10 +16,11 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.engine import docker
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, TagTakenError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.releases import load
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, short
 from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.oci import Digest
@@ -230,7 +231,7 @@ def test_a_registry_that_is_not_there(tmp_path: Path, image: BuiltImage) -> None
     push = Push(tmp_path, "127.0.0.1:1")
     with pytest.raises(PublishError) as caught:
         push(image)
-    facts = (("answer", "none (ConnectionError: connection refused)"),)
+    facts = (("answer", "is unreachable: connection refused"),)
     hint = "check that it runs and is reachable from here, then run `bake push mpi-cpu`"
     assert caught.value.diagnostics == (Diagnostic("`127.0.0.1:1` does not answer", facts=facts, hint=hint),)
 

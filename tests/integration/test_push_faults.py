@@ -26,9 +26,9 @@ from bakehouse.errors import (
     RegistryAuthError,
     TagTakenError,
 )
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import DOCKER_MANIFEST, FORMS, Manifest, short
 from bakehouse.registry.registry import Credentials, NamedRegistry
 from bakehouse.util.file_lock import exclusive
@@ -291,7 +291,7 @@ def test_an_untrusted_certificate(pushing: Pushing, image: BuiltImage) -> None:
     assert pushing.refused(image) == Diagnostic(
         f"`{host}` is not trusted",
         facts=(("because", "its certificate is not trusted: self-signed certificate"),),
-        hint="name its CA certificate in REQUESTS_CA_BUNDLE",
+        hint="set `ca` in [tool.bakehouse] to its CA certificate",
     )
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.fetch.retry import RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.registry import NamedRegistry

@@ -14,8 +14,9 @@ from bakehouse.builder.pack import Packer
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine import docker, usage_lock
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.plan.model import Image, InstalledComponent
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.manifest import FORMS, Manifest
 from bakehouse.registry.registry import Registry
 from bakehouse.registry.upload import Blob, Uploader

@@ -129,7 +129,7 @@ def cuda(project: Path) -> Path:
 
 BASE = "nvidia/cuda:12.8.1-runtime-ubuntu24.04"
 DEVEL = BASE.replace("runtime", "devel")
-DOWN = "`docker.io`: no response (ProxyError)"
+DOWN = "`docker.io`: its proxy `{}` answered with 502"
 NO_IMAGE = """\
 error: the digest of `nvidia/cuda:12.8.1-runtime-ubuntu24.04` cannot be read
   --> own/images/mine.yaml:2:21
@@ -147,7 +147,7 @@ error: the digest of `nvidia/cuda:12.8.1-devel-ubuntu24.04` cannot be read
    |
  2 | base: {nvidia-cuda: "12.8.1"}
    |                     ^^^^^^^^
-  because `docker.io`: no response (ProxyError)
+  because `docker.io`: its proxy `{}` answered with 502
   used by  mine
 
 hint: check the network and the proxy
@@ -272,8 +272,9 @@ def test_a_registry_that_is_down_is_asked_once(stubs: Vendors, cuda: Path) -> No
 
     with pytest.raises(BuildError) as raised:
         problems.raise_as(BuildError)
-    assert [error.reasons for error in raised.value.diagnostics] == [(Reason(DOWN),)] * 2
-    assert failure_text(raised.value.diagnostics[0]) == NO_REGISTRY
+    down = DOWN.format(stubs.address)
+    assert [error.reasons for error in raised.value.diagnostics] == [(Reason(down),)] * 2
+    assert failure_text(raised.value.diagnostics[0]) == NO_REGISTRY.replace("{}", stubs.address)
 
 
 def test_a_login_that_a_registry_refuses(stubs: Vendors, project: Path) -> None:
@@ -329,5 +330,6 @@ def test_a_tag_that_cannot_be_compared(stubs: Vendors, cuda: Path) -> None:
 
     with pytest.raises(BuildError) as raised:
         locking.require_locked(found)
-    assert [error.reasons for error in raised.value.diagnostics] == [(Reason(DOWN),)] * 2
-    assert table(found) == f"tag not compared:\n  {DEVEL}    {DOWN}\n  {BASE}  {DOWN}\n"
+    down = DOWN.format(stubs.address)
+    assert [error.reasons for error in raised.value.diagnostics] == [(Reason(down),)] * 2
+    assert table(found) == f"tag not compared:\n  {DEVEL}    {down}\n  {BASE}  {down}\n"

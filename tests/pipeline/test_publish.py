@@ -18,7 +18,7 @@ from tests.support import plans
 from tests.support.built_images import BUILT, PASSED
 from tests.support.built_images import OTHER as OTHER_DIGEST
 
-OTHER = plans.changed(BUILT, image=replace(BUILT.image, name="other"), digest=OTHER_DIGEST)
+OTHER = replace(BUILT, image=plans.changed(BUILT.image, name="other"), digest=OTHER_DIGEST)
 OPTIONS = PublishOptions(registry="local")
 
 

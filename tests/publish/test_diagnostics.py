@@ -10,9 +10,12 @@ from bakehouse.errors import (
     RegistryAuthError,
     TagTakenError,
 )
+from bakehouse.fetch.connection import ConnectionSettings
+from bakehouse.fetch.faults import Fault
+from bakehouse.fetch.http_client import HttpClient
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.target import ReleaseTarget
-from bakehouse.registry.http_errors import RegistryError, Unreached
+from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import Origin
 from bakehouse.registry.registry import Credentials
 from bakehouse.util.oci import Digest
@@ -26,6 +29,10 @@ class Somewhere:
     host: str = "registry.example.com"
     seen_as: str = "docker's login `ci`"
     disk: tuple[Reason, ...] = ()
+
+    @property
+    def client(self) -> HttpClient:
+        return HttpClient(ConnectionSettings())
 
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         return None
@@ -96,8 +103,8 @@ def test_a_form_that_sagemaker_does_not_take(pushed: bool, so: str) -> None:
 
 
 def test_no_answer() -> None:
-    error = refusals().unanswered(RegistryError(None, "", "none (ConnectTimeout)"))
-    facts = (("answer", "none (ConnectTimeout)"),)
+    error = refusals().unanswered(RegistryError(None, "", "no connection in 30 s"))
+    facts = (("answer", "no connection in 30 s"),)
     hint = "check that it runs and is reachable from here, then run `bake push mpi-cpu`"
     assert error.diagnostics == (
         Diagnostic("`registry.example.com` does not answer", facts=facts, hint=hint),
@@ -134,14 +141,16 @@ def test_both_sides_of_a_conflict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unreached", "message"),
+    ("fault", "message"),
     [
-        (Unreached.NAME, "cannot resolve `registry.example.com`"),
-        (Unreached.TRUST, "`registry.example.com` is not trusted"),
+        (Fault.NAME, "cannot resolve `registry.example.com`"),
+        (Fault.CERTIFICATE, "`registry.example.com` is not trusted"),
+        (Fault.NOT_TLS, "`registry.example.com` does not use TLS"),
+        (Fault.PROXY_LOGIN, "`registry.example.com` cannot be reached through a proxy"),
     ],
 )
-def test_a_registry_that_is_not_reached(unreached: Unreached, message: str) -> None:
-    error = refusals().unanswered(RegistryError(None, "", "because", unreached=unreached))
+def test_a_registry_that_is_not_reached(fault: Fault, message: str) -> None:
+    error = refusals().unanswered(RegistryError(None, "", "because", fault=fault))
     assert error.diagnostics[0].message == message
 
 
@@ -233,7 +242,7 @@ def test_missing_rights_are_another_sentence_than_wrong_credentials() -> None:
     ("error", "diagnostic"),
     [
         (
-            RegistryError(None, "", "none (ReadTimeout)", is_stalled=True),
+            RegistryError(None, "", "silent for 30 s", fault=Fault.SILENT),
             Diagnostic(f"the push to `{PLACE}` stalled and was stopped", hint=AGAIN),
         ),
         (

@@ -14,6 +14,7 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.releases import ReleasedArtifact, ReleaseRecord
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import ecr_replication, ecr_scan, image_push, promote, push, retag, verify
@@ -24,7 +25,6 @@ from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.published_checks import differences, require_not_expiring
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.destination import Destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_MANIFEST, digest_of

@@ -12,12 +12,14 @@ import pytest
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import PackedImage, Packer
 from bakehouse.errors import Diagnostic, PublishError, TagTakenError
+from bakehouse.fetch.http_client import HttpReply, HttpRequest
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.publish.diagnostics import PushDiagnostics
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.tags import PublishedImage, ReleaseTags, immutable_tag
 from bakehouse.publish.target import ReleaseTarget
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.layer_cache import CompressedLayer
 from bakehouse.registry.manifest import DOCKER_MANIFEST, FORMS, Form, digest_of, parse, unfit
 from bakehouse.registry.registry import NamedRegistry
@@ -177,9 +179,9 @@ def test_overwriting_a_tag_after_a_push_to_ecr_is_reported(
     """Repositories that Bakehouse has not made may have tags that can be overwritten."""
     exchange = Repository._exchange
 
-    def relayed(self: Repository, method: str, url: str, *arguments: object, **options: object) -> object:
-        address = url.replace(f"https://{ECR}/", f"http://{proxy.host}/")
-        return exchange(self, method, address, *arguments, **options)  # type: ignore[arg-type]
+    def relayed(self: Repository, request: HttpRequest) -> HttpReply:
+        address = request.url.replace(f"https://{ECR}/", f"http://{proxy.host}/")
+        return exchange(self, replace(request, url=address))
 
     kind = {"Content-Type": DOCKER_MANIFEST}
     proxy.do("GET", NAMED, lambda _, __: Reply(200, kind, MANIFEST), times=1)

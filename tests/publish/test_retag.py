@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.retag import move_tag, tag_release
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.file_lock import exclusive
 from tests.support.built_images import DIGEST, IMAGE, PASSED

@@ -11,6 +11,7 @@ import pytest
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.trust_settings import REQUIREMENTS, Policy
 from bakehouse.errors import Diagnostic, DifferenceError, PublishError, Reason, TrustError, UsageError
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.releases import ReleasedFindings, ReleaseRecord
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish import promote, scan_signing, signing
@@ -18,7 +19,6 @@ from bakehouse.publish.attest import Attested, AttestSettings, Bundler, attest
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability

@@ -10,8 +10,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from bakehouse.errors import Reason
-from bakehouse.registry.client import Repository, RetryPolicy
-from bakehouse.registry.http_errors import RegistryError, Unreached, without_secrets
+from bakehouse.fetch.connection import ConnectionSettings
+from bakehouse.fetch.faults import Fault
+from bakehouse.fetch.http_client import HttpClient, HttpReply, HttpRequest, basic_authorization
+from bakehouse.fetch.retry import RetryPolicy
+from bakehouse.registry.client import Repository
+from bakehouse.registry.http_errors import RegistryError, without_secrets
 from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_MANIFEST, digest_of
 from bakehouse.registry.registry import Credentials
 from bakehouse.util.oci import Digest
@@ -29,10 +33,15 @@ class Server:
     proxy: Proxy
     passwords: list[str] = field(default_factory=lambda: ["first", "second"])
     renewed: int = 0
+    http: HttpClient = field(default_factory=lambda: HttpClient(ConnectionSettings()))
 
     @property
     def host(self) -> str:
         return self.proxy.host
+
+    @property
+    def client(self) -> HttpClient:
+        return self.http
 
     def credentials(self, *, renew: bool = False) -> Credentials | None:
         self.renewed += renew
@@ -327,14 +336,14 @@ def test_retries_are_reported(server: Server) -> None:
     messages: list[str] = []
     Repository(server, "bakehouse/mpi-cpu", RetryPolicy(attempts=3, pause=0.01), messages.append).tags()
     assert messages == [
-        f"{server.host} failed, retrying: none (ConnectionError)",
+        f"{server.host} failed, retrying: closed the connection",
         f"{server.host} failed, retrying in 1 s: HTTP 429 Too Many Requests",
     ]
 
 
 def test_the_reason_for_a_missing_answer_is_reported(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "host", "127.0.0.1:1")
-    with pytest.raises(RegistryError, match=r"^none \(ConnectionError: connection refused\)$"):
+    with pytest.raises(RegistryError, match=r"^is unreachable: connection refused$"):
         server.repository().tags()
 
 
@@ -343,7 +352,7 @@ def test_an_unknown_host_name_is_not_retried(server: Server, monkeypatch: pytest
     messages: list[str] = []
     with pytest.raises(RegistryError) as caught:
         Repository(server, "bakehouse/mpi-cpu", RetryPolicy(), messages.append).tags()
-    assert (caught.value.unreached, messages) == (Unreached.NAME, [])
+    assert (caught.value.fault, messages) == (Fault.NAME, [])
 
 
 def test_an_upload_that_goes_elsewhere_goes_there_without_the_login(server: Server) -> None:
@@ -361,22 +370,15 @@ def test_a_login_goes_over_no_other_scheme_and_to_no_other_port(server: Server, 
     repository = server.repository()
     exchange = repository._exchange
 
-    def note(
-        method: str,
-        url: str,
-        headers: dict[str, str],
-        content: bytes | None,
-        login: object = "",
-        **options: float,
-    ) -> object:
-        sent.append(login)
-        return exchange(method, url, headers, content, login, **options)  # type: ignore[arg-type]
+    def note(request: HttpRequest) -> HttpReply:
+        sent.append(request.authorization)
+        return exchange(request)
 
     server.answers(Reply(202, {"Location": location.format(host=server.host)}))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(repository, "_exchange", note)
         assert repository.refusal() is None
-    assert sent[0] == Credentials("ci", "first")
+    assert sent[0] == basic_authorization("ci", "first")
     assert set(sent[1:]) == {""}
 
 

@@ -14,7 +14,7 @@ from bakehouse.errors import Diagnostic, PublishError, UsageError
 from bakehouse.pipeline import publish
 from bakehouse.plan.workspace import Selection, Workspace
 from bakehouse.publish.options import PublishOptions
-from bakehouse.registry.destination import Destination, check, destination
+from bakehouse.registry.destination import Destination, check_selection, destination
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.registry import NamedRegistry
 
@@ -138,10 +138,10 @@ def test_what_can_be_no_destination_is_refused_before_anything_is_built(
 
 @pytest.mark.parametrize("to", ["", "team", "own/more", "local", "ecr/x", "localhost:5000/x", f"{EU}/team"])
 def test_what_can_be_a_destination_is_let_in(project: Project, to: str) -> None:
-    check(project, to)
+    check_selection(project, to)
 
 
 def test_an_unknown_region_in_the_settings_is_refused_too(project: Project) -> None:
     wrong = replace(project, registries={"team": replace(TEAM, regions=("eu-wst-1",))})
     with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
-        check(wrong, "")
+        check_selection(wrong, "")

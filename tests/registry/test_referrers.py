@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bakehouse.registry.client import RetryPolicy
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import DOCKER_MANIFEST, OCI_INDEX, OCI_MANIFEST, Manifest, digest_of, parse
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument, fallback_tag
@@ -243,7 +243,7 @@ def test_a_document_that_is_gone_or_too_large_is_left_out(
     fake_registry: FakeRegistry, remote: ArtifactRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note, _ = remote.attach(subject(), [NOTE, replace(NOTE, content=b"{}" * 50)])
-    monkeypatch.setattr("bakehouse.registry.referrers._LARGEST_DOCUMENT", 99)
+    monkeypatch.setattr("bakehouse.registry.referrers._MAX_DOCUMENT_BYTES", 99)
     assert remote.contents(subject().digest, NOTE.media_type) == {note.digest: NOTE.content}
     del fake_registry.manifests[note.digest]
     assert remote.contents(subject().digest, NOTE.media_type) == {}

@@ -1,14 +1,18 @@
 from datetime import date
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bakehouse.errors import Diagnostic, PublishError, Reason
+from bakehouse.fetch.faults import Fault, SourceError
+from bakehouse.fetch.http_client import HttpRequest
 from bakehouse.plan.model import ImageKey
 from bakehouse.publish.tags import immutable_tag, is_release_of
-from bakehouse.registry.registry import Credentials, NamedRegistry
+from bakehouse.registry.registry import Credentials, NamedRegistry, open_client
 from bakehouse.util.oci import check_names, is_loopback
+from tests.support.file_server import basic, company_certificate, serving
 
 KEY = ImageKey("7c1e44b0" * 8)
 
@@ -105,3 +109,51 @@ def test_a_named_registry_is_seen_as_dockers_login() -> None:
     registry = NamedRegistry("registry.example.com", lambda _: Credentials("ci", "hunter2"))
     assert registry.principal() == "docker's login `ci`"
     assert NamedRegistry("registry.example.com", lambda _: None).principal() == ""
+
+
+def fault_of(url: str, ca: Path | None, host: str = "registry.example") -> Fault | None:
+    """Send a request with the client of a registry; None for a response."""
+    try:
+        open_client(host, ca).send(HttpRequest("GET", url, 5.0, 5.0))
+    except SourceError as error:
+        return error.fault
+    return None
+
+
+def test_a_registry_is_trusted_by_the_same_certificates_as_downloads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    certificate = company_certificate(tmp_path)
+    with serving(certificate) as server:
+        assert fault_of(server.url, None) is Fault.CERTIFICATE
+        assert fault_of(server.url, certificate) is None
+        (tmp_path / "other").mkdir()
+        monkeypatch.setenv("PIP_CERT", str(company_certificate(tmp_path / "other")))
+        assert fault_of(server.url, None) is Fault.CERTIFICATE
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+        assert fault_of(server.url, None) is None
+
+
+def test_a_registry_is_reached_through_the_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as server, serving() as proxy:
+        server.files["/v2/"], proxy.is_proxy = b"{}", True
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("no_proxy", "")
+        assert fault_of(f"{server.url}/v2/", None) is None
+        assert proxy.paths == [f"{server.url}/v2/"]
+        assert fault_of(f"{server.url}/v2/", None, "127.0.0.1:5050") is None
+        assert proxy.paths == [f"{server.url}/v2/"]
+
+
+def test_a_registry_without_a_login_gets_that_of_netrc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ci password hunter2\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with serving() as server:
+        assert fault_of(f"{server.url}/v2/", None) is None
+        assert server.requests[0][1]["Authorization"] == basic("ci:hunter2")

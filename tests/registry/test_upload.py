@@ -5,8 +5,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry import upload
-from bakehouse.registry.client import Repository, RetryPolicy
+from bakehouse.registry.client import Repository
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.manifest import digest_of
 from bakehouse.registry.registry import Credentials, NamedRegistry

@@ -15,7 +15,7 @@ from tests.support.osv_records import events, record, written
 def check(directory: Path, version: str, *records: object) -> dict[str, str]:
     """Return the vulnerabilities of a version of the package, each with its fix."""
     snapshot = osv.load(written(directory, *records), {"demo-package"})
-    vulnerabilities, undecided = osv.check(snapshot.affected.get("demo-package", ()), version)
+    vulnerabilities, undecided = osv.find_vulnerabilities(snapshot.affected.get("demo-package", ()), version)
     assert undecided == ()
     return {each.id: each.fixed for each in vulnerabilities}
 
@@ -72,7 +72,7 @@ def test_records_of_one_cve_are_one_vulnerability(tmp_path: Path) -> None:
     other["aliases"] = ["CVE-2026-1234"]
     first = record(aliases=["CVE-2026-1234", "PYSEC-2026-7"])
     snapshot = osv.load(written(tmp_path, first, other), {"demo-package"})
-    vulnerabilities, _ = osv.check(snapshot.affected["demo-package"], "1.0")
+    vulnerabilities, _ = osv.find_vulnerabilities(snapshot.affected["demo-package"], "1.0")
     names = ("GHSA-aaaa-bbbb-cccc", "PYSEC-2026-7")
     assert vulnerabilities == (Vulnerability("CVE-2026-1234", "2.1", names),)
 
@@ -99,7 +99,10 @@ def test_other_ecosystems_and_packages_are_ignored(tmp_path: Path) -> None:
 )
 def test_a_version_that_cannot_be_compared_is_undecided(tmp_path: Path, ranges: object, reason: str) -> None:
     snapshot = osv.load(written(tmp_path, record(ranges=ranges)), {"demo-package"})
-    assert osv.check(snapshot.affected["demo-package"], "1.0") == ((), (("GHSA-aaaa-bbbb-cccc", reason),))
+    assert osv.find_vulnerabilities(snapshot.affected["demo-package"], "1.0") == (
+        (),
+        (("GHSA-aaaa-bbbb-cccc", reason),),
+    )
 
 
 def test_the_snapshot_has_the_day_of_its_newest_record(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bakehouse.fetch import backoff as bounds
+from bakehouse.fetch import retry as bounds
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors

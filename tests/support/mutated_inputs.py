@@ -2,15 +2,17 @@
 
 import contextlib
 import hashlib
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from random import Random
 from unittest.mock import patch
 
-import requests
+import urllib3
 
 from bakehouse import image_uris
 from bakehouse.analysis import size_log
@@ -27,11 +29,11 @@ from bakehouse.engine import buildkit_errors, buildx
 from bakehouse.engine.buildkit_events import LOG_LINES, Event, Step, Tail
 from bakehouse.errors import BakehouseError, Location, Problems, RecipeError
 from bakehouse.fetch import simple_index
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger import releases
 from bakehouse.plan import affected
 from bakehouse.plan.model import ImageKey
 from bakehouse.registry import manifest
-from bakehouse.registry.client import RetryPolicy
 from bakehouse.registry.http_errors import RegistryError
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import Credentials, NamedRegistry
@@ -314,27 +316,41 @@ def _read_index_page(document: bytes) -> None:
         _ = link.file
 
 
+@dataclass(frozen=True)
+class _Response:
+    """A response of a registry."""
+
+    status: int
+    content: bytes
+    headers: dict[str, str]
+
+
+@cache
+def _named_registry() -> NamedRegistry:
+    # To load the certificates of the system takes longer than a mutant.
+    return NamedRegistry("registry.example", lambda host: Credentials("name", "password"))
+
+
 @contextlib.contextmanager
-def _registry(*responses: requests.Response) -> Iterator[ArtifactRepository]:
+def _registry(*responses: _Response) -> Iterator[ArtifactRepository]:
     """Yield a repository whose registry sends these responses, and the last one to all further requests."""
     left = list(responses)
 
-    def answer(session: requests.Session, method: str, url: str, **arguments: object) -> requests.Response:
+    def answer(pool: urllib3.PoolManager, method: str, url: str, **arguments: object) -> urllib3.HTTPResponse:
         # Invalid URLs fail as they do when they are sent
-        requests.Request(method, url).prepare()
-        return left.pop(0) if len(left) > 1 else left[0]
+        urllib3.util.parse_url(url)
+        response = left.pop(0) if len(left) > 1 else left[0]
+        return urllib3.HTTPResponse(
+            io.BytesIO(response.content), response.headers, response.status, preload_content=False
+        )
 
-    registry = NamedRegistry("registry.example", lambda host: Credentials("name", "password"))
     policy = RetryPolicy(attempts=1, pause=0.0, timeout=1.0)
-    with patch.object(requests.Session, "request", answer):
-        yield ArtifactRepository(registry, "team/mpi-cpu", policy)
+    with patch.object(urllib3.PoolManager, "urlopen", answer):
+        yield ArtifactRepository(_named_registry(), "team/mpi-cpu", policy)
 
 
-def _response(status: int, content: bytes = b"", **headers: str) -> requests.Response:
-    response = requests.Response()
-    response.status_code, response.reason, response._content = status, "", content
-    response.headers.update({name.replace("_", "-"): value for name, value in headers.items()})
-    return response
+def _response(status: int, content: bytes = b"", **headers: str) -> _Response:
+    return _Response(status, content, {name.replace("_", "-"): value for name, value in headers.items()})
 
 
 def _read_manifest(document: bytes) -> None:

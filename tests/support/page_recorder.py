@@ -13,7 +13,7 @@ from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.component import Component
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of
-from bakehouse.fetch.http_client import SourceError
+from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.upstream.page_text import plain
 

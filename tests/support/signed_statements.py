@@ -1,6 +1,6 @@
 """Signed statements about an image in a registry."""
 
-from bakehouse.registry.client import RetryPolicy
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry.referrers import ArtifactRepository
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.trust import bundle

@@ -9,7 +9,7 @@ import pytest
 
 from bakehouse.catalog.trust_settings import Policy
 from bakehouse.errors import Diagnostic, TrustError
-from bakehouse.registry.client import RetryPolicy
+from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.registry.referrers import ArtifactRepository, AttachedDocument
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.security import waivers

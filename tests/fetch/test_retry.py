@@ -1,11 +1,11 @@
-"""Idle time-outs of sources, and the back-off after failures."""
+"""Attempts of one operation, idle time-outs of sources, and the back-off after failures."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from bakehouse.fetch import backoff
-from bakehouse.fetch.backoff import SourceBackoff
+from bakehouse.fetch import retry
+from bakehouse.fetch.retry import Retries, RetryPolicy, SourceBackoff
 
 
 class Clock:
@@ -15,7 +15,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(backoff, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(retry, "time", SimpleNamespace(monotonic=lambda: clock.now))
     return clock
 
 
@@ -59,3 +59,38 @@ def test_the_last_error_of_a_source_is_reported_after_the_idle_time_out(clock: C
     clock.now = 140.0
     assert sources.refusal("there", 100.0) == "no connection"
     assert sources.refusal("elsewhere", 100.0) == "not tried: no time left"
+
+
+def test_attempts_are_limited() -> None:
+    retries = Retries(RetryPolicy(attempts=3))
+
+    assert [retries.add(may_pass=True) for _ in range(3)] == [True, True, False]
+    assert not Retries(RetryPolicy(attempts=3), attempts=1).add(may_pass=True)
+    assert not Retries(RetryPolicy()).add(may_pass=False)
+
+
+def test_a_server_that_is_silent_twice_is_not_asked_again() -> None:
+    retries = Retries(RetryPolicy(attempts=9))
+
+    assert retries.add(may_pass=True, is_stalled=True)
+    assert retries.add(may_pass=True)
+    assert not retries.add(may_pass=True, is_stalled=True)
+
+
+def test_progress_starts_the_count_anew() -> None:
+    retries = Retries(RetryPolicy(attempts=2))
+
+    assert retries.add(may_pass=True, is_stalled=True)
+    retries.reset()
+    assert retries.add(may_pass=True, is_stalled=True)
+
+
+def test_pauses_double_up_to_a_limit() -> None:
+    pauses = [RetryPolicy().seconds(attempt) for attempt in range(9)]
+
+    assert all(0.8 * full <= pause <= full for full, pause in zip((0.5, 1, 2, 4, 8), pauses, strict=False))
+    assert max(pauses) <= 15.0
+
+
+def test_no_retry_is_later_than_the_deadline(clock: Clock) -> None:
+    assert not RetryPolicy(until=clock.now + 1.0).wait(0, at_least=2.0)
