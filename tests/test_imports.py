@@ -24,7 +24,9 @@ CLIENTS = {
     "invoke": {"cli"},
     "jinja2": {"ci", "plan", "report_page"},
     "packageurl": {"trust", "security"},
-    "packaging": {"catalog", "resolve", "fetch", "lock", "builder", "trust", "upstream", "security", "cli"},
+    "packaging": {
+        *("catalog", "resolve", "fetch", "dockerfile", "lock", "builder", "trust", "upstream", "security"),
+    },
     "deflate": {"registry"},
     "requests": {"engine", "registry"},
     "ruamel": {"upstream"},
