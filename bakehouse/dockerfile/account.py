@@ -89,7 +89,7 @@ class Account:
         command: object = None
         for key, words in groups:
             group = [*words]
-            entries.append(_entry(group, is_continued=key[:2] == command))
+            entries.append(_entry(group, is_continued=key[0] == "RUN" and key[:2] == command))
             command = key[:2]
         return tuple(sorted([*entries, *self.notes], key=lambda entry: entry.line))
 

@@ -21,6 +21,7 @@ _MAX_NEAREST = 60
 """Versions that are tried when the catalogue lacks one."""
 _FIRST = ("python", "pytorch", "tensorflow")
 """Components whose versions the others must fit."""
+_IMPORTANT = 1000
 _TOOLKITS = {"pytorch": "sagemaker-pytorch-training", "tensorflow": "sagemaker-tensorflow-training"}
 
 
@@ -67,16 +68,16 @@ def select(proposal: Proposal, catalog: Catalog) -> Selection:
             known.variant = known.variant or variant
     best: tuple[int, Selection] | None = None
     for choice in proposal.base.choices:
+        if best and (best[0] < _IMPORTANT or choice.note != proposal.base.choices[0].note):
+            # Another image would be a larger difference than another version of a library.
+            break
         selection = _with_base(proposal, choice, catalog)
         if selection is None:
             continue
-        costs = 20 * len(selection.dropped) + 5 * len(selection.inexact)
-        costs += sum(30 for name in _FIRST if name in selection.dropped or name in selection.inexact)
-        costs += 1000 if choice.note != proposal.base.choices[0].note else 0
+        costs = len(selection.inexact) + 10 * len(selection.dropped)
+        costs += _IMPORTANT * sum(name in selection.dropped or name in selection.inexact for name in _FIRST)
         if best is None or costs < best[0]:
-            best = (costs, selection)
-        if not costs:
-            break
+            best = costs, selection
     assert best is not None
     _settle(proposal, best[1])
     return best[1]
@@ -101,13 +102,20 @@ def _with_base(proposal: Proposal, choice: BaseChoice, catalog: Catalog) -> Sele
         elif _version_of("python", selection) is None:
             # Any Python: that of the distribution, if a component exists for it
             _add(Wish(("python",), "", "distribution"), selection, catalog)
-    names = {*selection.components, *selection.provided}
-    toolkits = [toolkit for name, toolkit in _TOOLKITS.items() if name in names] or ["sagemaker-training"]
-    if not any(name.startswith("sagemaker-") for name in names):
-        for toolkit in toolkits[:1]:
-            if toolkit in catalog.components and _version_of(toolkit, selection) is None:
-                _add(Wish((toolkit,)), selection, catalog)
+    if catalog.components[choice.component].registries is None:
+        _add_toolkit(selection, catalog)
     return selection
+
+
+def _add_toolkit(selection: Selection, catalog: Catalog) -> None:
+    """Add the SageMaker Training Toolkit for the framework, which AWS's images contain."""
+    if any(name.startswith("sagemaker-") for name in selection.components):
+        return
+    frameworks = [toolkit for name, toolkit in _TOOLKITS.items() if _version_of(name, selection)]
+    for toolkit in [*frameworks, "sagemaker-training"]:
+        if toolkit in catalog.components:
+            _add(Wish((toolkit,)), selection, catalog)
+            return
 
 
 def _version_of(name: str, selection: Selection) -> str | None:

@@ -1,4 +1,4 @@
-"""Reverse index of the catalogue: components by the URLs, checksums, repositories and packages that they replace."""
+"""Reverse index of the catalogue: components by URLs, checksums, repositories and packages they replace."""
 
 import re
 from collections.abc import Iterator

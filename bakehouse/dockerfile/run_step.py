@@ -55,7 +55,10 @@ _PYTHON_PACKAGE = re.compile(
     r"|libpython3(?:\.\d+)?(?:-dev)?"
 )
 _PIP_INDEXES = ("-i", "--index-url", "--extra-index-url")
+_OUTPUTS = ("-o", "-O", "--output", "--output-document", "-C", "-P", "--directory-prefix")
+"""Options of downloads with the name of a file or a directory."""
 _PIP_VALUES = (
+    *("-r", "--requirement", "-e", "--editable"),
     *_PIP_INDEXES,
     *("-f", "--find-links", "--trusted-host", "--timeout", "--default-timeout", "--retries", "-c"),
     *("--constraint", "--cache-dir", "--root-user-action", "-t", "--target", "--prefix", "--root"),
@@ -150,7 +153,13 @@ _CACHES = re.compile(
 )
 _SSH = re.compile(r"/etc/ssh/|/\.ssh\b|/run/sshd|pam\.d/sshd|authorized_keys|sshd_config|ssh_config")
 _UNSAFE = re.compile(r"[<>|&;]")
+_SECRET = re.compile(r"token|passw|secret|api[-_]?key|credential", re.IGNORECASE)
 _URL = re.compile(r"https?://|ftp://|git@|git\+|git://|ssh://")
+_OTHER_INDEX = "set the index in pip's configuration, which `bake lock` reads"
+_SCRIPT = "decide what it does: add the packages, or copy the script with `files` and call it in `run`"
+_CONTENT_FILE = "write the content into a file of the project and copy it with `files`"
+_SCRIPT_FILE = "copy the script with `files` and call it in `run`"
+_QUOTE = "quote it: the shell reads it as a redirection"
 _ONE_COMMAND = "a recipe sets no variables for one command; set it in `environment` if the image needs it"
 _UNKNOWN = "add it to `run` if it needs no network, or write a component"
 _DOWNLOAD = "downloads belong in a component, where they are pinned"
@@ -204,6 +213,8 @@ class RunTranslator:
         self._context = context
         self._sources: dict[str, Wish] = {}
         """Directories and file names of downloaded components."""
+        self._options: list[Word] = []
+        """Options of pip whose fate depends on the packages after them."""
         self._number = 0
 
     def run(self, instruction: Instruction, directory: PurePosixPath, variables: Mapping[str, str]) -> None:
@@ -218,6 +229,7 @@ class RunTranslator:
     def commands(self, instruction: Instruction, scope: _Scope) -> list[_Command]:
         """Return the commands of a RUN with all of their words in the account."""
         text, lines = instruction.text, instruction.line_at
+        self._number += 1
         for flag in instruction.flags:
             word = self._word(flag, flag, instruction.line)
             if flag.startswith("--mount=type=cache") or flag == "--network=default":
@@ -270,6 +282,7 @@ class RunTranslator:
             self._number += 1
             words = [self._shell_word(word, line_at(word.start), scope) for word in shell.words]
             redirections = [self._shell_word(word, line_at(word.start), scope) for word in shell.redirections]
+            _hide_secrets(words)
             command = _Command(words, redirections, shell)
             if shell.is_compound:
                 yield command
@@ -348,9 +361,8 @@ class RunTranslator:
         first = pipeline[0]
         if first.shell.is_compound:
             self._flush(scope)
-            reason = "decide what it does here: add the packages, or copy the script with `files` and call it in `run`"
-            untranslate(words, reason)
-            scope.reason = reason
+            untranslate(words, _SCRIPT)
+            scope.reason = _SCRIPT
             return
         if source := self._find(words, first):
             self._start(source, pipeline, scope)
@@ -429,9 +441,8 @@ class RunTranslator:
                 names = [arguments[-1].text]
             names[0] = names[0].removesuffix(".git")
         for option, value in zip(command.words, command.words[1:], strict=False):
-            if option.text in ("-o", "-O", "--output", "--output-document", "-C", "-P", "--directory-prefix"):
-                if not value.text.startswith("-") and value.text not in (".", "/"):
-                    names.append(value.text)
+            if option.text in _OUTPUTS and not value.text.startswith("-") and value.text not in (".", "/"):
+                names.append(value.text)
         for name in names:
             path = name.replace("~", "/root", 1).replace("$HOME", "/root")
             for form in (path, _UNPACKED.sub("", _UNPACKED.sub("", path))):
@@ -472,7 +483,7 @@ class RunTranslator:
             return all(
                 self._is_inside(argument, scope, inside) for argument in arguments if argument[:1] != "-"
             )
-        if program in ("apt-get", "apt", "yum", "dnf", *_CONDA):
+        if program in ("apt-get", "apt", "yum", "dnf", "pyenv", *_CONDA):
             return False
         if _PIP.fullmatch(program) or (_PYTHON.fullmatch(program) and "pip" in arguments[:2]):
             start = arguments.index("pip") + 1 if "pip" in arguments[:2] else 0
@@ -558,6 +569,8 @@ class RunTranslator:
         for command in scope.pending:
             if command.program == "mkdir":
                 self._plain(command, scope)
+            elif scope.reason:
+                untranslate(command.all_words, scope.reason)
             else:
                 replace(command.all_words, "paths of the recipe are absolute")
         scope.pending.clear()
@@ -658,12 +671,11 @@ class RunTranslator:
             deferred = (self._proposal.ssh_words, self._proposal.python_words)
             if any(command.redirections[0] in words for words in deferred):
                 return
-        for word, before in zip(command.redirections, [None, *command.redirections], strict=False):
+        for word, following in zip(command.redirections, [*command.redirections[1:], None], strict=False):
             # `pip install a>=2`
-            if re.fullmatch(r"\d*[<>]+[\d=].*|=.*", word.raw) or (
-                before and before.raw in "<>" and word.raw[:1] in "=0123456789"
-            ):
-                untranslate([word], "quote it: the shell reads it as a redirection")
+            glued = re.fullmatch(r"\d*[<>]+[\d=].*", word.raw)
+            if glued or (following and word.raw in ("<", ">") and re.match(r"[=\d]", following.raw)):
+                untranslate([word, *([following] if following and not glued else [])], _QUOTE)
             replace([word], "Bakehouse keeps the log of a build")
 
     def _is_deferred(self, word: Word) -> bool:
@@ -724,6 +736,10 @@ class RunTranslator:
     def _unknown(self, command: _Command, scope: _Scope) -> None:
         words, program = command.all_words, command.program
         reason = _UNKNOWN
+        if command.heredoc:
+            reason = _SCRIPT_FILE if program not in ("cat", "tee") else _CONTENT_FILE
+            untranslate(words, reason)
+            return
         addresses = [word.text for word in words if _URL.match(word.text)]
         if missing := next((text for address in addresses if (text := self._index.missing(address))), ""):
             reason = missing
@@ -750,7 +766,7 @@ class RunTranslator:
             untranslate(words, "it may need the result of a command that is not translated")
             return
         if command.heredoc:
-            untranslate(words, "write the content into a file of the project and copy it with `files`")
+            untranslate(words, _CONTENT_FILE)
             return
         if command.program in _NEEDS_SOURCE:
             for argument in command.arguments:
@@ -779,7 +795,7 @@ class RunTranslator:
             argument
             for command in pipeline
             for argument in command.arguments
-            if re.match(r"[\w.]+(?:/|$)", argument)
+            if re.match(r"(?!\d+$)[\w.]+(?:/|$)", argument)
             and command.program in ("mkdir", "cp", "mv", "rm", "chmod", "touch")
         ]
         if relative and scope.directory != PurePosixPath("/"):
@@ -997,17 +1013,16 @@ class RunTranslator:
                 untranslate(command.words, "it has no equivalent in a recipe")
             return
         arguments = words[1:]
-        index_words, index = self._pip_options(arguments, scope)
-        components: list[str] = []
-        for word in arguments:
-            if word.fate is None and word not in index_words:
-                components.append(self._pip_package(word, index))
-        is_pytorch = "pytorch.org" in index
-        wish = self._proposal.wishes.get("pytorch")
-        if index_words and is_pytorch and wish:
+        index_words, index, packages = self._pip_options(arguments, scope)
+        components = [self._pip_package(word, index) for word in packages]
+        options = [word for word in arguments if word.fate is None and word in self._options]
+        if components and all(components):
+            replace(options, "components bring their own options")
+        untranslate(options, "a recipe has no options of pip; check what it changes")
+        if wish := self._proposal.wishes.get("pytorch"):
             wish.words += index_words
-        elif index_words:
-            untranslate(index_words, "set the index in pip's configuration, which `bake lock` reads")
+        else:
+            untranslate(index_words, _OTHER_INDEX)
         replace([*head, words[0]], _BAKEHOUSE_PIP)
         for word in command.assignments:
             name = word.text.partition("=")[0]
@@ -1016,9 +1031,13 @@ class RunTranslator:
                 self._proposal.wishes[owner].words.append(word)
         command.assignments = [word for word in command.assignments if not self._is_deferred(word)]
 
-    def _pip_options(self, words: list[Word], scope: _Scope) -> tuple[list[Word], str]:
-        """Settle the options of `pip install`; return those of indexes, and the address of PyTorch's index."""
+    def _pip_options(self, words: list[Word], scope: _Scope) -> tuple[list[Word], str, list[Word]]:
+        """Settle the options of `pip install`.
+
+        Return the words of PyTorch's index, its address, and the packages.
+        """
         index_words: list[Word] = []
+        packages: list[Word] = []
         index = ""
         position = 0
         while position < len(words):
@@ -1026,15 +1045,15 @@ class RunTranslator:
             option, equals, value = word.text.partition("=")
             position += 1
             if not word.text.startswith("-"):
+                packages.append(word)
                 continue
             own = [word]
             if short := re.fullmatch(r"(-[rcfi])(\S+)", word.text):
                 option, value = short[1], short[2]
-            elif option in (*_PIP_VALUES, "-r", "--requirement", "-e", "--editable") and not equals:
-                if position < len(words):
-                    own.append(words[position])
-                    value = words[position].text
-                    position += 1
+            elif option in _PIP_VALUES and not equals and position < len(words):
+                own.append(words[position])
+                value = words[position].text
+                position += 1
             if option in ("-r", "--requirement"):
                 self._requirement_file(own, value, scope)
             elif option in ("-c", "--constraint"):
@@ -1047,16 +1066,18 @@ class RunTranslator:
                         own,
                         "copy the package with `files` or `code`, and its requirements into `requirements`",
                     )
-            elif option in _PIP_INDEXES or (option in ("-f", "--find-links") and "pytorch.org" in value):
+            elif option in (*_PIP_INDEXES, "-f", "--find-links") and "pytorch.org" in value:
                 index_words += own
-                index = value if "pytorch.org" in value or not index else index
+                index = value
+            elif option in _PIP_INDEXES:
+                untranslate(own, _OTHER_INDEX)
             elif option in _PIP_HARMLESS:
                 replace(own, _BAKEHOUSE_PIP)
             else:
                 if option in ("--proxy", "--log"):
                     own[-1].shown = option if len(own) == 1 else "…"
-                untranslate(own, "a recipe has no options of pip; check what it changes")
-        return index_words, index
+                self._options += own
+        return index_words, index, packages
 
     def _pip_package(self, word: Word, index: str) -> str:
         """Translate one package; return its component."""
@@ -1220,6 +1241,17 @@ def joined_path(directory: PurePosixPath, path: str) -> PurePosixPath:
         else:
             parts.append(part)
     return PurePosixPath(*parts) if parts else PurePosixPath("/")
+
+
+def _hide_secrets(words: Sequence[Word]) -> None:
+    """Hide the values of options that are secret by their names."""
+    for word, following in zip(words, [*words[1:], None], strict=False):
+        if word.text.startswith("-") and _SECRET.search(word.text):
+            name, equals, _ = word.text.partition("=")
+            if equals:
+                word.shown = f"{name}=…"
+            elif following:
+                following.shown = "…"
 
 
 def _step(command: _Command, variables: Mapping[str, str]) -> str:

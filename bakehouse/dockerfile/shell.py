@@ -1,7 +1,6 @@
 """Splits shell text into commands and words, with the positions of the words.
 
-`bashlex` has a licence that Bakehouse cannot use, and stops at texts that shells accept; `shlex` does not tell a
-quoted operator from another.
+`bashlex` is under the GPL, which Bakehouse cannot use. `shlex` does not tell a quoted operator from another.
 """
 
 import re

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.secrets import kind_of_secret
 from bakehouse.catalog.user_files import CODE_DIRECTORY
-from bakehouse.dockerfile.account import Word
+from bakehouse.dockerfile.account import Fate, Word
 from bakehouse.dockerfile.bases import find_base
 from bakehouse.dockerfile.index import ReverseIndex
 from bakehouse.dockerfile.proposal import (
@@ -38,6 +38,10 @@ _WITHOUT_EFFECT = {
     "ONBUILD": "no image is built on training images",
 }
 _INTERPRETER = re.compile(r"(?:.*/)?python[\d.]*|-u|(?:.*/)?(?:ba)?sh")
+_UV_IMAGE = re.compile(r"(?:^|/)astral-sh/uv[:@]")
+_FOREIGN_FILES = "write a component, or add the files to the project"
+_NOT_COPIED = "is not among the copied files; name it in `code`"
+_UV = "Bakehouse locks and installs Python packages with uv itself"
 _SCRIPT = re.compile(r"\.(?:py|sh)$")
 _CONTAINER_START = ("bash", "sh", "/bin/bash", "/bin/sh", "train", "python", "python3", "/usr/bin/bash")
 _PATHS = (
@@ -46,7 +50,8 @@ _PATHS = (
 )
 """Variables with lists of directories."""
 _SYSTEM_PATHS = re.compile(
-    r"/(?:usr/)?(?:local/)?s?bin/?|/(?:usr/)?(?:local/)?lib(?:64)?/?|/usr/local/(?:cuda|nvidia)[^:]*|/usr/lib/x86_64-linux-gnu"
+    r"/(?:usr/)?(?:local/)?s?bin/?|/(?:usr/)?(?:local/)?lib(?:64)?/?|/usr/local/(?:cuda|nvidia)[^:]*"
+    r"|/usr/lib/x86_64-linux-gnu"
 )
 _COMPONENT_PATHS = {
     "/opt/amazon/openmpi": "efa",
@@ -89,6 +94,7 @@ class _Translation:
         self._variables: dict[str, str] = {}
         self._directory = PurePosixPath("/")
         self._number = -1
+        self._last: Instruction | None = None
         self._entrypoint: list[Word] = []
         self._command: list[Word] = []
         self._shell: list[Word] = []
@@ -96,6 +102,8 @@ class _Translation:
         self._arguments: dict[str, tuple[list[Word], bool]] = {}
         self._texts: list[str] = []
         self._paths: list[tuple[str, str, list[Word]]] = []
+        self._builders: dict[str, str] = {}
+        """Components by the name of a stage that builds nothing else."""
         self._stages: list[_Stage] = []
         self._used: list[_Stage] = []
 
@@ -118,7 +126,7 @@ class _Translation:
 
     def _words(self, instruction: Instruction, *, json: bool = True) -> list[Word]:
         """Return the arguments of an instruction as words in the account."""
-        self._number -= 1
+        self._begin(instruction)
         if json and instruction.words is not None:
             return [
                 self._add(instruction, word, self._expanded(word), instruction.line)
@@ -126,16 +134,27 @@ class _Translation:
             ]
         return [
             self._add(
-                instruction, word.raw, unquoted(word.raw, self._variables), instruction.line_at(word.start)
+                instruction, word.raw, self._unquoted(word.raw, instruction), instruction.line_at(word.start)
             )
             for word in split_words(instruction.text)
         ]
 
+    def _unquoted(self, raw: str, instruction: Instruction) -> str:
+        if instruction.escape != "\\":
+            raw = raw.replace("\\", "\\\\").replace(instruction.escape, "\\")
+        return unquoted(raw, self._variables)
+
     def _add(self, instruction: Instruction, raw: str, text: str, line: int) -> Word:
         return self._proposal.account.add(Word(line, raw, text, instruction.keyword, self._number))
 
+    def _begin(self, instruction: Instruction) -> None:
+        """Give the words of an instruction a number of their own."""
+        if instruction is not self._last:
+            self._last = instruction
+            self._number -= 1
+
     def _flags(self, instruction: Instruction) -> list[Word]:
-        self._number -= 1
+        self._begin(instruction)
         return [
             self._add(instruction, flag, self._expanded(flag), instruction.line) for flag in instruction.flags
         ]
@@ -224,12 +243,64 @@ class _Translation:
         }
         reason = "only the last stage is translated"
         if name in sources:
-            reason = f"it builds files for `COPY --from={name}`; write a component, or add the files to the project"
+            reason = f"it builds files for `COPY --from={name}`; {_FOREIGN_FILES}"
+        if name in sources:
+            self._translate_builder(stage, name, reason)
+            return
         for instruction in (stage.start, *stage.content):
-            untranslate(
-                [*self._flags(instruction), *self._words(instruction), *self._heredoc_words(instruction)],
-                reason,
-            )
+            untranslate(self._all_words(instruction), reason)
+
+    def _all_words(self, instruction: Instruction) -> list[Word]:
+        return [*self._flags(instruction), *self._words(instruction), *self._heredoc_words(instruction)]
+
+    def _translate_builder(self, stage: _Stage, name: str, reason: str) -> None:
+        """Find the components that a stage builds for others."""
+        if _UV_IMAGE.search(stage.image) and not stage.content:
+            replace(self._all_words(stage.start), _UV)
+            return
+        account = self._proposal.account
+        builder = Proposal(account=account)
+        runs = RunTranslator(builder, self._index, self._context)
+        first = len(account.words)
+        variables, self._variables = self._variables, {}
+        directory = PurePosixPath("/")
+        self._all_words(stage.start)
+        copied: list[Word] = []
+        for instruction in stage.content:
+            if instruction.keyword == "RUN":
+                runs.run(instruction, directory, self._variables)
+                continue
+            words = self._all_words(instruction)
+            if instruction.keyword in ("COPY", "ADD"):
+                copied += words
+            for word in words if instruction.keyword in ("ARG", "ENV") else ():
+                variable, equals, value = word.text.partition("=")
+                known = value if equals else self._global.get(variable)
+                if known is not None:
+                    self._variables[variable] = known
+            if instruction.keyword == "WORKDIR":
+                directory = joined_path(directory, words[0].text if words else "")
+        self._variables = variables
+        owned = {id(word) for wish in builder.wishes.values() for word in wish.words}
+        others = [word for word in account.words[first:] if id(word) not in owned]
+        is_complete = bool(builder.wishes) and not (
+            copied
+            or builder.requirements
+            or builder.requirement_files
+            or builder.run
+            or any(word.fate is Fate.UNTRANSLATED for word in others)
+        )
+        names = ", ".join(f"`{each}`" for each in builder.wishes)
+        for word in others:
+            if word.fate is Fate.RECIPE:
+                word.fate = None
+        if is_complete:
+            self._builders[name] = names
+            replace(others, f"build stages of Bakehouse make {names}")
+        untranslate(others, reason)
+        for wish in builder.wishes.values():
+            self._proposal.wish(wish)
+        self._proposal.prefixes |= builder.prefixes
 
     def _heredoc_words(self, instruction: Instruction) -> list[Word]:
         return [
@@ -287,7 +358,7 @@ class _Translation:
             self._number -= 1
             rest = instruction.text[len(first.raw) :].strip()
             name = self._add(instruction, first.raw, first.raw, instruction.line)
-            value = self._add(instruction, rest, unquoted(rest, self._variables), instruction.line)
+            value = self._add(instruction, rest, self._unquoted(rest, instruction), instruction.line)
             return self._set(first.raw, value.text, [name, value])
         for word in self._words(instruction, json=False):
             name_of, _, value_of = word.text.partition("=")
@@ -340,8 +411,8 @@ class _Translation:
                 reason = f"a recipe cannot extend {name}; use the full path of the programs in {directory}"
                 if file:
                     reason = (
-                        f"{directory} has its own program `train`, which SageMaker would start instead of the toolkit's; "
-                        "make it the entry point of `code`"
+                        f"{directory} has its own program `train`, which SageMaker would start instead of "
+                        "the toolkit's; make it the entry point of `code`"
                     )
                 return untranslate(words, reason)
         replace(words, "; ".join(dict.fromkeys(reasons)) or "it adds nothing")
@@ -355,8 +426,8 @@ class _Translation:
             wish = next((wish for path in paths if (wish := self._proposal.prefix_of(path))), None)
             if wish:
                 del environment[name]
-                reason = f"it names files of {wish.name}, which the component has elsewhere; check whether the image needs it"
-                untranslate(words, reason)
+                reason = f"it names files of {wish.name}, which the component has elsewhere"
+                untranslate(words, f"{reason}; check whether the image needs it")
 
     def _component_path(self, directory: str) -> str:
         path = PurePosixPath(directory.replace("~", "/root", 1).replace("$HOME", "/root"))
@@ -469,14 +540,18 @@ class _Translation:
         *sources, target = words
         for source in sources:
             self._copy_one(source, target, many=len(sources) > 1)
-        untranslate([target], "none of its sources is in the recipe")
+        if not any(target in file.words for file in self._proposal.files):
+            untranslate([target], "none of its sources is in the recipe")
         return None
 
     def _copy_from(self, stage: str, words: list[Word]) -> None:
-        if re.search(r"(?:^|/)astral-sh/uv[:@]|(?:^|/)uv:", stage):
-            replace(words, "Bakehouse locks and installs Python packages with uv itself")
+        image = next((other.image for other in self._stages if other.name == stage.lower()), stage)
+        if _UV_IMAGE.search(image):
+            replace(words, _UV)
+        elif components := self._builders.get(stage.lower()):
+            replace(words, f"the recipe has {components}")
         else:
-            untranslate(words, f"it copies from {stage}; write a component, or add the files to the project")
+            untranslate(words, f"it copies from {stage}; {_FOREIGN_FILES}")
 
     def _copy_one(self, source: Word, target: Word, *, many: bool) -> None:
         path = source.text.strip("/").removeprefix("./").rstrip("/") or "."
@@ -543,8 +618,8 @@ class _Translation:
             reason = (
                 f"`{script_word.text.partition('=')[2] or script_word.text}` is not among the copied files"
             )
-            proposal.environment.pop("SAGEMAKER_PROGRAM", None)
             untranslate(self._variable_words("SAGEMAKER_PROGRAM"), f"{reason}; name it in `code`")
+            proposal.environment.pop("SAGEMAKER_PROGRAM", None)
         self._finish_command(started, script_word, entry_point)
         self._finish_files()
 
@@ -571,9 +646,12 @@ class _Translation:
                     for word in words:
                         word.fate = None
                     untranslate(words, f"the code moves from {file.target} to {CODE_DIRECTORY}")
-        if entry_point and self._program:
+        if self._program:
             words = self._variable_words("SAGEMAKER_PROGRAM")
-            place(words, "code")
+            if entry_point:
+                place(words, "code")
+            else:
+                untranslate(words, f"`{proposal.environment['SAGEMAKER_PROGRAM'][0]}` {_NOT_COPIED}")
             proposal.environment.pop("SAGEMAKER_PROGRAM", None)
         self._drop_submit_directory()
 
@@ -615,7 +693,11 @@ class _Translation:
             untranslate(started, reason)
             return
         position = next(number for number, word in enumerate(started) if word is script_word)
-        before = [word for word in started[:position] if not _INTERPRETER.fullmatch(word.text)]
+        before = [
+            word
+            for number, word in enumerate(started[:position])
+            if not _INTERPRETER.fullmatch(word.text) and (word.text, number) != ("-m", position - 1)
+        ]
         if entry_point:
             place([script_word] if script_word else [], "code")
             replace(

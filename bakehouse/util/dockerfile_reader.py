@@ -1,6 +1,6 @@
 """Reader of Dockerfiles by BuildKit's rules: instructions with their line numbers.
 
-Of the parsers on the package index, `dockerfile-parse` does not read here-documents, and `dockerfile` is archived.
+Of the parsers on the package index, `dockerfile-parse` reads no here-documents, and `dockerfile` is archived.
 """
 
 import json
@@ -35,6 +35,8 @@ class Instruction:
     """Offsets in the text where a line starts, with the number of the line."""
     heredoc_lines: tuple[int, ...] = field(default=(), compare=False, repr=False)
     """Number of the first line of each here-document."""
+    escape: str = field(default="\\", compare=False, repr=False)
+    """The character that `# escape` selects."""
 
     @property
     def words(self) -> tuple[str, ...] | None:
@@ -115,6 +117,7 @@ def instructions(text: str) -> Iterator[Instruction]:
             tuple(heredocs),
             tuple(sorted(kept.items())),
             tuple(heredoc_lines),
+            escape,
         )
 
 

@@ -1,0 +1,62 @@
+"""Fixtures for the translation of Dockerfiles."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.dockerfile.account import Entry, Fate
+from bakehouse.dockerfile.choose import Selection, select
+from bakehouse.dockerfile.proposal import Proposal
+from bakehouse.dockerfile.translate import translate
+from bakehouse.plan.workspace import open_workspace
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A Dockerfile with its translation."""
+
+    proposal: Proposal
+    selection: Selection
+    entries: tuple[Entry, ...]
+
+    def rows(self, fate: Fate) -> list[tuple[int, str, str]]:
+        """Return line, text and detail of the entries with a fate."""
+        return [(entry.line, entry.text, entry.detail) for entry in self.entries if entry.fate is fate]
+
+    @property
+    def untranslated(self) -> list[tuple[int, str, str]]:
+        return self.rows(Fate.UNTRANSLATED)
+
+    @property
+    def steps(self) -> list[str]:
+        return [step for step, _ in self.proposal.run]
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    return open_workspace().catalog
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Path:
+    """A build context with a script, a tool and lists of packages."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text("print(1)\n")
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools/a.sh").write_text("true\n")
+    (tmp_path / "requirements.txt").write_text("pandas>=2\n")
+    (tmp_path / "limits.txt").write_text("numpy<2\n")
+    return tmp_path
+
+
+@pytest.fixture
+def translated(catalog: Catalog, context: Path) -> Callable[[str], Translated]:
+    def run(text: str) -> Translated:
+        proposal = translate(text, context, catalog)
+        selection = select(proposal, catalog)
+        return Translated(proposal, selection, proposal.account.entries())
+
+    return run
