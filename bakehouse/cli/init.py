@@ -4,6 +4,7 @@ import json
 import os
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +16,7 @@ from bakehouse.dockerfile.account import Entry, Fate
 from bakehouse.dockerfile.bases import DEFAULT_BASE
 from bakehouse.dockerfile.choose import Selection, recipe_head
 from bakehouse.errors import Location, Problems, RecipeError, UsageError
+from bakehouse.lock.base_description import component_name
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_count, format_table
 
@@ -74,8 +76,17 @@ class Created:
         return [f"{count} of the Dockerfile to check:", *rows]
 
 
-def run(start: Path, name: str = "", dockerfile: str = "") -> Created:
-    """Write the settings, a recipe and .gitignore entries. Existing files are kept, or only extended."""
+def run(
+    start: Path,
+    name: str = "",
+    dockerfile: str = "",
+    base: str = "",
+    describe: Callable[[str], tuple[str, str]] | None = None,
+) -> Created:
+    """Write the settings, a recipe and .gitignore entries. Existing files are kept, or only extended.
+
+    `describe` returns the component of an image that is the base, and a line about it.
+    """
     root = _root(start)
     source = start / dockerfile
     if dockerfile and not is_file(source):
@@ -87,6 +98,9 @@ def run(start: Path, name: str = "", dockerfile: str = "") -> Created:
     new, directory = with_settings(old, pyproject)
     recipe = root / directory / "images" / f"{created.name}.yaml"
     files: dict[Path, str] = {}
+    selection = _FIRST
+    if base and describe:
+        selection = _described(base, root / directory, root, describe, created)
     if not recipe.exists():
         if dockerfile:
             own = recipe.parent.parent
@@ -103,7 +117,7 @@ def run(start: Path, name: str = "", dockerfile: str = "") -> Created:
                 created.entries += (Entry(imported.line, text, Fate.UNTRANSLATED, reason, 0),)
             files |= imported.files
         else:
-            files[recipe] = first_recipe(created.name, root, recipe)
+            files[recipe] = first_recipe(created.name, root, recipe, selection)
     # The recipe directory must exist before the settings name it.
     for path, content in files.items():
         _write(path, content, root, created)
@@ -188,7 +202,29 @@ def _is_toml(text: str, values: object) -> bool:
         return False
 
 
-def first_recipe(name: str, root: Path, recipe: Path) -> str:
+def _described(
+    base: str, recipes: Path, root: Path, describe: Callable[[str], tuple[str, str]], created: Created
+) -> Selection:
+    """Write the component of a base, unless it exists, and return a selection with it."""
+    name = component_name(base)
+    path = recipes / "components" / name / "component.yaml"
+    if not path.exists():
+        text, line = describe(base)
+        _write(path, text, root, created)
+        created.lines.append(line)
+    else:
+        created.lines.append(f"kept {path.relative_to(root)}")
+    catalog = cached_catalog((HOME / "recipes", recipes), Problems())
+    if name not in catalog.components:
+        raise RecipeError(
+            f"component `{name}` has mistakes",
+            Location(path, 1, 1),
+            hint=f"run `bake lock {name}` for all mistakes",
+        )
+    return Selection((name, catalog.components[name].releases[0].version))
+
+
+def first_recipe(name: str, root: Path, recipe: Path, selection: Selection = _FIRST) -> str:
     """Return a recipe that resolves at once, with commented examples of the user's own content."""
     to_root = _relative(root, recipe)
     requirements = next(
@@ -198,7 +234,12 @@ def first_recipe(name: str, root: Path, recipe: Path) -> str:
     script = next((path for path in ("src", "code", "training") if is_file(root / path / "train.py")), "src")
     return "\n".join(
         [
-            *recipe_head(f"PyTorch on CPU instances, with the code of {name}", _FIRST),
+            *recipe_head(
+                f"PyTorch on CPU instances, with the code of {name}"
+                if selection is _FIRST
+                else f"Extends {selection.base[0]}, with the code of {name}",
+                selection,
+            ),
             "",
             f"# Your Python packages. After a change, run `bake lock {name}`.",
             f"# requirements: {to_root}/{requirements}",

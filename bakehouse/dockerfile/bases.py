@@ -47,6 +47,8 @@ def find_base(reference: str, catalog: Catalog) -> KnownImage:
     plain, _, digest = reference.partition("@")
     note = "; `bake lock` pins the digest" if digest else ""
     region = ""
+    if own := [*_exact(plain, catalog)]:
+        return KnownImage(tuple(own))
     if match := _ECR.match(plain):
         known = {
             host

@@ -8,6 +8,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import init
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
+from bakehouse.lock.base_description import component_text
 from bakehouse.plan.model import RegistryBase
 from bakehouse.plan.workspace import open_workspace, plan_images
 
@@ -324,3 +325,29 @@ def test_a_secret_is_never_copied(repository: Path) -> None:
     assert item.detail == "it looks like a secret; set it when the job starts"
     assert secret not in (repository / RECIPE).read_text() + created.text
     assert plan_images(open_workspace(repository), ["churn"]).images
+
+
+def test_a_base_that_the_catalogue_lacks_is_described_once(repository: Path) -> None:
+    reference = "registry.example/team/torch:2.5.1"
+    provides = {"ubuntu": "22.04", "glibc": "2.35", "python": "3.11", "pytorch": "2.5.1"}
+    asked: list[str] = []
+
+    def describe(image: str) -> tuple[str, str]:
+        asked.append(image)
+        return component_text(image, provides), f"{image} contains pytorch 2.5.1"
+
+    (repository / "Dockerfile").write_text(f"FROM {reference}\nRUN pip install torch==2.5.1\n")
+    created = init.run(repository, "", "Dockerfile", reference, describe)
+    init.run(repository, "second", "", reference, describe)
+
+    assert asked == [reference]
+    assert created.lines[:2] == [
+        "wrote training-images/components/own-torch/component.yaml",
+        f"{reference} contains pytorch 2.5.1",
+    ]
+    assert created.untranslated == ()
+    assert 'base: {own-torch: "2.5.1"}\n' in (repository / RECIPE).read_text()
+    workspace = open_workspace(repository)
+    assert 'base: {own-torch: "2.5.1"}\n' in (repository / "training-images/images/second.yaml").read_text()
+    [image] = plan_images(workspace, ["churn"]).images
+    assert isinstance(image.base, RegistryBase)
