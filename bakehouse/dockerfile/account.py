@@ -67,7 +67,7 @@ class Account:
 
     words: list[Word] = field(default_factory=list)
     notes: list[Entry] = field(default_factory=list)
-    """Further findings without a word of their own."""
+    """Further findings that are not the fate of one word."""
 
     def add(self, word: Word) -> Word:
         self.words.append(word)

@@ -31,7 +31,7 @@ class BaseChoice:
 
 @dataclass(frozen=True, slots=True)
 class KnownImage:
-    """What follows from the reference of a base image."""
+    """Bases and components that the reference of a base image stands for."""
 
     choices: tuple[BaseChoice, ...]
     """The most faithful first."""

@@ -37,8 +37,7 @@ class Wish:
     requirement: str = ""
     """The line of a requirements file that installs it with pip; empty if there is none."""
     text: str = ""
-    """What asks for it, for reports; empty for components that Bakehouse adds."""
-    is_chosen: bool = False
+    """The command or file that asks for it; empty for components that Bakehouse adds."""
 
     @property
     def name(self) -> str:
@@ -72,6 +71,8 @@ class Proposal:
     requirement_files: dict[str, list[Word]] = field(default_factory=dict)
     constraint_files: dict[str, list[Word]] = field(default_factory=dict)
     files: list[CopiedFile] = field(default_factory=list)
+    missing: set[str] = field(default_factory=set)
+    """Paths of the Dockerfile's image that the recipe does not copy."""
     environment: dict[str, tuple[str, list[Word]]] = field(default_factory=dict)
     run: list[tuple[str, list[Word]]] = field(default_factory=list)
     code: tuple[str, str] | None = None

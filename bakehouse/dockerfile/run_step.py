@@ -113,7 +113,12 @@ _PLAIN = (
 )
 """Commands that need no network, so a step of `run` may have them."""
 _NEEDS_SOURCE = ("cp", "mv", "chmod", "chown", "sed", "install", "ln")
-_SYSTEM = re.compile(r"/(?:etc|usr|bin|sbin|lib|lib64|var|dev|proc|sys|root|home|tmp|opt/ml)(?:/|$)")
+_SYSTEM = re.compile(
+    r"/(?:etc|usr(?!/local/.)|bin|sbin|lib|lib64|var|dev|proc|sys)(?:/|$)|/root(?:/\.\w+)?$|/tmp/?$|/opt/?$|/opt/ml(?:/|$)"
+    r"|/usr/local/s?bin/?$|/$"
+)
+"""Paths that each base has, with files of its packages."""
+_SHELL_VARIABLES = ("HOME", "PATH", "PWD", "USER", "HOSTNAME", "LD_LIBRARY_PATH")
 _BUILD_PROGRAMS = frozenset(
     {
         *("cd", "pushd", "popd", "mkdir", "rmdir", "tar", "gunzip", "gzip", "unzip", "bunzip2", "xz", "make"),
@@ -658,7 +663,9 @@ class RunTranslator:
             self._remove_source(command)
         elif program == "rm" and all(word.startswith(("-", "/etc/apt/")) for word in command.arguments):
             replace(words, "Bakehouse installs distribution packages itself and keeps no lists")
-        elif program in _PLAIN:
+        elif any(word.text.startswith("/etc/apt/") for word in words) and program in _PLAIN:
+            replace(words, _BAKEHOUSE_APT)
+        elif program in _PLAIN and re.match(r"(?:/usr)?(?:/s?bin/)?[\w\[]", command.words[0].text):
             self._plain(command, scope)
         else:
             self._unknown(command, scope)
@@ -761,24 +768,32 @@ class RunTranslator:
 
     def _plain(self, command: _Command, scope: _Scope) -> None:
         words = command.all_words
-        targets = [word.text for word in command.redirections if not re.fullmatch(r"[\d&<>|]+", word.text)]
+        targets = [word.text for word in command.redirections if word.text.startswith("/")]
+        parents = [str(PurePosixPath(target).parent) for target in targets if not target.startswith("/dev/")]
         if scope.reason and command.program != "mkdir":
             untranslate(words, "it may need the result of a command that is not translated")
             return
         if command.heredoc:
             untranslate(words, _CONTENT_FILE)
             return
-        if command.program in _NEEDS_SOURCE:
+        unknown = next((parent for parent in parents if not self._exists(parent)), "")
+        if unknown:
+            scope.reason = f"the image of the recipe may have no {unknown}"
+            untranslate(words, scope.reason)
+            return
+        forced = any(re.fullmatch(r"-\w*f\w*|--force", argument) for argument in command.arguments)
+        if command.program in _NEEDS_SOURCE or (command.program == "rm" and not forced):
             for argument in command.arguments:
                 is_path = argument.startswith("/") and not argument.startswith(tuple(f"s{c}" for c in "/|@#"))
                 if is_path and not self._exists(argument):
-                    untranslate(words, f"the image of the recipe may have no {argument}")
+                    scope.reason = f"the image of the recipe may have no {argument}"
+                    untranslate(words, scope.reason)
                     return
-        if any(target.startswith("/dev/") for target in targets):
-            targets = []
         self._as_step([command], words, scope)
 
     def _exists(self, path: str) -> bool:
+        if any(PurePosixPath(path).is_relative_to(missing) for missing in self._proposal.missing):
+            return False
         made = (word for text, _ in self._proposal.run for word in text.split() if text.startswith("mkdir"))
         return bool(
             _SYSTEM.match(path)
@@ -798,6 +813,14 @@ class RunTranslator:
             if re.match(r"(?!\d+$)[\w.]+(?:/|$)", argument)
             and command.program in ("mkdir", "cp", "mv", "rm", "chmod", "touch")
         ]
+        names = {name for command in pipeline for word in command.words for name in _variables(word.raw)}
+        if unknown := sorted(names - {*_SHELL_VARIABLES, *scope.variables}):
+            untranslate(words, f"the Dockerfile does not say the value of {unknown[0]}")
+            scope.reason = scope.reason or _UNKNOWN
+            return
+        if relative and not self._exists(str(scope.directory)):
+            untranslate(words, f"the image of the recipe may have no {scope.directory}")
+            return
         if relative and scope.directory != PurePosixPath("/"):
             text = f"cd {shlex.quote(str(scope.directory))} && {text}"
         settled = [word for word in words if word.fate is None]
@@ -1256,8 +1279,15 @@ def _hide_secrets(words: Sequence[Word]) -> None:
 
 def _step(command: _Command, variables: Mapping[str, str]) -> str:
     """Return a command for `run`, with the values of the Dockerfile's variables."""
-    shell = [*command.assignments, *command.words, *command.redirections]
+    assignments = [word for word in command.assignments if ASSIGNMENT.fullmatch(word.raw)]
+    shell = [*assignments, *command.words, *command.redirections]
     return " ".join(_with_values(word.raw, variables) for word in shell)
+
+
+def _variables(raw: str) -> list[str]:
+    """Return the variables of a word that the shell replaces."""
+    unquoted_parts = re.sub(r"'[^']*'|\\\$", "", raw)
+    return re.findall(r"\$\{?([A-Za-z_]\w*)", unquoted_parts)
 
 
 def _with_values(raw: str, variables: Mapping[str, str]) -> str:

@@ -423,6 +423,10 @@ class _Translation:
         environment = self._proposal.environment
         for name, (value, words) in [*environment.items()]:
             paths = re.findall(r"(?<![\w.])/[\w./+-]+", value)
+            if name == "LD_PRELOAD" and not re.match(r"/(?:usr/)?lib", value):
+                del environment[name]
+                untranslate(words, "check that the image has this library, then add it to `environment`")
+                continue
             wish = next((wish for path in paths if (wish := self._proposal.prefix_of(path))), None)
             if wish:
                 del environment[name]
@@ -551,6 +555,8 @@ class _Translation:
         elif components := self._builders.get(stage.lower()):
             replace(words, f"the recipe has {components}")
         else:
+            if len(words) > 2 and not words[-1].text.endswith("/"):
+                self._proposal.missing.add(str(joined_path(self._directory, words[-1].text)))
             untranslate(words, f"it copies from {stage}; {_FOREIGN_FILES}")
 
     def _copy_one(self, source: Word, target: Word, *, many: bool) -> None:
@@ -586,6 +592,7 @@ class _Translation:
             name_in_image = directory / PurePosixPath(path).name if is_inside else directory
             self._proposal.files.append(CopiedFile(path, str(name_in_image), (source, target)))
         else:
+            self._proposal.missing |= {str(directory), str(directory / PurePosixPath(path).name)}
             return untranslate([source], f"`{path}` does not exist next to the Dockerfile")
         return None
 
@@ -640,12 +647,11 @@ class _Translation:
             proposal.account.note(
                 line, f"{keyword} {shown}", f"the code moves from {file.target} to {CODE_DIRECTORY}"
             )
-            for step, words in [*proposal.run]:
-                if file.target.rstrip("/") in step and len(PurePosixPath(file.target).parts) > 1:
-                    proposal.run.remove((step, words))
-                    for word in words:
-                        word.fate = None
-                    untranslate(words, f"the code moves from {file.target} to {CODE_DIRECTORY}")
+            reason = f"the code moves from {file.target} to {CODE_DIRECTORY}"
+            self._drop_steps(file.target, reason)
+            for name, (value, words) in proposal.environment.items():
+                if file.target.rstrip("/") in value and len(PurePosixPath(file.target).parts) > 1:
+                    proposal.account.note(words[0].line if words else line, f"ENV {name}={value}", reason)
         if self._program:
             words = self._variable_words("SAGEMAKER_PROGRAM")
             if entry_point:
@@ -667,6 +673,15 @@ class _Translation:
         elif not str(script).startswith(f"{CODE_DIRECTORY}/"):
             reason = f"move `{script.name}` into a directory of its own and name it in `code`"
             untranslate([word for word in started if word is script_word], reason)
+
+    def _drop_steps(self, path: str, reason: str) -> None:
+        """Remove the steps that use files which the recipe does not have there."""
+        for step, words in [*self._proposal.run]:
+            if path.rstrip("/") in step and len(PurePosixPath(path).parts) > 1:
+                self._proposal.run.remove((step, words))
+                for word in words:
+                    word.fate = None
+                untranslate(words, reason)
 
     def _drop_submit_directory(self) -> None:
         value, words = self._proposal.environment.get("SAGEMAKER_SUBMIT_DIRECTORY", ("", []))
@@ -728,6 +743,7 @@ class _Translation:
                 proposal.files.remove(file)
                 reason = "it copies the whole project; copy the directories that the image needs"
                 untranslate(file.words, reason)
+                self._drop_steps(file.target, "it uses files of a COPY that is not translated")
             elif not re.fullmatch(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+)+", file.target.rstrip("/")):
                 proposal.files.remove(file)
                 reason = "the path has characters that a recipe cannot have"
