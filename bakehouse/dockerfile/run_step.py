@@ -118,6 +118,10 @@ _SYSTEM = re.compile(
     r"|/usr/local/s?bin/?$|/$"
 )
 """Paths that each base has, with files of its packages."""
+_OF_COMPONENTS = re.compile(
+    r"/opt/(?:amazon|openmpi|nccl|venv|conda|aws-ofi-nccl|gdrcopy)|/usr/local/cuda|/usr/lib/"
+)
+"""Directories that components or the base may need when the steps run."""
 _SHELL_VARIABLES = ("HOME", "PATH", "PWD", "USER", "HOSTNAME", "LD_LIBRARY_PATH")
 _BUILD_PROGRAMS = frozenset(
     {
@@ -708,8 +712,15 @@ class RunTranslator:
     def _is_python_setup(self, command: _Command) -> bool:
         """Return whether a command selects the Python that `python` starts, or makes an environment."""
         program, text = command.program, " ".join(command.arguments)
-        if program in ("update-alternatives", "ln", "alternatives"):
-            return re.search(r"\bpython[\d.]*\b|\bpip[\d.]*\b", text) is not None
+        if program in ("update-alternatives", "ln", "alternatives", "rm"):
+            programs = [word for word in command.arguments if re.search(r"\b(?:python|pip)[\d.]*$", word)]
+            if program == "rm" and len(programs) < sum(word[:1] != "-" for word in command.arguments):
+                return False
+            version = re.search(r"\bpython(3\.\d+)", text)
+            known = self._proposal.wishes.get("python")
+            if version and program != "rm" and not (known and known.specifier):
+                self._python_wish(version[1], command.words)
+            return bool(programs)
         if program in (".", "source"):
             return "activate" in text or "conda" in text or ".bashrc" in text
         if program == "add-apt-repository":
@@ -782,6 +793,21 @@ class RunTranslator:
             untranslate(words, scope.reason)
             return
         forced = any(re.fullmatch(r"-\w*f\w*|--force", argument) for argument in command.arguments)
+        plain = [argument for argument in command.arguments if not argument.startswith("-")]
+        if command.program == "rm" and any(_OF_COMPONENTS.match(argument) for argument in plain):
+            untranslate(words, "steps of `run` come after the components; check that none of them needs it")
+            return
+        if any(target.startswith("/etc/yum.repos.d/") for target in targets):
+            untranslate(words, "Bakehouse uses only the packages of the base's distribution")
+            return
+        if command.program in ("cp", "mv"):
+            for argument in plain[:-1]:
+                if not argument.startswith("/") and not self._exists(
+                    str(joined_path(scope.directory, argument))
+                ):
+                    scope.reason = f"the image of the recipe may have no {argument}"
+                    untranslate(words, scope.reason)
+                    return
         if command.program in _NEEDS_SOURCE or (command.program == "rm" and not forced):
             for argument in command.arguments:
                 is_path = argument.startswith("/") and not argument.startswith(tuple(f"s{c}" for c in "/|@#"))
@@ -919,6 +945,8 @@ class RunTranslator:
                     untranslate(
                         [word], "it is not a package of the distribution; write a component with the file"
                     )
+                elif match := re.match(r"python(3\.\d+)(?:-\w+)?$", word.text):
+                    self._python_wish(match[1], [word])
                 else:
                     self._proposal.dnf.setdefault(word.text, []).append(word)
             replace(command.words, _BAKEHOUSE_APT)
