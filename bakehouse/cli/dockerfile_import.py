@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.dockerfile.account import Entry, Fate
+from bakehouse.dockerfile.account import AccountRow, Fate
 from bakehouse.dockerfile.choose import recipe_head, select
 from bakehouse.dockerfile.proposal import Proposal
 from bakehouse.dockerfile.translate import translate
@@ -25,7 +25,7 @@ class ImportedDockerfile:
 
     files: dict[Path, str]
     """Content by path: the recipe, and its requirements if they need a file of their own."""
-    entries: tuple[Entry, ...]
+    entries: tuple[AccountRow, ...]
     region: str
     """Region of the registry of an AWS base; empty for other bases."""
     image: str
@@ -107,7 +107,7 @@ def _content(proposal: Proposal, context: Path, recipe: Path) -> list[str]:
     return lines
 
 
-def account_table(entries: Sequence[Entry]) -> list[str]:
+def account_table(entries: Sequence[AccountRow]) -> list[str]:
     """Return the rows of a table with instruction, line and fate, and the numbers of words."""
     rows = [
         (str(entry.line), _short(entry.text, _MAX_CELL), entry.fate.value, _short(entry.detail, 100))
@@ -122,7 +122,7 @@ def account_table(entries: Sequence[Entry]) -> list[str]:
     return [*format_table([head, *rows], indent="  ").rstrip("\n").split("\n"), ", ".join(counts)]
 
 
-def untranslated_rows(entries: Sequence[Entry], dockerfile: str) -> list[str]:
+def untranslated_rows(entries: Sequence[AccountRow], dockerfile: str) -> list[str]:
     """Return the rows of a table with what is not in the recipe."""
     rows = [
         (f"{dockerfile}:{entry.line}", _short(entry.text, _MAX_LISTED), entry.detail)

@@ -12,7 +12,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.cache import cached_catalog
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.cli import dockerfile_import
-from bakehouse.dockerfile.account import Entry, Fate
+from bakehouse.dockerfile.account import AccountRow, Fate
 from bakehouse.dockerfile.bases import DEFAULT_BASE
 from bakehouse.dockerfile.choose import Selection, recipe_head
 from bakehouse.errors import Location, Problems, RecipeError, UsageError
@@ -40,7 +40,7 @@ class Created:
     """Name of the image."""
     lines: list[str] = field(default_factory=list)
     """Written files, and those that existed."""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[AccountRow, ...] = ()
     """The words of the Dockerfile with their fates."""
     dockerfile: str = ""
     needs_lock: bool = False
@@ -63,7 +63,7 @@ class Created:
         return "\n".join(parts) + "\n"
 
     @property
-    def untranslated(self) -> tuple[Entry, ...]:
+    def untranslated(self) -> tuple[AccountRow, ...]:
         """Parts of the Dockerfile that the recipe does not have."""
         return tuple(entry for entry in self.entries if entry.fate is Fate.UNTRANSLATED)
 
@@ -114,7 +114,7 @@ def run(
             if imported.region and selected != imported.region:
                 reason = f"`region` in [tool.bakehouse] selects the registry of {selected}"
                 text = f"FROM {imported.image}"
-                created.entries += (Entry(imported.line, text, Fate.UNTRANSLATED, reason, 0),)
+                created.entries += (AccountRow(imported.line, text, Fate.UNTRANSLATED, reason, 0),)
             files |= imported.files
         else:
             files[recipe] = first_recipe(created.name, root, recipe, selection)

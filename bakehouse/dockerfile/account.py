@@ -51,7 +51,7 @@ class Word:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class AccountRow:
     """Neighbouring words with the same fate."""
 
     line: int
@@ -66,7 +66,7 @@ class Account:
     """All words of a Dockerfile in their order, and notes about lines."""
 
     words: list[Word] = field(default_factory=list)
-    notes: list[Entry] = field(default_factory=list)
+    notes: list[AccountRow] = field(default_factory=list)
     """Further findings that are not the fate of one word."""
 
     def add(self, word: Word) -> Word:
@@ -75,9 +75,9 @@ class Account:
 
     def note(self, line: int, text: str, detail: str) -> None:
         """Add something that is not in the recipe although each word has a fate."""
-        self.notes.append(Entry(line, text, Fate.UNTRANSLATED, detail, 0))
+        self.notes.append(AccountRow(line, text, Fate.UNTRANSLATED, detail, 0))
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[AccountRow, ...]:
         """Return the words with their fates. Words without a fate are not translated."""
         for word in self.words:
             if word.fate is None:
@@ -85,7 +85,7 @@ class Account:
         groups: Iterator[tuple[tuple[object, ...], Iterator[Word]]] = groupby(
             self.words, key=lambda word: (word.keyword, word.command, word.fate, word.detail)
         )
-        entries: list[Entry] = []
+        entries: list[AccountRow] = []
         command: object = None
         for key, words in groups:
             group = [*words]
@@ -106,9 +106,9 @@ def settle(words: Iterable[Word], fate: Fate, detail: str) -> None:
             word.fate, word.detail = fate, detail
 
 
-def _entry(words: Sequence[Word], *, is_continued: bool) -> Entry:
+def _entry(words: Sequence[Word], *, is_continued: bool) -> AccountRow:
     first = words[0]
     assert first.fate is not None
     head = (first.keyword, "…") if is_continued else (first.keyword,)
     text = " ".join((*head, *(word.report_text for word in words)))
-    return Entry(first.line, " ".join(text.split()), first.fate, first.detail, len(words))
+    return AccountRow(first.line, " ".join(text.split()), first.fate, first.detail, len(words))

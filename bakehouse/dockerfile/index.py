@@ -90,7 +90,7 @@ MISSING = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ComponentSource:
     """A component that replaces something, in a version and a build if they follow from it."""
 
     component: str
@@ -103,8 +103,8 @@ class ReverseIndex:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._urls: dict[str, Source] = {}
-        self._checksums: dict[str, Source] = {}
+        self._urls: dict[str, ComponentSource] = {}
+        self._checksums: dict[str, ComponentSource] = {}
         self._repositories: dict[str, str] = {}
         self._files: list[tuple[re.Pattern[str], str]] = []
         self._pip: dict[str, tuple[str, ...]] = {}
@@ -144,7 +144,7 @@ class ReverseIndex:
         texts = {release.version, release.version.replace(".", "_")}
         for variant in release.variants:
             for artifact in variant.spec.artifacts:
-                source = Source(component.name, release.version, variant.name)
+                source = ComponentSource(component.name, release.version, variant.name)
                 if artifact.sha256:
                     self._checksums.setdefault(artifact.sha256, source)
                 if artifact.kind != "url":
@@ -152,7 +152,7 @@ class ReverseIndex:
                 address = _normal(artifact.source)
                 first = self._urls.setdefault(address, source)
                 if first.variant != variant.name and first.component == component.name:
-                    self._urls[address] = Source(component.name, release.version)
+                    self._urls[address] = ComponentSource(component.name, release.version)
                 name = address.rpartition("/")[2]
                 if name.endswith(".whl"):
                     project = canonicalize_name(name.partition("-")[0])
@@ -169,7 +169,7 @@ class ReverseIndex:
                         stem = re.escape(_ARCHIVE.sub("", name)).replace(re.escape(text), _VERSION_PATTERN, 1)
                         patterns[stem + _ARCHIVE_PATTERN] = component.name
 
-    def find(self, text: str) -> Source | None:
+    def find(self, text: str) -> ComponentSource | None:
         """Return the component that a URL, a file name, a repository or a checksum belongs to."""
         for digest in re.findall(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", text):
             if source := self._checksums.get(digest):
@@ -179,7 +179,7 @@ class ReverseIndex:
             return source
         for pattern, name in _ADDRESSES.items():
             if pattern.fullmatch(text) and name in self._catalog.components:
-                return Source(name)
+                return ComponentSource(name)
         if "://" not in text and not text.startswith("git@"):
             return None
         name = address.removesuffix("/download").rpartition("/")[2].partition("#")[0]
@@ -188,14 +188,14 @@ class ReverseIndex:
         for file_pattern, component in self._files:
             if match := file_pattern.fullmatch(name):
                 version = (match.groupdict().get("version") or "").replace("_", ".")
-                return Source(component, "" if version == "latest" else version)
+                return ComponentSource(component, "" if version == "latest" else version)
         if match := _GITHUB.fullmatch(text):
             component = self._repositories.get(match["repository"].lower(), "")
             if component:
-                return Source(component, version_in(match["rest"] or ""))
+                return ComponentSource(component, version_in(match["rest"] or ""))
         return None
 
-    def find_wheel(self, name: str) -> Source | None:
+    def find_wheel(self, name: str) -> ComponentSource | None:
         """Return the component that a wheel contains."""
         try:
             project, version, _, _tags = parse_wheel_filename(name)
@@ -205,7 +205,7 @@ class ReverseIndex:
         if not components:
             return None
         variant = f"{version.local}-*" if version.local and re.match(r"cu\d|cpu", version.local) else ""
-        return Source(components[0], version.public, variant)
+        return ComponentSource(components[0], version.public, variant)
 
     def replacement(self, text: str) -> str:
         """Return the reason why Bakehouse itself replaces a download; empty if it does not."""

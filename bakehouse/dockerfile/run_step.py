@@ -14,7 +14,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from bakehouse.catalog.secrets import secret_in
 from bakehouse.catalog.system_packages import APT_PACKAGE
 from bakehouse.dockerfile.account import Word
-from bakehouse.dockerfile.index import ReverseIndex, Source, version_in
+from bakehouse.dockerfile.index import ComponentSource, ReverseIndex, version_in
 from bakehouse.dockerfile.proposal import BUILD_VARIABLES, Proposal, Wish, place, replace, untranslate
 from bakehouse.dockerfile.shell import (
     ASSIGNMENT,
@@ -29,7 +29,7 @@ from bakehouse.util.dockerfile_reader import Instruction
 from bakehouse.util.files import is_file
 
 _SHELLS = ("sh", "bash", "dash", "zsh")
-_PREFIXES = ("sudo", "exec", "command", "time", "nice", "nohup", "eatmydata")
+_PREFIXES = ("sudo", "exec", "command", "time", "nice", "eatmydata")
 _WITHOUT_EFFECT = ("set", "true", ":", "shopt", "ulimit", "umask")
 _PYTHON = re.compile(r"python[\d.]*")
 _PIP = re.compile(r"pip[\d.]*")
@@ -201,7 +201,7 @@ class _Command:
 
 
 @dataclass(slots=True)
-class _Scope:
+class _RunScope:
     """State of one RUN."""
 
     directory: PurePosixPath
@@ -228,14 +228,14 @@ class RunTranslator:
 
     def run(self, instruction: Instruction, directory: PurePosixPath, variables: Mapping[str, str]) -> None:
         """Translate one RUN."""
-        scope = _Scope(directory, dict(variables))
+        scope = _RunScope(directory, dict(variables))
         if wish := self._source_of(str(directory)):
             scope.block = wish
         for pipeline in self._pipelines(self.commands(instruction, scope)):
             self._pipeline(pipeline, scope)
         self._flush(scope)
 
-    def commands(self, instruction: Instruction, scope: _Scope) -> list[_Command]:
+    def commands(self, instruction: Instruction, scope: _RunScope) -> list[_Command]:
         """Return the commands of a RUN with all of their words in the account."""
         text, lines = instruction.text, instruction.line_at
         self._number += 1
@@ -285,7 +285,7 @@ class RunTranslator:
     def _word(self, raw: str, text: str, line: int) -> Word:
         return self._proposal.account.add(Word(line, raw, text, "RUN", self._number))
 
-    def _split(self, text: str, line_at: object, scope: _Scope) -> Iterator[_Command]:
+    def _split(self, text: str, line_at: object, scope: _RunScope) -> Iterator[_Command]:
         assert callable(line_at)
         for shell in split_commands(text):
             self._number += 1
@@ -337,7 +337,7 @@ class RunTranslator:
                 nested.redirections += command.redirections if not number else []
                 yield nested
 
-    def _shell_word(self, word: ShellWord, line: int, scope: _Scope) -> Word:
+    def _shell_word(self, word: ShellWord, line: int, scope: _RunScope) -> Word:
         return self._word(word.raw, unquoted(word.raw, scope.variables), line)
 
     def _inner(self, command: _Command) -> tuple[int, Word] | None:
@@ -358,7 +358,7 @@ class RunTranslator:
         if pipeline:
             yield pipeline
 
-    def _pipeline(self, pipeline: list[_Command], scope: _Scope) -> None:
+    def _pipeline(self, pipeline: list[_Command], scope: _RunScope) -> None:
         words = [word for command in pipeline for word in command.all_words]
         if (
             len(pipeline) > 1
@@ -391,7 +391,7 @@ class RunTranslator:
             return
         self._command(first, scope)
 
-    def _find(self, words: Sequence[Word], command: _Command) -> Source | None:
+    def _find(self, words: Sequence[Word], command: _Command) -> ComponentSource | None:
         """Return the component that a download of a pipeline belongs to."""
         if command.program in ("apt-get", "apt") or _PIP.fullmatch(command.program):
             return None
@@ -402,7 +402,7 @@ class RunTranslator:
                 return source
         return None
 
-    def _start(self, source: Source, pipeline: list[_Command], scope: _Scope) -> None:
+    def _start(self, source: ComponentSource, pipeline: list[_Command], scope: _RunScope) -> None:
         """Begin the block of a component with its download."""
         words = [word for command in pipeline for word in command.all_words]
         text = next(word.text for word in words if self._index.find(word.text))
@@ -437,7 +437,7 @@ class RunTranslator:
             self._remember(command, text, joined, scope)
         scope.block = joined
 
-    def _remember(self, command: _Command, text: str, wish: Wish, scope: _Scope) -> None:
+    def _remember(self, command: _Command, text: str, wish: Wish, scope: _RunScope) -> None:
         """Remember the names of files and directories that a download creates."""
         if len(scope.directory.parts) > 2:
             self._sources[str(scope.directory)] = wish
@@ -479,7 +479,7 @@ class RunTranslator:
                 return wish
         return None
 
-    def _is_member(self, command: _Command, scope: _Scope) -> bool:
+    def _is_member(self, command: _Command, scope: _RunScope) -> bool:
         """Return whether a command belongs to the build of the present component."""
         program, arguments = command.program, command.arguments
         if command.shell.is_compound:
@@ -532,7 +532,7 @@ class RunTranslator:
             return bool(script) and (not script.startswith("/") or self._source_of(script) is not None)
         return raw.startswith(("./", "../")) or program in _BUILD_PROGRAMS or self._source_of(raw) is not None
 
-    def _is_inside(self, path: str, scope: _Scope, inside: bool) -> bool:
+    def _is_inside(self, path: str, scope: _RunScope, inside: bool) -> bool:
         if re.fullmatch(r"\d+|[ugoa]*[+-][rwx]+", path):
             return True
         if self._source_of(path) or _CACHES.match(path):
@@ -540,7 +540,7 @@ class RunTranslator:
         known = next((prefix for prefix in self._proposal.prefixes if path.startswith(prefix)), "")
         return bool(known) or (not path.startswith(("/", "~", "$")) and (inside or scope.block is not None))
 
-    def _join(self, pipeline: list[_Command], scope: _Scope) -> None:
+    def _join(self, pipeline: list[_Command], scope: _RunScope) -> None:
         assert scope.block is not None
         for command in pipeline:
             scope.block.words += command.all_words
@@ -567,13 +567,13 @@ class RunTranslator:
                 if option.text in ("-p", "--prefix") and value.text.startswith("/"):
                     self._proposal.prefixes.setdefault(value.text.rstrip("/"), scope.block)
 
-    def _change_directory(self, command: _Command, scope: _Scope) -> None:
+    def _change_directory(self, command: _Command, scope: _RunScope) -> None:
         target = next((word for word in command.arguments if not word.startswith("-")), "/root")
         scope.directory = joined_path(
             scope.directory, target.replace("~", "/root", 1).replace("$HOME", "/root")
         )
 
-    def _flush(self, scope: _Scope) -> None:
+    def _flush(self, scope: _RunScope) -> None:
         """Decide `mkdir` and `cd` that belong to no component."""
         for command in scope.pending:
             if command.program == "mkdir":
@@ -584,7 +584,7 @@ class RunTranslator:
                 replace(command.all_words, "paths of the recipe are absolute")
         scope.pending.clear()
 
-    def _other_pipeline(self, pipeline: list[_Command], words: list[Word], scope: _Scope) -> None:
+    def _other_pipeline(self, pipeline: list[_Command], words: list[Word], scope: _RunScope) -> None:
         addresses = [word.text for word in words if _URL.match(word.text)]
         if any(_SSH.search(word.text) for word in words):
             self._proposal.ssh_words += words
@@ -605,7 +605,7 @@ class RunTranslator:
         scope.reason = _DOWNLOAD if addresses else _UNKNOWN
         untranslate(words, scope.reason)
 
-    def _command(self, command: _Command, scope: _Scope) -> None:
+    def _command(self, command: _Command, scope: _RunScope) -> None:
         words = command.all_words
         program = command.program
         if not command.words:
@@ -751,7 +751,7 @@ class RunTranslator:
         wish = Wish(("python",), f"=={version}.*", "", words[0].line, [*words], text=f"python {version}")
         self._proposal.wish(wish)
 
-    def _unknown(self, command: _Command, scope: _Scope) -> None:
+    def _unknown(self, command: _Command, scope: _RunScope) -> None:
         words, program = command.all_words, command.program
         reason = _UNKNOWN
         if command.heredoc:
@@ -777,7 +777,7 @@ class RunTranslator:
         scope.reason = reason
         untranslate(words, reason)
 
-    def _plain(self, command: _Command, scope: _Scope) -> None:
+    def _plain(self, command: _Command, scope: _RunScope) -> None:
         words = command.all_words
         targets = [word.text for word in command.redirections if word.text.startswith("/")]
         parents = [str(PurePosixPath(target).parent) for target in targets if not target.startswith("/dev/")]
@@ -827,7 +827,7 @@ class RunTranslator:
             or any(path.startswith(word) for word in made if word[:1] == "/")
         )
 
-    def _as_step(self, pipeline: list[_Command], words: list[Word], scope: _Scope) -> None:
+    def _as_step(self, pipeline: list[_Command], words: list[Word], scope: _RunScope) -> None:
         text = " | ".join(_step(command, scope.variables) for command in pipeline)
         if secret_in(text):
             untranslate(words, "it looks like a secret; set it when the job starts")
@@ -962,7 +962,7 @@ class RunTranslator:
             )
             untranslate(command.words, reason)
 
-    def _conda_run(self, command: _Command, scope: _Scope) -> None:
+    def _conda_run(self, command: _Command, scope: _RunScope) -> None:
         outer = [command.words.pop(0), command.words.pop(0)]
         while command.words and command.words[0].text.startswith("-"):
             option = command.words.pop(0)
@@ -1050,7 +1050,7 @@ class RunTranslator:
             Wish(("pytorch",), asked, variant, word.line, [word], text=f"conda install {word.text}")
         )
 
-    def _pip(self, command: _Command, words: list[Word], scope: _Scope) -> None:
+    def _pip(self, command: _Command, words: list[Word], scope: _RunScope) -> None:
         head = [word for word in command.words if word not in words]
         if not words or words[0].text != "install":
             verb = words[0].text if words else ""
@@ -1082,7 +1082,7 @@ class RunTranslator:
                 self._proposal.wishes[owner].words.append(word)
         command.assignments = [word for word in command.assignments if not self._is_deferred(word)]
 
-    def _pip_options(self, words: list[Word], scope: _Scope) -> tuple[list[Word], str, list[Word]]:
+    def _pip_options(self, words: list[Word], scope: _RunScope) -> tuple[list[Word], str, list[Word]]:
         """Settle the options of `pip install`.
 
         Return the words of PyTorch's index, its address, and the packages.
@@ -1211,7 +1211,7 @@ class RunTranslator:
         untranslate([word], "add `NAME @ URL` to the requirements, with a commit or a version in the URL")
         return ""
 
-    def _source_wish(self, source: Source, text: str, words: list[Word]) -> str:
+    def _source_wish(self, source: ComponentSource, text: str, words: list[Word]) -> str:
         asked = f"=={source.version}" if source.version else ""
         wish = Wish(
             (source.component,), asked, source.variant, words[0].line, words, text=f"pip install {text}"
@@ -1223,7 +1223,7 @@ class RunTranslator:
         self._proposal.wish(wish)
         return source.component
 
-    def _context_file(self, name: str, scope: _Scope) -> str:
+    def _context_file(self, name: str, scope: _RunScope) -> str:
         """Return the file of the build context that a path of the image was copied from."""
         target = str(joined_path(scope.directory, name))
         if file := self._proposal.copied(target):
@@ -1233,7 +1233,7 @@ class RunTranslator:
             source = name.removeprefix("./")
         return "" if source.startswith("/") or not is_file(self._context / source) else source
 
-    def _requirement_file(self, words: list[Word], name: str, scope: _Scope) -> None:
+    def _requirement_file(self, words: list[Word], name: str, scope: _RunScope) -> None:
         source = self._context_file(name, scope)
         if not source:
             if _URL.match(name):
@@ -1247,7 +1247,7 @@ class RunTranslator:
         self._proposal.requirement_files.setdefault(source, []).extend(words)
         self._read_requirements(source, words[0].line)
 
-    def _constraint_file(self, words: list[Word], name: str, scope: _Scope) -> None:
+    def _constraint_file(self, words: list[Word], name: str, scope: _RunScope) -> None:
         source = self._context_file(name, scope)
         if source:
             self._proposal.constraint_files.setdefault(source, []).extend(words)

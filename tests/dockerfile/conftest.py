@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.catalog import Catalog
-from bakehouse.dockerfile.account import Entry, Fate
+from bakehouse.dockerfile.account import AccountRow, Fate
 from bakehouse.dockerfile.choose import Selection, select
 from bakehouse.dockerfile.proposal import Proposal
 from bakehouse.dockerfile.translate import translate
@@ -20,7 +20,7 @@ class Translated:
 
     proposal: Proposal
     selection: Selection
-    entries: tuple[Entry, ...]
+    entries: tuple[AccountRow, ...]
 
     def rows(self, fate: Fate) -> list[tuple[int, str, str]]:
         """Return line, text and detail of the entries with a fate."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.dockerfile.account import NO_FATE, Account, Entry, Fate, Word, settle
+from bakehouse.dockerfile.account import NO_FATE, Account, AccountRow, Fate, Word, settle
 from bakehouse.dockerfile.shell import split_words
 from bakehouse.util.dockerfile_reader import instructions
 from tests.dockerfile.conftest import Translated
@@ -77,8 +77,8 @@ def test_a_word_without_a_fate_is_not_translated() -> None:
     settle([first], Fate.RECIPE, "`run`")
 
     assert account.entries() == (
-        Entry(3, "RUN a", Fate.RECIPE, "`run`", 1),
-        Entry(3, "RUN … b", Fate.UNTRANSLATED, "Bakehouse does not know this word", 1),
+        AccountRow(3, "RUN a", Fate.RECIPE, "`run`", 1),
+        AccountRow(3, "RUN … b", Fate.UNTRANSLATED, "Bakehouse does not know this word", 1),
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.dockerfile import index
 from bakehouse.dockerfile.bases import find_base
-from bakehouse.dockerfile.index import ReverseIndex, Source, nearest
+from bakehouse.dockerfile.index import ComponentSource, ReverseIndex, nearest
 from tests.dockerfile.conftest import Translated
 
 Translate = Callable[[str], Translated]
@@ -19,40 +19,43 @@ AWS = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
     [
         (
             "http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz",
-            Source("metis", "5.1.0", "upstream"),
+            ComponentSource("metis", "5.1.0", "upstream"),
         ),
-        ("https://github.com/rapidsai/rmm/archive/v0.15.0.tar.gz", Source("librmm", "0.15.0")),
+        ("https://github.com/rapidsai/rmm/archive/v0.15.0.tar.gz", ComponentSource("librmm", "0.15.0")),
         (
             "https://sourceforge.net/projects/boost/files/boost/1.73.0/boost_1_73_0.tar.gz/download",
-            Source("boost", "1.73.0"),
+            ComponentSource("boost", "1.73.0"),
         ),
         (
             "https://smdataparallel.s3.us-east-1.amazonaws.com/binary/pytorch/1.10.2/cu113/2022-02-18/"
             "smdistributed_dataparallel-1.4.0-cp38-cp38-linux_x86_64.whl",
-            Source("smddp", "1.4.0", "pt1.10.2-cu113-py38-2022-02-18"),
+            ComponentSource("smddp", "1.4.0", "pt1.10.2-cu113-py38-2022-02-18"),
         ),
-        ("https://efa-installer.amazonaws.com/aws-efa-installer-latest.tar.gz", Source("efa")),
+        ("https://efa-installer.amazonaws.com/aws-efa-installer-latest.tar.gz", ComponentSource("efa")),
         (
             "https://www.open-mpi.org/software/ompi/v4.0/downloads/openmpi-4.0.4.tar.gz",
-            Source("open-mpi", "4.0.4"),
+            ComponentSource("open-mpi", "4.0.4"),
         ),
-        ("git@github.com:Dao-AILab/flash-attention.git", Source("flash-attn")),
-        ("git+https://github.com/NVIDIA/TransformerEngine.git@v1.2", Source("transformer-engine", "1.2")),
-        ("https://github.com/NVIDIA/apex", Source("apex")),
+        ("git@github.com:Dao-AILab/flash-attention.git", ComponentSource("flash-attn")),
+        (
+            "git+https://github.com/NVIDIA/TransformerEngine.git@v1.2",
+            ComponentSource("transformer-engine", "1.2"),
+        ),
+        ("https://github.com/NVIDIA/apex", ComponentSource("apex")),
         (
             "https://download.pytorch.org/whl/cu121/torch-2.1.0%2Bcu121-cp310-cp310-linux_x86_64.whl",
-            Source("pytorch", "2.1.0", "cu121-*"),
+            ComponentSource("pytorch", "2.1.0", "cu121-*"),
         ),
         (
             "76faebe03f6c963127dbb73c13eab58c9a3faeae48779f049066a21c087c5db2",
-            Source("metis", "5.1.0", "upstream"),
+            ComponentSource("metis", "5.1.0", "upstream"),
         ),
         ("https://example.com/x-1.0.tar.gz", None),
         ("https://github.com/aws/deep-learning-containers", None),
         ("metis-5.1.0.tar.gz", None),
     ],
 )
-def test_the_reverse_index(text: str, expected: Source | None, catalog: Catalog) -> None:
+def test_the_reverse_index(text: str, expected: ComponentSource | None, catalog: Catalog) -> None:
     assert ReverseIndex(catalog).find(text) == expected
 
 

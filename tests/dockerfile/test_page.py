@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.dockerfile.account import Entry
+from bakehouse.dockerfile.account import AccountRow
 from bakehouse.dockerfile.choose import recipe_head
 from tests.dockerfile.conftest import Translated
 
@@ -21,7 +21,7 @@ def cell(text: str) -> str:
     return short.replace("|", "\\|")
 
 
-def row(entry: Entry) -> str:
+def row(entry: AccountRow) -> str:
     detail = f"{entry.fate.value}: {entry.detail}"
     return f"| {entry.line} | `{cell(entry.text.replace('`', ''))}` | {detail} |"
 
