@@ -9,6 +9,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import VariantSpec
 from bakehouse.catalog.recipe import load_recipes
+from bakehouse.dockerfile.account import Fate, settle
 from bakehouse.dockerfile.bases import BaseChoice
 from bakehouse.dockerfile.index import nearest
 from bakehouse.dockerfile.proposal import Proposal, Wish, place, replace, untranslate
@@ -261,7 +262,8 @@ def _settle(proposal: Proposal, selection: Selection) -> None:
     if choice and choice.note:
         untranslate(proposal.image_words, choice.note)
     elif choice:
-        place(proposal.image_words, "base")
+        remark = f"; {choice.detail}" if choice.detail else ""
+        settle(proposal.image_words, Fate.RECIPE, f"`base`{remark}")
     for wish in proposal.wishes.values():
         if wish.name == "python" and not wish.specifier:
             proposal.python_words += wish.words

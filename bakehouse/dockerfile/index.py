@@ -231,10 +231,6 @@ class ReverseIndex:
         """Return the component that a package of Debian or Ubuntu contains."""
         return self._apt.get(name, "")
 
-    def releases(self, component: str) -> Iterator[Release]:
-        """Yield the releases of a component."""
-        yield from self._catalog.components[component].releases
-
     def sets_variable(self, component: str, name: str) -> bool:
         """Return whether the build of a component sets an environment variable itself."""
         return re.search(rf"\b{re.escape(name)}=", self._catalog.components[component].template) is not None

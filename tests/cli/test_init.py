@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import HOME
+from bakehouse.catalog.recipe import load_recipes
 from bakehouse.cli import init
+from bakehouse.cli.dockerfile_import import account_table, import_dockerfile
 from bakehouse.errors import Diagnostic, RecipeError, UsageError
 from bakehouse.lock.base_description import component_text
 from bakehouse.plan.model import RegistryBase
 from bakehouse.plan.workspace import open_workspace, plan_images
+from bakehouse.resolve.resolver import resolve
 
 RECIPE = "training-images/images/churn.yaml"
+FIXTURES = sorted((HOME / "tests/dockerfile/fixtures").glob("*.Dockerfile"))
 
 
 @pytest.fixture
@@ -351,3 +355,18 @@ def test_a_base_that_the_catalogue_lacks_is_described_once(repository: Path) -> 
     assert 'base: {own-torch: "2.5.1"}\n' in (repository / "training-images/images/second.yaml").read_text()
     [image] = plan_images(workspace, ["churn"]).images
     assert isinstance(image.base, RegistryBase)
+
+
+@pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.stem)
+def test_the_recipes_of_all_fixtures_are_valid(path: Path, tmp_path: Path) -> None:
+    catalog = open_workspace().catalog
+    recipe = tmp_path / "images/image.yaml"
+    recipe.parent.mkdir()
+    imported = import_dockerfile(path, path.name, recipe, catalog)
+    text = "\n".join(
+        line for line in imported.files[recipe].split("\n") if not line.startswith("requirements:")
+    )
+    recipe.write_text(text)
+
+    assert resolve(load_recipes([tmp_path], catalog)["image"], catalog).all_choices
+    assert account_table(imported.entries)[-1].count("word") == 3
