@@ -25,7 +25,9 @@ CLIENTS = {
     "jinja2": {"ci", "plan", "report_page"},
     "msgspec": {"util"},
     "packageurl": {"trust", "security"},
-    "packaging": {"catalog", "resolve", "fetch", "lock", "builder", "trust", "upstream", "security", "cli"},
+    "packaging": {
+        *("catalog", "resolve", "fetch", "dockerfile", "lock", "builder", "trust", "upstream", "security"),
+    },
     "deflate": {"registry"},
     "requests": {"engine"},
     "ruamel": {"upstream"},

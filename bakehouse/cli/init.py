@@ -4,39 +4,31 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from bakehouse.catalog import project
 from bakehouse.catalog.cache import cached_catalog
-from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
-from bakehouse.catalog.recipe import load_recipes
 from bakehouse.cli import dockerfile_import
-from bakehouse.cli.dockerfile_import import (
-    BUILD_VARIABLES,
-    DEFAULT_BASE,
-    BaseAndComponents,
-    RecipeProposal,
-    Untranslated,
-)
+from bakehouse.dockerfile.account import AccountRow, Fate
+from bakehouse.dockerfile.bases import DEFAULT_BASE
+from bakehouse.dockerfile.choose import ChosenComponents, recipe_head
 from bakehouse.errors import Location, Problems, RecipeError, UsageError
-from bakehouse.resolve.resolver import Unsatisfiable, resolve
+from bakehouse.lock.base_description import component_name
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_count, format_table
-from bakehouse.util.tempdir import scratch_directory
 
 RECIPES = "training-images"
 """Directory of the recipes of a new project."""
 IGNORED = ("/build/",)
 """Paths that Bakehouse writes into a project and that are not committed."""
-_FIRST = BaseAndComponents(
+_FIRST = ChosenComponents(
     DEFAULT_BASE,
     {"pytorch": "2.13.0", "sagemaker-pytorch-training": "*"},
     {"pytorch": "cpu-*"},
 )
-_PLAIN_PATH = re.compile(r"(?:/(?!\.\.?(?:/|$))[A-Za-z0-9._+@-]+)+")
 _TABLE = re.compile(r"^[ \t]*\[tool\.bakehouse\][ \t]*(?:#.*)?$", re.MULTILINE)
 
 
@@ -48,7 +40,8 @@ class Created:
     """Name of the image."""
     lines: list[str] = field(default_factory=list)
     """Written files, and those that existed."""
-    untranslated: tuple[Untranslated, ...] = ()
+    entries: tuple[AccountRow, ...] = ()
+    """The words of the Dockerfile with their fates."""
     dockerfile: str = ""
     needs_lock: bool = False
 
@@ -56,13 +49,9 @@ class Created:
     def text(self) -> str:
         """Return the report with the next commands."""
         parts = [*self.lines]
-        if self.untranslated:
-            count = format_count(len(self.untranslated), "part")
-            rows = [(f"{self.dockerfile}:{item.line}", item.text, item.reason) for item in self.untranslated]
-            parts += ["", f"{count} of the Dockerfile to check:"]
-            parts += format_table(rows, indent="  ").rstrip("\n").split("\n")
-        elif self.dockerfile:
-            parts += ["", f"all of {self.dockerfile} is in the recipe"]
+        if self.dockerfile:
+            parts += ["", *dockerfile_import.account_table(self.entries)]
+            parts += ["", *self._rows_to_check]
         lock = [(f"bake lock {self.name}", "lock the requirements")] if self.needs_lock else []
         rows_next = [
             *lock,
@@ -73,9 +62,31 @@ class Created:
         parts += ["", "next:", *format_table(rows_next, indent="  ").rstrip("\n").split("\n")]
         return "\n".join(parts) + "\n"
 
+    @property
+    def untranslated(self) -> tuple[AccountRow, ...]:
+        """Parts of the Dockerfile that the recipe does not have."""
+        return tuple(entry for entry in self.entries if entry.fate is Fate.UNTRANSLATED)
 
-def run(start: Path, name: str = "", dockerfile: str = "") -> Created:
-    """Write the settings, a recipe and .gitignore entries. Existing files are kept, or only extended."""
+    @property
+    def _rows_to_check(self) -> list[str]:
+        if not self.untranslated:
+            return [f"each word of {self.dockerfile} is in the recipe or replaced"]
+        count = format_count(len(self.untranslated), "part")
+        rows = dockerfile_import.untranslated_rows(self.entries, self.dockerfile)
+        return [f"{count} of the Dockerfile to check:", *rows]
+
+
+def run(
+    start: Path,
+    name: str = "",
+    dockerfile: str = "",
+    base: str = "",
+    describe: Callable[[str], tuple[str, str]] | None = None,
+) -> Created:
+    """Write the settings, a recipe and .gitignore entries. Existing files are kept, or only extended.
+
+    `describe` returns the component of an image that is the base, and a line about it.
+    """
     root = _root(start)
     source = start / dockerfile
     if dockerfile and not is_file(source):
@@ -87,21 +98,26 @@ def run(start: Path, name: str = "", dockerfile: str = "") -> Created:
     new, directory = with_settings(old, pyproject)
     recipe = root / directory / "images" / f"{created.name}.yaml"
     files: dict[Path, str] = {}
+    selection = _FIRST
+    if base and describe:
+        selection = _described(base, root / directory, root, describe, created)
     if not recipe.exists():
         if dockerfile:
-            text = source.read_text(encoding="utf-8", errors="replace")
-            proposal = dockerfile_import.translate(text, source.parent)
-            created.dockerfile = dockerfile
-            region = dockerfile_import.region_of(proposal)
-            new, directory = with_settings(old, pyproject, region)
+            own = recipe.parent.parent
+            roots = (HOME / "recipes", *([own] if own.is_dir() else []))
+            catalog = cached_catalog(roots, Problems())
+            imported = dockerfile_import.import_dockerfile(source, dockerfile, recipe, catalog)
+            created.dockerfile, created.entries = dockerfile, imported.entries
+            created.needs_lock = imported.needs_lock
+            new, directory = with_settings(old, pyproject, imported.region)
             selected = tomllib.loads(new)["tool"]["bakehouse"].get("region")
-            if region and selected != region:
+            if imported.region and selected != imported.region:
                 reason = f"`region` in [tool.bakehouse] selects the registry of {selected}"
-                line, image = proposal.base
-                proposal.untranslated.append(Untranslated(line, f"FROM {image}", reason))
-            files |= _imported(proposal, source.parent, recipe, created)
+                text = f"FROM {imported.image}"
+                created.entries += (AccountRow(imported.line, text, Fate.UNTRANSLATED, reason, 0),)
+            files |= imported.files
         else:
-            files[recipe] = first_recipe(created.name, root, recipe)
+            files[recipe] = first_recipe(created.name, root, recipe, selection)
     # The recipe directory must exist before the settings name it.
     for path, content in files.items():
         _write(path, content, root, created)
@@ -186,7 +202,29 @@ def _is_toml(text: str, values: object) -> bool:
         return False
 
 
-def first_recipe(name: str, root: Path, recipe: Path) -> str:
+def _described(
+    base: str, recipes: Path, root: Path, describe: Callable[[str], tuple[str, str]], created: Created
+) -> ChosenComponents:
+    """Write the component of a base, unless it exists, and return a selection with it."""
+    name = component_name(base)
+    path = recipes / "components" / name / "component.yaml"
+    if not path.exists():
+        text, line = describe(base)
+        _write(path, text, root, created)
+        created.lines.append(line)
+    else:
+        created.lines.append(f"kept {path.relative_to(root)}")
+    catalog = cached_catalog((HOME / "recipes", recipes), Problems())
+    if name not in catalog.components:
+        raise RecipeError(
+            f"component `{name}` has mistakes",
+            Location(path, 1, 1),
+            hint=f"run `bake lock {name}` for all mistakes",
+        )
+    return ChosenComponents((name, catalog.components[name].releases[0].version))
+
+
+def first_recipe(name: str, root: Path, recipe: Path, selection: ChosenComponents = _FIRST) -> str:
     """Return a recipe that resolves at once, with commented examples of the user's own content."""
     to_root = _relative(root, recipe)
     requirements = next(
@@ -196,7 +234,12 @@ def first_recipe(name: str, root: Path, recipe: Path) -> str:
     script = next((path for path in ("src", "code", "training") if is_file(root / path / "train.py")), "src")
     return "\n".join(
         [
-            *_head(f"PyTorch on CPU instances, with the code of {name}", _FIRST),
+            *recipe_head(
+                f"PyTorch on CPU instances, with the code of {name}"
+                if selection is _FIRST
+                else f"Extends {selection.base[0]}, with the code of {name}",
+                selection,
+            ),
             "",
             f"# Your Python packages. After a change, run `bake lock {name}`.",
             f"# requirements: {to_root}/{requirements}",
@@ -215,123 +258,6 @@ def first_recipe(name: str, root: Path, recipe: Path) -> str:
             "",
         ]
     )
-
-
-def _head(summary: str, selection: BaseAndComponents) -> list[str]:
-    name, versions = selection.base
-    lines = [
-        f"summary: {summary}",
-        f"base: {{{name}: {json.dumps(versions)}}}",
-    ]
-    if selection.components:
-        lines.append("components:")
-        lines += [f"  {name}: {json.dumps(versions)}" for name, versions in selection.components.items()]
-    if selection.variants:
-        pairs = ", ".join(f"{name}: {json.dumps(glob)}" for name, glob in selection.variants.items())
-        lines.append(f"variants: {{{pairs}}}")
-    return lines
-
-
-def _imported(proposal: RecipeProposal, context: Path, recipe: Path, created: Created) -> dict[Path, str]:
-    """Return the recipe of a Dockerfile, and the file with packages that only the Dockerfile named."""
-    own = recipe.parent.parent
-    roots = (HOME / "recipes", *([own] if own.is_dir() else []))
-    catalog = cached_catalog(roots, Problems())
-    selection = _first_that_fits(proposal, catalog)
-    notes = [*proposal.untranslated, *_changes(proposal, selection)]
-    image = proposal.base[1] or "scratch"
-    lines = _head(f"Replaces the Dockerfile from {image}", selection)
-    if proposal.apt:
-        lines.append(f"packages: [{', '.join(proposal.apt)}]")
-    files: dict[Path, str] = {}
-    packages = proposal.packages
-    if packages or proposal.requirement_files:
-        created.needs_lock = True
-        path = context / (proposal.requirement_files or [""])[0]
-        if packages or len(proposal.requirement_files) > 1:
-            path = recipe.with_name(f"{recipe.stem}.requirements.txt")
-            included = [f"-r {_relative(context / file, path)}" for file in proposal.requirement_files]
-            files[path] = "\n".join([*included, *packages]) + "\n"
-        lines.append(f"requirements: {_relative(path, recipe)}")
-    if proposal.code:
-        directory, entry_point = proposal.code
-        lines.append(
-            f"code: {{directory: {_quoted(_relative(context / directory, recipe))},"
-            f" entry_point: {_quoted(entry_point)}}}"
-        )
-    copied = [item for item in proposal.files if _PLAIN_PATH.fullmatch(item[2].rstrip("/"))]
-    notes += [
-        Untranslated(line, f"COPY {source} {target}", "the path has characters that a recipe cannot have")
-        for line, source, target in proposal.files
-        if (line, source, target) not in copied
-    ]
-    if copied:
-        lines.append("files:")
-        lines += [
-            f"  - {{from: {_quoted(_relative(context / source, recipe))}, to: {_quoted(target)}}}"
-            for _, source, target in copied
-        ]
-    environment = {name: value for name, value in proposal.environment.items() if name not in BUILD_VARIABLES}
-    if environment:
-        lines.append("environment:")
-        lines += [f"  {name}: {json.dumps(value)}" for name, value in environment.items()]
-    if proposal.run:
-        lines.append("run:")
-        lines += [f"  - {json.dumps(command)}" for command in proposal.run]
-    created.untranslated = tuple(sorted(notes, key=lambda item: item.line))
-    if created.untranslated:
-        lines += ["", "# Not in this recipe:"]
-        lines += [
-            f"# {created.dockerfile}:{item.line}: {item.text}: {item.reason}" for item in created.untranslated
-        ]
-    return {**files, recipe: "\n".join(lines) + "\n"}
-
-
-def _first_that_fits(proposal: RecipeProposal, catalog: Catalog) -> BaseAndComponents:
-    """Return the most faithful base and components that resolve."""
-    tried: set[str] = set()
-    for selection in dockerfile_import.selections(proposal, catalog.components):
-        text = "\n".join([*_head("x", selection), ""])
-        if text in tried:
-            continue
-        tried.add(text)
-        with scratch_directory() as directory:
-            recipe = directory / "images" / "image.yaml"
-            recipe.parent.mkdir()
-            recipe.write_text(text, encoding="utf-8")
-            try:
-                resolve(load_recipes([directory], catalog)["image"], catalog)
-            except (RecipeError, Unsatisfiable):
-                continue
-        return selection
-    return _FIRST
-
-
-def _changes(proposal: RecipeProposal, selection: BaseAndComponents) -> Iterable[Untranslated]:
-    """Yield how the selected base and components differ from those of the Dockerfile."""
-    line, image = proposal.base
-    name, versions = selection.base
-    is_same = name != DEFAULT_BASE[0] or re.search(r"(^|/)debian:(12|bookworm)|(^|/)python:", image)
-    if not is_same:
-        parts = ", ".join(f"{part} {version}" for part, version in selection.components.items())
-        installed = f" and installs {parts}" if parts else ""
-        yield Untranslated(line, f"FROM {image}", f"the recipe starts from {name} {versions}{installed}")
-    for component, (number, specifier) in proposal.python.items():
-        asked = dockerfile_import.versions(specifier)
-        given = selection.components.get(component)
-        if given is None and not name.startswith("aws-dlc"):
-            yield Untranslated(number, f"pip install {component}", "no release in the catalogue fits")
-        elif given is None and not (component == _framework(name) and asked in ("*", versions)):
-            text = f"pip install {component} {asked}"
-            yield Untranslated(number, text, f"check whether {name} {versions} contains this version")
-        elif given not in (None, asked):
-            text = f"pip install {component} {asked}"
-            yield Untranslated(number, text, f"no such release fits; the recipe has `{given}`")
-
-
-def _framework(base: str) -> str:
-    """Return the component that replaces the framework of an AWS base."""
-    return base.removeprefix("aws-dlc-")
 
 
 def _ignore(root: Path, created: Created) -> None:
@@ -359,7 +285,3 @@ def _write(path: Path, content: str, root: Path, created: Created) -> None:
 def _relative(path: Path, file: Path) -> str:
     """Return a path relative to the directory of a file."""
     return PurePosixPath(os.path.relpath(path, file.parent)).as_posix()
-
-
-def _quoted(text: str) -> str:
-    return text if re.fullmatch(r"[A-Za-z0-9._/+@-]+", text) else json.dumps(text)

@@ -1,18 +1,20 @@
-"""Reader of Dockerfiles: instructions with their line numbers.
+"""Reader of Dockerfiles by BuildKit's rules: instructions with their line numbers.
 
-Of the parsers on the package index, `dockerfile-parse` does not read heredocs, and `dockerfile` is archived.
+Of the parsers on the package index, `dockerfile-parse` reads no here-documents, and `dockerfile` is archived.
 """
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-_ESCAPE = re.compile(r"#\s*escape\s*=\s*(?P<character>[\\`])\s*", re.IGNORECASE)
-_DIRECTIVE = re.compile(r"#\s*\w+\s*=.*")
-_INSTRUCTION = re.compile(r"\s*(?P<keyword>[A-Za-z]+)(?:\s+(?P<text>.*))?", re.DOTALL)
-_FLAG = re.compile(r"--[a-z][a-z-]*(?:=\S*)?(?:\s+|$)")
-_HEREDOC = re.compile(r"<<(?P<strip>-?)(?P<quote>[\"']?)(?P<name>[A-Za-z_]\w*)(?P=quote)")
+_DIRECTIVE = re.compile(r"#\s*(?P<name>[A-Za-z][A-Za-z0-9]*)\s*=\s*(?P<value>.*?)\s*")
+_INSTRUCTION = re.compile(r"\s*(?P<keyword>[A-Za-z]+)(?P<text>\s.*)?", re.DOTALL)
+_FLAG = re.compile(r"\s*(?P<flag>--[a-zA-Z][a-zA-Z-]*(?:=(?:\"[^\"]*\"|'[^']*'|\S)*)?)(?=\s|$)")
+_WORD = re.compile(r"(?:\\.|'[^']*'|\"(?:\\.|[^\"\\])*\"|[^\s\"'\\]|[\"'\\])+", re.DOTALL)
+_HEREDOC = re.compile(r"\d*<<(?P<strip>-?)(?P<quote>[\"']?)(?P<name>[^\s<\"']+)(?P=quote)")
+_WITH_FLAGS = ("ADD", "COPY", "FROM", "HEALTHCHECK", "RUN")
 _WITH_HEREDOCS = ("RUN", "COPY", "ADD")
 
 
@@ -25,10 +27,16 @@ class Instruction:
     keyword: str
     """In capitals, such as RUN."""
     text: str
-    """Arguments without flags, on one line."""
+    """Arguments without flags; continued lines are joined as they are."""
     flags: tuple[str, ...] = ()
     heredocs: tuple[str, ...] = ()
     """Contents of here-documents."""
+    starts: tuple[tuple[int, int], ...] = field(default=(), compare=False, repr=False)
+    """Offsets in the text where a line starts, with the number of the line."""
+    heredoc_lines: tuple[int, ...] = field(default=(), compare=False, repr=False)
+    """Number of the first line of each here-document."""
+    escape: str = field(default="\\", compare=False, repr=False)
+    """The character that `# escape` selects."""
 
     @property
     def words(self) -> tuple[str, ...] | None:
@@ -36,43 +44,61 @@ class Instruction:
         if self.text.startswith("["):
             try:
                 words = json.loads(self.text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return None
             if isinstance(words, list) and all(isinstance(word, str) for word in words):
                 return tuple(words)
         return None
 
+    def line_at(self, offset: int) -> int:
+        """Return the number of the line that contains a character of the text."""
+        index = bisect_right(self.starts, (offset, 1 << 62)) - 1
+        return self.starts[index][1] if index >= 0 else self.line
+
 
 def instructions(text: str) -> Iterator[Instruction]:
     """Yield the instructions of a Dockerfile. Continued lines are joined; comments are skipped."""
-    lines = text.splitlines()
+    lines = text.removeprefix("\ufeff").splitlines()
     escape = _escape_character(lines)
+    ends = re.compile(rf"(?:^|(?<=[^{re.escape(escape)}])){re.escape(escape)}[ \t]*$")
     number = 0
     while number < len(lines):
         first = number
-        if not lines[number].strip() or lines[number].lstrip().startswith("#"):
+        if _is_comment(lines[number]):
             number += 1
             continue
-        parts: list[str] = []
+        joined = ""
+        starts: list[tuple[int, int]] = []
         while number < len(lines):
-            line = lines[number].rstrip()
+            line = lines[number]
             number += 1
-            if parts and (not line or line.lstrip().startswith("#")):
+            if joined and _is_comment(line):
                 # Empty lines and comments do not end an instruction.
                 continue
-            parts.append(line.removesuffix(escape).strip())
-            if not line.endswith(escape):
+            starts.append((len(joined), number))
+            cut = ends.search(line)
+            joined += line[: cut.start()] if cut else line
+            if not cut:
                 break
-        match = _INSTRUCTION.fullmatch(" ".join(part for part in parts if part))
+        match = _INSTRUCTION.fullmatch(joined)
         if match is None:
+            # BuildKit rejects such a line. Its text must not disappear.
+            yield Instruction(first + 1, joined.split()[0].upper() if joined.split() else "", joined.strip())
             continue
-        keyword, rest = match["keyword"].upper(), match["text"] or ""
+        keyword, start = match["keyword"].upper(), match.start("text") if match["text"] else len(joined)
         flags: list[str] = []
-        while flag := _FLAG.match(rest):
-            flags.append(flag[0].strip())
-            rest = rest[flag.end() :]
+        while keyword in _WITH_FLAGS and (flag := _FLAG.match(joined, start)):
+            flags.append(flag["flag"])
+            start = flag.end()
+        start += len(joined[start:]) - len(joined[start:].lstrip())
+        rest = joined[start:].rstrip()
         heredocs: list[str] = []
-        for mark in _HEREDOC.finditer(rest) if keyword in _WITH_HEREDOCS else ():
+        heredoc_lines: list[int] = []
+        marks = [_HEREDOC.fullmatch(word[0]) for word in _WORD.finditer(rest)] if "<<" in rest else []
+        for mark in marks if keyword in _WITH_HEREDOCS else ():
+            if mark is None:
+                continue
+            heredoc_lines.append(number + 1)
             content: list[str] = []
             while number < len(lines):
                 line = lines[number].lstrip("\t") if mark["strip"] else lines[number]
@@ -81,14 +107,30 @@ def instructions(text: str) -> Iterator[Instruction]:
                     break
                 content.append(line)
             heredocs.append("\n".join(content))
-        yield Instruction(first + 1, keyword, rest.strip(), tuple(flags), tuple(heredocs))
+        moved = [(max(offset - start, 0), line) for offset, line in starts if offset <= start + len(rest)]
+        kept = dict(moved)
+        yield Instruction(
+            first + 1,
+            keyword,
+            rest,
+            tuple(flags),
+            tuple(heredocs),
+            tuple(sorted(kept.items())),
+            tuple(heredoc_lines),
+            escape,
+        )
+
+
+def _is_comment(line: str) -> bool:
+    return not line.strip() or line.lstrip().startswith("#")
 
 
 def _escape_character(lines: list[str]) -> str:
     """Return the character that continues a line; a directive above all instructions may change it."""
     for line in lines:
-        if match := _ESCAPE.fullmatch(line.strip()):
-            return match["character"]
-        if not _DIRECTIVE.fullmatch(line.strip()):
+        match = _DIRECTIVE.fullmatch(line.strip())
+        if match is None:
             break
+        if match["name"].lower() == "escape" and match["value"] in ("\\", "`"):
+            return match["value"]
     return "\\"

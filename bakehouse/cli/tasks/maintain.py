@@ -13,10 +13,11 @@ from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, r
     "name",
     help={
         "name": "name of the image; default: the name of the directory",
-        "from-dockerfile": "propose the recipe from this Dockerfile, and list what it could not translate",
+        "from-dockerfile": "propose the recipe from this Dockerfile, and account for each of its words",
+        "base": "image that the catalogue lacks: ask it for its versions, and describe it as a component",
     },
 )
-def init(context: Context, name: str = "", from_dockerfile: str = "") -> None:
+def init(context: Context, name: str = "", from_dockerfile: str = "", base: str = "") -> None:
     """
     Make this repository a Bakehouse project: settings, a recipe, .gitignore.
 
@@ -25,11 +26,16 @@ def init(context: Context, name: str = "", from_dockerfile: str = "") -> None:
     bake init
     bake init churn
     bake init --from-dockerfile Dockerfile churn
+    bake init --base registry.example/team/pytorch:2.5 churn
     """
     from bakehouse.cli import init as initializing
-    from bakehouse.lock import locking
+    from bakehouse.lock import base_description, locking
+    from bakehouse.plan.workspace import open_workspace
 
-    created = initializing.run(Path.cwd(), name, from_dockerfile)
+    def describe(image: str) -> tuple[str, str]:
+        return base_description.describe(open_workspace(), image, report, lambda _: None)
+
+    created = initializing.run(Path.cwd(), name, from_dockerfile, base, describe)
     try:
         if created.needs_lock:
             created.lines += locking.run(Path.cwd(), [created.name], report)

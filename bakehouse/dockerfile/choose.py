@@ -1,0 +1,394 @@
+"""Choice of base, components and versions: what a Dockerfile asks for, as far as it resolves."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import VariantSpec
+from bakehouse.catalog.recipe import load_recipes
+from bakehouse.dockerfile.account import Fate, settle
+from bakehouse.dockerfile.bases import BaseChoice
+from bakehouse.dockerfile.index import nearest
+from bakehouse.dockerfile.proposal import Proposal, Wish, place, replace, untranslate
+from bakehouse.errors import RecipeError
+from bakehouse.resolve.conflict_report import first_reason
+from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from bakehouse.util.tempdir import scratch_directory
+
+_MAX_NEAREST = 60
+"""Versions that are tried when the catalogue lacks one."""
+_FIRST = ("python", "pytorch", "tensorflow")
+"""Components whose versions the others must fit."""
+_IMPORTANT = 1000
+_TOOLKITS = {"pytorch": "sagemaker-pytorch-training", "tensorflow": "sagemaker-tensorflow-training"}
+
+
+@dataclass(slots=True)
+class ChosenComponents:
+    """Base and components of a recipe, which resolve together."""
+
+    base: tuple[str, str]
+    components: dict[str, str] = field(default_factory=dict)
+    variants: dict[str, str] = field(default_factory=dict)
+    choice: BaseChoice | None = None
+    resolution: Resolution | None = None
+    inexact: dict[str, str] = field(default_factory=dict)
+    """Reason by component for those in another version."""
+    dropped: dict[str, str] = field(default_factory=dict)
+    """Reason by component for those that do not fit."""
+    provided: dict[str, str] = field(default_factory=dict)
+    """Version by component for those that the base or another component brings."""
+
+
+def recipe_head(summary: str, selection: ChosenComponents) -> list[str]:
+    """Return the first lines of a recipe."""
+    name, version = selection.base
+    lines = [f"summary: {summary}", f'base: {{{name}: "{version}"}}']
+    if selection.components:
+        lines.append("components:")
+        lines += [f'  {name}: "{versions}"' for name, versions in selection.components.items()]
+    if selection.variants:
+        pairs = ", ".join(f'{name}: "{glob}"' for name, glob in selection.variants.items())
+        lines.append(f"variants: {{{pairs}}}")
+    return lines
+
+
+def select(proposal: Proposal, catalog: Catalog) -> ChosenComponents:
+    """Return the selection that keeps most of what a Dockerfile asks for."""
+    for name, specifier, variant in proposal.base.wishes:
+        text = f"FROM {proposal.image}"
+        first = Wish((name,), specifier, variant, proposal.line, [], text=text)
+        known = proposal.wishes.get(name)
+        if known is None:
+            proposal.wishes[name] = first
+        elif name != "python" or not known.specifier:
+            known.specifier = known.specifier or specifier
+            known.variant = known.variant or variant
+    best: tuple[int, ChosenComponents] | None = None
+    for choice in proposal.base.choices:
+        if best and (best[0] < _IMPORTANT or choice.note != proposal.base.choices[0].note):
+            # Another image would be a larger difference than another version of a library.
+            break
+        selection = _with_base(proposal, choice, catalog)
+        if selection is None:
+            continue
+        costs = len(selection.inexact) + 10 * len(selection.dropped)
+        costs += _IMPORTANT * sum(name in selection.dropped or name in selection.inexact for name in _FIRST)
+        if best is None or costs < best[0]:
+            best = costs, selection
+    assert best is not None
+    _settle(proposal, best[1])
+    return best[1]
+
+
+def _with_base(proposal: Proposal, choice: BaseChoice, catalog: Catalog) -> ChosenComponents | None:
+    """Add the components one by one; each that does not fit throws away only itself."""
+    variants = {choice.component: choice.variant} if choice.variant else {}
+    selection = ChosenComponents((choice.component, choice.version), {}, variants, choice)
+    selection.resolution, _ = _resolved(selection, catalog)
+    if selection.resolution is None:
+        return None
+    wishes = sorted(
+        proposal.wishes.values(),
+        key=lambda wish: _FIRST.index(wish.name) if wish.name in _FIRST else len(_FIRST),
+    )
+    if proposal.ssh_words and "sshd" not in proposal.wishes and "sshd" in catalog.components:
+        wishes.append(Wish(("sshd",)))
+    for wish in wishes:
+        if wish.name != "python" or wish.specifier:
+            _add(wish, selection, catalog)
+        elif _version_of("python", selection) is None:
+            # Any Python: that of the distribution, if a component exists for it
+            _add(Wish(("python",), "", "distribution"), selection, catalog)
+    if catalog.components[choice.component].registries is None:
+        _add_toolkit(selection, catalog)
+    return selection
+
+
+def _add_toolkit(selection: ChosenComponents, catalog: Catalog) -> None:
+    """Add the SageMaker Training Toolkit for the framework, which AWS's images contain."""
+    if any(name.startswith("sagemaker-") for name in selection.components):
+        return
+    frameworks = [toolkit for name, toolkit in _TOOLKITS.items() if _version_of(name, selection)]
+    for toolkit in [*frameworks, "sagemaker-training"]:
+        if toolkit in catalog.components:
+            _add(Wish((toolkit,)), selection, catalog)
+            return
+
+
+def _version_of(name: str, selection: ChosenComponents) -> str | None:
+    return selection.resolution.version_of(name) if selection.resolution else None
+
+
+def _add(wish: Wish, selection: ChosenComponents, catalog: Catalog) -> None:
+    reason = ""
+    asked = _versions(wish.specifier)
+    present = _version_of(wish.name, selection)
+    if present is not None and _allows(wish.specifier, present):
+        selection.provided[wish.name] = present
+        if wish.name not in _components(selection):
+            return None
+    tried = False
+    for component in wish.components:
+        exact = [(asked, wish.variant), (asked, _any_cuda(wish.variant)), (asked, "")]
+        for versions, variant in dict.fromkeys(exact):
+            resolution, why = _with(selection, component, versions, variant, catalog)
+            tried = True
+            reason = reason or why
+            if resolution:
+                return _keep(selection, component, versions, variant, resolution)
+    if present is not None:
+        # The version of the base, or of a component that brings it, is the nearest that fits.
+        selection.provided[wish.name] = present
+        selection.inexact[wish.name] = reason
+        return None
+    number = wish.specifier.removeprefix("==").removesuffix(".*").split(",")[0].lstrip("<>=~! ")
+    for component in wish.components if asked != "*" else ():
+        releases = catalog.components[component].releases
+        order = nearest((release.version for release in releases), number)
+        for versions in [*order[:_MAX_NEAREST], "*"]:
+            for variant in dict.fromkeys((wish.variant, _any_cuda(wish.variant), "")):
+                resolution, _ = _with(selection, component, versions, variant, catalog)
+                if resolution:
+                    _keep(selection, component, versions, variant, resolution)
+                    known = any(_allows(wish.specifier, release.version) for release in releases)
+                    selection.inexact[component] = reason if known else ""
+                    return None
+    assert tried
+    if not _add_before(wish, asked, selection, catalog):
+        selection.dropped[wish.name] = reason
+    return None
+
+
+def _add_before(wish: Wish, asked: str, selection: ChosenComponents, catalog: Catalog) -> bool:
+    """Add a component by moving one that was added earlier to another version; return whether it fits."""
+    for other, kept in [*selection.components.items()]:
+        if other in _FIRST or other == "sshd" or kept == "*":
+            continue
+        components = {name: versions for name, versions in selection.components.items() if name != other}
+        variants = {name: glob for name, glob in selection.variants.items() if name != other}
+        trial = replace_fields(selection, components=components, variants=variants)
+        if not (found := _first_fit(trial, wish.components, asked, wish.variant, catalog)):
+            continue
+        _keep(trial, *found)
+        order = nearest((release.version for release in catalog.components[other].releases), kept)
+        for versions in order:
+            resolution, _ = _with(trial, other, versions, "", catalog)
+            if resolution is None:
+                continue
+            _, why = _with(trial, other, kept, selection.variants.get(other, ""), catalog)
+            _keep(trial, other, versions, "", resolution)
+            selection.components, selection.variants = trial.components, trial.variants
+            selection.resolution = trial.resolution
+            selection.inexact[other] = why
+            return True
+    return False
+
+
+def _first_fit(
+    selection: ChosenComponents, components: tuple[str, ...], versions: str, variant: str, catalog: Catalog
+) -> tuple[str, str, str, Resolution] | None:
+    for component in components:
+        for glob in dict.fromkeys((variant, _any_cuda(variant), "")):
+            resolution, _ = _with(selection, component, versions, glob, catalog)
+            if resolution:
+                return component, versions, glob, resolution
+    return None
+
+
+def _components(selection: ChosenComponents) -> Mapping[str, str]:
+    """Return the components that the resolution itself contains."""
+    resolution = selection.resolution
+    return {choice.name: choice.version for choice in resolution.all_choices} if resolution else {}
+
+
+def _keep(
+    selection: ChosenComponents, component: str, versions: str, variant: str, resolution: Resolution
+) -> None:
+    selection.components[component] = versions
+    if variant:
+        selection.variants[component] = variant
+    selection.resolution = resolution
+
+
+def _with(
+    selection: ChosenComponents, component: str, versions: str, variant: str, catalog: Catalog
+) -> tuple[Resolution | None, str]:
+    variants = {**selection.variants, **({component: variant} if variant else {})}
+    more = ChosenComponents(selection.base, {**selection.components, component: versions}, variants)
+    return _resolved(more, catalog)
+
+
+def _resolved(selection: ChosenComponents, catalog: Catalog) -> tuple[Resolution | None, str]:
+    """Return the resolution of a selection, or the reason why there is none."""
+    with scratch_directory() as directory:
+        recipe = directory / "images" / "image.yaml"
+        recipe.parent.mkdir()
+        recipe.write_text("\n".join([*recipe_head("x", selection), ""]), encoding="utf-8")
+        try:
+            return resolve(load_recipes([directory], catalog)["image"], catalog), ""
+        except RecipeError:
+            return None, ""
+        except Unsatisfiable as error:
+            reason = first_reason(error.conflict)
+            return None, reason.text if reason else ""
+
+
+def _versions(specifier: str) -> str:
+    """Return a specifier of pip as the versions of a recipe."""
+    if specifier.startswith("==") and "," not in specifier and not specifier.startswith("==="):
+        exact = specifier.removeprefix("==").strip()
+        return exact.removesuffix(".*") or "*"
+    return specifier or "*"
+
+
+def _allows(specifier: str, version: str) -> bool:
+    try:
+        # Releases of the catalogue may have fewer parts: python 3.11 is 3.11.*.
+        return SpecifierSet(specifier).contains(version, prereleases=True)
+    except InvalidSpecifier:
+        return False
+
+
+def _any_cuda(variant: str) -> str:
+    """Return the glob of variants for any CUDA, if a glob names one."""
+    return "cu*" if variant.startswith("cu") else variant
+
+
+def _settle(proposal: Proposal, selection: ChosenComponents) -> None:
+    """Decide the fates of the words that depend on the selection."""
+    choice = selection.choice
+    if choice and choice.note:
+        untranslate(proposal.image_words, choice.note)
+    elif choice:
+        remark = f"; {choice.detail}" if choice.detail else ""
+        settle(proposal.image_words, Fate.RECIPE, f"`base`{remark}")
+    for wish in proposal.wishes.values():
+        if wish.name == "python" and not wish.specifier:
+            proposal.python_words += wish.words
+        else:
+            _settle_wish(wish, proposal, selection)
+    python = _version_of("python", selection) or ""
+    holder = "the base contains" if "python" not in _components(selection) else "the component `python` is"
+    replace(proposal.python_words, f"{holder} Python {python}".rstrip())
+    if "sshd" in _components(selection):
+        replace(proposal.ssh_words, "the component `sshd`; hosts create their keys when a job starts")
+    untranslate(proposal.ssh_words, "no release of the component `sshd` fits; hosts need SSH for MPI only")
+    manager = selection.resolution.base.spec.manager if selection.resolution else "apt"
+    packages, others = (proposal.dnf, proposal.apt) if manager == "dnf" else (proposal.apt, proposal.dnf)
+    for words in packages.values():
+        place(words, "packages")
+    for name, words in others.items():
+        other = {"apt": "dnf", "dnf": "apt"}[manager]
+        right = _other_name(name, manager)
+        known = f"`{right}` is its name there" if right else f"find its name for {manager}"
+        untranslate(
+            words, f"{selection.base[0]} has {manager}, not {other}: {known}, and add it to `packages`"
+        )
+    for words in (
+        *proposal.requirements.values(),
+        *proposal.requirement_files.values(),
+        *proposal.constraint_files.values(),
+    ):
+        place(words, "requirements")
+    own = [spec.environment for spec in _specs(selection)]
+    for name, (value, words) in [*proposal.environment.items()]:
+        if any(environment.get(name) == value for environment in own):
+            del proposal.environment[name]
+            replace(words, "a component of the recipe sets it")
+        else:
+            place(words, "environment")
+
+
+def _specs(selection: ChosenComponents) -> tuple[VariantSpec, ...]:
+    resolution = selection.resolution
+    return tuple(choice.spec for choice in resolution.all_choices) if resolution else ()
+
+
+def _settle_wish(wish: Wish, proposal: Proposal, selection: ChosenComponents) -> None:
+    name = next((each for each in wish.components if each in selection.components), wish.name)
+    version = _version_of(name, selection) or ""
+    asked = wish.specifier.removeprefix("==")
+    line = wish.words[0].line if wish.words else wish.line
+    owner = _owner(name, selection)
+    label = (
+        f"the component `{name}` {version}" if owner == name else f"{owner}, which brings {name} {version}"
+    )
+    if wish.name in selection.dropped:
+        reason = selection.dropped[wish.name]
+        because = f" ({reason})" if reason else ""
+        advice = (
+            f"; add `{wish.requirement}` to the requirements to install it with pip"
+            if wish.requirement
+            else ""
+        )
+        text = f"no release of {wish.name} in the catalogue fits {_base_text(selection)}{because}{advice}"
+        if wish.words:
+            untranslate(wish.words, text)
+        else:
+            proposal.account.note(line, wish.text, text)
+        return
+    replace(wish.words, label)
+    inexact = selection.inexact.get(name, selection.inexact.get(wish.name))
+    if inexact is None:
+        return
+    if inexact:
+        detail = f"{name} {asked} does not fit: {inexact}; the recipe has {version}, the nearest that fits"
+    else:
+        detail = f"the catalogue lacks {name} {asked}; the recipe has {version}, the nearest that fits"
+    proposal.account.note(line, wish.text, detail)
+
+
+def _base_text(selection: ChosenComponents) -> str:
+    name, version = selection.base
+    others = [f"{each} {_version_of(each, selection)}" for each in _FIRST if each in _components(selection)]
+    return " with ".join((f"{name} {version}", *([", ".join(others)] if others else [])))
+
+
+def _owner(name: str, selection: ChosenComponents) -> str:
+    """Return the component, or the base, that brings a name."""
+    resolution = selection.resolution
+    if resolution is None or name in _components(selection):
+        return name
+    for choice in resolution.all_choices:
+        if name in choice.candidate.provided:
+            return f"{choice.name} {choice.version}"
+    return name
+
+
+def _other_name(name: str, manager: str) -> str:
+    """Return the name of a package for the other package manager; empty if it is not known."""
+    pairs = _DNF_NAMES if manager == "dnf" else {value: key for key, value in _DNF_NAMES.items()}
+    return pairs.get(name, "")
+
+
+_DNF_NAMES = {
+    "build-essential": "gcc-c++",
+    "g++": "gcc-c++",
+    "gcc": "gcc",
+    "git": "git",
+    "libgl1": "mesa-libGL",
+    "libgl1-mesa-glx": "mesa-libGL",
+    "libglib2.0-0": "glib2",
+    "libsm6": "libSM",
+    "libxext6": "libXext",
+    "libxrender1": "libXrender",
+    "libgomp1": "libgomp",
+    "libsndfile1": "libsndfile",
+    "libssl-dev": "openssl-devel",
+    "libffi-dev": "libffi-devel",
+    "zlib1g-dev": "zlib-devel",
+    "libnuma1": "numactl-libs",
+    "libnuma-dev": "numactl-devel",
+    "pkg-config": "pkgconf-pkg-config",
+    "ninja-build": "ninja-build",
+    "openssh-client": "openssh-clients",
+    "openssh-server": "openssh-server",
+    "vim": "vim-enhanced",
+    "xz-utils": "xz",
+    "procps": "procps-ng",
+}
+"""Names of packages in Amazon Linux 2023 by their names in Debian."""

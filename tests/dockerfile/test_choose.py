@@ -1,0 +1,185 @@
+"""The reverse index, base images, and the choice of versions."""
+
+from collections.abc import Callable
+
+import pytest
+
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.dockerfile import index
+from bakehouse.dockerfile.bases import find_base
+from bakehouse.dockerfile.index import ComponentSource, ReverseIndex, nearest
+from tests.support.translated_dockerfile import Translated
+
+Translate = Callable[[str], Translated]
+AWS = "763104351884.dkr.ecr.us-west-2.amazonaws.com"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz",
+            ComponentSource("metis", "5.1.0", "upstream"),
+        ),
+        ("https://github.com/rapidsai/rmm/archive/v0.15.0.tar.gz", ComponentSource("librmm", "0.15.0")),
+        (
+            "https://sourceforge.net/projects/boost/files/boost/1.73.0/boost_1_73_0.tar.gz/download",
+            ComponentSource("boost", "1.73.0"),
+        ),
+        (
+            "https://smdataparallel.s3.us-east-1.amazonaws.com/binary/pytorch/1.10.2/cu113/2022-02-18/"
+            "smdistributed_dataparallel-1.4.0-cp38-cp38-linux_x86_64.whl",
+            ComponentSource("smddp", "1.4.0", "pt1.10.2-cu113-py38-2022-02-18"),
+        ),
+        ("https://efa-installer.amazonaws.com/aws-efa-installer-latest.tar.gz", ComponentSource("efa")),
+        (
+            "https://www.open-mpi.org/software/ompi/v4.0/downloads/openmpi-4.0.4.tar.gz",
+            ComponentSource("open-mpi", "4.0.4"),
+        ),
+        ("git@github.com:Dao-AILab/flash-attention.git", ComponentSource("flash-attn")),
+        (
+            "git+https://github.com/NVIDIA/TransformerEngine.git@v1.2",
+            ComponentSource("transformer-engine", "1.2"),
+        ),
+        ("https://github.com/NVIDIA/apex", ComponentSource("apex")),
+        (
+            "https://download.pytorch.org/whl/cu121/torch-2.1.0%2Bcu121-cp310-cp310-linux_x86_64.whl",
+            ComponentSource("pytorch", "2.1.0", "cu121-*"),
+        ),
+        (
+            "76faebe03f6c963127dbb73c13eab58c9a3faeae48779f049066a21c087c5db2",
+            ComponentSource("metis", "5.1.0", "upstream"),
+        ),
+        ("https://example.com/x-1.0.tar.gz", None),
+        ("https://github.com/aws/deep-learning-containers", None),
+        ("metis-5.1.0.tar.gz", None),
+    ],
+)
+def test_the_reverse_index(text: str, expected: ComponentSource | None, catalog: Catalog) -> None:
+    assert ReverseIndex(catalog).find(text) == expected
+
+
+def test_the_tables_name_components_of_the_catalogue(catalog: Catalog) -> None:
+    tables = (index._REPOSITORIES, index._FILES, index._APT, index._PIP)
+    names = {name for table in tables for name in table.values()} | index._IN_REQUIREMENTS
+
+    assert names - catalog.components.keys() == set()
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [("2.5.1", "2.5.0"), ("2.6.1", "2.7.0"), ("1.0", "2.4.1"), ("3.0", "2.7.0"), ("nonsense", "2.4.1")],
+)
+def test_the_nearest_version(version: str, expected: str) -> None:
+    assert nearest(iter(("2.4.1", "2.5.0", "2.7.0")), version)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected", "note"),
+    [
+        (
+            f"{AWS}/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker",
+            ("aws-dlc-pytorch", "2.5.1", "cu124-py311"),
+            "",
+        ),
+        (f"{AWS}/pytorch-training:2.1.0-gpu-py310", ("aws-dlc-pytorch", "2.1.0", "cu121-py310"), ""),
+        (
+            "public.ecr.aws/deep-learning-containers/pytorch-training:2.6.0-cpu-py312-ubuntu22.04-sagemaker",
+            ("aws-dlc-pytorch", "2.6.0", "cpu-py312"),
+            "",
+        ),
+        (
+            f"{AWS}/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-ec2",
+            ("aws-dlc-pytorch", "2.5.1", "cu124-py311"),
+            "an -ec2 tag is the image without SageMaker's toolkit; the recipe starts from -sagemaker",
+        ),
+        (
+            f"{AWS}/pytorch-training-neuronx:2.5.1-neuronx-py310-sdk2.22.0-ubuntu22.04",
+            ("aws-neuron-pytorch", "2.5.1", "sdk2.22.0-py310"),
+            "",
+        ),
+        ("nvcr.io/nvidia/pytorch:26.07-py3", ("nvidia-ngc-pytorch", "26.07", ""), ""),
+        (
+            "nvcr.io/nvidia/pytorch:23.10-py3",
+            ("nvidia-ngc-pytorch", "26.03", ""),
+            "the catalogue has 26.03 as the nearest; "
+            "run `bake init --base nvcr.io/nvidia/pytorch:23.10-py3` to describe the image itself",
+        ),
+        (
+            "nvidia/cuda:11.3.1-cudnn8-devel-ubuntu20.04",
+            ("nvidia-cuda", "11.3.1", "cudnn8-runtime-ubuntu20.04"),
+            "",
+        ),
+        (
+            "nvcr.io/nvidia/cuda:12.9.1-devel-ubuntu22.04",
+            ("nvidia-cuda", "12.9.1", "runtime-ubuntu22.04"),
+            "",
+        ),
+        ("docker.io/library/python:3.11-slim", ("debian", "12", ""), ""),
+        ("debian:trixie-slim", ("debian", "13", ""), ""),
+        (
+            "ubuntu:22.04",
+            ("debian", "12", ""),
+            "the catalogue has no ubuntu 22.04 without a framework, so the recipe starts from Debian 12",
+        ),
+        (
+            "123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1",
+            ("debian", "12", ""),
+            "registry 123456789012 is not one of AWS's for eu-west-1, so the recipe starts from Debian 12; "
+            "run `bake init --base 123456789012.dkr.ecr.eu-west-1.amazonaws.com/own:1` to describe it",
+        ),
+    ],
+)
+def test_bases(reference: str, expected: tuple[str, str, str], note: str, catalog: Catalog) -> None:
+    choice = find_base(reference, catalog).choices[0]
+
+    assert (choice.component, choice.version, choice.variant) == expected
+    assert choice.note == note
+
+
+def test_a_version_that_the_catalogue_lacks_changes_only_itself(translated: Translate) -> None:
+    result = translated(
+        f"FROM {AWS}/pytorch-training:2.5.1-gpu-py311-cu124-ubuntu22.04-sagemaker\n"
+        "RUN pip install torch==2.5.1 deepspeed==0.15.4 mpi4py==4.0.1\n"
+    )
+    version = result.selection.components["deepspeed"]
+
+    assert result.selection.base == ("aws-dlc-pytorch", "2.5.1")
+    assert (2, "pip install deepspeed==0.15.4") in {(line, text) for line, text, _ in result.untranslated}
+    assert any(
+        detail == f"the catalogue lacks deepspeed 0.15.4; the recipe has {version}, the nearest that fits"
+        for _, _, detail in result.untranslated
+    )
+    assert not [text for _, text, _ in result.untranslated if "torch" in text]
+
+
+def test_a_component_that_does_not_fit_is_named_with_the_reason(translated: Translate) -> None:
+    result = translated("FROM debian:12\nRUN pip install torch==2.13.0 xformers==0.0.30\n")
+
+    [(line, text, detail)] = result.untranslated
+    assert (line, text) == (2, "RUN … xformers==0.0.30")
+    assert detail.startswith("no release of xformers in the catalogue fits debian 12 with python ")
+    assert detail.endswith("; add `xformers==0.0.30` to the requirements to install it with pip")
+
+
+def test_an_efa_that_hangs_moves_to_another_version(translated: Translate) -> None:
+    result = translated(
+        "FROM nvidia/cuda:12.9.1-devel-ubuntu22.04\n"
+        "RUN curl -O https://efa-installer.amazonaws.com/aws-efa-installer-1.47.0.tar.gz\n"
+        "RUN git clone -b v2.29.3-1 https://github.com/NVIDIA/nccl.git\n"
+    )
+
+    assert result.selection.components["nccl"] == "2.29.3"
+    assert "efa" in result.selection.inexact
+
+
+def test_names_of_packages_are_those_of_the_manager(translated: Translate) -> None:
+    result = translated(
+        f"FROM {AWS}/pytorch:2.13-cu133-amzn2023-sagemaker\n"
+        "RUN apt-get install -y libgl1 nosuch && dnf install -y make\n"
+    )
+
+    assert [detail for _, _, detail in result.untranslated] == [
+        "aws-dlc-pytorch has dnf, not apt: `mesa-libGL` is its name there, and add it to `packages`",
+        "aws-dlc-pytorch has dnf, not apt: find its name for dnf, and add it to `packages`",
+    ]
