@@ -75,21 +75,30 @@ def find_base(reference: str, catalog: Catalog) -> KnownImage:
 
 def _exact(plain: str, catalog: Catalog) -> Iterator[BaseChoice]:
     """Yield the variants that are, or are built with, an image."""
+    same: list[BaseChoice] = []
     built: list[BaseChoice] = []
+    plainer: list[BaseChoice] = []
     for component in catalog.components.values():
         for release in component.releases if component.is_base else ():
+            names = {variant.name for variant in release.variants}
             for variant in release.variants:
                 base = variant.spec.base
                 if base is None or not base.reference:
                     continue
+                choice = BaseChoice(component.name, release.version, variant.name)
                 if base.reference.partition("@")[0].removeprefix("docker.io/") == plain:
-                    yield BaseChoice(component.name, release.version, variant.name)
+                    same.append(choice)
                 elif base.build_reference.partition("@")[0] == plain:
-                    detail = "compilers stay in the build stages"
-                    choice = BaseChoice(component.name, release.version, variant.name, "", detail)
+                    choice = replace(choice, detail="compilers stay in the build stages")
                     # Its libraries are those of the devel image; the base images have fewer.
                     built.insert(0 if "runtime" in variant.name else len(built), choice)
-    yield from built
+                else:
+                    continue
+                # Wheels of frameworks bring a cuDNN of their own, in another version
+                if (name := variant.name.removeprefix("cudnn-")) != variant.name and name in names:
+                    detail = "; ".join(filter(None, (choice.detail, "cuDNN is that of the framework")))
+                    plainer.append(replace(choice, variant=name, detail=detail))
+    yield from (*same, *built, *plainer)
 
 
 def _similar(name: str, tag: str, reference: str, catalog: Catalog) -> Iterator[BaseChoice]:

@@ -1,6 +1,6 @@
 """The recipe that a Dockerfile translates to, before versions are chosen."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
@@ -115,12 +115,19 @@ class Proposal:
         )
 
     def copied(self, path: str) -> CopiedFile | None:
-        """Return the copied file or directory that a path of the image belongs to."""
+        """Return the last copied file or directory that a path of the image may belong to."""
+        return next((file for file, _ in self.sources(path)), None)
+
+    def sources(self, path: str) -> Iterator[tuple[CopiedFile, str]]:
+        """Yield copied files and directories that a path of the image may belong to, the last copied first.
+
+        Each comes with the path that the file has next to the Dockerfile, if it exists there.
+        """
         place = PurePosixPath(path)
-        return next(
-            (file for file in reversed(self.files) if place.is_relative_to(file.target.rstrip("/") or "/")),
-            None,
-        )
+        for file in reversed(self.files):
+            target = file.target.rstrip("/") or "/"
+            if place.is_relative_to(target):
+                yield file, str(PurePosixPath(file.source) / place.relative_to(target))
 
 
 def untranslate(words: Iterable[Word], detail: str) -> None:

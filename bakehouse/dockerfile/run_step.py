@@ -1225,13 +1225,9 @@ class RunTranslator:
 
     def _context_file(self, name: str, scope: _RunScope) -> str:
         """Return the file of the build context that a path of the image was copied from."""
-        target = str(joined_path(scope.directory, name))
-        if file := self._proposal.copied(target):
-            rest = PurePosixPath(target).relative_to(file.target.rstrip("/") or "/")
-            source = str(PurePosixPath(file.source) / rest)
-        else:
-            source = name.removeprefix("./")
-        return "" if source.startswith("/") or not is_file(self._context / source) else source
+        sources = [source for _, source in self._proposal.sources(str(joined_path(scope.directory, name)))]
+        sources = [source for source in sources or [name.removeprefix("./")] if not source.startswith("/")]
+        return next((source for source in sources if is_file(self._context / source)), "")
 
     def _requirement_file(self, words: list[Word], name: str, scope: _RunScope) -> None:
         source = self._context_file(name, scope)
@@ -1239,8 +1235,8 @@ class RunTranslator:
             if _URL.match(name):
                 reason = "download the file into the project and name it in `requirements`"
             else:
-                file = self._proposal.copied(str(joined_path(scope.directory, name)))
-                missing = file.source if file else name.removeprefix("./")
+                sources = self._proposal.sources(str(joined_path(scope.directory, name)))
+                missing = next((source for _, source in sources), name.removeprefix("./"))
                 reason = f"`{missing}` does not exist next to the Dockerfile"
             untranslate(words, reason)
             return

@@ -601,13 +601,12 @@ class _Translation:
         proposal = self._proposal
         script_word, script = self._script()
         started = [*self._entrypoint, *self._command]
-        file = proposal.copied(str(script)) if script else None
-        entry_point = ""
-        if file and script and is_directory(self._context / file.source):
-            rest = script.relative_to(file.target.rstrip("/") or "/")
-            if is_file(self._context / file.source / str(rest)):
-                entry_point = str(rest)
-        if file is None or not entry_point:
+        file, entry_point = None, ""
+        for directory, source in proposal.sources(str(script)) if script else ():
+            if is_directory(self._context / directory.source) and is_file(self._context / source):
+                file, entry_point = directory, str(PurePosixPath(source).relative_to(directory.source))
+                break
+        if file is None:
             # Without a script that is known, the directory in the place of the code is the code.
             file = next(
                 (

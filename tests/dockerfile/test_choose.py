@@ -6,6 +6,7 @@ import pytest
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.dockerfile import index
+from bakehouse.dockerfile.account import Fate
 from bakehouse.dockerfile.bases import find_base
 from bakehouse.dockerfile.index import ComponentSource, ReverseIndex, nearest
 from tests.support.translated_dockerfile import Translated
@@ -183,3 +184,24 @@ def test_names_of_packages_are_those_of_the_manager(translated: Translate) -> No
         "aws-dlc-pytorch has dnf, not apt: `mesa-libGL` is its name there, and add it to `packages`",
         "aws-dlc-pytorch has dnf, not apt: find its name for dnf, and add it to `packages`",
     ]
+
+
+def test_a_framework_replaces_the_cudnn_of_the_base(translated: Translate) -> None:
+    outcome = translated(
+        "FROM nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04\n"
+        "RUN pip install torch==2.7.1 --index-url https://download.pytorch.org/whl/cu128\n"
+    )
+
+    assert outcome.untranslated == []
+    assert outcome.selection.variants == {"nvidia-cuda": "runtime-ubuntu22.04", "pytorch": "cu128-*"}
+    assert outcome.rows(Fate.RECIPE)[0] == (
+        1,
+        "FROM nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04",
+        "`base`; compilers stay in the build stages; cuDNN is that of the framework",
+    )
+
+
+def test_without_a_framework_the_base_keeps_its_cudnn(translated: Translate) -> None:
+    outcome = translated("FROM nvidia/cuda:12.8.1-cudnn-devel-ubuntu22.04\n")
+
+    assert outcome.selection.variants == {"nvidia-cuda": "cudnn-runtime-ubuntu22.04"}

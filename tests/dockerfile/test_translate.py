@@ -425,3 +425,30 @@ def test_options_of_a_requirements_file_are_listed(translated: Translate, contex
         )
     ]
     assert result.selection.components["pytorch"] == "2.9.1"
+
+
+@pytest.mark.parametrize(
+    "copies",
+    [
+        "COPY requirements.txt src/ /opt/ml/code/",
+        "COPY src/ /opt/ml/code/\nCOPY requirements.txt /opt/ml/code/",
+        "COPY requirements.txt /opt/ml/code/\nCOPY src/ /opt/ml/code/",
+    ],
+)
+def test_files_of_several_sources_are_found_in_one_directory(translated: Translate, copies: str) -> None:
+    outcome = translated(
+        f"FROM python:3.11\n{copies}\nRUN pip install -r /opt/ml/code/requirements.txt\n"
+        'CMD ["python", "/opt/ml/code/train.py"]\n'
+    )
+
+    assert outcome.untranslated == []
+    assert list(outcome.proposal.requirement_files) == ["requirements.txt"]
+    assert outcome.proposal.code == ("src", "train.py")
+
+
+def test_a_missing_file_of_a_copied_directory_is_named(translated: Translate) -> None:
+    outcome = translated("FROM python:3.11\nCOPY src/ /code/\nRUN pip install -r /code/other.txt\n")
+
+    assert outcome.untranslated == [
+        (3, "RUN … -r /code/other.txt", "`src/other.txt` does not exist next to the Dockerfile")
+    ]
