@@ -171,48 +171,6 @@ def test_only_one_module_runs_docker_buildx() -> None:
     assert running == {"engine/buildx.py"}
 
 
-def functions(tree: ast.AST) -> Iterator[tuple[ast.FunctionDef, int]]:
-    """Yield each function with its number of parameters, without `self` and `cls`."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef):
-            arguments = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-            yield node, sum(argument.arg not in ("self", "cls") for argument in arguments)
-
-
-def test_functions_have_few_parameters() -> None:
-    """The functions of `cli/tasks` are exceptions: their parameters are the options of commands."""
-    found = {
-        f"{path.relative_to(PACKAGE)}: {function.name}": count
-        for path in MODULES
-        if path.parent.name != "tasks"
-        for function, count in functions(tree(path))
-    }
-
-    assert len(found) > 3000
-    assert {name: count for name, count in found.items() if count > 8} == {}
-
-
-def test_no_module_imports_many_modules() -> None:
-    """A module that imports many others knows everything: a reader cannot follow it."""
-    counts = {str(path.relative_to(PACKAGE)): len(modules(tree(path))) for path in MODULES}
-
-    assert counts["pipeline/build.py"] > 10
-    assert {name: count for name, count in counts.items() if count > 35} == {}
-
-
-def modules(tree: ast.AST) -> set[str]:
-    """Return the modules of Bakehouse that a module imports."""
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "bakehouse":
-            path = HOME / str(node.module).replace(".", "/")
-            names |= {
-                f"{node.module}.{alias.name}" if (path / f"{alias.name}.py").is_file() else str(node.module)
-                for alias in node.names
-            }
-    return names
-
-
 def test_scripts_that_run_in_images_do_not_import_bakehouse() -> None:
     paths = [*PACKAGE.glob("probes/*.py"), *HOME.glob("recipes/components/*/smoke.py")]
 
