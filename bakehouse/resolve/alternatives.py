@@ -202,7 +202,10 @@ class AlternativeSearch:
         return self.attempt({pin: Relaxation.MOVE for pin in self._pins if pin.least is Relaxation.MOVE})
 
     def nearest(self, limit: int, most_changes: int = _MOST_CHANGES) -> Alternatives:
-        """Return up to `limit` alternatives with a minimal set of changes, and any on other bases."""
+        """Return up to `limit` alternatives with a minimal set of changes.
+
+        If each changes several pins or drops a component, other bases follow.
+        """
         fitting: list[Relaxations] = []
         for relaxations in self._in_order(most_changes):
             if any(_is_within(smaller, relaxations) for smaller in fitting):
@@ -215,7 +218,7 @@ class AlternativeSearch:
         self._left = max(self._left, _STEPS * (len(fitting) + 1))
         self._budget = max(self._budget, min(BUDGET_OF_A_CALL, self._granted))
         alternatives = [self._refined(relaxations) for relaxations in fitting]
-        if all(alternative.rank[1] for alternative in alternatives):
+        if not any(alternative.rank[:2] == (1, 0) for alternative in alternatives):
             alternatives += self._on_other_bases()
         alternatives.sort(key=lambda alternative: alternative.rank)
         return Alternatives(tuple(alternatives), is_cut, self._calls)
@@ -228,8 +231,12 @@ class AlternativeSearch:
         bases = sorted(component.name for component in self._catalog.components.values() if component.is_base)
         alternatives = []
         for name in bases:
+            if name == base.name:
+                continue
             recipe = replace(self._recipe, base=Requirement(name, "", base.location), variants=variants)
-            if name != base.name and isinstance(resolution := self._resolve(recipe), Resolution):
+            # Each base has a budget of its own, so that the answer does not depend on their order
+            resolution = self._search(recipe, SearchBudget(BUDGET_OF_A_CALL))
+            if isinstance(resolution, Resolution):
                 change = PinChange(pin, resolution.base.version, base=name)
                 alternatives.append(Alternative((change,), resolution))
         return alternatives

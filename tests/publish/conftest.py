@@ -1,6 +1,5 @@
 """A project with a candidate in two registries, and a key that signs."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,33 +9,13 @@ from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.ledger.store import open_ledger
 from tests.support.built_images import PASSED
-from tests.support.candidates import candidate
-from tests.support.fake_registry import DIGEST, FakeRegistry, holding
+from tests.support.candidates import candidate, fake_registries, proxies
+from tests.support.fake_registry import DIGEST
 from tests.support.proxy import Proxy
 from tests.support.signing_keys import KeyFiles, make_key
 from tests.support.teams import keys, proxy, team
 
 __all__ = ["fake_registries", "key", "keys", "project", "proxies", "proxy", "team"]
-
-
-@pytest.fixture
-def fake_registries() -> tuple[FakeRegistry, FakeRegistry]:
-    both = FakeRegistry(), FakeRegistry()
-    for shelf in both:
-        holding(shelf)
-    return both
-
-
-@pytest.fixture
-def proxies(
-    fake_registries: tuple[FakeRegistry, FakeRegistry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[tuple[Proxy, Proxy]]:
-    """Two registries, both of which have the candidate."""
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
-    with Proxy(1).running() as first, Proxy(1).running() as second:
-        first.answers.append(fake_registries[0].answer)
-        second.answers.append(fake_registries[1].answer)
-        yield first, second
 
 
 @pytest.fixture

@@ -1,9 +1,13 @@
-"""The record of a candidate in several registries."""
+"""A candidate in several registries, and the registries."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+
+import pytest
 
 from bakehouse.ledger.releases import ReleasedRegion, ReleaseRecord
-from tests.support.fake_registry import DIGEST
+from tests.support.fake_registry import DIGEST, FakeRegistry, holding
 from tests.support.proxy import Proxy
 from tests.support.release_records import a_record
 
@@ -20,3 +24,23 @@ def candidate(*proxies: Proxy) -> ReleaseRecord:
         candidate=True,
         regions=tuple(ReleasedRegion("", uri, "mpi-cpu-candidate") for uri in at),
     )
+
+
+@pytest.fixture
+def fake_registries() -> tuple[FakeRegistry, FakeRegistry]:
+    both = FakeRegistry(), FakeRegistry()
+    for shelf in both:
+        holding(shelf)
+    return both
+
+
+@pytest.fixture
+def proxies(
+    fake_registries: tuple[FakeRegistry, FakeRegistry], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[Proxy, Proxy]]:
+    """Two registries, both of which have the candidate."""
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    with Proxy(1).running() as first, Proxy(1).running() as second:
+        first.answers.append(fake_registries[0].answer)
+        second.answers.append(fake_registries[1].answer)
+        yield first, second
