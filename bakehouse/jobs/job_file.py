@@ -92,7 +92,7 @@ class JobFile:
 
     def _read_estimator(self) -> tuple[str, TrainingRequest]:
         self._check_names(_ESTIMATOR.split())
-        name = self._text(self._content, "class") or "PyTorch"
+        name = self._text(self._content, "class") if self._has_class else "PyTorch"
         sender = next((sender for sender in _CLASSES if sender == name), None)
         if sender is None:
             hint = suggestion(name, _CLASSES)

@@ -70,8 +70,8 @@ class JobSpec:
     launcher: str = ""
     processes_per_host: int = 0
     """0 means one for each GPU, or one on hosts without GPUs."""
-    distribution: Mapping[str, object] = field(default_factory=dict)
-    """Replaces the launcher."""
+    distribution: Mapping[str, object] | None = None
+    """Replaces the launcher; empty means no launcher, and None the launcher that suits the image."""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     keep_alive: int = 0
@@ -159,7 +159,7 @@ def _select_sdk(
     if job.sdk:
         return job, ""
     job = replace(job, sdk="v3")
-    if is_for_model_trainer(job.distribution):
+    if job.distribution is not None and is_for_model_trainer(job.distribution):
         return job, ""
     try:
         _, findings = _findings(image, job, catalog, code_root)
@@ -197,7 +197,7 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
     if job.groups and (job.instance_type or job.instance_count):
         hint = "give each group its type and count: `--group data=ml.c5.18xlarge:2`"
         _refuse("`--group` replaces `--instance-type` and `--instance-count`", hint)
-    if job.distribution and (job.launcher or job.processes_per_host):
+    if job.distribution is not None and (job.launcher or job.processes_per_host):
         message = "`--distribution` replaces `--launcher` and `--processes-per-host`"
         _refuse(message, "set them in the distribution")
     if image.entry_point and (source_dir or job.entry_point != JobSpec().entry_point):
@@ -244,12 +244,16 @@ def _request(
     # The SDK does not accept an image_uri with the compiler_config of the other classes.
     has_config = sender == "TensorFlow" and job.sdk == "v2" and not image.entry_point
     has_config = has_config and oldest <= numbers(framework_version) <= newest
-    distribution = drivers(job.distribution) if sender == "ModelTrainer" else job.distribution
+    distribution = job.distribution
+    if distribution is None:
+        distribution = _distribution(image, job, sender, groups)
+    elif sender == "ModelTrainer":
+        distribution = drivers(distribution)
     is_compiled = bool(compiler) and has_config and COMPILER not in job.hyperparameters
     return TrainingRequest(
         sender=sender,
         groups=groups,
-        distribution=distribution or _distribution(image, job, sender, groups),
+        distribution=distribution,
         entry_point=entry_point,
         source_dir=source_dir,
         requirements=requirements,
