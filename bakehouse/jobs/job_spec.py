@@ -10,6 +10,7 @@ from bakehouse.catalog.instance_types import instances
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
+from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.distribution import launch_settings
 from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
@@ -200,6 +201,8 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
     if job.distribution is not None and (job.launcher or job.processes_per_host):
         message = "`--distribution` replaces `--launcher` and `--processes-per-host`"
         _refuse(message, "set them in the distribution")
+    if job.spot and job.keep_alive:
+        _refuse("`--spot` can't be used with `--keep-alive`", "remove one of them")
     if image.entry_point and (source_dir or job.entry_point != JobSpec().entry_point):
         message = f"`{image.name}` contains its own code, `{image.entry_point}`, so no other code is sent"
         _refuse(message, "remove `--entry-point` and `--source-dir`")
@@ -264,6 +267,10 @@ def _request(
         keep_alive=job.keep_alive or None,
         channels=job.channels,
         code_root=None if image.entry_point else code_root,
+        fields=(
+            ApiField("StoppingCondition.MaxRuntimeInSeconds", "--max-run", job.max_run),
+            ApiField("ResourceConfig.VolumeSizeInGB", "--volume-size", job.volume_gib),
+        ),
     )
 
 

@@ -37,6 +37,11 @@ def test_settings_that_contradict_each_other(job: JobSpec, message: str) -> None
         valid_job(launch_image(a_record()), job)
 
 
+def test_spot_instances_are_not_kept() -> None:
+    with pytest.raises(UsageError, match="`--spot` can't be used with `--keep-alive`"):
+        valid_job(launch_image(a_record()), JobSpec(spot=True, keep_alive=60))
+
+
 def test_an_empty_distribution_is_no_launcher() -> None:
     image = replace(launch_image(a_record()), launchers=("torchrun", "mpirun"))
     script = JobSpec(entry_point="train.sh", instance_count=1, distribution={})
