@@ -70,6 +70,7 @@ class Findings:
 
 _V2, _V3 = "sagemaker 2.257.7", "sagemaker-train 1.27.0"
 _TOOLKIT = "sagemaker-training 5.1.4"
+_TOOLKITS = "toolkit.yaml of recipes/components/sagemaker-training"
 _API = "the API's model in botocore 1.44.5"
 _DOCUMENTED = "botocore 1.44.5, documentation"
 _GUIDE = "docs.aws.amazon.com/sagemaker/latest/dg"
@@ -225,7 +226,7 @@ EFA = Rule("efa-not-there", _INSTANCES, "libfabric finds no provider, so NCCL do
 EFA_UNUSED = Rule("efa-unused", _INSTANCES, "the hosts communicate over TCP, which is slower", is_error=False)
 EFA_MISSING = Rule(
     "efa-not-set",
-    f"{_TOOLKIT}: __init__.py; {_V3}: container_drivers",
+    f"{_TOOLKITS}; {_V3}: container_drivers",
     "the launcher does not set it for this type",
     is_error=False,
 )
@@ -236,6 +237,12 @@ DRIVER = Rule(
     "driver-needs",
     f"{_V3}: container_drivers",
     "the MPI driver needs sshd and mpi4py",
+    is_error=False,
+)
+SHELL = Rule(
+    "argument-in-a-shell",
+    _TOOLKITS,
+    "the shell splits, expands or cuts the value",
     is_error=False,
 )
 OPEN_MPI_5 = Rule(
