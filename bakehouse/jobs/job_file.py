@@ -193,7 +193,7 @@ class JobFile:
         report: str = ParamValidator().validate(self._content, shape).generate_report()
         for line in report.splitlines():
             # The checks of fields report these with their limits.
-            if line.startswith(("Invalid length", "Invalid range")):
+            if line.startswith(("Invalid length", "Invalid value")):
                 continue
             self.findings.add(rules.REQUEST, line[0].lower() + line[1:])
 

@@ -305,6 +305,36 @@ def test_a_request_of_the_api(workspace: Workspace, tmp_path: Path) -> None:
     ]
 
 
+def test_each_limit_of_a_request_is_reported_once(workspace: Workspace, tmp_path: Path) -> None:
+    content = {
+        **REQUEST,
+        "StoppingCondition": {"MaxRuntimeInSeconds": 0},
+        "Tags": [{"Key": "", "Value": 1}],
+        "HyperParameters": {"a" * 257: "b"},
+    }
+    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
+    assert [
+        finding.message for finding in result.findings if finding.rule.name in ("request", "api-field")
+    ] == [
+        "invalid type for parameter Tags[0].Value, value: 1, type: <class 'int'>, valid types: <class 'str'>",
+        "`HyperParameters (name)` has 257 characters",
+        "`StoppingCondition.MaxRuntimeInSeconds` is 0",
+        "`Tags[0].Key` has 0 characters",
+    ]
+
+
+def test_a_request_may_prefer_instance_types(workspace: Workspace, tmp_path: Path) -> None:
+    preferences = [{"InstanceType": "ml.p3.16xlarge", "InstanceCount": 2}]
+    content = {
+        **REQUEST,
+        "ResourceConfig": {"InstancePreferences": preferences, "VolumeSizeInGB": 30},
+        "HyperParameters": {"sagemaker_program": "train.py"},
+    }
+    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
+    assert result.errors == ()
+    assert [group.count for group in result.request.groups] == [2]
+
+
 @pytest.mark.parametrize(
     ("hyperparameters", "rules"),
     [
