@@ -282,7 +282,7 @@ def _distribution(
         return {}
     if not job.launcher and image.components & _LIBRARIES:
         return _library(image, job, sender, groups)
-    launcher = _launcher(image, job, sender, hosts=sum(group.count for group in groups))
+    launcher = _launcher(image, job, sender, groups)
     if not launcher:
         return {}
     is_driver = sender == "ModelTrainer"
@@ -348,13 +348,15 @@ def _compiler_parameters(image: LaunchImage, sender: Sender) -> Mapping[str, obj
     return {COMPILER: True, _COMPILER_DEBUG: False, **launcher}
 
 
-def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, hosts: int) -> str:
+def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]) -> str:
     """Return the requested launcher, or else the framework's own before MPI."""
+    # MultiWorkerMirroredStrategy has no instance groups.
+    suits_tensorflow = "tensorflow" in image.training_module and len(groups) < 2
     is_mirrored = job.launcher == "tensorflow" or (
-        not job.launcher and "tensorflow" in image.training_module and not job.processes_per_host
+        not job.launcher and suits_tensorflow and not job.processes_per_host
     )
     if is_mirrored and sender == "ModelTrainer":
-        if hosts == 1:
+        if sum(group.count for group in groups) == 1:
             return ""
         message = "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
         _refuse(message, "use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`")
@@ -367,7 +369,7 @@ def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, hosts: int) -> s
     if sender != "ModelTrainer" and "pytorch" not in module and "torchrun" in launchers:
         # The SageMaker Training Toolkit itself does not support torchrun.
         launchers.remove("torchrun")
-    if sender != "ModelTrainer" and "tensorflow" in module:
+    if sender != "ModelTrainer" and (suits_tensorflow or (job.launcher and "tensorflow" in module)):
         launchers.insert(0, "tensorflow")
     if not job.launcher:
         default = launchers[0] if launchers else ""

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import job_check
-from bakehouse.jobs.job_spec import CheckedJob, JobSpec
+from bakehouse.jobs.job_images import find_image
+from bakehouse.jobs.job_spec import CheckedJob, JobSpec, check_job
 from bakehouse.ledger.releases import append
 from bakehouse.plan.workspace import Workspace, open_workspace
 from tests.support.errors import error_text
@@ -321,6 +323,15 @@ def test_each_limit_of_a_request_is_reported_once(workspace: Workspace, tmp_path
         "`StoppingCondition.MaxRuntimeInSeconds` is 0",
         "`Tags[0].Key` has 0 characters",
     ]
+
+
+@pytest.mark.parametrize("sdk", ["", "v2", "boto3"])
+def test_the_default_launcher_of_tensorflow_suits_groups(workspace: Workspace, sdk: str) -> None:
+    groups = (Group("data", "ml.c5n.18xlarge", 1), Group("train", "ml.p4d.24xlarge", 2))
+    image = find_image(workspace, "tensorflow-2.21-cu129-py312-data-service")
+    result = check_job(image, JobSpec(groups=groups, sdk=sdk, role="role"), workspace.catalog)
+    assert result.errors == ()
+    assert result.request.distribution == {"mpi": ON, "instance_groups": ["train"]}
 
 
 def test_a_request_may_prefer_instance_types(workspace: Workspace, tmp_path: Path) -> None:
