@@ -14,7 +14,7 @@ from bakehouse.util.oci import ARM64
 _MPIRUN = ("mpi", "MPI")
 _TORCHRUN = ("torch_distributed", "Torchrun")
 _BY_TOOLKIT = ("parameter_server", "multi_worker_mirrored_strategy")
-_SMDDP = ("smdistributed.dataparallel", "pytorchddp")
+_SMDDP, _DDP = "smdistributed.dataparallel", "pytorchddp"
 _SMP = "smdistributed.modelparallel"
 _MPI_DRIVER_NEEDS = ("sshd", "mpi4py")
 _WITH_WRAPPER = frozenset({"open-mpi", "efa"})
@@ -150,8 +150,14 @@ def _check_launchers(request: TrainingRequest, image: LaunchImage, findings: Fin
     if _uses(request, _BY_TOOLKIT) and "tensorflow" not in image.training_module:
         add = "add the component `sagemaker-tensorflow-training`"
         report_missing(_BY_TOOLKIT, "the toolkit for TensorFlow", add)
-    if _uses(request, _SMDDP) and "smddp" not in image.versions:
-        report_missing(_SMDDP, "SMDDP", "add the component `smddp`")
+    if request.is_on(_SMDDP) and "smddp" not in image.versions:
+        report_missing((_SMDDP,), "SMDDP", "add the component `smddp`")
+    if request.is_on(_DDP) and "smddp" not in image.versions:
+        version = image.versions.get(toolkit.NAME, "")
+        if toolkit.toolkit_rules().without_smddp.contains(version) is False:
+            report_missing((_DDP,), "SMDDP", "add the component `smddp`, or use a newer toolkit")
+        elif "mpirun" not in image.launchers:
+            report_missing((_DDP,), "`mpirun`", hint)
     if request.is_on(_SMP) and "smp" not in image.versions:
         report_missing((_SMP,), "SMP", "use an image with `smp`, or one based on `aws-smp2`")
 
@@ -176,7 +182,7 @@ def _check_smp(request: TrainingRequest, image: LaunchImage, findings: Findings)
 def _check_open_mpi(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
     version = image.versions.get("open-mpi", "")
     has_wrapper = bool(image.components & _WITH_WRAPPER)
-    if version and numbers(version) >= (5,) and not has_wrapper and _uses(request, ("mpi", *_SMDDP)):
+    if version and numbers(version) >= (5,) and not has_wrapper and _uses(request, ("mpi", _SMDDP, _DDP)):
         message = f"the toolkit uses options of Open MPI 4, but the image has {version}"
         findings.add(
             rules.OPEN_MPI_5, message, "add the component `open-mpi`, whose `mpirun` accepts both versions"

@@ -45,6 +45,8 @@ class ToolkitRules:
     """Instance types for which it sets FI_EFA_USE_DEVICE_RDMA."""
     shell: Releases
     """It starts the script through a shell, which reads the values of hyperparameters."""
+    without_smddp: Releases
+    """It starts `pytorchddp` without SMDDP's `smddprun`."""
 
 
 @cache
@@ -55,7 +57,7 @@ def toolkit_rules() -> ToolkitRules:
     table = Fields(yaml_reader.load(path), f"`{path.name}`", problems)
     table.text("source", required=True)
     tables: dict[str, dict[str, Releases]] = {}
-    for key in ("provider", "rdma", "arguments"):
+    for key in ("provider", "rdma", "processes"):
         tables[key] = {}
         for name, node in table.pairs(key):
             fields = table.inner(node, f"`{name.text}` of `{key}`")
@@ -64,4 +66,7 @@ def toolkit_rules() -> ToolkitRules:
             fields.finish()
     table.finish()
     problems.raise_as(RecipeError)
-    return ToolkitRules(tables["provider"], tables["rdma"], tables["arguments"]["shell"])
+    processes = tables["processes"]
+    return ToolkitRules(
+        tables["provider"], tables["rdma"], processes["shell"], processes["ddp-without-smddp"]
+    )

@@ -43,6 +43,11 @@ def test_a_shell_starts_the_script(version: str, is_shell: bool | None) -> None:
     assert toolkit_rules().shell.contains(version) is is_shell
 
 
+def test_smddp_became_optional() -> None:
+    rule = toolkit_rules().without_smddp
+    assert [rule.contains(version) for version in ("4.7.1", "4.7.2", "")] == [False, True, None]
+
+
 def test_an_unknown_release_has_what_all_have() -> None:
     assert Releases("4.2.7").contains("") is True
     assert Releases("4.2.7", "5.0.0").contains("") is None

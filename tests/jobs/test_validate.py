@@ -421,6 +421,20 @@ CASES: dict[str, Case] = {
         "`smdistributed.dataparallel` needs SMDDP, but `image` has none",
         "add the component `smddp`",
     ),
+    "no SMDDP for an old toolkit": (
+        rules.LAUNCHER,
+        request(distribution={"pytorchddp": ON}),
+        replace(PYTORCH, versions={"pytorch": "2.9.1", "sagemaker-training": "4.7.0"}),
+        "`pytorchddp` needs SMDDP, but `image` has none",
+        "add the component `smddp`, or use a newer toolkit",
+    ),
+    "no mpirun for DDP": (
+        rules.LAUNCHER,
+        request(distribution={"pytorchddp": ON}),
+        replace(PYTORCH, versions={"pytorch": "2.9.1"}, launchers=("torchrun",)),
+        "`pytorchddp` needs `mpirun`, but `image` has none",
+        "use a launcher of the image: `torchrun`",
+    ),
     "no SMP": (
         rules.LAUNCHER,
         request(distribution={**SMP, "mpi": MPI}),
@@ -757,6 +771,11 @@ def test_the_drivers_of_version_3_know_fewer_types_than_the_toolkit() -> None:
         rules.EFA_MISSING,
     ]
     assert rules.EFA_MISSING in [rule for rule, _, _ in findings(driver, None)]
+
+
+def test_ddp_runs_without_smddp() -> None:
+    image = replace(PYTORCH, versions={"pytorch": "2.9.1", "sagemaker-training": "5.1.4"})
+    assert findings(request(distribution={"pytorchddp": ON}), image) == []
 
 
 def test_the_open_mpi_5_component_supports_the_toolkit() -> None:
