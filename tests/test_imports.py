@@ -26,6 +26,7 @@ CLIENTS = {
     "msgspec": {"util"},
     "packageurl": {"trust", "security"},
     "packaging": {
+        "jobs",
         *("catalog", "resolve", "fetch", "dockerfile", "lock", "builder", "trust", "upstream", "security"),
     },
     "deflate": {"registry"},

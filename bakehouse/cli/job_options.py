@@ -70,10 +70,13 @@ def hyperparameters(words: Sequence[str]) -> dict[str, object]:
     return values
 
 
-def distribution(text: str) -> Mapping[str, object]:
-    """Return the value of `--distribution`: JSON, the name of a JSON file, or of a launcher to enable."""
+def distribution(text: str) -> Mapping[str, object] | None:
+    """Return the value of `--distribution`: JSON, the name of a JSON file, or of a launcher to enable.
+
+    None if it is not set.
+    """
     if not text:
-        return {}
+        return None
     path = Path(text)
     if _LAUNCHER.fullmatch(text) and not path.exists():
         return {text: {"enabled": True}}

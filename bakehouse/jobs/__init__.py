@@ -4,6 +4,7 @@
 |---|---|
 | `JobSpec` | a job on SageMaker, as given to `estimator`, `validate`, `launch` or `smoke --on sagemaker` |
 | `TrainingRequest` | arguments of a class of the SDK or of the API, from a `JobSpec` or a JSON file |
+| `ApiField` | a field of `create_training_job` that a setting becomes |
 | `CheckedJob` | a `TrainingRequest` with its image and the findings about it |
 | `Snippet` | code that sends a `CheckedJob` |
 | `sagemaker.local_job.RunRequest` | a job on this machine, as given to `run` |

@@ -4,7 +4,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from bakehouse.catalog.instance_gpus import is_within, platform_of
-from bakehouse.jobs import rules
+from bakehouse.jobs import rules, toolkit
 from bakehouse.jobs.instance_groups import RDMA, InstanceGroup, check_rdma, numbers
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.training_request import LOCAL, LaunchImage, TrainingRequest
@@ -14,7 +14,7 @@ from bakehouse.util.oci import ARM64
 _MPIRUN = ("mpi", "MPI")
 _TORCHRUN = ("torch_distributed", "Torchrun")
 _BY_TOOLKIT = ("parameter_server", "multi_worker_mirrored_strategy")
-_SMDDP = ("smdistributed.dataparallel", "pytorchddp")
+_SMDDP, _DDP = "smdistributed.dataparallel", "pytorchddp"
 _SMP = "smdistributed.modelparallel"
 _MPI_DRIVER_NEEDS = ("sshd", "mpi4py")
 _WITH_WRAPPER = frozenset({"open-mpi", "efa"})
@@ -36,9 +36,6 @@ DRIVERS_EFA = frozenset(
 )
 """Types for which the drivers of SDK v3 set FI_PROVIDER (sagemaker-train 1.27.0)."""
 DRIVERS_RDMA = DRIVERS_EFA - {"ml.g4dn.8xlarge", "ml.g4dn.12xlarge", "ml.g5.48xlarge", "ml.p3dn.24xlarge"}
-TOOLKIT_EFA = DRIVERS_EFA | {"ml.p6e-gb200.36xlarge"}
-"""Types for which the SageMaker Training Toolkit sets FI_PROVIDER (sagemaker-training 5.1.4)."""
-TOOLKIT_RDMA = DRIVERS_RDMA | {"ml.p6e-gb200.36xlarge"}
 _EFA_LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp", "smdistributed.dataparallel")
 
 XLA = "pytorchxla"
@@ -61,6 +58,7 @@ def check_image(request: TrainingRequest, image: LaunchImage, findings: Findings
     if request.is_on(_SMP):
         _check_smp(request, image, findings)
     _check_open_mpi(request, image, findings)
+    _check_arguments(request, image, findings)
     _check_instances(request, image, findings)
     framework = image.framework
     version = image.versions.get(framework, "")
@@ -86,7 +84,7 @@ def check_efa(request: TrainingRequest, image: LaunchImage | None, findings: Fin
     has_launcher |= any(request.is_on(name) for name in _EFA_LAUNCHERS)
     if has_launcher and request.hosts > 1 and (image is None or image.gpu or not image.is_known):
         for group in request.groups:
-            _check_unused_efa(request, group, variables, findings)
+            _check_unused_efa(request, group, variables, image, findings)
             if image and "efa" in image.versions and group.gpus and group.efa_interfaces == 0:
                 message = f"`{group.instance_type}` has no EFA, so its hosts communicate over TCP"
                 findings.add(rules.EFA_UNUSED, message)
@@ -152,8 +150,14 @@ def _check_launchers(request: TrainingRequest, image: LaunchImage, findings: Fin
     if _uses(request, _BY_TOOLKIT) and "tensorflow" not in image.training_module:
         add = "add the component `sagemaker-tensorflow-training`"
         report_missing(_BY_TOOLKIT, "the toolkit for TensorFlow", add)
-    if _uses(request, _SMDDP) and "smddp" not in image.versions:
-        report_missing(_SMDDP, "SMDDP", "add the component `smddp`")
+    if request.is_on(_SMDDP) and "smddp" not in image.versions:
+        report_missing((_SMDDP,), "SMDDP", "add the component `smddp`")
+    if request.is_on(_DDP) and "smddp" not in image.versions:
+        version = image.versions.get(toolkit.NAME, "")
+        if toolkit.toolkit_rules().without_smddp.contains(version) is False:
+            report_missing((_DDP,), "SMDDP", "add the component `smddp`, or use a newer toolkit")
+        elif "mpirun" not in image.launchers:
+            report_missing((_DDP,), "`mpirun`", hint)
     if request.is_on(_SMP) and "smp" not in image.versions:
         report_missing((_SMP,), "SMP", "use an image with `smp`, or one based on `aws-smp2`")
 
@@ -178,11 +182,30 @@ def _check_smp(request: TrainingRequest, image: LaunchImage, findings: Findings)
 def _check_open_mpi(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
     version = image.versions.get("open-mpi", "")
     has_wrapper = bool(image.components & _WITH_WRAPPER)
-    if version and numbers(version) >= (5,) and not has_wrapper and _uses(request, ("mpi", *_SMDDP)):
+    if version and numbers(version) >= (5,) and not has_wrapper and _uses(request, ("mpi", _SMDDP, _DDP)):
         message = f"the toolkit uses options of Open MPI 4, but the image has {version}"
         findings.add(
             rules.OPEN_MPI_5, message, "add the component `open-mpi`, whose `mpirun` accepts both versions"
         )
+
+
+def _check_arguments(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+    """Check that the toolkit of the image passes hyperparameters on as they are."""
+    version = image.versions.get(toolkit.NAME, "")
+    if request.sender == "ModelTrainer" or not version or not toolkit.toolkit_rules().shell.contains(version):
+        return
+    for name, value in request.hyperparameters.items():
+        if name.startswith("sagemaker_") or name == "mp_parameters":
+            continue
+        text = value if isinstance(value, str) else str(value)
+        if isinstance(value, Mapping):
+            text = ",".join(f"{key}={item}" for key, item in value.items())
+        if shlex.quote(text) != text:
+            message = (
+                f"the toolkit {version} of the image gives the hyperparameter `{name}` to a shell, unquoted"
+            )
+            hint = "use letters, digits and `@%+=:,./-` only, or read the value from SM_HPS in the script"
+            findings.add(rules.SHELL, message, hint)
 
 
 def _check_instances(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
@@ -256,21 +279,41 @@ def _mpi_options(distribution: Mapping[str, object]) -> list[str]:
 
 
 def _check_unused_efa(
-    request: TrainingRequest, group: InstanceGroup, variables: Mapping[str, str], findings: Findings
+    request: TrainingRequest,
+    group: InstanceGroup,
+    variables: Mapping[str, str],
+    image: LaunchImage | None,
+    findings: Findings,
 ) -> None:
     is_driver = request.sender == "ModelTrainer"
-    with_provider, with_rdma = (DRIVERS_EFA, DRIVERS_RDMA) if is_driver else (TOOLKIT_EFA, TOOLKIT_RDMA)
+    version = image.versions.get(toolkit.NAME, "") if image else ""
+    facts = toolkit.toolkit_rules()
     instance_type, missing = group.instance_type, {}
+    is_known = True
+
+    def is_set(drivers: frozenset[str], types: Mapping[str, toolkit.Releases]) -> bool:
+        nonlocal is_known
+        if is_driver:
+            return instance_type in drivers
+        is_in = types[instance_type].contains(version) if instance_type in types else False
+        is_known &= is_in is not None
+        return bool(is_in)
+
     if group.efa_interfaces and group.gpus:
-        if PROVIDER not in variables and instance_type not in with_provider:
+        if PROVIDER not in variables and not is_set(DRIVERS_EFA, facts.provider):
             missing[PROVIDER] = "efa"
-        if RDMA not in variables and group.rdma_read and instance_type not in with_rdma:
+        if RDMA not in variables and group.rdma_read and not is_set(DRIVERS_RDMA, facts.rdma):
             missing[RDMA] = "1"
     if missing:
-        launcher = "the SDK's driver" if is_driver else "the toolkit"
+        launcher = "the SDK's driver" if is_driver else f"the toolkit {version}".strip()
         settings = " and ".join(f"`{name}={value}`" for name, value in missing.items())
         pairs = ", ".join(f'"{name}": "{value}"' for name, value in missing.items())
         message = f"`{instance_type}` has EFA, but {launcher} does not set {settings} there"
+        if not is_known:
+            message = (
+                f"`{instance_type}` has EFA, but only newer releases of the toolkit set {settings} there"
+            )
+            message += ", and the one of the image is unknown"
         findings.add(rules.EFA_MISSING, message, f"add it to the environment: `{{{pairs}}}`")
 
 

@@ -9,10 +9,12 @@ from typing import Any, NoReturn
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
+from bakehouse.jobs.api_fields import flatten
 from bakehouse.jobs.code_archive import IGNORED_BY_V3, sdk_findings
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
 from bakehouse.jobs.job_spec import CheckedJob
 from bakehouse.jobs.rules import Findings
+from bakehouse.jobs.sdk_fields import estimator_fields, trainer_fields
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
 from bakehouse.jobs.validate import validate
 from bakehouse.util.json_reader import parse_json
@@ -92,7 +94,7 @@ class JobFile:
 
     def _read_estimator(self) -> tuple[str, TrainingRequest]:
         self._check_names(_ESTIMATOR.split())
-        name = self._text(self._content, "class") or "PyTorch"
+        name = self._text(self._content, "class") if self._has_class else "PyTorch"
         sender = next((sender for sender in _CLASSES if sender == name), None)
         if sender is None:
             hint = suggestion(name, _CLASSES)
@@ -118,6 +120,7 @@ class JobFile:
             keep_alive=self._number(self._content, "keep_alive_period_in_seconds"),
             compiler=bool(enabled) if compiler is not None else None,
             channels=channels,
+            fields=tuple(estimator_fields(self._content)),
         )
         return self._text(self._content, "image_uri"), request
 
@@ -138,6 +141,7 @@ class JobFile:
             hyperparameters=self._mapping(self._content, "hyperparameters"),
             environment=self._texts(self._content, "environment"),
             keep_alive=self._number(compute, "keep_alive_period_in_seconds"),
+            fields=tuple(trainer_fields(self._content)),
         )
         return self._text(self._content, "training_image"), request
 
@@ -159,7 +163,7 @@ class JobFile:
         starts_toolkit = not algorithm.get("ContainerEntrypoint")
         request = TrainingRequest(
             sender="API",
-            groups=self._groups(resources, "InstanceGroups", "InstanceGroupName"),
+            groups=self._groups(_preferred(resources), "InstanceGroups", "InstanceGroupName"),
             extra_instance_type=self._text(resources, "InstanceType")
             if resources.get("InstanceGroups")
             else "",
@@ -170,6 +174,7 @@ class JobFile:
             environment=self._texts(self._content, "Environment"),
             keep_alive=self._number(resources, "KeepAlivePeriodInSeconds"),
             channels=channels,
+            fields=tuple(flatten(self._content)),
         )
         return self._text(algorithm, "TrainingImage"), request
 
@@ -187,6 +192,9 @@ class JobFile:
         shape = model.operation_model("CreateTrainingJob").input_shape
         report: str = ParamValidator().validate(self._content, shape).generate_report()
         for line in report.splitlines():
+            # The checks of fields report these with their limits.
+            if line.startswith(("Invalid length", "Invalid value")):
+                continue
             self.findings.add(rules.REQUEST, line[0].lower() + line[1:])
 
     def _groups(self, content: Mapping[str, Any], key: str, name_key: str) -> tuple[InstanceGroup, ...]:
@@ -239,6 +247,13 @@ class JobFile:
 
     def _refuse(self, message: str, hint: str, error: Exception | None = None) -> NoReturn:
         raise UsageError(message, hint=hint) from error
+
+
+def _preferred(resources: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a ResourceConfig with the type and count of its first instance preference."""
+    preferences = resources.get("InstancePreferences")
+    first = preferences[0] if isinstance(preferences, list) and preferences else None
+    return {**first, **resources} if isinstance(first, dict) else resources
 
 
 def _decoded(text: str) -> object:

@@ -10,6 +10,7 @@ from bakehouse.catalog.instance_types import instances
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
+from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.distribution import launch_settings
 from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
@@ -70,8 +71,8 @@ class JobSpec:
     launcher: str = ""
     processes_per_host: int = 0
     """0 means one for each GPU, or one on hosts without GPUs."""
-    distribution: Mapping[str, object] = field(default_factory=dict)
-    """Replaces the launcher."""
+    distribution: Mapping[str, object] | None = None
+    """Replaces the launcher; empty means no launcher, and None the launcher that suits the image."""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     keep_alive: int = 0
@@ -159,7 +160,7 @@ def _select_sdk(
     if job.sdk:
         return job, ""
     job = replace(job, sdk="v3")
-    if is_for_model_trainer(job.distribution):
+    if job.distribution is not None and is_for_model_trainer(job.distribution):
         return job, ""
     try:
         _, findings = _findings(image, job, catalog, code_root)
@@ -197,9 +198,11 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
     if job.groups and (job.instance_type or job.instance_count):
         hint = "give each group its type and count: `--group data=ml.c5.18xlarge:2`"
         _refuse("`--group` replaces `--instance-type` and `--instance-count`", hint)
-    if job.distribution and (job.launcher or job.processes_per_host):
+    if job.distribution is not None and (job.launcher or job.processes_per_host):
         message = "`--distribution` replaces `--launcher` and `--processes-per-host`"
         _refuse(message, "set them in the distribution")
+    if job.spot and job.keep_alive:
+        _refuse("`--spot` can't be used with `--keep-alive`", "remove one of them")
     if image.entry_point and (source_dir or job.entry_point != JobSpec().entry_point):
         message = f"`{image.name}` contains its own code, `{image.entry_point}`, so no other code is sent"
         _refuse(message, "remove `--entry-point` and `--source-dir`")
@@ -244,12 +247,16 @@ def _request(
     # The SDK does not accept an image_uri with the compiler_config of the other classes.
     has_config = sender == "TensorFlow" and job.sdk == "v2" and not image.entry_point
     has_config = has_config and oldest <= numbers(framework_version) <= newest
-    distribution = drivers(job.distribution) if sender == "ModelTrainer" else job.distribution
+    distribution = job.distribution
+    if distribution is None:
+        distribution = _distribution(image, job, sender, groups)
+    elif sender == "ModelTrainer":
+        distribution = drivers(distribution)
     is_compiled = bool(compiler) and has_config and COMPILER not in job.hyperparameters
     return TrainingRequest(
         sender=sender,
         groups=groups,
-        distribution=distribution or _distribution(image, job, sender, groups),
+        distribution=distribution,
         entry_point=entry_point,
         source_dir=source_dir,
         requirements=requirements,
@@ -260,6 +267,10 @@ def _request(
         keep_alive=job.keep_alive or None,
         channels=job.channels,
         code_root=None if image.entry_point else code_root,
+        fields=(
+            ApiField("StoppingCondition.MaxRuntimeInSeconds", "--max-run", job.max_run),
+            ApiField("ResourceConfig.VolumeSizeInGB", "--volume-size", job.volume_gib),
+        ),
     )
 
 
@@ -271,7 +282,7 @@ def _distribution(
         return {}
     if not job.launcher and image.components & _LIBRARIES:
         return _library(image, job, sender, groups)
-    launcher = _launcher(image, job, sender, hosts=sum(group.count for group in groups))
+    launcher = _launcher(image, job, sender, groups)
     if not launcher:
         return {}
     is_driver = sender == "ModelTrainer"
@@ -337,13 +348,15 @@ def _compiler_parameters(image: LaunchImage, sender: Sender) -> Mapping[str, obj
     return {COMPILER: True, _COMPILER_DEBUG: False, **launcher}
 
 
-def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, hosts: int) -> str:
+def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]) -> str:
     """Return the requested launcher, or else the framework's own before MPI."""
+    # MultiWorkerMirroredStrategy has no instance groups.
+    suits_tensorflow = "tensorflow" in image.training_module and len(groups) < 2
     is_mirrored = job.launcher == "tensorflow" or (
-        not job.launcher and "tensorflow" in image.training_module and not job.processes_per_host
+        not job.launcher and suits_tensorflow and not job.processes_per_host
     )
     if is_mirrored and sender == "ModelTrainer":
-        if hosts == 1:
+        if sum(group.count for group in groups) == 1:
             return ""
         message = "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
         _refuse(message, "use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`")
@@ -356,7 +369,7 @@ def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, hosts: int) -> s
     if sender != "ModelTrainer" and "pytorch" not in module and "torchrun" in launchers:
         # The SageMaker Training Toolkit itself does not support torchrun.
         launchers.remove("torchrun")
-    if sender != "ModelTrainer" and "tensorflow" in module:
+    if sender != "ModelTrainer" and (suits_tensorflow or (job.launcher and "tensorflow" in module)):
         launchers.insert(0, "tensorflow")
     if not job.launcher:
         default = launchers[0] if launchers else ""

@@ -198,13 +198,17 @@ def _check_limits(request: TrainingRequest, image: LaunchImage | None, findings:
         if len(values) > maximum:
             findings.add(rules.LIMITS, f"too many {name}: {len(values)}", f"use at most {maximum}")
 
-    added = _ADDED_PARAMETERS if request.sends_code and request.sender != "ModelTrainer" else ()
-    check("hyperparameters (with the SDK's)", {*request.hyperparameters, *added}, _MAX_PARAMETERS)
-    check("environment variables", request.environment, _MAX_VARIABLES)
-    for name, value in request.hyperparameters.items():
+    # The fields of a request are checked as they are written.
+    is_request = request.sender == "API"
+    hyperparameters = {} if is_request else request.hyperparameters
+    environment = {} if is_request else request.environment
+    added = _ADDED_PARAMETERS if request.sends_code and request.sender not in ("ModelTrainer", "API") else ()
+    check("hyperparameters (with the SDK's)", {*hyperparameters, *added}, _MAX_PARAMETERS)
+    check("environment variables", environment, _MAX_VARIABLES)
+    for name, value in hyperparameters.items():
         check(f"characters in the name of hyperparameter `{name[:20]}…`", name, _MAX_NAME)
         check(f"characters in hyperparameter `{name[:20]}`", json.dumps(value), _MAX_VALUE)
-    for name, text in request.environment.items():
+    for name, text in environment.items():
         if not _VARIABLE.fullmatch(name):
             message = f"`{name}` is not a valid name of an environment variable"
             findings.add(rules.LIMITS, message, "use letters, digits and `_`, and no digit first")

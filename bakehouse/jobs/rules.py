@@ -70,7 +70,9 @@ class Findings:
 
 _V2, _V3 = "sagemaker 2.257.7", "sagemaker-train 1.27.0"
 _TOOLKIT = "sagemaker-training 5.1.4"
+_TOOLKITS = "toolkit.yaml of recipes/components/sagemaker-training"
 _API = "the API's model in botocore 1.44.5"
+_DOCUMENTED = "botocore 1.44.5, documentation"
 _GUIDE = "docs.aws.amazon.com/sagemaker/latest/dg"
 _INSTANCES = "recipes/components/instance"
 RELEASE = "the release of the image"
@@ -224,7 +226,7 @@ EFA = Rule("efa-not-there", _INSTANCES, "libfabric finds no provider, so NCCL do
 EFA_UNUSED = Rule("efa-unused", _INSTANCES, "the hosts communicate over TCP, which is slower", is_error=False)
 EFA_MISSING = Rule(
     "efa-not-set",
-    f"{_TOOLKIT}: __init__.py; {_V3}: container_drivers",
+    f"{_TOOLKITS}; {_V3}: container_drivers",
     "the launcher does not set it for this type",
     is_error=False,
 )
@@ -235,6 +237,12 @@ DRIVER = Rule(
     "driver-needs",
     f"{_V3}: container_drivers",
     "the MPI driver needs sshd and mpi4py",
+    is_error=False,
+)
+SHELL = Rule(
+    "argument-in-a-shell",
+    _TOOLKITS,
+    "the shell splits, expands or cuts the value",
     is_error=False,
 )
 OPEN_MPI_5 = Rule(
@@ -297,6 +305,30 @@ CODE_BAKED = Rule(
 )
 IMAGE_OR_VERSION = Rule("image-or-version", f"{_V2}: fw_utils.py")
 PYTHON_2 = Rule("python-2", f"{_V2}: tensorflow/estimator.py, fw_utils.py", "images no longer contain it")
+
+# Fields of the API. `_DOCUMENTED` is the text that botocore has about each field.
+FIELD = Rule("api-field", _API, _REFUSED_LATER)
+MAX_RUN = Rule("max-run", f"{_DOCUMENTED} of MaxRuntimeInSeconds", _REFUSED_LATER)
+SPOT_WAIT = Rule("spot-wait", f"{_DOCUMENTED} of MaxWaitTimeInSeconds; {_V2}: estimator.py", _REFUSED_LATER)
+SPOT_UNUSED = Rule(
+    "spot-unused",
+    f"{_DOCUMENTED} of MaxWaitTimeInSeconds",
+    "the limit is only for managed Spot training",
+    is_error=False,
+)
+SPOT_WARM = Rule("spot-warm-pool", f"{_GUIDE}/train-warm-pools.html", _REFUSED_LATER)
+SPOT_CHECKPOINTS = Rule(
+    "spot-checkpoints",
+    f"{_GUIDE}/model-managed-spot-training.html",
+    "SageMaker starts it again from the beginning",
+    is_error=False,
+)
+PREFERENCES = Rule("instance-preferences", f"{_DOCUMENTED} of InstancePreferences", _REFUSED_LATER)
+READ_ONLY = Rule("read-only", f"{_DOCUMENTED} of SelectedInstanceType", _REFUSED_LATER)
+VPC = Rule("vpc", f"{_API}; {_V2}: vpc_utils.py", "the SDK ignores one without the other")
+REPOSITORY = Rule("private-repository", f"{_DOCUMENTED} of TrainingRepositoryAuthConfig", _REFUSED_LATER)
+CHECKPOINTS = Rule("checkpoints", _API, _REFUSED_LATER)
+ALGORITHM = Rule("algorithm-or-image", f"{_DOCUMENTED} of AlgorithmName", _REFUSED_LATER)
 
 # Limits of the API, and SageMaker Training Compiler
 LIMITS = Rule("limits", _API, _REFUSED_LATER)

@@ -97,7 +97,7 @@ def _comments(record: ReleaseRecord, image: LaunchImage, checked: CheckedJob, jo
     if sdk == "v2" and COMPILER in request.hyperparameters and not image.entry_point:
         reason = "the SDK has no `compiler_config` for this image"
         comments.append(f"Hyperparameters enable the compiler: {reason}.")
-    if image.smp and not job.distribution and not job.launcher:
+    if image.smp and job.distribution is None and not job.launcher:
         comments.append("The degrees of parallelism are examples: set those of your model.")
     # Line breaks in a ledger's values must not end the comment.
     return [f"# {' '.join(comment.split())}" for comment in comments]

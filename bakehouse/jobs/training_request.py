@@ -7,6 +7,7 @@ from typing import Literal
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Requirement, VariantSpec
+from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.distribution import Framework
 from bakehouse.jobs.instance_groups import InstanceGroup
 from bakehouse.jobs.rules import RELEASE
@@ -100,6 +101,8 @@ class TrainingRequest:
     """Groups of each channel; empty means all."""
     code_root: Path | None = None
     """Directory that relative paths of code start at; None if the code is not checked."""
+    fields: tuple[ApiField, ...] = ()
+    """Fields of the API that the job sets, except for hyperparameters and environment of the SDK."""
 
     @property
     def hosts(self) -> int:

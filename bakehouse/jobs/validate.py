@@ -7,6 +7,7 @@ which the job would run otherwise than intended are warnings. Each finding names
 from dataclasses import replace
 
 from bakehouse.jobs import rules
+from bakehouse.jobs.api_conditions import check_fields
 from bakehouse.jobs.distribution import Framework, LaunchContext, distribution_findings, launch_settings
 from bakehouse.jobs.image_checks import XLA, check_compiler, check_efa, check_image
 from bakehouse.jobs.model_trainer import driver_findings
@@ -23,6 +24,7 @@ def validate(request: TrainingRequest, image: LaunchImage | None = None) -> tupl
     findings = Findings()
     launch_findings = _launch_findings(request, image)
     check_request(request, image, findings)
+    check_fields(request, findings)
     check_compiler(request, image, findings)
     check_efa(request, image, findings)
     if image is not None and image.is_known:

@@ -85,7 +85,8 @@ def test_a_distribution_is_json_or_a_file_that_holds_it(tmp_path: Path) -> None:
     (tmp_path / "mpi.json").write_text(text)
 
     assert job_options.distribution(text) == job_options.distribution(str(tmp_path / "mpi.json"))
-    assert job_options.distribution("") == {}
+    assert job_options.distribution("") is None
+    assert job_options.distribution("{}") == {}
     assert job_options.distribution("torch_distributed") == {"torch_distributed": {"enabled": True}}
 
 

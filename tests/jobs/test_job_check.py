@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import job_check
-from bakehouse.jobs.job_spec import CheckedJob, JobSpec
+from bakehouse.jobs.job_images import find_image
+from bakehouse.jobs.job_spec import CheckedJob, JobSpec, check_job
 from bakehouse.ledger.releases import append
 from bakehouse.plan.workspace import Workspace, open_workspace
 from tests.support.errors import error_text
@@ -303,6 +305,45 @@ def test_a_request_of_the_api(workspace: Workspace, tmp_path: Path) -> None:
         "`distribution.mpi.custom_mpi_options` sets `pml`, which the toolkit always sets to `ob1`",
         "channel `training` names `trian`, which is not a group of this job",
     ]
+
+
+def test_each_limit_of_a_request_is_reported_once(workspace: Workspace, tmp_path: Path) -> None:
+    content = {
+        **REQUEST,
+        "StoppingCondition": {"MaxRuntimeInSeconds": 0},
+        "Tags": [{"Key": "", "Value": 1}],
+        "HyperParameters": {"a" * 257: "b"},
+    }
+    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
+    assert [
+        finding.message for finding in result.findings if finding.rule.name in ("request", "api-field")
+    ] == [
+        "invalid type for parameter Tags[0].Value, value: 1, type: <class 'int'>, valid types: <class 'str'>",
+        "`HyperParameters (name)` has 257 characters",
+        "`StoppingCondition.MaxRuntimeInSeconds` is 0",
+        "`Tags[0].Key` has 0 characters",
+    ]
+
+
+@pytest.mark.parametrize("sdk", ["", "v2", "boto3"])
+def test_the_default_launcher_of_tensorflow_suits_groups(workspace: Workspace, sdk: str) -> None:
+    groups = (Group("data", "ml.c5n.18xlarge", 1), Group("train", "ml.p4d.24xlarge", 2))
+    image = find_image(workspace, "tensorflow-2.21-cu129-py312-data-service")
+    result = check_job(image, JobSpec(groups=groups, sdk=sdk, role="role"), workspace.catalog)
+    assert result.errors == ()
+    assert result.request.distribution == {"mpi": ON, "instance_groups": ["train"]}
+
+
+def test_a_request_may_prefer_instance_types(workspace: Workspace, tmp_path: Path) -> None:
+    preferences = [{"InstanceType": "ml.p3.16xlarge", "InstanceCount": 2}]
+    content = {
+        **REQUEST,
+        "ResourceConfig": {"InstancePreferences": preferences, "VolumeSizeInGB": 30},
+        "HyperParameters": {"sagemaker_program": "train.py"},
+    }
+    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
+    assert result.errors == ()
+    assert [group.count for group in result.request.groups] == [2]
 
 
 @pytest.mark.parametrize(

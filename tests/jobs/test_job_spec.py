@@ -1,10 +1,12 @@
 """Settings of `bake estimator` and `bake launch` that are missing or contradict each other."""
 
+from dataclasses import replace
+
 import pytest
 
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
-from bakehouse.jobs.job_spec import JobSpec, valid_job
+from bakehouse.jobs.job_spec import JobSpec, check_job, valid_job
 from bakehouse.jobs.training_request import launch_image
 from tests.support.release_records import a_record
 
@@ -33,3 +35,20 @@ def test_code_may_be_in_s3() -> None:
 def test_settings_that_contradict_each_other(job: JobSpec, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         valid_job(launch_image(a_record()), job)
+
+
+def test_spot_instances_are_not_kept() -> None:
+    with pytest.raises(UsageError, match="`--spot` can't be used with `--keep-alive`"):
+        valid_job(launch_image(a_record()), JobSpec(spot=True, keep_alive=60))
+
+
+def test_an_empty_distribution_is_no_launcher() -> None:
+    image = replace(launch_image(a_record()), launchers=("torchrun", "mpirun"))
+    script = JobSpec(entry_point="train.sh", instance_count=1, distribution={})
+    for sdk in ("v2", "v3"):
+        job = replace(script, sdk=sdk)
+        assert valid_job(image, job).request.distribution == {}
+        assert check_job(image, replace(job, distribution=None)).request.distribution
+
+    with pytest.raises(UsageError, match="`--distribution` replaces `--launcher`"):
+        valid_job(image, replace(script, launcher="mpirun"))

@@ -16,6 +16,7 @@ from bakehouse.jobs.rules import Rule
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
 from bakehouse.jobs.validate import validate
 from bakehouse.ledger.releases import ReleasedComponent
+from bakehouse.util.oci import ARM64
 from tests.support.launch_cases import BAKED, BARE, IMAGES, PYTORCH, TENSORFLOW
 from tests.support.release_records import a_record
 
@@ -26,6 +27,7 @@ A100 = InstanceGroup("ml.p4d.24xlarge", 2, gpus=8, rdma_read=True, efa_interface
 P3DN = replace(A100, instance_type="ml.p3dn.24xlarge", rdma_read=False, gpu_architecture="7.0")
 AWS_FLAGS = "-x FI_EFA_USE_DEVICE_RDMA=1 -x FI_PROVIDER=efa -x RDMAV_FORK_SAFE=1"
 H200 = replace(A100, instance_type="ml.p5en.48xlarge", gpu_architecture="9.0")
+H100 = replace(A100, instance_type="ml.p5.48xlarge", gpu_architecture="9.0")
 G4 = replace(A100, instance_type="ml.g4dn.12xlarge", gpus=4, rdma_read=False, gpu_architecture="7.5")
 GB200 = replace(A100, instance_type="ml.p6e-gb200.36xlarge", gpus=4, gpu_architecture="10.0")
 TWO = (replace(C5, name="data"), replace(A100, name="train"))
@@ -35,6 +37,10 @@ MPI: Mapping[str, object] = {"enabled": True, "processes_per_host": 8}
 
 def smp(**parameters: object) -> Mapping[str, object]:
     return {"smdistributed": {"modelparallel": {**ON, "parameters": parameters}}}
+
+
+def with_toolkit(version: str) -> LaunchImage:
+    return replace(PYTORCH, versions={**PYTORCH.versions, "sagemaker-training": version})
 
 
 SMP = smp(pipeline_parallel_degree=2)
@@ -323,7 +329,7 @@ CASES: dict[str, Case] = {
         rules.EFA_MISSING,
         request(H200),
         PYTORCH,
-        "`ml.p5en.48xlarge` has EFA, but the toolkit does not set `FI_PROVIDER=efa` and "
+        "`ml.p5en.48xlarge` has EFA, but the toolkit 5.1.4 does not set `FI_PROVIDER=efa` and "
         "`FI_EFA_USE_DEVICE_RDMA=1` there",
         'add it to the environment: `{"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}`',
     ),
@@ -331,8 +337,37 @@ CASES: dict[str, Case] = {
         rules.EFA_MISSING,
         request(H200, distribution={"mpi": {**ON, "custom_mpi_options": "-x FI_PROVIDER=efa"}}),
         PYTORCH,
-        "`ml.p5en.48xlarge` has EFA, but the toolkit does not set `FI_EFA_USE_DEVICE_RDMA=1` there",
+        "`ml.p5en.48xlarge` has EFA, but the toolkit 5.1.4 does not set `FI_EFA_USE_DEVICE_RDMA=1` there",
         'add it to the environment: `{"FI_EFA_USE_DEVICE_RDMA": "1"}`',
+    ),
+    "RDMA that an older toolkit does not set": (
+        rules.EFA_MISSING,
+        request(H100),
+        with_toolkit("5.1.1"),
+        "`ml.p5.48xlarge` has EFA, but the toolkit 5.1.1 does not set `FI_EFA_USE_DEVICE_RDMA=1` there",
+        'add it to the environment: `{"FI_EFA_USE_DEVICE_RDMA": "1"}`',
+    ),
+    "EFA that an unknown toolkit may not set": (
+        rules.EFA_MISSING,
+        request(H100),
+        with_toolkit(""),
+        "`ml.p5.48xlarge` has EFA, but only newer releases of the toolkit set `FI_PROVIDER=efa` and "
+        "`FI_EFA_USE_DEVICE_RDMA=1` there, and the one of the image is unknown",
+        'add it to the environment: `{"FI_PROVIDER": "efa", "FI_EFA_USE_DEVICE_RDMA": "1"}`',
+    ),
+    "a hyperparameter that a shell splits": (
+        rules.SHELL,
+        request(hyperparameters={"name": "a b", "plain": "a-b", "sagemaker_x": "a b"}),
+        with_toolkit("5.1.2"),
+        "the toolkit 5.1.2 of the image gives the hyperparameter `name` to a shell, unquoted",
+        "use letters, digits and `@%+=:,./-` only, or read the value from SM_HPS in the script",
+    ),
+    "a mapping that a shell cuts": (
+        rules.SHELL,
+        request(hyperparameters={"urls": {"a": "http://x/?a=1&b=2"}, "list": 5}),
+        with_toolkit("4.8.3"),
+        "the toolkit 4.8.3 of the image gives the hyperparameter `urls` to a shell, unquoted",
+        "use letters, digits and `@%+=:,./-` only, or read the value from SM_HPS in the script",
     ),
     "EFA in the image but not on the instances": (
         rules.EFA_UNUSED,
@@ -385,6 +420,20 @@ CASES: dict[str, Case] = {
         replace(PYTORCH, versions={}),
         "`smdistributed.dataparallel` needs SMDDP, but `image` has none",
         "add the component `smddp`",
+    ),
+    "no SMDDP for an old toolkit": (
+        rules.LAUNCHER,
+        request(distribution={"pytorchddp": ON}),
+        replace(PYTORCH, versions={"pytorch": "2.9.1", "sagemaker-training": "4.7.0"}),
+        "`pytorchddp` needs SMDDP, but `image` has none",
+        "add the component `smddp`, or use a newer toolkit",
+    ),
+    "no mpirun for DDP": (
+        rules.LAUNCHER,
+        request(distribution={"pytorchddp": ON}),
+        replace(PYTORCH, versions={"pytorch": "2.9.1"}, launchers=("torchrun",)),
+        "`pytorchddp` needs `mpirun`, but `image` has none",
+        "use a launcher of the image: `torchrun`",
     ),
     "no SMP": (
         rules.LAUNCHER,
@@ -716,8 +765,17 @@ def test_code_is_checked_below_the_code_root(tmp_path: Path) -> None:
 
 def test_the_drivers_of_version_3_know_fewer_types_than_the_toolkit() -> None:
     driver = request(GB200, sender="ModelTrainer", distribution={"Torchrun": {}}, source_dir="code")
-    assert [rule for rule, _, _ in findings(request(GB200), None)] == [rules.IMAGE_OR_VERSION]
+    assert findings(request(GB200), replace(PYTORCH, platform=ARM64)) == []
+    assert [rule for rule, _, _ in findings(request(GB200), None)] == [
+        rules.IMAGE_OR_VERSION,
+        rules.EFA_MISSING,
+    ]
     assert rules.EFA_MISSING in [rule for rule, _, _ in findings(driver, None)]
+
+
+def test_ddp_runs_without_smddp() -> None:
+    image = replace(PYTORCH, versions={"pytorch": "2.9.1", "sagemaker-training": "5.1.4"})
+    assert findings(request(distribution={"pytorchddp": ON}), image) == []
 
 
 def test_the_open_mpi_5_component_supports_the_toolkit() -> None:

@@ -285,7 +285,7 @@ def run_training_job(
     request = RunRequest(
         job,
         job_options.code(source_dir, entry_point, command),
-        job_options.distribution(distribution),
+        job_options.distribution(distribution) or {},
         job_options.sdk(sdk),
         processes_per_host,
     )

@@ -1,0 +1,161 @@
+"""Checks of the fields of a request: each with the API's model, and conditions between them."""
+
+from collections.abc import Mapping
+
+from bakehouse.jobs import rules
+from bakehouse.jobs.api_fields import ApiField, field_problems
+from bakehouse.jobs.rules import Findings
+from bakehouse.jobs.training_request import TrainingRequest
+from bakehouse.util.format import format_names
+
+_RESOURCES, _LIMITS = "ResourceConfig", "StoppingCondition"
+_TYPE, _COUNT, _GROUPS = (
+    f"{_RESOURCES}.{name}" for name in ("InstanceType", "InstanceCount", "InstanceGroups")
+)
+_KEEP_ALIVE, _PREFERENCES = f"{_RESOURCES}.KeepAlivePeriodInSeconds", f"{_RESOURCES}.InstancePreferences"
+_PLACEMENT = f"{_RESOURCES}.InstancePlacementConfig"
+_MAX_RUN, _MAX_WAIT = f"{_LIMITS}.MaxRuntimeInSeconds", f"{_LIMITS}.MaxWaitTimeInSeconds"
+_SPOT = "EnableManagedSpotTraining"
+_IMAGE, _ALGORITHM = "AlgorithmSpecification.TrainingImage", "AlgorithmSpecification.AlgorithmName"
+_REPOSITORY = "AlgorithmSpecification.TrainingImageConfig"
+_CHECKPOINTS, _LOCAL_CHECKPOINTS = "CheckpointConfig.S3Uri", "CheckpointConfig.LocalPath"
+_SUBNETS, _SECURITY_GROUPS = "VpcConfig.Subnets", "VpcConfig.SecurityGroupIds"
+_OWN_RULES = {_TYPE, _COUNT, _GROUPS, _KEEP_ALIVE, _IMAGE}
+"""Fields whose limits have rules of their own."""
+_DAY = 24 * 60 * 60
+_MAX_RUN_SECONDS = 28 * _DAY
+_DEFAULT_RUN = _DAY
+_TRAINER_RUN = 60 * 60
+"""Time limit of ModelTrainer without a `stopping_condition` (sagemaker-train 1.27.0)."""
+
+
+def check_fields(request: TrainingRequest, findings: Findings) -> None:
+    """Check the fields of a request that reaches the API."""
+    if request.is_local:
+        return
+    is_trainer = request.sender == "ModelTrainer"
+    for field in request.fields:
+        if field.path in _OWN_RULES:
+            continue
+        for problem in field_problems(field, snake_case=is_trainer):
+            # botocore reports wrong types in a request itself.
+            if not (problem.is_type and request.sender == "API"):
+                findings.add(rules.FIELD, problem.message, problem.hint)
+    fields = {field.path: field for field in request.fields}
+    _check_time(fields, is_trainer, findings)
+    _check_resources(fields, findings)
+    _check_vpc(fields, findings)
+    _check_checkpoints(fields, findings)
+    if request.sender == "API" and fields:
+        _check_algorithm(fields, findings)
+
+
+def _name(fields: Mapping[str, ApiField], path: str, other: str) -> str:
+    """Return the user's name for a field that may be missing, in the style of another."""
+    if path in fields:
+        return fields[path].name
+    return _NAMES[path][_style(fields[other])]
+
+
+_NAMES: Mapping[str, tuple[str, str, str]] = {
+    _MAX_WAIT: (_MAX_WAIT, "max_wait", "stopping_condition.max_wait_time_in_seconds"),
+    _SPOT: (_SPOT, "use_spot_instances", "compute.enable_managed_spot_training"),
+    _CHECKPOINTS: (_CHECKPOINTS, "checkpoint_s3_uri", "checkpoint_config.s3_uri"),
+    _SUBNETS: (_SUBNETS, "subnets", "networking.subnets"),
+    _SECURITY_GROUPS: (_SECURITY_GROUPS, "security_group_ids", "networking.security_group_ids"),
+}
+"""Names of fields that a message asks for: of the API, of SDK v2 and of SDK v3."""
+
+
+def _style(field: ApiField) -> int:
+    if field.name == field.path:
+        return 0
+    return 2 if "." in field.name else 1
+
+
+def _number(fields: Mapping[str, ApiField], path: str) -> int | None:
+    value = fields[path].value if path in fields else None
+    return value if type(value) is int else None
+
+
+def _is_spot(fields: Mapping[str, ApiField]) -> bool:
+    return _SPOT in fields and fields[_SPOT].value is True
+
+
+def _check_time(fields: Mapping[str, ApiField], is_trainer: bool, findings: Findings) -> None:
+    run, wait = _number(fields, _MAX_RUN), _number(fields, _MAX_WAIT)
+    has_condition = any(path.startswith(_LIMITS) for path in fields)
+    seconds = run if run is not None else _TRAINER_RUN if is_trainer and not has_condition else _DEFAULT_RUN
+    if run is not None and run > _MAX_RUN_SECONDS:
+        message = f"is {run}, but a job runs for at most 28 days"
+        findings.at(rules.MAX_RUN, fields[_MAX_RUN].name, message, f"use at most {_MAX_RUN_SECONDS}")
+    if _is_spot(fields) and _MAX_WAIT not in fields:
+        name = _name(fields, _MAX_WAIT, _SPOT)
+        hint = f"set `{name}` to at least {seconds}, the time limit of the job"
+        findings.at(rules.SPOT_WAIT, fields[_SPOT].name, f"needs `{name}`", hint)
+    elif wait is not None and wait < seconds:
+        limit = (
+            f"`{fields[_MAX_RUN].name}` is {seconds}" if run is not None else f"the job may run for {seconds}"
+        )
+        message = f"is {wait}, but {limit}: the wait includes the run"
+        findings.at(rules.SPOT_WAIT, fields[_MAX_WAIT].name, message, f"use at least {seconds}")
+    if _MAX_WAIT in fields and not _is_spot(fields):
+        spot = _name(fields, _SPOT, _MAX_WAIT)
+        message = "is for managed Spot training, which the job does not use"
+        findings.at(rules.SPOT_UNUSED, fields[_MAX_WAIT].name, message, f"remove it, or set `{spot}`")
+
+
+def _check_resources(fields: Mapping[str, ApiField], findings: Findings) -> None:
+    if _number(fields, _KEEP_ALIVE) and _is_spot(fields):
+        message = f"can't be used with `{fields[_SPOT].name}`"
+        findings.at(rules.SPOT_WARM, fields[_KEEP_ALIVE].name, message, "remove one of them")
+    if _GROUPS in fields and _COUNT in fields and _TYPE not in fields:
+        message = "the job has instance groups and also an instance count"
+        findings.add(rules.GROUPS_OR_TYPE, message, f"remove `{fields[_COUNT].name}`")
+    if _PREFERENCES in fields:
+        others = [fields[path].name for path in (_TYPE, _GROUPS, _PLACEMENT) if path in fields]
+        others += [fields[_SPOT].name] if _is_spot(fields) else []
+        if others:
+            message = f"can't be used with {format_names(others, ' and ')}"
+            findings.at(rules.PREFERENCES, fields[_PREFERENCES].name, message, "remove one of them")
+    for path in (f"{_RESOURCES}.SelectedInstanceType", f"{_RESOURCES}.SelectedInstanceCount"):
+        if path in fields:
+            findings.at(rules.READ_ONLY, fields[path].name, "is only in answers of the API", "remove it")
+
+
+def _check_vpc(fields: Mapping[str, ApiField], findings: Findings) -> None:
+    for path, other in ((_SUBNETS, _SECURITY_GROUPS), (_SECURITY_GROUPS, _SUBNETS)):
+        if path in fields and other not in fields and _style(fields[path]):
+            name = _name(fields, other, path)
+            findings.at(rules.VPC, fields[path].name, f"needs `{name}`", f"set `{name}` too")
+    mode = fields.get(f"{_REPOSITORY}.TrainingRepositoryAccessMode")
+    if mode and mode.value == "Vpc" and _SUBNETS not in fields:
+        findings.at(
+            rules.VPC, mode.name, "is `Vpc`, but the job has no VPC", "set subnets and security groups"
+        )
+    for path, field in fields.items():
+        if path.startswith(f"{_REPOSITORY}.TrainingRepositoryAuthConfig") and not (
+            mode and mode.value == "Vpc"
+        ):
+            findings.at(rules.REPOSITORY, field.name, "needs the access mode `Vpc`", "set it, or remove this")
+
+
+def _check_checkpoints(fields: Mapping[str, ApiField], findings: Findings) -> None:
+    local = fields.get(_LOCAL_CHECKPOINTS)
+    if local and _CHECKPOINTS not in fields and _style(local):
+        name = _name(fields, _CHECKPOINTS, _LOCAL_CHECKPOINTS)
+        findings.at(
+            rules.CHECKPOINTS, local.name, f"needs `{name}`", f"set `{name}`, such as `s3://bucket/a`"
+        )
+    if _is_spot(fields) and _CHECKPOINTS not in fields:
+        name = _name(fields, _CHECKPOINTS, _SPOT)
+        message = "starts an interrupted job again without its checkpoints"
+        findings.at(rules.SPOT_CHECKPOINTS, fields[_SPOT].name, message, f"set `{name}`")
+
+
+def _check_algorithm(fields: Mapping[str, ApiField], findings: Findings) -> None:
+    given = [path for path in (_IMAGE, _ALGORITHM) if path in fields]
+    if len(given) != 1:
+        message = "the job has both an image and an algorithm" if given else "the job has no image"
+        hint = "remove one of them" if given else f"set `{_IMAGE}`"
+        findings.add(rules.ALGORITHM, message, hint)
