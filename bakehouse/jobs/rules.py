@@ -316,7 +316,12 @@ SPOT_UNUSED = Rule(
     "the limit is only for managed Spot training",
     is_error=False,
 )
-SPOT_WARM = Rule("spot-warm-pool", f"{_GUIDE}/train-warm-pools.html", _REFUSED_LATER)
+SPOT_WARM = Rule(
+    "spot-warm-pool",
+    f"{_GUIDE}/train-warm-pools.html",
+    "no document that was read says that SageMaker accepts both",
+    is_error=False,
+)
 SPOT_CHECKPOINTS = Rule(
     "spot-checkpoints",
     f"{_GUIDE}/model-managed-spot-training.html",
@@ -326,7 +331,7 @@ SPOT_CHECKPOINTS = Rule(
 PREFERENCES = Rule("instance-preferences", f"{_DOCUMENTED} of InstancePreferences", _REFUSED_LATER)
 READ_ONLY = Rule("read-only", f"{_DOCUMENTED} of SelectedInstanceType", _REFUSED_LATER)
 VPC = Rule("vpc", f"{_API}; {_V2}: vpc_utils.py", "the SDK ignores one without the other")
-REPOSITORY = Rule("private-repository", f"{_DOCUMENTED} of TrainingRepositoryAuthConfig", _REFUSED_LATER)
+REPOSITORY = Rule("private-repository", f"{_DOCUMENTED} of TrainingRepositoryAccessMode", _REFUSED_LATER)
 CHECKPOINTS = Rule("checkpoints", _API, _REFUSED_LATER)
 ALGORITHM = Rule("algorithm-or-image", f"{_DOCUMENTED} of AlgorithmName", _REFUSED_LATER)
 
