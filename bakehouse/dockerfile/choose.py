@@ -309,7 +309,7 @@ def _specs(selection: ChosenComponents) -> tuple[VariantSpec, ...]:
 
 
 def _settle_wish(wish: Wish, proposal: Proposal, selection: ChosenComponents) -> None:
-    name = next((each for each in wish.components if each in selection.components), wish.name)
+    name = next((component for component in wish.components if component in selection.components), wish.name)
     version = _version_of(name, selection) or ""
     asked = wish.specifier.removeprefix("==")
     line = wish.words[0].line if wish.words else wish.line
@@ -344,7 +344,7 @@ def _settle_wish(wish: Wish, proposal: Proposal, selection: ChosenComponents) ->
 
 def _base_text(selection: ChosenComponents) -> str:
     name, version = selection.base
-    others = [f"{each} {_version_of(each, selection)}" for each in _FIRST if each in _components(selection)]
+    others = [f"{name} {_version_of(name, selection)}" for name in _FIRST if name in _components(selection)]
     return " with ".join((f"{name} {version}", *([", ".join(others)] if others else [])))
 
 

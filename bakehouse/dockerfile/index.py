@@ -137,7 +137,7 @@ class ReverseIndex:
             name = str(canonicalize_name(project))
             others = self._pip.get(name, ())
             # The component of the same name first
-            ordered = sorted({*others, component.name}, key=lambda each: (each != name, each))
+            ordered = sorted({*others, component.name}, key=lambda other: (other != name, other))
             self._pip[name] = tuple(ordered)
 
     def _add_artifacts(self, component: Component, release: Release, patterns: dict[str, str]) -> None:

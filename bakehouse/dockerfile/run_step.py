@@ -328,7 +328,7 @@ class RunTranslator:
             position, word = inner
             outer = [*command.assignments, *command.words[:position], *command.words[position + 1 :]]
             replace(
-                [each for each in outer if not ASSIGNMENT.fullmatch(each.text)], "its commands are translated"
+                [word for word in outer if not ASSIGNMENT.fullmatch(word.text)], "its commands are translated"
             )
             untranslate(outer, _ONE_COMMAND)
             self._proposal.account.words.remove(word)
@@ -1077,7 +1077,14 @@ class RunTranslator:
         replace([*head, words[0]], _BAKEHOUSE_PIP)
         for word in command.assignments:
             name = word.text.partition("=")[0]
-            owner = next((each for each in components if each and self._index.sets_variable(each, name)), "")
+            owner = next(
+                (
+                    component
+                    for component in components
+                    if component and self._index.sets_variable(component, name)
+                ),
+                "",
+            )
             if owner:
                 self._proposal.wishes[owner].words.append(word)
         command.assignments = [word for word in command.assignments if not self._is_deferred(word)]

@@ -99,7 +99,7 @@ def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
             position = length if end < 0 else end
             continue
         redirection = _REDIRECT.match(text, position)
-        operator = next((each for each in _OPERATORS if text.startswith(each, position)), "")
+        operator = next((operator for operator in _OPERATORS if text.startswith(operator, position)), "")
         if redirection and not (operator and not text.startswith("&>", position)):
             yield "redirection", redirection[0], position
             position = redirection.end()

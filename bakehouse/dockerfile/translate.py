@@ -290,7 +290,7 @@ class _Translation:
             or builder.run
             or any(word.fate is Fate.UNTRANSLATED for word in others)
         )
-        names = ", ".join(f"`{each}`" for each in builder.wishes)
+        names = ", ".join(f"`{stage}`" for stage in builder.wishes)
         for word in others:
             if word.fate is Fate.RECIPE:
                 word.fate = None
@@ -585,9 +585,9 @@ class _Translation:
                 or directory == self._directory
             )
             is_inside = is_inside or any(
-                str(directory) == each.target.rstrip("/")
-                for each in self._proposal.files
-                if is_directory(self._context / each.source)
+                str(directory) == file.target.rstrip("/")
+                for file in self._proposal.files
+                if is_directory(self._context / file.source)
             )
             name_in_image = directory / PurePosixPath(path).name if is_inside else directory
             self._proposal.files.append(CopiedFile(path, str(name_in_image), (source, target)))
@@ -610,9 +610,9 @@ class _Translation:
             # Without a script that is known, the directory in the place of the code is the code.
             file = next(
                 (
-                    each
-                    for each in proposal.files
-                    if each.target.rstrip("/") == CODE_DIRECTORY and is_directory(self._context / each.source)
+                    file
+                    for file in proposal.files
+                    if file.target.rstrip("/") == CODE_DIRECTORY and is_directory(self._context / file.source)
                 ),
                 None,
             )

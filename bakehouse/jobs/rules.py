@@ -330,7 +330,7 @@ SPOT_CHECKPOINTS = Rule(
 )
 PREFERENCES = Rule("instance-preferences", f"{_DOCUMENTED} of InstancePreferences", _REFUSED_LATER)
 READ_ONLY = Rule("read-only", f"{_DOCUMENTED} of SelectedInstanceType", _REFUSED_LATER)
-VPC = Rule("vpc", f"{_API}; {_V2}: vpc_utils.py", "the SDK ignores one without the other")
+VPC = Rule("vpc", f"{_API}; {_V2}: vpc_utils.py", _REFUSED_LATER)
 REPOSITORY = Rule("private-repository", f"{_DOCUMENTED} of TrainingRepositoryAccessMode", _REFUSED_LATER)
 CHECKPOINTS = Rule("checkpoints", _API, _REFUSED_LATER)
 ALGORITHM = Rule("algorithm-or-image", f"{_DOCUMENTED} of AlgorithmName", _REFUSED_LATER)

@@ -30,9 +30,9 @@ BUDGET_OF_A_CALL = 10_000
 BUDGET = 40_000
 """Candidates that a whole search for alternatives may try: about 1.2 s."""
 _MAX_NAMED = 3
-_MOST_BASES = 6
-_MOST_WARNED = 8
-_MOST_CHANGES = 3
+_MAX_BASES = 6
+_MAX_WARNED = 8
+_MAX_CHANGES = 3
 _STEPS = 8
 """Calls reserved for each alternative, to move it closer to the pins."""
 
@@ -146,7 +146,7 @@ class AlternativeSearch:
         recipe = relax(self._recipe, relaxations)
         pin = next(pin for pin in relaxations if pin.kind == "base")
         versions = sorted(self._versions(pin.name), key=lambda version: self._distance(pin, version))
-        for version in versions[1 : _MOST_BASES + 1]:
+        for version in versions[1 : _MAX_BASES + 1]:
             outcome = self._resolve(_with_range(recipe, pin, f"=={version}"))
             if isinstance(outcome, Resolution):
                 return outcome
@@ -201,7 +201,7 @@ class AlternativeSearch:
         """The outcome with all versions relaxed; if that is a conflict, only dropping components can help."""
         return self.attempt({pin: Relaxation.MOVE for pin in self._pins if pin.least is Relaxation.MOVE})
 
-    def nearest(self, limit: int, most_changes: int = _MOST_CHANGES) -> Alternatives:
+    def nearest(self, limit: int, most_changes: int = _MAX_CHANGES) -> Alternatives:
         """Return up to `limit` alternatives with a minimal set of changes.
 
         If each changes several pins or drops a component, other bases follow.
@@ -309,7 +309,7 @@ class AlternativeSearch:
     def _newest(self, pin: Restriction, recipe: Recipe, resolution: Resolution) -> tuple[Recipe, Resolution]:
         """Return the recipe with the newest version of a pin that fits, one without a warning if possible."""
         version = resolution.version_of(pin.name)
-        for other in islice(reversed(self._versions(pin.name)), _MOST_WARNED):
+        for other in islice(reversed(self._versions(pin.name)), _MAX_WARNED):
             narrowed = _with_range(recipe, pin, f"=={other}")
             outcome = resolution if other == version else self._resolve(narrowed)
             if isinstance(outcome, Resolution) and not _is_warned_of(pin.name, outcome):
@@ -321,7 +321,7 @@ class AlternativeSearch:
     ) -> tuple[Recipe, Resolution, str]:
         """Return the nearest version that fits and that the catalogue does not warn of; else the nearest."""
         near = sorted(self._versions(pin.name), key=lambda other: self._distance(pin, other))
-        for other in near[:_MOST_WARNED]:
+        for other in near[:_MAX_WARNED]:
             outcome = self._resolve(_with_range(recipe, pin, f"=={other}")) if other != version else None
             if isinstance(outcome, Resolution) and not _is_warned_of(pin.name, outcome):
                 return recipe, outcome, other

@@ -115,7 +115,7 @@ class CompatibilityCache:
         if key not in self._options:
             candidates = []
             for release in component.releases:
-                builds = [each for each in release.variants if pattern == "*" or each.matches(pattern)]
+                builds = [build for build in release.variants if pattern == "*" or build.matches(pattern)]
                 own = [build for build in builds if build.platform == platform]
                 candidates += [Candidate(component, release, build) for build in own or builds]
             self._options[key] = Options(

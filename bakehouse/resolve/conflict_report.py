@@ -29,11 +29,11 @@ from bakehouse.util.yaml_reader import Scalar
 CALLS = 80
 """Calls of the resolver that look for alternatives of an unsatisfiable image."""
 _BUDGET_OF_A_CALL = 5_000
-_MOST_GROUPS = 3
-_MOST_HINTS = 3
-_MOST_PROVIDERS = 3
-_MOST_ROWS = 10
-_MOST_VARIANTS = 5
+_MAX_GROUPS = 3
+_MAX_HINTS = 3
+_MAX_PROVIDERS = 3
+_MAX_ROWS = 10
+_MAX_VARIANTS = 5
 
 
 def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> ConflictError:
@@ -43,7 +43,7 @@ def conflict_error(conflict: Conflict, catalog: Catalog, calls: int = CALLS) -> 
     """
     search = AlternativeSearch(conflict.recipe, catalog, calls, budget=min(BUDGET, calls * _BUDGET_OF_A_CALL))
     message = f"no versions satisfy image `{conflict.recipe.name}` on {conflict.recipe.platform}"
-    nearest = search.nearest(_MOST_HINTS) if calls else None
+    nearest = search.nearest(_MAX_HINTS) if calls else None
     return ConflictError.of(diagnostic(message, minimal_conflict(conflict, search), catalog, nearest))
 
 
@@ -93,19 +93,19 @@ def diagnostic_with_candidates(message: str, conflict: Conflict, catalog: Catalo
     groups = grouped(requested or conflict.refusals)
     # Candidates that provide different wrong versions of one name share a row
     others = [group for group in groups if _provides_other_version(group[0])]
-    is_shortened = _MOST_GROUPS < len(others) < len(groups)
+    is_shortened = _MAX_GROUPS < len(others) < len(groups)
     shortened = Counter(group[0].name for group in others if is_shortened for _ in group)
     groups = [group for group in groups if not shortened or group not in others]
     facts = [
         fact
-        for group in groups[:_MOST_GROUPS]
+        for group in groups[:_MAX_GROUPS]
         for fact in (*opposing_reasons(group[0]), *_why_chosen(group[0], conflict, catalog))
     ]
     rows = [
         (subject_text(group), group_predicate(group), location_text(reason_location(group[0])))
-        for group in groups[:_MOST_ROWS]
+        for group in groups[:_MAX_ROWS]
     ]
-    if rest := sum(map(len, groups[_MOST_ROWS:])):
+    if rest := sum(map(len, groups[_MAX_ROWS:])):
         rows.append((f"and {rest} more", "", ""))
     for name, count in shortened.items():
         rows.append((f"{count} others", f"provide another {name}", ""))
@@ -143,7 +143,7 @@ def alternatives_hint(nearest: Alternatives, image: str) -> str:
     fewest = min((alternative.rank[:2] for alternative in nearest.alternatives), default=(0, 0))
     best = [alternative for alternative in nearest.alternatives if alternative.rank[:2] == fewest]
     # Alternatives with new values come first, and their verb is not repeated
-    best = sorted(best[:_MOST_HINTS], key=lambda alternative: not _new_values(alternative))
+    best = sorted(best[:_MAX_HINTS], key=lambda alternative: not _new_values(alternative))
     hints = [_hint(alternative, image, "" if number else "use ") for number, alternative in enumerate(best)]
     return ", or ".join(hints)
 
@@ -252,11 +252,11 @@ def _refusals(conflict: Conflict, catalog: Catalog) -> list[Reason]:
     named = {requirement.name for requirement in conflict.recipe.components}
     informative.sort(key=lambda group: group[0].name in named and group[0].name != conflict.name)
     reasons = []
-    for group in informative[:_MOST_GROUPS]:
+    for group in informative[:_MAX_GROUPS]:
         reasons.append(Reason(group_text(group), reason_location(group[0])))
         reasons += [*opposing_reasons(group[0]), *_why_chosen(group[0], conflict, catalog)]
-    if rest := [refusal for group in informative[_MOST_GROUPS:] for refusal in group]:
-        names = sorted({refusal.name for refusal in rest} - {conflict.name})[:_MOST_GROUPS]
+    if rest := [refusal for group in informative[_MAX_GROUPS:] for refusal in group]:
+        names = sorted({refusal.name for refusal in rest} - {conflict.name})[:_MAX_GROUPS]
         why = f" because of {', '.join(names)}" if names else ""
         builds = format_count(len(rest), "other build")
         verb = "does" if len(rest) == 1 else "do"
@@ -318,8 +318,8 @@ def _variants_of(
     names = [
         *dict.fromkeys(variant.name for release in releases for variant in release.variants if variant.name)
     ]
-    near = difflib.get_close_matches(pattern.text if pattern else "", names, _MOST_VARIANTS, 0)
-    shown = names if len(names) <= _MOST_VARIANTS else near
+    near = difflib.get_close_matches(pattern.text if pattern else "", names, _MAX_VARIANTS, 0)
+    shown = names if len(names) <= _MAX_VARIANTS else near
     more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
     return Reason(
         f"{subject} has the variants {', '.join(shown)}{more}" if names else f"{subject} has no variants",
@@ -362,4 +362,4 @@ def _providers(conflict: Conflict, catalog: Catalog, *, fitting_only: bool = Fal
         other = ", another base," if candidate.component.is_base and candidate.name != base else ""
         verb = "would provide" if fitting else "provides"
         reasons.append(Reason(f"{candidate}{other} {verb} {name} {version}", candidate.variant.location))
-    return reasons[: _MOST_PROVIDERS + 1]
+    return reasons[: _MAX_PROVIDERS + 1]

@@ -35,11 +35,11 @@ CALLS = 100
 """Calls of the resolver that look for newer versions of one component."""
 CALLS_FOR_EACH = 15
 """The same for each component of an overview."""
-_WIDEST = 76
-_MOST_WAYS = 3
-_MOST_REASONS = 2
-_MOST_REASONS_IN_DETAIL = 8
-_MOST_CHANGES = 2
+_MAX_WIDTH = 76
+_MAX_WAYS = 3
+_MAX_REASONS = 2
+_MAX_REASONS_IN_DETAIL = 8
+_MAX_CHANGES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _single_changes(choice: Choice, resolution: Resolution, catalog: Catalog) ->
     )
     if isinstance(search.outcome_with_all_moved, Conflict):
         return ()
-    return search.nearest(_MOST_CHANGES, most_changes=1).alternatives
+    return search.nearest(_MAX_CHANGES, most_changes=1).alternatives
 
 
 def _fewest_changes(
@@ -186,7 +186,7 @@ def _fewest_changes(
     search = AlternativeSearch(recipe, catalog, CALLS, (newer,), upgraded=name)
     if isinstance(search.outcome_with_all_moved, Conflict):
         return (), "incompatible"
-    nearest = search.nearest(_MOST_WAYS)
+    nearest = search.nearest(_MAX_WAYS)
     if nearest.alternatives:
         return nearest.alternatives, ""
     return (), "cut" if nearest.is_cut else "too many changes"
@@ -236,7 +236,7 @@ def name_report(resolution: Resolution, explanation: Explanation) -> str:
     if name != choice.name:
         lines.insert(0, _Line(f"{name} {version}, provided by {candidate}", (candidate.variant.location,)))
     lines += [_demand(demand, explanation) for demand in choice.demands]
-    lines += _other_reasons(explanation, resolution, _MOST_REASONS_IN_DETAIL)
+    lines += _other_reasons(explanation, resolution, _MAX_REASONS_IN_DETAIL)
     obstacles: dict[Obstacle, str] = {
         "newest": f"{version} is the newest {name} in the catalogue",
         "incompatible": f"no newer {name} is compatible with any versions of the other components",
@@ -295,7 +295,7 @@ def _block(explanation: Explanation, resolution: Resolution) -> list[_Line]:
         if len(demands) == 1:
             return [_Line(f"{heading}: {demands[0].text.strip()}", demands[0].locations), *provided]
         return [_Line(heading), *provided, *demands]
-    reasons = _other_reasons(explanation, resolution, _MOST_REASONS)
+    reasons = _other_reasons(explanation, resolution, _MAX_REASONS)
     return [_Line(str(choice.candidate)), *provided, *demands, *reasons, *_alternatives(explanation)]
 
 
@@ -341,7 +341,7 @@ def _text(blocks: Iterable[list[_Line]]) -> str:
     """Return blocks of lines, separated by empty lines, with the locations in a column of their own."""
     blocks = [*blocks]
     widths = [len(line.text) for lines in blocks for line in lines if line.locations]
-    width = max((width for width in widths if width <= _WIDEST), default=0)
+    width = max((width for width in widths if width <= _MAX_WIDTH), default=0)
     return "\n\n".join("\n".join(_line_text(line, width) for line in lines) for lines in blocks) + "\n"
 
 

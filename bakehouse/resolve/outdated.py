@@ -17,8 +17,8 @@ from bakehouse.util.format import format_table
 
 CALLS = 30
 """Calls of the resolver for one component."""
-_MOST_CHANGES = 2
-_WIDEST = 70
+_MAX_CHANGES = 2
+_MAX_WIDTH = 70
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _judged(choice: Choice, newest: str, resolution: Resolution, catalog: Catalo
     if isinstance(outcome, Conflict):
         unknown = Reason("is not compatible with the other components")
         return OutdatedComponent(choice, newest, conflict_report.first_reason(outcome) or unknown)
-    nearest = search.nearest(1, _MOST_CHANGES).alternatives
+    nearest = search.nearest(1, _MAX_CHANGES).alternatives
     return OutdatedComponent(choice, newest, alternative=nearest[0] if nearest else None)
 
 
@@ -109,7 +109,7 @@ def table(image: str, components: Sequence[OutdatedComponent]) -> str:
         )
         for component in components
     ]
-    return f"{image}\n{format_table(rows, indent='  ', max_width=_WIDEST)}"
+    return f"{image}\n{format_table(rows, indent='  ', max_width=_MAX_WIDTH)}"
 
 
 def summary(counts: Iterable[OutdatedCount]) -> str:

@@ -9,8 +9,8 @@ from bakehouse.resolve.candidate import Candidate, Demand, Refusal
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.files import display_path
 
-_MOST_VERSIONS = 3
-_MOST_VARIANTS = 3
+_MAX_VERSIONS = 3
+_MAX_VARIANTS = 3
 _MAX_NAMED_IMAGES = 4
 _UNKNOWN = "as it is"
 _PLURALS = {
@@ -147,19 +147,19 @@ def subject_text(group: list[Refusal]) -> str:
 def first_versions(versions: Iterable[str]) -> str:
     """Return the first of many versions: `2.9.0, 2.8.0 and 12 older`."""
     texts = list(versions)
-    if len(texts) <= _MOST_VERSIONS + 1:
+    if len(texts) <= _MAX_VERSIONS + 1:
         return ", ".join(texts)
-    return f"{', '.join(texts[:_MOST_VERSIONS])} and {len(texts) - _MOST_VERSIONS} older"
+    return f"{', '.join(texts[:_MAX_VERSIONS])} and {len(texts) - _MAX_VERSIONS} older"
 
 
 def variant_list(variants: list[str]) -> str:
     """Return the first names of variants in parentheses."""
     if not any(variants):
         return ""
-    rest = len(variants) - _MOST_VARIANTS
+    rest = len(variants) - _MAX_VARIANTS
     if rest <= 1:
         return f" ({', '.join(variants)})"
-    return f" ({', '.join(variants[:_MOST_VARIANTS])} and {rest} more)"
+    return f" ({', '.join(variants[:_MAX_VARIANTS])} and {rest} more)"
 
 
 def group_text(group: list[Refusal]) -> str:

@@ -42,8 +42,8 @@ CALLS = 300
 """Calls of the resolver that look for alternatives."""
 CALLS_FOR_EACH = 60
 """The same for each of several images."""
-_MOST = 5
-_MOST_SEARCHED = 40
+_MAX_ALTERNATIVES = 5
+_MAX_SEARCHED = 40
 _WORD = re.compile(r"(?P<name>[A-Za-z0-9_-]+)(?P<sign>[=<>!~]?)(?P<rest>.*)", re.DOTALL)
 _NO_TARGETS = Targets()
 
@@ -183,7 +183,7 @@ def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
             hint=_pin_hint([outcome]),
         )
     message = f"image `{recipe.name}` does not fit with {assumptions}"
-    nearest = search.nearest(_MOST)
+    nearest = search.nearest(_MAX_ALTERNATIVES)
     raise _error(message, outcome, search, catalog, nearest, assumptions, f"{recipe.name} ")
 
 
@@ -214,7 +214,7 @@ def summarize_images(
         if isinstance(outcome, Undecided):
             fits.append(ImageFit(recipe.name, None, is_decided=False))
             continue
-        nearest = search.nearest(1).alternatives if number < _MOST_SEARCHED else ()
+        nearest = search.nearest(1).alternatives if number < _MAX_SEARCHED else ()
         changes = describe_changes(nearest[0]) if nearest else ""
         fits.append(ImageFit(recipe.name, None, changes))
     return tuple(fits)
@@ -258,7 +258,7 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
             hint=_pin_hint(undecided),
         )
     conflicts = [
-        (search, conflict, search.nearest(_MOST))
+        (search, conflict, search.nearest(_MAX_ALTERNATIVES))
         for search, conflict in outcomes
         if isinstance(conflict, Conflict)
     ]
@@ -269,7 +269,7 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
         if not any(_is_included(smaller, alternative) for smaller in alternatives):
             alternatives.append(alternative)
     merged = Alternatives(
-        tuple(alternatives[:_MOST]),
+        tuple(alternatives[:_MAX_ALTERNATIVES]),
         is_cut=any(nearest.is_cut for _, _, nearest in conflicts),
         calls=sum(nearest.calls for _, _, nearest in conflicts),
     )
@@ -398,11 +398,11 @@ def _direct_reasons(
                 for variant in release.variants
                 if glob is None or variant.matches(glob.text)
             ]
-            each = [(candidate, _direct_reason(candidate, assumed, versions)) for candidate in candidates]
+            pairs = [(candidate, _direct_reason(candidate, assumed, versions)) for candidate in candidates]
             # Reasons that differ from one candidate to the next are in the table.
-            texts = {reason and reason.text.removeprefix(str(candidate)) for candidate, reason in each}
+            texts = {reason and reason.text.removeprefix(str(candidate)) for candidate, reason in pairs}
             if len(texts) == 1:
-                reasons += [reason for _, reason in each[:1] if reason]
+                reasons += [reason for _, reason in pairs[:1] if reason]
     return reasons
 
 

@@ -135,10 +135,14 @@ def require_clean(report: SecurityReport, hint: str = "") -> None:
     `hint` is for findings with a fix.
     """
     if findings := report.open_findings:
-        count = len({each.id for finding in findings for each in finding.open_vulnerabilities})
+        count = len(
+            {vulnerability.id for finding in findings for vulnerability in finding.open_vulnerabilities}
+        )
         problem = format_count(count, "known vulnerability", "known vulnerabilities")
         # Several scanners can report one package
-        packages = format_count(len({(each.kind, each.name, each.version) for each in findings}), "package")
+        packages = format_count(
+            len({(finding.kind, finding.name, finding.version) for finding in findings}), "package"
+        )
         message = f"{packages} with {problem if count else 'security updates'}"
         has_fix = any(finding.newer for finding in findings)
         raise VulnerableError(message, hint=hint if has_fix else "")

@@ -97,7 +97,7 @@ def _owners(images: Iterable[Image]) -> dict[tuple[str, str], dict[str, None]]:
     owners: dict[tuple[str, str], dict[str, None]] = {}
     for image in images:
         # The lock of a recipe also replaces packages in the stages of components
-        own = {(normal_name(each.name), each.version) for each in image.content.packages}
+        own = {(normal_name(package.name), package.version) for package in image.content.packages}
         for identity in own:
             owners.setdefault(identity, {})[image.name] = None
         for stage in image.stages:
@@ -162,8 +162,9 @@ def message(fix: Fix) -> str:
     blocks = [_title(fix)]
     if fix.fixed:
         rows = [
-            f"| {' | '.join(map(_cell, (each.name, each.version, each.newer, _vulnerabilities(each))))} |\n"
-            for each in fix.fixed
+            f"| {' | '.join(map(_cell, cells))} |\n"
+            for finding in fix.fixed
+            for cells in [(finding.name, finding.version, finding.newer, _vulnerabilities(finding))]
         ]
         blocks.append(
             f"| package | locked | fixed in | vulnerabilities |\n|---|---|---|---|\n{''.join(rows)}"
@@ -177,7 +178,7 @@ def message(fix: Fix) -> str:
         blocks.append(f"To build again:\n\n{lines}")
         blocks.append(f"Forecast: {fix.forecast.text}.\n")
         images = " ".join(change.after.name for change in fix.changes)
-        commands = (f"    bake {task}\n" for task in ("render", *(f"{each} {images}" for each in _TASKS)))
+        commands = (f"    bake {task}\n" for task in ("render", *(f"{name} {images}" for name in _TASKS)))
         blocks.append(f"To release:\n\n{''.join(commands)}")
     if fix.left:
         lines = "".join(
@@ -202,7 +203,7 @@ def _cell(text: str) -> str:
 def _title(fix: Fix) -> str:
     if not fix.fixed:
         return "No open finding was fixed\n"
-    ids = {each.id for finding in fix.fixed for each in finding.open_vulnerabilities}
+    ids = {vulnerability.id for finding in fix.fixed for vulnerability in finding.open_vulnerabilities}
     names = ", ".join(finding.name for finding in fix.fixed[:3])
     rest = f" and {len(fix.fixed) - 3} more" if len(fix.fixed) > 3 else ""
     count = format_count(len(ids), "vulnerability", "vulnerabilities")
@@ -210,4 +211,7 @@ def _title(fix: Fix) -> str:
 
 
 def _vulnerabilities(finding: PackageFinding) -> str:
-    return ", ".join(each.id for each in finding.open_vulnerabilities) or "its changelog names no CVE"
+    return (
+        ", ".join(vulnerability.id for vulnerability in finding.open_vulnerabilities)
+        or "its changelog names no CVE"
+    )

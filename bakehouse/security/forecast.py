@@ -35,7 +35,7 @@ class LockChange:
         base = (f"base {self.after.base_part.title}",) if self.has_new_base else ()
         system = ("packages of the image",) if self.before.apt_debs != self.after.apt_debs else ()
         kept = self.kept_stages
-        return (*base, *system, *(each.title for each in self.after.stages if each.name not in kept))
+        return (*base, *system, *(stage.title for stage in self.after.stages if stage.name not in kept))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,10 @@ def _new_bytes(changes: Iterable[LockChange]) -> int:
 def _files(image: Image) -> Iterable[tuple[str, int]]:
     debs: tuple[Deb, ...] = image.debs
     packages = (package for stage in image.stages for package in (*stage.wheels, *stage.sdists))
-    return (*((deb.sha256, deb.bytes) for deb in debs), *((each.sha256, each.bytes) for each in packages))
+    return (
+        *((deb.sha256, deb.bytes) for deb in debs),
+        *((package.sha256, package.bytes) for package in packages),
+    )
 
 
 def _seconds(changes: Iterable[LockChange], builds: Iterable[Build]) -> float | None:

@@ -104,7 +104,7 @@ def _image_of(
 def _present(images: Sequence[Image], builds: Mapping[str, Sequence[PublishedBuild]]) -> Iterator[str]:
     """Yield the digests of the present builds, with their images."""
     for image in images:
-        digests = {each.digest for each in builds[image.name] if each.key == image.key}
+        digests = {build.digest for build in builds[image.name] if build.key == image.key}
         yield from (f"{digest} {image.name}" for digest in sorted(digests))
 
 
@@ -140,7 +140,7 @@ def _kind(package: ScannedPackage, image: Image, python: Iterable[PythonPackage]
     if any((deb.name, deb.version) == (package.name, package.version) for deb in image.debs):
         return "Debian"
     name = canonicalize_name(package.name)
-    is_locked = any((each.name, each.version) == (name, package.version) for each in python)
+    is_locked = any((locked.name, locked.version) == (name, package.version) for locked in python)
     return "Python" if is_locked else "other"
 
 
@@ -155,8 +155,8 @@ def _usages(
     elif package.kind == "Python":
         usages = tuple(
             usage
-            for each, steps in python.items()
-            if (each.name, each.version) == (package.name, package.version)
+            for locked, steps in python.items()
+            if (locked.name, locked.version) == (package.name, package.version)
             for usage in steps
         )
     return usages or (Usage(image.name, "contents of the image", in_image=True),)
@@ -167,7 +167,11 @@ def _newest(kind: PackageKind, vulnerabilities: Iterable[Vulnerability]) -> str:
 
     It is empty if none has a single fix, or if the fixes cannot be compared.
     """
-    fixes = {each.fixed for each in vulnerabilities if each.fixed and ", " not in each.fixed}
+    fixes = {
+        vulnerability.fixed
+        for vulnerability in vulnerabilities
+        if vulnerability.fixed and ", " not in vulnerability.fixed
+    }
     try:
         if kind == "Python":
             return str(max(map(Version, fixes), default=""))

@@ -64,7 +64,14 @@ def make_report(
     scanned = _scanned_kinds(images, imported.covered, snapshot) if is_whole else ()
     warnings = waivers.warnings(statements, used, tuple(workspace.recipes), scanned)
     ordered = sorted(
-        waived, key=lambda each: (not each.is_open, each.kind, each.name, each.version, each.source)
+        waived,
+        key=lambda finding: (
+            not finding.is_open,
+            finding.kind,
+            finding.name,
+            finding.version,
+            finding.source,
+        ),
     )
     not_scanned = [*unread, *_uncovered(images, imported.covered), *not_scanned]
     return SecurityReport(names, tuple(sources), tuple(ordered), tuple(not_scanned), tuple(warnings))

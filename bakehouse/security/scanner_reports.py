@@ -140,7 +140,7 @@ def _grype_findings(matches: DocumentValue) -> Iterator[tuple[ScannedPackage, Vu
         artifact, vulnerability = match["artifact"], match["vulnerability"]
         kind = _GRYPE_TYPES.get(artifact["type"].text, "other")
         package = ScannedPackage(kind, artifact["name"].needed, artifact["version"].text)
-        related = [each["id"].text for each in match["relatedVulnerabilities"]]
+        related = [related_entry["id"].text for related_entry in match["relatedVulnerabilities"]]
         id, aliases = named(vulnerability["id"].needed, related)
         fixed = ", ".join(vulnerability["fix"]["versions"].texts)
         yield package, Vulnerability(id, fixed, aliases, _severity(vulnerability["severity"]))
@@ -173,7 +173,7 @@ def _ecr(path: Path, report: DocumentValue) -> ScannerReport:
 
 def _basic_findings(findings: DocumentValue) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
     for item in findings:
-        attributes = {each["key"].text: each["value"].text for each in item["attributes"]}
+        attributes = {attribute["key"].text: attribute["value"].text for attribute in item["attributes"]}
         name = attributes.get("package_name") or "unknown package"
         package = ScannedPackage("Debian", name, attributes.get("package_version", ""))
         yield package, Vulnerability(item["name"].needed, "", (), _severity(item["severity"]))
@@ -183,15 +183,15 @@ def _inspector_findings(findings: Iterable[DocumentValue]) -> Iterator[tuple[Sca
     for item in findings:
         details = item["packageVulnerabilityDetails"]
         id, aliases = named(details["vulnerabilityId"].needed, details["relatedVulnerabilities"].texts)
-        for each in details["vulnerablePackages"]:
-            kind = _INSPECTOR_MANAGERS.get(each["packageManager"].text, "other")
-            release = each["release"].text
-            version = f"{each['version'].text}{f'-{release}' if release else ''}"
-            epoch = each["epoch"].value
+        for vulnerable in details["vulnerablePackages"]:
+            kind = _INSPECTOR_MANAGERS.get(vulnerable["packageManager"].text, "other")
+            release = vulnerable["release"].text
+            version = f"{vulnerable['version'].text}{f'-{release}' if release else ''}"
+            epoch = vulnerable["epoch"].value
             if isinstance(epoch, int) and epoch:
                 version = f"{epoch}:{version}"
-            fixed = each["fixedInVersion"].text
-            package = ScannedPackage(kind, each["name"].needed, version)
+            fixed = vulnerable["fixedInVersion"].text
+            package = ScannedPackage(kind, vulnerable["name"].needed, version)
             fixed = "" if fixed == "NotAvailable" else fixed
             yield package, Vulnerability(id, fixed, aliases, _severity(item["severity"]))
 
@@ -204,10 +204,14 @@ def _cyclonedx(path: Path, document: DocumentValue) -> ScannerReport:
     subject = metadata["component"]
     tools = metadata["tools"]
     tool = next(iter(tools["components"] if isinstance(tools.value, dict) else tools), DocumentValue(None))
-    components = {each["bom-ref"].text: each for each in document["components"]}
+    components = {component["bom-ref"].text: component for component in document["components"]}
     vulnerabilities = list(document["vulnerabilities"])
-    present = [each for each in vulnerabilities if each["analysis"]["state"].text not in _NO_IMPACT]
-    properties = (each["value"] for each in subject["properties"])
+    present = [
+        vulnerability
+        for vulnerability in vulnerabilities
+        if vulnerability["analysis"]["state"].text not in _NO_IMPACT
+    ]
+    properties = (item["value"] for item in subject["properties"])
     return ScannerReport(
         path,
         _title("CycloneDX of", tool["name"].text or "an unknown tool", tool["version"].text),
@@ -215,7 +219,9 @@ def _cyclonedx(path: Path, document: DocumentValue) -> ScannerReport:
         subject["name"].text,
         _digests(subject["bom-ref"], subject["purl"], subject["version"], *properties),
         frozenset(),
-        tuple(finding for each in present for finding in _cyclonedx_findings(each, components)),
+        tuple(
+            finding for vulnerability in present for finding in _cyclonedx_findings(vulnerability, components)
+        ),
         len(vulnerabilities) - len(present),
     )
 
@@ -223,12 +229,12 @@ def _cyclonedx(path: Path, document: DocumentValue) -> ScannerReport:
 def _cyclonedx_findings(
     vulnerability: DocumentValue, components: dict[str, DocumentValue]
 ) -> Iterator[tuple[ScannedPackage, Vulnerability]]:
-    references = [each["id"].text for each in vulnerability["references"]]
+    references = [reference["id"].text for reference in vulnerability["references"]]
     id, aliases = named(vulnerability["id"].needed, references)
-    severity = next((_severity(each["severity"]) for each in vulnerability["ratings"]), "")
+    severity = next((_severity(rating["severity"]) for rating in vulnerability["ratings"]), "")
     for affected in vulnerability["affects"]:
         versions = list(affected["versions"])
-        fixed = [each["version"].text for each in versions if each["status"].text == "unaffected"]
+        fixed = [entry["version"].text for entry in versions if entry["status"].text == "unaffected"]
         reference = affected["ref"].needed
         if reference.startswith("urn:cdx:"):
             # A BOM-Link names a component of another document
@@ -258,15 +264,15 @@ def _sarif(path: Path, document: DocumentValue) -> ScannerReport:
     [run] = runs
     driver, properties = run["tool"]["driver"], run["properties"]
     results = list(run["results"])
-    present = [each for each in results if not list(each["suppressions"])]
+    present = [result for result in results if not list(result["suppressions"])]
     return ScannerReport(
         path,
         _title(driver["name"].needed, driver["version"].text or driver["semanticVersion"].text),
-        next((each["endTimeUtc"].day for each in run["invocations"]), ""),
+        next((invocation["endTimeUtc"].day for invocation in run["invocations"]), ""),
         properties["imageName"].text,
         _digests(properties["imageName"], properties["imageID"], *properties["repoDigests"]),
         frozenset(),
-        tuple(_sarif_finding(each) for each in present),
+        tuple(_sarif_finding(result) for result in present),
         len(results) - len(present),
     )
 

@@ -165,7 +165,9 @@ def _products(nodes: Iterable[DocumentValue]) -> Iterator[Product]:
         if purl.version:
             message = f"`{node.path}` names a digest, but each build has another one"
             raise DocumentError(message)
-        packages = [replace(_package(_purl(each)), image=purl.name) for each in node["subcomponents"]]
+        packages = [
+            replace(_package(_purl(component)), image=purl.name) for component in node["subcomponents"]
+        ]
         yield from packages or [Product(purl.name)]
 
 

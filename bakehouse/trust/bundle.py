@@ -72,7 +72,7 @@ def signed_content(bundle: bytes, keys: Iterable[PublicKey]) -> tuple[bytes, Pub
         document = parse_json(bundle)
         media_type, envelope = document["mediaType"], document["dsseEnvelope"]
         content = base64.b64decode(envelope["payload"], validate=True)
-        [signature] = (base64.b64decode(each["sig"], validate=True) for each in envelope["signatures"])
+        [signature] = (base64.b64decode(entry["sig"], validate=True) for entry in envelope["signatures"])
         payload_type = envelope["payloadType"]
     except (ValueError, KeyError, TypeError) as error:
         message = "is not a Sigstore bundle with one signature"

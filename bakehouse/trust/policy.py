@@ -107,7 +107,9 @@ def _problems(
     """Yield requirements that are not met, each with a hint."""
     image = record.image
     signed = {
-        predicate_type: {each.key for each in statements if each.predicate_type == predicate_type}
+        predicate_type: {
+            statement.key for statement in statements if statement.predicate_type == predicate_type
+        }
         for predicate_type in (*_TYPES.values(), REBUILD)
     }
     for name, predicate_type in _TYPES.items():

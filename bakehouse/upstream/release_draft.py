@@ -157,7 +157,7 @@ class ReleaseDrafter:
             gone = [
                 f"{name} {' and '.join(provided[name])}"
                 for name in parts
-                if name in provided and not any(_allows(parts[name], each) for each in provided[name])
+                if name in provided and not any(_allows(parts[name], version) for version in provided[name])
             ]
             if gone:
                 conflicts[:] = [other for other in conflicts if other is not conflict]
@@ -252,8 +252,8 @@ class ReleaseDrafter:
                 if not isinstance(pythons, list) or any(python not in pythons for python in lacking):
                     names = ", ".join(sorted(filter(None, lacking)))
                     self._fail(f"it has no wheels for Python {names}; write its entry by hand")
-                for each in lacking:
-                    pythons.remove(each)
+                for missing in lacking:
+                    pythons.remove(missing)
             kept.append((raw, left))
         if not kept:
             self._fail("no variant can be made from the package index")
@@ -329,7 +329,10 @@ class ReleaseDrafter:
                         text = self._bounded(name, str(required[name].specifier), requires[name])
                         source = f"{metadata.file}: Requires-Dist: {required[name]}"
                         self._set(requires, name, text, source)
-                    elif name in {each.name for each in by_project.values()} and "==" in requires[name]:
+                    elif (
+                        name in {requirement.name for requirement in by_project.values()}
+                        and "==" in requires[name]
+                    ):
                         self._fail(
                             f"its metadata no longer names the {name} that it needs; write its entry by hand"
                         )
@@ -362,13 +365,15 @@ class ReleaseDrafter:
         directory, entry = self._component.directory, self._draft.entry
         write_whole(directory / FILE, release_entry.insert(self._text, self._component, entry))
         copy = read_copy(directory, may_lack_locks=True)
-        [release] = [each for each in copy.releases if each.version == self._release.version]
+        [release] = [release for release in copy.releases if release.version == self._release.version]
         before_each = [variant for _, group in cells for variant in group]
         pairs = list(zip(before_each, release.variants, strict=True))
         used = {lock.path for spec in self._component.specs if (lock := spec.lock)}
-        if taken := [lock.path.name for _, each in pairs if (lock := each.spec.lock) and lock.path in used]:
+        if taken := [
+            lock.path.name for _, variant in pairs if (lock := variant.spec.lock) and lock.path in used
+        ]:
             self._fail(f"its lock would replace `{taken[0]}`; add the version to the name of the lock")
-        pythons = {python for _, each in pairs if (python := python_of(each.spec))}
+        pythons = {python for _, variant in pairs if (python := python_of(variant.spec))}
         preferred = {python: locked_packages(self._catalog, python) for python in pythons}
         with ThreadPoolExecutor(_MAX_CONCURRENT_LOCKS) as pool:
             locked = iter([*pool.map(lambda pair: self._locked(pair[0], pair[1], index, preferred), pairs)])
@@ -497,22 +502,28 @@ class ReleaseDrafter:
 
     def _allowed(self, name: str) -> str:
         """Return the range of versions of another component that the entry requires."""
-        texts = (each[name] for each in release_entry.mappings(self._draft.entry, "requires") if name in each)
+        texts = (
+            mapping[name]
+            for mapping in release_entry.mappings(self._draft.entry, "requires")
+            if name in mapping
+        )
         return next(texts, "*")
 
     def _set_stated(self) -> None:
         """Set the versions that the page of the release states."""
         for name in self._upstream.provides:
             mappings = [
-                each for each in release_entry.mappings(self._draft.entry, "provides") if name in each
+                mapping
+                for mapping in release_entry.mappings(self._draft.entry, "provides")
+                if name in mapping
             ]
             stated = self._release.provides.get(name)
             if stated is None:
                 self._draft.check(f"{name} is as in {self.before}: upstream states none for this release")
                 continue
             # One of several versions, such as those of two major versions of Open MPI, has the next one
-            is_one = len({each[name] for each in mappings}) == 1
-            changed = [each for each in mappings if is_one or _major(each[name]) == _major(stated)]
+            is_one = len({mapping[name] for mapping in mappings}) == 1
+            changed = [mapping for mapping in mappings if is_one or _major(mapping[name]) == _major(stated)]
             if not changed:
                 self._draft.check(f"upstream states {name} {stated}, which its entry does not provide")
             for provides in changed:

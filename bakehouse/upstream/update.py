@@ -164,7 +164,7 @@ def select(workspace: Workspace, names: Sequence[str], *, write: bool) -> list[C
             problems.add(Diagnostic(message, hint=hint))
     problems.raise_as(UsageError)
     if write:
-        selected = [each for each in selected if is_own(workspace, each.location.path)]
+        selected = [recipe for recipe in selected if is_own(workspace, recipe.location.path)]
         if not selected:
             raise UsageError(
                 "this project has no components of its own to update",
@@ -305,9 +305,9 @@ class _Updater:
         roots = (*(root for root in self._workspace.project.recipe_roots if root != self._root), self._root)
         project = replace(self._workspace.project, recipe_roots=roots)
         catalog = load_catalog(roots, Problems(), self._read)
-        known = {each.name for each in self._workspace.catalog.broken}
+        known = {broken.name for broken in self._workspace.catalog.broken}
         if mistakes := [
-            mistake for each in catalog.broken if each.name not in known for mistake in each.mistakes
+            mistake for broken in catalog.broken if broken.name not in known for mistake in broken.mistakes
         ]:
             raise RecipeError.of(*mistakes)
         recipes = read_recipes(roots, catalog, project=project.root)
@@ -332,7 +332,7 @@ class _Updater:
         moved = [
             resolution
             for resolution in resolutions.values()
-            if any((each.name, each.version) == (name, version) for each in resolution.all_choices)
+            if any((choice.name, choice.version) == (name, version) for choice in resolution.all_choices)
         ]
         if moved:
             dockerfile.render(plan_resolutions(workspace, moved), workspace.templates)
@@ -383,7 +383,7 @@ def _concerning(name: str, version: str, catalog: Catalog) -> Iterator[str]:
             for skipped in versions & other.upstream.skip.keys():
                 reason = other.upstream.skip[skipped]
                 yield f"it provides {own} {skipped}, which the catalogue leaves out: {reason}"
-    for component in (each for each in catalog.components.values() if each.name != name):
+    for component in (other for other in catalog.components.values() if other.name != name):
         newest = component.releases[0]
         owner = f"{component.name} {newest.version}"
         for spec in (variant.spec for variant in newest.variants):
@@ -392,7 +392,7 @@ def _concerning(name: str, version: str, catalog: Catalog) -> Iterator[str]:
                 if (
                     concerned
                     and not conflict.content
-                    and all(_allows_any(each, provided) for each in concerned)
+                    and all(_allows_any(requirement, provided) for requirement in concerned)
                 ):
                     parts = " and ".join(f"{part.name} {part.specifier or '*'}" for part in conflict.parts)
                     yield f"known conflict of {owner} with {parts}: {conflict.reason}"

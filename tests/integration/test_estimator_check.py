@@ -8,12 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.session import get_session  # type: ignore[import-untyped]
+from botocore.validate import ParamValidator  # type: ignore[import-untyped]
 
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.instance_types import instances
 from bakehouse.catalog.project import HOME
 from bakehouse.jobs import rules
-from bakehouse.jobs.rules import RuleViolation
+from bakehouse.jobs.api_conditions import check_fields
+from bakehouse.jobs.api_fields import flatten
+from bakehouse.jobs.rules import Findings, RuleViolation
+from bakehouse.jobs.training_request import TrainingRequest
 from bakehouse.jobs.validate import validate
 from tests.integration.sagemaker_sdk import ROLE, V3, Aws, installed, moto_for_aws
 from tests.support.launch_cases import IMAGES, RARE, RARE_TRAINERS, SCRIPTS, Case, estimators, trainers
@@ -96,6 +101,7 @@ for case in told["cases"]:
         job["image_uri"] = told["images"][case["image"]]
     if case["keep_alive"] is not None:
         job["keep_alive_period_in_seconds"] = case["keep_alive"]
+    job |= case["arguments"] or {}
     kinds = {"PyTorch": pytorch.PyTorch, "TensorFlow": tensorflow.TensorFlow, "Estimator": Estimator}
     kind = kinds[case["sender"]]
     if case["sender"] == "TensorFlow":
@@ -267,4 +273,48 @@ def test_every_rule_beyond_the_sdk_is_met(compared: dict[str, Compared]) -> None
     """Each rule in docs/reference/job-checks.md rejects a job that the SDK accepts."""
     met = {name: case for comparison in compared.values() for name, case in comparison.ours_alone().items()}
     listed = {rule.name for rule in rules.ALL if rule.beyond and rule.is_error}
-    assert met.keys() == listed
+    assert {*met, *REQUESTS} == listed
+    assert not met.keys() & REQUESTS.keys()
+
+
+REQUESTS: dict[str, dict[str, Any]] = {
+    "algorithm-or-image": {
+        "AlgorithmSpecification": {"TrainingImage": "a", "AlgorithmName": "b", "TrainingInputMode": "File"}
+    },
+    "instance-preferences": {
+        "ResourceConfig": {
+            "InstanceType": "ml.c5.xlarge",
+            "InstanceCount": 1,
+            "VolumeSizeInGB": 1,
+            "InstancePreferences": [{"InstanceType": "ml.c5.xlarge", "InstanceCount": 1}],
+        }
+    },
+    "read-only": {
+        "ResourceConfig": {
+            "InstanceType": "ml.c5.xlarge",
+            "InstanceCount": 1,
+            "VolumeSizeInGB": 1,
+            "SelectedInstanceCount": 1,
+        }
+    },
+}
+"""Requests of the API for the rules that no class of an SDK can break."""
+
+
+@pytest.mark.parametrize("rule", REQUESTS)
+def test_a_rule_of_requests_rejects_one_that_botocore_accepts(rule: str) -> None:
+    usual: dict[str, Any] = {
+        "TrainingJobName": "a",
+        "RoleArn": "arn:aws:iam::123456789012:role/Role",
+        "AlgorithmSpecification": {"TrainingImage": "a", "TrainingInputMode": "File"},
+        "OutputDataConfig": {"S3OutputPath": "s3://bucket/a"},
+        "ResourceConfig": {"InstanceType": "ml.c5.xlarge", "InstanceCount": 1, "VolumeSizeInGB": 1},
+        "StoppingCondition": {"MaxRuntimeInSeconds": 60},
+    }
+    content = {**usual, **REQUESTS[rule]}
+    shape = get_session().get_service_model("sagemaker").shape_for("CreateTrainingJobRequest")
+    assert not ParamValidator().validate(content, shape).has_errors()
+
+    findings = Findings()
+    check_fields(TrainingRequest(sender="API", fields=tuple(flatten(content))), findings)
+    assert rule in {violation.rule.name for violation in findings.errors}

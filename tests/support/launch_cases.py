@@ -11,6 +11,7 @@ from bakehouse.catalog.component import Requirement
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.errors import Location
 from bakehouse.jobs.instance_groups import instance_group
+from bakehouse.jobs.sdk_fields import estimator_fields
 from bakehouse.jobs.training_request import HostRequirement, LaunchImage, TrainingRequest
 
 SEED = 20261120
@@ -110,6 +111,8 @@ class Case:
     hyperparameters: Any = None
     environment: Any = None
     channels: Any = None
+    arguments: Any = None
+    """Further arguments of a class of version 2."""
 
     @property
     def is_local(self) -> bool:
@@ -117,7 +120,7 @@ class Case:
 
     def request(self, instances: Mapping[str, Instance], directory: Path) -> TrainingRequest:
         """The same, as we are asked."""
-        return TrainingRequest(
+        request = TrainingRequest(
             self.sender,  # type: ignore[arg-type]
             tuple(instance_group(instances, kind, count, name) for name, kind, count in self.groups),
             self.extra_instance_type,
@@ -135,6 +138,7 @@ class Case:
             self.channels or {},
             directory,
         )
+        return replace(request, fields=tuple(estimator_fields(self.arguments or {})))
 
 
 _ON: Mapping[str, Any] = {"enabled": True}
@@ -186,6 +190,17 @@ RARE = (
     Case("PyTorch", "pytorch", _ONE, {"mpi": {**_ON, "custom_mpi_options": "-np 4"}}),
     Case("TensorFlow", "tensorflow", _ONE, {"mpi": _ON, "torch_distributed": True}),
     Case("PyTorch", "", _ONE, {"mpi": _ON}, framework_version="1.6.0", py_version="py2"),
+    *(
+        Case("PyTorch", "pytorch", _ONE, {"mpi": _ON}, arguments=arguments)
+        for arguments in (
+            {"base_job_name": "a_b"},
+            {"max_run": 30 * 86400},
+            {"use_spot_instances": True, "max_run": 3600},
+            {"checkpoint_local_path": "/opt/ml/checkpoints"},
+            {"training_repository_access_mode": "Vpc"},
+            {"training_repository_credentials_provider_arn": "arn:aws:lambda:a:123456789012:function:a"},
+        )
+    ),
 )
 """Settings that the SDK accepts and that are unlikely to be drawn."""
 RARE_TRAINERS = (Case("ModelTrainer", "pytorch", (("", "local", 1),), source_dir="code"),)
