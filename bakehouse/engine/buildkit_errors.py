@@ -27,6 +27,9 @@ _DISK = re.compile(r"[Nn]o space left on device|[Dd]isk quota exceeded")
 _NO_SESSION = re.compile(r"no active sessions?\b|inconsistent graph state")
 """A step that a stopped bake call started can keep that call's session or place in the graph."""
 _NO_SESSION_HINT = "run the same command again (a BuildKit bug after an interrupted build)"
+_SECOND_DIAL = re.compile(r"transport: Error while dialing:? only one connection allowed")
+"""BuildKit dials a session again that has only one connection: https://github.com/moby/buildkit/issues/748"""
+_SECOND_DIAL_HINT = "run the same command again (a BuildKit bug: moby/buildkit#748)"
 _SAME_IMAGE = re.compile(r'image "\S+": already exists')
 """Two builds that give an image the same name at the same time."""
 _SAME_IMAGE_HINT = "run the same command again: another build has created the image"
@@ -36,14 +39,15 @@ _REMOVED_HINT = "run the same command again; `docker system df` shows whether th
 _PARTIAL = re.compile(r"failed to copy: unsupported offset")
 """BuildKit 0.13 keeps the part of an OCI layout's blob that it received before, but cannot read the rest."""
 _ENGINE_FAULTS = re.compile(
-    f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}|{_REMOVED.pattern}",
+    f"{_LOST.pattern}|{_DISK.pattern}|{_NO_SESSION.pattern}|{_SECOND_DIAL.pattern}|{_SAME_IMAGE.pattern}|"
+    rf"{_REMOVED.pattern}",
     re.MULTILINE,
 )
 """Failures of the engine itself, which affect all images."""
 _DISK_HINT = "check `docker system df`; `docker builder prune` removes unused build cache"
 _TIMED_OUT = re.compile(
     r"DeadlineExceeded|context deadline exceeded|code = Unavailable|"
-    rf"{_NO_SESSION.pattern}|{_SAME_IMAGE.pattern}|{_REMOVED.pattern}",
+    rf"{_NO_SESSION.pattern}|{_SECOND_DIAL.pattern}|{_SAME_IMAGE.pattern}|{_REMOVED.pattern}",
     re.MULTILINE,
 )
 _TIMED_OUT_HINT = "run the same command again: the engine was too slow, probably under high load"
@@ -240,6 +244,8 @@ def _verdict(cause: _Cause) -> _Verdict:
         return _Verdict(_LOST_LAYER, _LOST_HINT)
     if _NO_SESSION.search(evidence):
         return _Verdict("a build step still belonged to a stopped build", _NO_SESSION_HINT)
+    if _SECOND_DIAL.search(evidence):
+        return _Verdict("the engine lost the connection of this build", _SECOND_DIAL_HINT)
     if _SAME_IMAGE.search(evidence):
         return _Verdict("another build created the image at the same time", _SAME_IMAGE_HINT)
     if _REMOVED.search(evidence):
