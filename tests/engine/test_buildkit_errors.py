@@ -174,7 +174,7 @@ hint: run the same command again: the engine was too slow, probably under high l
             "run the same command again (a BuildKit bug after an interrupted build)",
         ),
         (
-            'Unavailable: connection error: desc = "transport: Error while dialing: only one connection allowed"',
+            'connection error: desc = "transport: Error while dialing: only one connection allowed"',
             "the engine lost the connection of this build",
             "run the same command again (a BuildKit bug: moby/buildkit#748)",
         ),
