@@ -90,7 +90,7 @@ def run(
     root = _root(start)
     source = start / dockerfile
     if dockerfile and not is_file(source):
-        raise UsageError(f"there is no file `{dockerfile}`", hint="name a Dockerfile")
+        raise UsageError(f"`{dockerfile}` does not exist", hint="name a Dockerfile")
     created = Created(name or _default_name(root))
     _check_name(created.name)
     pyproject = root / "pyproject.toml"

@@ -98,7 +98,7 @@ def bundle_of(ca: Path | None, pip: PipConfig, environment: Mapping[str, str] = 
     """Return the file of trusted certificates from settings, pip, the environment or the system."""
     if ca and not is_file(ca):
         raise EngineError(
-            f"there is no file `{ca}` with certificates",
+            f"certificate file `{ca}` does not exist",
             hint="correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA",
         )
     paths = (str(ca or ""), pip.cert, *(environment.get(name, "") for name in _CA_VARIABLES), *_SYSTEM_CA)

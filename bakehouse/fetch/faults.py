@@ -20,7 +20,7 @@ class Fault(Enum):
 
     NAME = "the host name does not exist"
     NAME_SERVER = "the name server does not answer"
-    UNREACHABLE = "the connection is refused, or there is no route"
+    UNREACHABLE = "the connection is refused, or the network is unreachable"
     NO_CONNECTION = "the connection times out"
     CERTIFICATE = "the certificate is not trusted"
     NOT_TLS = "the server does not use TLS"

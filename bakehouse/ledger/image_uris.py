@@ -120,7 +120,7 @@ def open_images(ledger: str | os.PathLike[str] | None, name: str) -> Iterator[Pa
             # A project without builds has no such directory yet
             is_project = not given and (images.parent / "pyproject.toml").is_file()
             if not images.is_dir() and not is_project:
-                raise UsageError("there is no ledger", hint=_LEDGER_HINT)
+                raise UsageError("the ledger does not exist", hint=_LEDGER_HINT)
             yield images
         except UsageError as error:
             facts = (("looked in", f"{location}{origin}"),)

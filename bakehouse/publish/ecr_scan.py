@@ -49,7 +49,7 @@ def level(severity: str, *, is_asked: bool) -> str:
     if not severity:
         return "HIGH" if is_asked else ""
     if severity.upper() not in SEVERITIES:
-        raise UsageError(f"there is no severity `{severity}`", hint=suggestion(severity.upper(), SEVERITIES))
+        raise UsageError(f"unknown severity `{severity}`", hint=suggestion(severity.upper(), SEVERITIES))
     return severity.upper()
 
 

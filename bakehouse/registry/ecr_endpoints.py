@@ -62,7 +62,7 @@ def _partition(region: str) -> Any:
         if re.fullmatch(partition["regionRegex"], region) and region.split("-")[-2] in directions:
             return partition
     raise PublishError(
-        f"there is no AWS region `{region}`",
+        f"unknown AWS region `{region}`",
         hint=suggestion(region, regions()) or "use the name of a region, such as `eu-west-1`",
     )
 

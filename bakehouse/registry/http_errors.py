@@ -39,7 +39,7 @@ class RegistryError(Exception):
     ) -> None:
         super().__init__(text)
         self.fault = fault
-        """Why there is no response."""
+        """The cause of a missing response."""
         self.retry_after = retry_after
         """Seconds that the registry asks to wait before a retry."""
         self.status = status

@@ -263,7 +263,7 @@ def _unsent(action: str, error: Any) -> AwsError:
         return _unauthenticated(f"the AWS credentials are incomplete: `{missing}` is missing")
     if isinstance(error, botocore.ProfileNotFound):
         hint = "set AWS_PROFILE to one of `aws configure list-profiles`"
-        return _unauthenticated(f"there is no AWS profile `{error.kwargs.get('profile', '')}`", hint)
+        return _unauthenticated(f"AWS profile `{error.kwargs.get('profile', '')}` does not exist", hint)
     expired = (botocore.UnauthorizedSSOTokenError, botocore.SSOTokenLoadError, botocore.TokenRetrievalError)
     if isinstance(error, expired):
         return _unauthenticated("the AWS SSO session has expired", "run `aws sso login`")

@@ -318,7 +318,7 @@ def test_missing_certificates(machine: Machine) -> None:
         pass
     assert failure_text(caught.value.diagnostics[0]) == (
         """\
-error: there is no file `no.pem` with certificates
+error: certificate file `no.pem` does not exist
 
 hint: correct `ca` in [tool.bakehouse], or BAKEHOUSE_CA
 """

@@ -332,7 +332,7 @@ def test_a_profile_that_does_not_exist_is_no_identity(
 
     finding = doctor.aws_finding(lambda: doctor._identity(project, None))
 
-    assert (finding.state, finding.detail) == (CheckState.MISSING, "there is no AWS profile `nosuch`")
+    assert (finding.state, finding.detail) == (CheckState.MISSING, "AWS profile `nosuch` does not exist")
 
 
 @pytest.mark.usefixtures("no_aws")
@@ -340,7 +340,7 @@ def test_a_profile_that_does_not_exist_is_no_identity(
     ("region", "state", "detail"),
     [
         ("eu-west-1", CheckState.OK, "eu-west-1"),
-        ("eu-wset-1", CheckState.MISSING, "there is no AWS region `eu-wset-1`"),
+        ("eu-wset-1", CheckState.MISSING, "unknown AWS region `eu-wset-1`"),
         (None, CheckState.MISSING, "no AWS region is set"),
     ],
 )

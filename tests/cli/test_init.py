@@ -151,7 +151,7 @@ def test_invalid_arguments(repository: Path) -> None:
     assert caught.value.diagnostics == (Diagnostic("`Churn Model` is not an image name", hint=hint),)
     with pytest.raises(UsageError) as caught:
         init.run(repository, "", "nosuch")
-    assert caught.value.diagnostics[0].message == "there is no file `nosuch`"
+    assert caught.value.diagnostics[0].message == "`nosuch` does not exist"
     with pytest.raises(UsageError) as caught:
         init.run(HOME / "tests")
     assert caught.value.diagnostics[0].message == "this is the repository of Bakehouse itself"

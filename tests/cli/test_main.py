@@ -464,7 +464,7 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
         (["estimator", "mpi-cpu", "--instance-count", "0"], "`--instance-count` must be at least 1, not 0"),
         (
             ["uri", "mpi-cpu", "--region", "eu-wst-1"],
-            "there is no AWS region `eu-wst-1`\n\nhint: did you mean `eu-west-1`?",
+            "unknown AWS region `eu-wst-1`\n\nhint: did you mean `eu-west-1`?",
         ),
     ],
 )

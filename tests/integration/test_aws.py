@@ -51,7 +51,7 @@ def test_a_role_that_may_not_be_assumed(ecr_stub: EcrStub) -> None:
 def test_a_profile_of_the_settings_that_does_not_exist(ecr_stub: EcrStub) -> None:
     with pytest.raises(RegistryAuthError) as caught:
         EcrRegistry(region=REGION, access=Access(profile="missing")).credentials()
-    assert caught.value.diagnostics[0].message == "there is no AWS profile `missing`"
+    assert caught.value.diagnostics[0].message == "AWS profile `missing` does not exist"
 
 
 def test_a_role_without_credentials_to_assume_it(ecr_stub: EcrStub, monkeypatch: pytest.MonkeyPatch) -> None:

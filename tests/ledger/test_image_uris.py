@@ -413,7 +413,9 @@ def test_an_error_says_where_the_ledger_was_looked_for(
         with pytest.raises(UsageError) as caught:
             retrieve("mpi-cpu")
         place = tmp_path / (variable or "images")
-        expected = Diagnostic("there is no ledger", facts=(("looked in", f"{place}{origin}"),), hint=hint)
+        expected = Diagnostic(
+            "the ledger does not exist", facts=(("looked in", f"{place}{origin}"),), hint=hint
+        )
         assert caught.value.diagnostics == (expected,)
 
 

@@ -101,7 +101,7 @@ def test_a_misspelled_region_is_reported_before_any_request(project: Project) ->
     with pytest.raises(PublishError) as caught:
         resolved(project, f"{ACCOUNT}.dkr.ecr.eu-wset-1.amazonaws.com/team")
     assert caught.value.diagnostics == (
-        Diagnostic("there is no AWS region `eu-wset-1`", hint="did you mean `eu-west-1`?"),
+        Diagnostic("unknown AWS region `eu-wset-1`", hint="did you mean `eu-west-1`?"),
     )
 
 
@@ -109,7 +109,7 @@ def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: P
     wrong = RegistrySettings("wrong", account=ACCOUNT, regions=("eu-wst-1",))
     project = replace(project, registries={"wrong": wrong, **project.registries})
     assert hosts(resolved(project, EU)) == [EU]
-    with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
+    with pytest.raises(PublishError, match="unknown AWS region `eu-wst-1`"):
         resolved(project, "wrong")
 
 
@@ -122,7 +122,7 @@ def test_a_mistake_in_one_table_does_not_keep_another_from_being_used(project: P
         ("local/Upper", "`Upper/image` is not a valid repository name"),
         (
             f"{ACCOUNT}.dkr.ecr.eu-wst-1.amazonaws.com",
-            "there is no AWS region `eu-wst-1`",
+            "unknown AWS region `eu-wst-1`",
         ),
     ],
 )
@@ -143,5 +143,5 @@ def test_what_can_be_a_destination_is_let_in(project: Project, to: str) -> None:
 
 def test_an_unknown_region_in_the_settings_is_refused_too(project: Project) -> None:
     wrong = replace(project, registries={"team": replace(TEAM, regions=("eu-wst-1",))})
-    with pytest.raises(PublishError, match="there is no AWS region `eu-wst-1`"):
+    with pytest.raises(PublishError, match="unknown AWS region `eu-wst-1`"):
         check_selection(wrong, "")

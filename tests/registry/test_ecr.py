@@ -94,7 +94,7 @@ def test_every_partition_has_an_ending_of_its_own(region: str, host: str) -> Non
 def test_an_unknown_region(region: str, hint: str) -> None:
     with pytest.raises(PublishError) as caught:
         registry_host("123456789012", region)
-    assert caught.value.diagnostics == (Diagnostic(f"there is no AWS region `{region}`", hint=hint),)
+    assert caught.value.diagnostics == (Diagnostic(f"unknown AWS region `{region}`", hint=hint),)
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_a_profile_that_does_not_exist(monkeypatch: pytest.MonkeyPatch) -> None:
         EcrRegistry(region="eu-west-1").credentials()
     assert caught.value.diagnostics == (
         Diagnostic(
-            "there is no AWS profile `missing`",
+            "AWS profile `missing` does not exist",
             hint="set AWS_PROFILE to one of `aws configure list-profiles`",
         ),
     )

@@ -794,7 +794,7 @@ def test_a_region_where_the_profile_is_unknown(session: Session, monkeypatch: py
 
     assert caught.value.diagnostics == (
         Diagnostic(
-            "there is no AWS profile `missing`",
+            "AWS profile `missing` does not exist",
             hint="set AWS_PROFILE to one of `aws configure list-profiles`",
         ),
     )
