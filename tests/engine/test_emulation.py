@@ -5,26 +5,11 @@ import dataclasses
 import pytest
 
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.engine.daemon_info import Daemon, ProgramResult
+from bakehouse.engine.daemon_info import ProgramResult
 from bakehouse.engine.emulation import require_platforms, runnable_platforms
 from bakehouse.errors import EngineError
+from tests.support.daemons import ENGINE
 
-ENGINE = Daemon(
-    endpoint="unix:///var/run/docker.sock",
-    name="here",
-    version="26.1.5",
-    platform="linux/amd64",
-    store="overlayfs",
-    containerd_store=True,
-    rootless=False,
-    remote=False,
-    bridge="172.17.0.1",
-    interface="docker0",
-    buildx="0.13.1",
-    data_root="/var/lib/docker",
-    runtimes=("runc",),
-    registry="https://registry.example/v1/",
-)
 REPORT = """\
 Name:          default
 Driver:        docker
