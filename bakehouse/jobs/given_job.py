@@ -25,8 +25,6 @@ class GivenJob:
     local: LocalSettings = field(default_factory=LocalSettings)
     file: JobFile | None = None
     """The file, if it is one of the SDK or of the API."""
-    has_new_launcher: bool = False
-    """The command line replaces the launcher of the file."""
 
 
 def read_job(workspace: Workspace, image: str, job: str, line: JobSpec) -> GivenJob:
@@ -44,10 +42,7 @@ def read_job(workspace: Workspace, image: str, job: str, line: JobSpec) -> Given
             return GivenJob(name, line, file=file)
         known = find_image(workspace, name) if name else None
         spec = file.spec(known)
-        is_new = bool(line.launcher) or line.distribution is not None
-        return GivenJob(
-            name, replace(spec, **_given(line, *_OF_THE_CALL)), file=file, has_new_launcher=is_new
-        )
+        return GivenJob(name, replace(spec, **_given(line, *_OF_THE_CALL)), file=file)
     settings = read_settings(document)
     return GivenJob(image or settings.image, override(settings.spec, line, document.title), settings.local)
 

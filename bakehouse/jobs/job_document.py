@@ -31,7 +31,7 @@ class JobDocument:
 
     values: Mapping[str, Any]
     title: str
-    """What messages call it."""
+    """The name of the file or table in messages."""
     directory: Path
     """Directory that relative paths start at."""
     place: Callable[[Keys], Location]

@@ -102,6 +102,8 @@ class JobFile:
             self.image, self._request = self._read_trainer()
         else:
             self.image, self._request = self._read_estimator()
+        self.has_new_launcher = bool(line.launcher) or line.distribution is not None
+        """The command line replaces the launcher."""
         self._override(line)
 
     @property
@@ -148,14 +150,16 @@ class JobFile:
             name: value for name, value in request.hyperparameters.items() if name not in _SENT_WITH_CODE
         }
         distribution = request.distribution
-        try:
-            sent = launch_settings(distribution, launch_context(request, image)).hyperparameters
-        except UsageError:
-            sent = {"": None}
-        if sent.items() <= parameters.items():
-            parameters = {name: value for name, value in parameters.items() if name not in sent}
-        else:
-            distribution = {}
+        if not self.has_new_launcher:
+            try:
+                sent = launch_settings(distribution, launch_context(request, image)).hyperparameters
+                is_same = all(name in parameters and parameters[name] == sent[name] for name in sent)
+            except UsageError:
+                is_same = False
+            if is_same:
+                parameters = {name: value for name, value in parameters.items() if name not in sent}
+            else:
+                distribution = {}
         values = {field.path: field.value for field in request.fields}
         has_groups = any(group.name for group in request.groups)
         groups = tuple(Group(group.name, group.instance_type, group.count) for group in request.groups)

@@ -35,7 +35,7 @@ def local_request(given: GivenJob, job: TrainingJob, gpus: int = 0) -> RunReques
     distribution, hyperparameters = spec.distribution or {}, spec.hyperparameters
     if spec.launcher:
         distribution = {STRATEGIES.get(spec.launcher, spec.launcher): {"enabled": True}}
-    elif file and not given.has_new_launcher:
+    elif file and not file.has_new_launcher:
         launcher, distribution, hyperparameters = file.launcher, {}, file.sent_hyperparameters
     uri = spec.source_dir if spec.source_dir.startswith(S3) else ""
     if spec.source_dir and not uri:

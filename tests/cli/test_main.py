@@ -440,7 +440,7 @@ def test_releases_of_unknown_images_are_reported(in_two_regions: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "mpi-cpu", "--hosts", "0"], "`--hosts` must be at least 1, not 0"),
+        (["run", "mpi-cpu", "--instance-count", "0"], "`--instance-count` must be at least 1, not 0"),
         (["run", "mpi-cpu", "--gpus=-1"], "`--gpus` must be at least 0, not -1"),
         (["smoke", "mpi-cpu", "--timeout", "-3"], "`--timeout` must be at least 1, not -3"),
         (
