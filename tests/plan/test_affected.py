@@ -7,7 +7,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.errors import UsageError
-from bakehouse.plan import affected, image_lock
+from bakehouse.plan import affected, image_keys, image_lock
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.plan.workspace import open_workspace, select
 from tests.support.fake_engine import image
@@ -29,6 +29,34 @@ def test_images_with_another_key_than_at_a_commit_are_affected(tmp_path: Path) -
     images = affected.changed_since(project, (same, changed, added, damaged), first)
 
     assert [each.name for each in images] == ["changed", "added", "damaged"]
+
+
+def test_the_keys_of_images_without_files_are_those_of_the_file_of_all_keys(tmp_path: Path) -> None:
+    same, changed, both, merged, added = (
+        image(name) for name in ("same", "changed", "both", "merged", "added")
+    )
+    old = [replace(each, key=ImageKey("0" * 64)) for each in (changed, both)]
+    keys = image_keys.text([same, *old, merged], {}, {})
+    conflict = f"<<<<<<< ours\nmerged {merged.key}\n=======\nmerged {'1' * 64}\n>>>>>>> theirs\n"
+    files = {
+        "images/keys.txt": keys.replace(f"merged {merged.key}\n", conflict),
+        "images/both/lock.json": image_lock.text(both),
+    }
+    first = commit(tmp_path, files)
+    project = Project(tmp_path, ())
+
+    images = affected.changed_since(project, (same, changed, both, merged, added), first)
+    second = commit(tmp_path, {"images/keys.txt": keys.replace("# Generated", "# Written")})
+
+    assert [each.name for each in images] == ["changed", "merged", "added"]
+    assert affected.keys_at(project, first) == {
+        "same": same.key,
+        "changed": "0" * 64,
+        "both": both.key,
+        "merged": None,
+    }
+    # Another file of the user with this name
+    assert affected.keys_at(project, second) == {"both": both.key}
 
 
 def test_an_unknown_commit_is_a_mistake(tmp_path: Path) -> None:
