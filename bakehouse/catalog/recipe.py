@@ -72,7 +72,6 @@ _OTHER_WORDS = {
     "smoke: {hosts: 1}": ("test", "tests"),
 }
 """By example of a key: the words that Dockerfiles and other tools have for it."""
-_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,6 @@ class Recipe:
     """Size limits of its components."""
     trim: tuple[str, ...] | None = None
     """Kinds of files that it omits; None if this depends on the evidence."""
-    is_committed: bool = True
-    """The rendered files are committed."""
     package_lines: Mapping[str, Location] = field(default_factory=dict)
     """The location of each distribution package that it names."""
     smoke: UserSmoke | None = None
@@ -310,7 +307,6 @@ def read_recipe(
     suffix = platform_suffix(platform) if len(platforms) > 1 else ""
     content, unlocked = _content(fields, path, locked, reach, suffix)
     _check_secrets(fields)
-    commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
         name=f"{name}{suffix}",
         family=path.stem,
@@ -331,7 +327,6 @@ def read_recipe(
             fields, {*catalog.components, *(component.name for component in catalog.broken)}
         ),
         trim=read_kinds(fields),
-        is_committed=any(fnmatchcase(f"{name}{suffix}", glob) for glob in commit),
         package_lines=package_lines(fields, "packages"),
         smoke=read_smoke(
             fields,
