@@ -1,13 +1,18 @@
 """Changelogs of Debian packages: the vulnerabilities that newer versions fix."""
 
 import gzip
+import io
 import re
-import subprocess
 import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from typing import BinaryIO
+
+import zstandard
+from debian.arfile import ArError, ArFile
+from debian.debian_support import NativeVersion
 
 _HEADER = re.compile(r"[a-z0-9][a-z0-9.+-]+ \((?P<version>[^()\s]+)\) (?P<suite>[^;]+);")
 _CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
@@ -30,11 +35,7 @@ def read_changelog(deb: Path) -> tuple[ChangelogEntry, ...]:
     """Return the changelog of a package file, newest entry first; empty if the file has none."""
     # Packages of Debian itself have no upstream changelog, so that `changelog.gz` is the one of Debian
     native: tuple[ChangelogEntry, ...] = ()
-    command = ["dpkg-deb", "--fsys-tarfile", str(deb)]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
-        tarfile.open(fileobj=process.stdout, mode="r|") as archive,
-    ):
+    with deb.open("rb") as file, _files(file) as archive:
         for member in archive:
             match = _FILE.fullmatch(member.name)
             content = archive.extractfile(member) if match and member.isfile() else None
@@ -45,6 +46,18 @@ def read_changelog(deb: Path) -> tuple[ChangelogEntry, ...]:
                     return entries
                 native = entries
     return native
+
+
+def _files(deb: BinaryIO) -> tarfile.TarFile:
+    """Open the archive of the files that a package installs."""
+    for member in ArFile(fileobj=deb).getmembers():
+        if member.name.startswith("data.tar"):
+            data = io.BytesIO(member.read())
+            if member.name.endswith(".zst"):
+                # python-debian would start `unzstd`
+                return tarfile.open(fileobj=zstandard.ZstdDecompressor().stream_reader(data), mode="r|")
+            return tarfile.open(fileobj=data, mode="r:*")
+    raise ArError("the package has no `data.tar`")
 
 
 def parse(text: str) -> Iterator[ChangelogEntry]:
@@ -68,9 +81,9 @@ def newer_entries(entries: tuple[ChangelogEntry, ...], version: str) -> tuple[Ch
 
 
 def is_newer(version: str, other: str) -> bool:
-    """Return whether a version of Debian is newer than another one."""
-    command = ["dpkg", "--compare-versions", version, "gt", other]
-    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
+    """Return whether a version of Debian is newer than another one. Raises ValueError for other texts."""
+    # `Version` would compare with python-apt where this machine has it
+    return NativeVersion(version) > NativeVersion(other)
 
 
 def source_of(fields: Mapping[str, str]) -> tuple[str, str]:
