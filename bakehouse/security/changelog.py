@@ -1,18 +1,15 @@
 """Changelogs of Debian packages: the vulnerabilities that newer versions fix."""
 
 import gzip
-import io
 import re
-import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import BinaryIO
 
-import zstandard
-from debian.arfile import ArError, ArFile
 from debian.debian_support import NativeVersion
+
+from bakehouse.util.deb import open_files
 
 _HEADER = re.compile(r"[a-z0-9][a-z0-9.+-]+ \((?P<version>[^()\s]+)\) (?P<suite>[^;]+);")
 _CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
@@ -35,7 +32,7 @@ def read_changelog(deb: Path) -> tuple[ChangelogEntry, ...]:
     """Return the changelog of a package file, newest entry first; empty if the file has none."""
     # Packages of Debian itself have no upstream changelog, so that `changelog.gz` is the one of Debian
     native: tuple[ChangelogEntry, ...] = ()
-    with deb.open("rb") as file, _files(file) as archive:
+    with deb.open("rb") as file, open_files(file) as archive:
         for member in archive:
             match = _FILE.fullmatch(member.name)
             content = archive.extractfile(member) if match and member.isfile() else None
@@ -46,18 +43,6 @@ def read_changelog(deb: Path) -> tuple[ChangelogEntry, ...]:
                     return entries
                 native = entries
     return native
-
-
-def _files(deb: BinaryIO) -> tarfile.TarFile:
-    """Open the archive of the files that a package installs."""
-    for member in ArFile(fileobj=deb).getmembers():
-        if member.name.startswith("data.tar"):
-            data = io.BytesIO(member.read())
-            if member.name.endswith(".zst"):
-                # python-debian would start `unzstd`
-                return tarfile.open(fileobj=zstandard.ZstdDecompressor().stream_reader(data), mode="r|")
-            return tarfile.open(fileobj=data, mode="r:*")
-    raise ArError("the package has no `data.tar`")
 
 
 def parse(text: str) -> Iterator[ChangelogEntry]:

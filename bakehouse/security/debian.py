@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from bakehouse.builder.prefetch import open_fetcher
 from bakehouse.catalog.apt_lock import Deb, deb_of, lock_name
 from bakehouse.fetch.downloader import Fetcher, MissingError
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import debs
 from bakehouse.lock import apt_suite
 from bakehouse.lock.apt import Resolved

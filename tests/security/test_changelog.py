@@ -119,7 +119,7 @@ def test_a_package_without_files_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "openssl.deb"
     path.write_bytes(_ar({"debian-binary": b"2.0\n"}))
 
-    with pytest.raises(ArError, match="has no `data.tar`"):
+    with pytest.raises(ArError, match=r"has no `data\.tar`"):
         read_changelog(path)
 
 
