@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from bakehouse.builder import base_image, file_server, prefetch, stub_bases, stub_files, stub_plan, verify
+from bakehouse.builder import base_image, file_server, stub_bases, stub_files, stub_plan, verify
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds
@@ -23,6 +23,7 @@ from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import debs, required_files
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Image
@@ -103,7 +104,7 @@ def start_downloads(
     plan = required_files(rehearsal.image for rehearsal in rehearsals)
     base_files = dict.fromkeys(debs(debian.debs), ("the base stubs",))
     plan = replace(plan, images={**base_files, **plan.images})
-    with prefetch.open_fetcher(project, report, source=str(project.state / "rehearsal" / "files")) as fetcher:
+    with open_fetcher(project, report, source=str(project.state / "rehearsal" / "files")) as fetcher:
         yield Downloads(plan, fetcher, required_hint=_LOCAL_HINT)
 
 

@@ -14,7 +14,6 @@ from bakehouse.fetch.cache import FileCache
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Plan
 from bakehouse.plan.workspace import Workspace, raise_failures, require_project, select_own
-from bakehouse.registry import destination
 from bakehouse.registry.layer_cache import LAYERS, remove_unused
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.tempdir import scratch_directory
@@ -64,7 +63,6 @@ def run(
     for base in shared:
         report(f"kept base {base}, which other projects may use; `docker image rm {base}` removes it")
     if everything:
-        destination.local_registry(workspace.project).stop()
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         report(f"removed {workspace.project.state}")
     if build_cache:
