@@ -38,6 +38,7 @@ from bakehouse.plan.model import (
     defines_layer,
     key_of_bootstrapped,
 )
+from bakehouse.plan.required_imports import required_imports
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.oci import Digest, platform_suffix
@@ -153,6 +154,7 @@ def _image(
         format=recipe.format,
         unpinned=tuple(artifact for spec in specs for artifact in spec.artifacts if artifact.sha256 is None),
         platform=recipe.platform,
+        requirements=required_imports(recipe, problems),
     )
 
 
