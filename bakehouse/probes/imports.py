@@ -89,7 +89,7 @@ class ImportFailure:
     module: str
     cause: str
     fit: str
-    """What would fit, as an imperative."""
+    """Advice, as an imperative."""
     log: str = ""
 
 
