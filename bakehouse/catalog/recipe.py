@@ -145,6 +145,8 @@ class Recipe:
     """The lock of `requirements`, which may not exist yet."""
     directory: str = "recipes"
     """Recipe directory that contains it, relative to the project."""
+    untested_imports: tuple[tuple[Scalar, Scalar], ...] = ()
+    """Packages of `requirements` that no smoke check imports, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +338,7 @@ def read_recipe(
         ),
         platform=platform,
         requirements_lock=unlocked and _lock_of(unlocked, suffix),
+        untested_imports=_untested_imports(fields),
     )
     fields.finish(_hints(fields, catalog))
     _check_names(fields, catalog, [name for name, _ in components])
@@ -477,6 +480,15 @@ def _check_secrets(fields: Fields) -> None:
             message = f"a step of `run` contains {kind}; everybody who pulls the image can read it"
             hint = "remove it; packages of `requirements` are downloaded with the logins of this machine"
             fields.report(message, replace(step.location, text=""), hint=hint)
+
+
+def _untested_imports(fields: Fields) -> tuple[tuple[Scalar, Scalar], ...]:
+    pairs = fields.text_pairs("untested_imports")
+    for name, reason in pairs:
+        if not reason.text.strip():
+            hint = f"write it: `untested_imports: {{{name.text}: needs a GPU}}`"
+            fields.report(f"`{name.text}` in `untested_imports` has no reason", name.location, hint=hint)
+    return pairs
 
 
 def _lock_of(requirements: Path, suffix: str) -> Path:

@@ -17,6 +17,7 @@ from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import UserSmoke
+from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.util.hashing import (
     Json,
     bytes_digest,
@@ -433,6 +434,8 @@ class Image:
     unpinned: tuple[Artifact, ...] = ()
     """Artifacts without a sha256. `build` warns of them, and `push` refuses the image."""
     platform: str = PLATFORM
+    requirements: tuple[RequiredImport, ...] = ()
+    """Packages that the recipe's own requirements name, which a smoke check imports."""
 
     @property
     def name(self) -> str:
