@@ -122,7 +122,6 @@ def validate(
         "detach": "do not follow the job",
         "follow": "name of a training job: follow it from its first log line, and start none",
         "stop-on-interrupt": "Ctrl-C also stops the job",
-        "verbose": "also print the environment that the SageMaker Training Toolkit reports",
     },
 )
 @job_arguments.with_job(job_arguments.SAGEMAKER)
@@ -136,7 +135,6 @@ def launch(
     detach: bool = False,
     follow: str = "",
     stop_on_interrupt: bool = False,
-    verbose: bool = False,
 ) -> None:
     """
     Start a training job on SageMaker and follow it to its end.
@@ -154,12 +152,12 @@ def launch(
     from bakehouse.sagemaker import launch as launching
 
     workspace = open_project()
-    callbacks = job_callbacks(verbose)
+    callbacks = job_callbacks()
     if follow:
         if image or job or job_name or detach or line != JobSpec():
             raise UsageError(
                 "`--follow` starts no job, so it has no settings of one",
-                hint="use it with `--region`, `--stop-on-interrupt` and `--verbose` only",
+                hint="use it with `--region` and `--stop-on-interrupt` only",
             )
         job_region = region or launching.default_region(workspace)
         _finish(
@@ -188,13 +186,12 @@ def launch(
 
 @bake_task(
     "instance",
-    iterable=["helper", "price", "step_seconds"],
+    iterable=["helper", "step_seconds"],
     help={
         "instance": "the instance type that trains",
         "gpus": "GPUs or NeuronCores of the job; default: those of one instance",
         "vcpu_per_gpu": "vCPUs that keep one GPU or NeuronCore busy",
         "helper": "instance type without GPUs to add, instead of c5; repeatable",
-        "price": "TYPE=NUMBER for an hour; also [tool.bakehouse.prices]; repeatable",
         "step_seconds": "measured seconds of a step: `0.2`, or `ml.p4d.24xlarge+2*ml.c5.18xlarge=0.1`",
         "batch": "examples per replica and step",
         "json": JSON,
@@ -206,7 +203,6 @@ def recommend_instances(
     vcpu_per_gpu: float = 0.0,
     gpus: int = 0,
     helper: list[str] | None = None,
-    price: list[str] | None = None,
     step_seconds: list[str] | None = None,
     batch: int = 0,
     json: bool = False,
@@ -226,7 +222,6 @@ def recommend_instances(
     workspace = open_project()
     instance_types = instances(workspace.catalog)
     need = sizing.Need(gpus or find_instance(instance_types, instance).accelerators or 0, vcpu_per_gpu, batch)
-    prices = {**workspace.project.prices, **sizing.read_numbers(price or (), "--price")}
-    seconds = sizing.read_numbers(step_seconds or (), "--step-seconds", is_named=False)
-    result = sizing.recommend(need, instance, instance_types, helper or (), prices, seconds)
+    seconds = sizing.read_step_seconds(step_seconds or ())
+    result = sizing.recommend(need, instance, instance_types, helper or (), workspace.project.prices, seconds)
     show(json_report.sizing(result) if json else sizing.text(result))

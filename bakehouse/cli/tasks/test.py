@@ -188,7 +188,6 @@ def _results_command(image: str, runner: str, results: Path, options: "SmokeOpti
         "partition": "`data,dnn@10s`: drop all packets between these groups or hosts; repeatable",
         "seed": "assign hosts to groups as an earlier run did",
         "json": JSON,
-        "verbose": "also print the environment that the SageMaker Training Toolkit reports",
     },
 )
 @job_arguments.with_job(job_arguments.LOCAL)
@@ -204,7 +203,6 @@ def run_training_job(
     stop_after: int = job_arguments.UNSET,
     seed: int = job_arguments.UNSET,
     json: bool = False,
-    verbose: bool = False,
 ) -> None:
     """
     Run a training job in local containers set up like SageMaker hosts.
@@ -238,6 +236,7 @@ def run_training_job(
     )
     request = local_request(given, faults, gpus)
     colour = terminal.in_colour(sys.stderr)
+    verbose = terminal.is_verbose()
     listen = functools.partial(log_stream.open_log_stream, write=report, colour=colour, verbose=verbose)
     result = pipeline.run_job(workspace, given.image, request, report, listen)
     show(job_report.as_json(result) if json else job_report.text(result))
