@@ -5,6 +5,7 @@ import errno
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import KINDS, RequiredFile, RequiredFiles, debs, required_files
 from bakehouse.fetch.sources import DownloadConfig, directory_of, is_mirror
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
-from bakehouse.util.format import format_bytes, format_count, format_table
+from bakehouse.util.format import format_bytes, format_count, format_seconds, format_table
 from bakehouse.util.terminal import Reporter
 
 _MAX_FILES = 20
@@ -77,10 +78,15 @@ def open_fetcher(
         here=machine.here,
         copies=bool(to),
     )
+    began = time.monotonic()
     with fetcher:
         try:
             yield fetcher
         finally:
+            fetched = [transfer.fetched for transfer in fetcher.transfers if transfer.fetched]
+            if fetched:
+                spent = f"{format_bytes(sum(fetched))} in {format_seconds(time.monotonic() - began)}"
+                report(f"fetched {format_count(len(fetched), 'file')}: {spent}")
             with contextlib.suppress(OSError):
                 hashes.save()
 

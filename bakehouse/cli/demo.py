@@ -21,6 +21,12 @@ from bakehouse.util.format import format_seconds, format_table
 from bakehouse.util.terminal import Reporter
 
 IMAGE = "pytorch-cpu"
+NEXT = (
+    ("bake explain pytorch-cpu", "# why each version was chosen"),
+    ("bake run pytorch-cpu --source-dir src --entry-point train.py --hosts 2", "# your script on two hosts"),
+    ("bake init", "# in your repository: an image of your own"),
+)
+"""The commands after the demo, with what they are for."""
 
 
 @contextmanager
@@ -61,5 +67,8 @@ def run(workspace: Workspace, report: Reporter) -> str:
             ((step, format_seconds(seconds)) for step, seconds in times.items()), align="lr", indent="  "
         ).rstrip("\n"),
         *([f"  build steps, which run in parallel: {inside}"] if inside else []),
+        "",
+        "next:",
+        format_table(NEXT, indent="  ").rstrip("\n"),
     ]
     return "\n".join(lines) + "\n"

@@ -28,7 +28,7 @@ from bakehouse.util.deadline import OverdueError, remaining
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.oci import Digest, check_names
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.terminal import Reporter, detail
 
 SIX_HOURS = 21600.0
 """Default deadline of a push."""
@@ -205,7 +205,7 @@ class _Push:
             except DamagedFileError as error:
                 layer.path.unlink(missing_ok=True)
                 raise self.diagnostics.damaged(layer.diff_id) from error
-            self._report(f"layer {short(layer.diff_id)} {state} ({format_bytes(layer.bytes)})")
+            detail(self._report)(f"layer {short(layer.diff_id)} {state} ({format_bytes(layer.bytes)})")
             return layer.bytes if state is Sent.UPLOADED else 0
 
         self._upload_blob(config, progress)
