@@ -48,7 +48,7 @@ def listed_image(row: ImageRow) -> Json:
         "components": list(row.parts),
         "versions": row.versions,
         "warnings": warnings(row.resolution) if row.resolution else [],
-        "committed": row.recipe.is_committed,
+        "committed": row.is_committed,
         "run": row.level.value if row.resolution else None,
     }
 

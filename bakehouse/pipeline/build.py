@@ -21,6 +21,7 @@ from bakehouse.engine import emulation, provision
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, UsageError
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.pipeline import image_docs
 from bakehouse.plan.model import BootstrappedBase, Image, Plan
@@ -151,7 +152,7 @@ def _make_base(
         files = debs(base.debs)
         needed = RequiredFiles(files, dict.fromkeys(files, (f"base {name}",)), (files,))
         source, offline = options.source, options.offline
-        with prefetch.open_fetcher(project, report, source=source, offline=offline) as fetcher:
+        with open_fetcher(project, report, source=source, offline=offline) as fetcher:
             get = partial(prefetch.download_packages, Downloads(needed, fetcher))
             base_image.ensure_base(base, engine=engine, state=project.state, report=report, get=get)
 

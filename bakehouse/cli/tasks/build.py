@@ -32,7 +32,7 @@ def render(context: Context, images: str, check: bool = False) -> None:
     Write the Dockerfiles and bake files of images below images/.
 
     Without IMAGE, `render` updates the images of the project's own recipes and every image already
-    rendered. It skips combinations that a recipe's `commit` key leaves out.
+    rendered. The setting `commit` of the project selects some of its own.
 
     bake render
     bake render --check

@@ -203,7 +203,7 @@ def doctor(context: Context, strict: bool = False, builder: str = "", json: bool
 @bake_task("action", help={"action": "`start`, `stop` or `status`; default: `status`", "json": JSON})
 def registry(context: Context, action: str = "status", json: bool = False) -> None:
     """
-    Start, stop or show the local registry of the project.
+    Start, stop or show the local registry, which all projects of a user share.
 
     `push`, `release` and `demo` start it, and let it run for pulls. Only this machine can reach it.
 
