@@ -41,10 +41,13 @@ class Progress:
     """Receives the events of a build, from any thread, and prints its progress."""
 
     @classmethod
-    def on(cls, stream: TextIO, *, json: bool = False) -> Self:
-        """Choose the mode by the stream: a table on a terminal, else lines; JSON on request."""
+    def on(cls, stream: TextIO, *, json: bool = False, brief: float = _BRIEF_SECONDS) -> Self:
+        """Choose the mode by the stream: a table on a terminal, else lines; JSON on request.
+
+        Unless verbose, stages of fewer than `brief` seconds are counted, not reported.
+        """
         mode = Mode.JSON if json else mode_for(stream)
-        return cls(stream, mode, colour=in_colour(stream), verbose=is_verbose())
+        return cls(stream, mode, colour=in_colour(stream), verbose=is_verbose(), brief=brief)
 
     def __init__(
         self,
@@ -53,10 +56,12 @@ class Progress:
         *,
         colour: bool = False,
         verbose: bool = False,
+        brief: float = _BRIEF_SECONDS,
         width: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._stream, self._mode, self._clock = stream, mode, clock
+        self._brief = brief
         self._reports_steps = verbose or mode is Mode.JSON
         self._rows = Redrawn(stream, colour=colour, width=width)
         self._times = BuildTimes()
@@ -173,7 +178,7 @@ class Progress:
         if not ran:
             return
         seconds = max(work.completed or now for work in ran) - min(work.started or now for work in ran)
-        if seconds < _BRIEF_SECONDS:
+        if seconds < self._brief:
             return
         moved = _moved(sum(work.moved()[0] for work in ran))
         images = _images(min(ran, key=lambda work: len(work.images)))

@@ -325,6 +325,14 @@ def test_without_verbose_a_stage_that_ran_is_one_line() -> None:
     )
 
 
+def test_the_seconds_from_which_a_stage_is_a_line_can_be_set() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(stream, Mode.LINES, brief=10.0, clock=clock) as progress:
+        progress(part("1/1", 1000.0, 1009.0, stage="brief"))
+        progress(part("1/1", 1000.0, 1010.0, stage="long"))
+    assert stream.getvalue() == "  0.0 s  long: done in 10 s (a)\n  0.0 s  2 steps, 0 of them cached\n"
+
+
 def test_stages_of_one_name_are_told_apart_by_their_images() -> None:
     progress, _, stream = shown(Mode.LINES, verbose=False)
     for target in ("a", "b"):

@@ -17,8 +17,8 @@ from bakehouse.cluster.smoke import smoke
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import SmokeError, UsageError
-from bakehouse.util import terminal
 from bakehouse.plan.model import InstalledComponent
+from bakehouse.util import terminal
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, built, image
 
 STEPS = ("started", "arrived", "finished")
