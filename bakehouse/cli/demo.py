@@ -29,7 +29,7 @@ NEXT = (
     ("bake run pytorch-cpu --source-dir src --entry-point train.py --hosts 2", "# your script on two hosts"),
     ("bake init", "# in your repository: an image of your own"),
 )
-"""The commands after the demo, with what they are for."""
+"""Commands to continue with, and the purpose of each."""
 
 
 @contextmanager
