@@ -26,7 +26,7 @@ _BRIEF_SECONDS = 10.0
 """The result is what a demo is about: at most 40 lines come before it."""
 NEXT = (
     ("bake explain pytorch-cpu", "# why each version was chosen"),
-    ("bake run pytorch-cpu --source-dir src --entry-point train.py --hosts 2", "# your script on two hosts"),
+    ("bake run pytorch-cpu --source-dir src --entry-point train.py", "# your script, as SageMaker runs it"),
     ("bake init", "# in your repository: an image of your own"),
 )
 """Commands to continue with, and the purpose of each."""
