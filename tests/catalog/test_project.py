@@ -8,7 +8,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
-from bakehouse.errors import RecipeError
+from bakehouse.errors import Location, RecipeError
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 
@@ -361,3 +361,40 @@ def test_a_command_of_pipelines_has_one_line(empty: Tree, text: str) -> None:
         project.find(empty.root, {})
 
     assert "error: `test` in [tool.bakehouse.ci] is invalid: " in error_text(caught.value)
+
+
+def test_a_key_that_is_given_twice_is_shown_at_both_places(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text('[tool.bakehouse]\n[tool.bakehouse.jobs.a]\nmax_run = 2\nrole = "x"\n  max_run = 3\n')
+    with pytest.raises(RecipeError) as caught:
+        project.find(tmp_path)
+    [mistake] = caught.value.diagnostics
+    assert (mistake.message, mistake.hint) == ("`max_run` is given twice", "remove one of them")
+    assert mistake.location == Location(path, 5, 3, 7, "  max_run = 3")
+    [reason] = mistake.reasons
+    assert (reason.text, reason.location) == (
+        "the first value is here",
+        Location(path, 3, 1, 7, "max_run = 2"),
+    )
+    # The first value is in an inline table.
+    path.write_text("[tool.bakehouse.jobs.a]\nlocal = {sdk = 'a'}\nlocal.sdk = 'b'\n")
+    with pytest.raises(RecipeError) as caught:
+        project.find(tmp_path)
+    assert caught.value.diagnostics[0].message == "this is not TOML"
+
+
+def test_jobs_are_tables_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text("[tool.bakehouse.jobs.nightly]\nmax_run = 2\n")
+    assert project.find(tmp_path).jobs == {"nightly": {"max_run": 2}}
+
+    path.write_text('[tool.bakehouse.jobs]\na = 1\n"b.yaml" = {}\n')
+    with pytest.raises(RecipeError) as caught:
+        project.find(tmp_path)
+    assert [(mistake.message, mistake.hint) for mistake in caught.value.diagnostics] == [
+        ("`a` in [tool.bakehouse.jobs] must be a table", ""),
+        (
+            "`b.yaml` in [tool.bakehouse.jobs] is not a valid name of a job",
+            "use at most 64 letters, digits, `-` and `_`",
+        ),
+    ]

@@ -165,6 +165,13 @@ def test_settings_of_the_hosts(workspace: Workspace, data: Path) -> None:
             "more than 64 hosts",
             "set a smaller `--instance-count`; all hosts share this machine",
         ),
+        ({"instance_count": 0}, {}, "the job has no host", "set `--instance-count` to at least 1"),
+        (
+            {"processes_per_host": 0},
+            {},
+            "a host cannot have 0 ranks",
+            "set `--processes-per-host` to at least 1",
+        ),
         (
             {"groups": (Group("a"),), "instance_count": 2},
             {},

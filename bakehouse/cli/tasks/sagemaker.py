@@ -201,7 +201,7 @@ def recommend_instances(
     context: Context,
     instance: str,
     vcpu_per_gpu: float = 0.0,
-    gpus: int = 0,
+    gpus: int = job_arguments.UNSET,
     helper: list[str] | None = None,
     step_seconds: list[str] | None = None,
     batch: int = 0,
@@ -221,7 +221,10 @@ def recommend_instances(
 
     workspace = open_project()
     instance_types = instances(workspace.catalog)
-    need = sizing.Need(gpus or find_instance(instance_types, instance).accelerators or 0, vcpu_per_gpu, batch)
+    count = job_arguments.given(gpus)
+    if count is None:
+        count = find_instance(instance_types, instance).accelerators or 0
+    need = sizing.Need(count, vcpu_per_gpu, batch)
     seconds = sizing.read_step_seconds(step_seconds or ())
     result = sizing.recommend(need, instance, instance_types, helper or (), workspace.project.prices, seconds)
     show(json_report.sizing(result) if json else sizing.text(result))
