@@ -24,7 +24,7 @@ from bakehouse.util.terminal import Reporter
 Ask = Callable[[str], bool]
 
 OLDEST_DOCKERD = (24, 0)
-TOOLS = ("mmdebstrap", "docker-registry")
+TOOLS = ("docker-registry",)
 RARE_TOOLS = ("gcc",)
 """Tools that are installed only for the task that needs them, not with an engine."""
 OLD_RELEASE, NEXT_RELEASE = "bookworm", "trixie"
@@ -34,7 +34,7 @@ IDLE_SECONDS = 600
 """Time to wait for an engine to become idle before a restart."""
 _POLL_SECONDS = 0.5
 _ROOT_HINT = (
-    "run the same command as root: it installs docker.io, docker-cli, docker-buildx, mmdebstrap and"
+    "run the same command as root: it installs docker.io, docker-cli, docker-buildx and"
     " docker-registry with apt and starts dockerd; or install and start them yourself"
 )
 
@@ -121,7 +121,7 @@ def ensure_tools(ask: Ask, report: Reporter, *tools: str, paths: DaemonPaths | N
     names = " and ".join(f"`{tool}`" for tool in missing)
     problem = f"{names} {'is' if len(missing) == 1 else 'are'} not installed"
     mask = host.systemd and "docker-registry" in missing
-    steps = Steps(mask_registry=mask, packages=_tool_packages(host, missing))
+    steps = Steps(mask_registry=mask, packages=_tool_packages(missing))
     if host.system not in ("debian", "ubuntu"):
         raise EngineError(problem, hint=f"install {names} from the packages of your system")
     if not host.root:
@@ -210,7 +210,7 @@ def plan_steps(host: HostInfo, daemon: UnavailableDaemon, *, engine: bool) -> St
         mask_registry=host.systemd and "docker-registry" in missing_tools,
         service=host.systemd and no_dockerd,
         from_next_release=packages if old else (),
-        packages=(() if old else packages) + _tool_packages(host, missing_tools),
+        packages=(() if old else packages) + _tool_packages(missing_tools),
         start=engine,
     )
 
@@ -312,11 +312,9 @@ def _needs_engine(daemon: UnavailableDaemon, paths: DaemonPaths) -> bool:
     return not (unknown and ("DOCKER_HOST" in os.environ or dockerd.answers(paths.socket)))
 
 
-def _tool_packages(host: HostInfo, tools: tuple[str, ...]) -> tuple[str, ...]:
-    # Bases are Debian, whose keys are not on Ubuntu.
-    keys = ("debian-archive-keyring",) if host.system == "ubuntu" and "mmdebstrap" in tools else ()
+def _tool_packages(tools: tuple[str, ...]) -> tuple[str, ...]:
     headers = ("libc6-dev",) if "gcc" in tools else ()
-    return tools + keys + headers
+    return tools + headers
 
 
 def _dockerd_version() -> tuple[int, ...]:

@@ -197,14 +197,16 @@ def test_a_disk_that_is_nearly_full() -> None:
 
 def test_missing_tools() -> None:
     assert doctor.tool_findings(("docker-registry",)) == (
+        DoctorCheck("docker-registry", CheckState.OK, "installed"),
+    )
+    assert doctor.tool_findings(()) == (
         DoctorCheck(
-            "mmdebstrap",
+            "docker-registry",
             CheckState.MISSING,
             "not installed",
-            "Debian bases cannot be created, so only images on vendor bases can be built",
-            "apt-get install mmdebstrap",
+            "the local registry needs the `registry` image of an image registry",
+            "apt-get install docker-registry",
         ),
-        DoctorCheck("docker-registry", CheckState.OK, "installed"),
     )
 
 
@@ -619,7 +621,7 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
 
     assert [finding.name for finding in findings if finding.state is CheckState.OK] == []
     assert {finding.name for finding in findings} == {
-        *("engine", "disk", "build directory", "cache directory", "mmdebstrap", "docker-registry", "GPUs"),
+        *("engine", "disk", "build directory", "cache directory", "docker-registry", "GPUs"),
         *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "apt"),
     }
 
