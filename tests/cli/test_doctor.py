@@ -195,21 +195,6 @@ def test_a_disk_that_is_nearly_full() -> None:
     )
 
 
-def test_missing_tools() -> None:
-    assert doctor.tool_findings(("docker-registry",)) == (
-        DoctorCheck("docker-registry", CheckState.OK, "installed"),
-    )
-    assert doctor.tool_findings(()) == (
-        DoctorCheck(
-            "docker-registry",
-            CheckState.MISSING,
-            "not installed",
-            "the local registry needs the `registry` image of an image registry",
-            "apt-get install docker-registry",
-        ),
-    )
-
-
 def test_a_machine_without_gpus() -> None:
     assert doctor.gpu_finding(ProgramResult(127, ""), ENGINE) == DoctorCheck(
         "GPUs", CheckState.MISSING, "none: nvidia-smi is not installed", NO_NCCL
@@ -574,7 +559,7 @@ def test_apts_mirrors_without_their_passwords() -> None:
 
 
 def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
-    cost = "Debian bases and tools cannot be installed"
+    cost = "files of Debian packages cannot be downloaded"
     hint = "run `apt-get update`; it names the mirrors that fail"
 
     assert doctor.apt_finding(list, lambda url, suite: None) == DoctorCheck(
@@ -621,7 +606,7 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
 
     assert [finding.name for finding in findings if finding.state is CheckState.OK] == []
     assert {finding.name for finding in findings} == {
-        *("engine", "disk", "build directory", "cache directory", "docker-registry", "GPUs"),
+        *("engine", "disk", "build directory", "cache directory", "GPUs"),
         *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "apt"),
     }
 

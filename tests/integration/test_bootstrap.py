@@ -8,12 +8,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bakehouse.builder import base_image
 from bakehouse.engine import docker
+from bakehouse.engine.daemon_paths import CONTAINERD
+from bakehouse.maintain.isolated_engine import FakeClock, isolated_engine
+from tests.integration import projects
 from tests.integration.bases import base, own_reference
+from tests.integration.foreign_host import FEDORA, foreign_host
 from tests.support import feeds
 from tests.support.programs import started
 
@@ -30,6 +35,23 @@ report = lambda text: print(text, flush=True)
 own = base(reference=sys.argv[1])
 ensure_base(own, engine=connect(), state=Path(sys.argv[2]), report=report, get=feeds.get)
 """
+
+
+MAKE_FROM_FILES = """\
+import os, shutil, sys
+from pathlib import Path
+from bakehouse.builder.base_image import ensure_base
+from bakehouse.engine.docker import connect
+from tests.integration.bases import base
+
+def get(debs, directory):
+    shutil.copytree("packages", directory)
+
+os.umask(0o077)
+own = base(reference=sys.argv[1])
+ensure_base(own, engine=connect(), state=Path("state"), report=print, get=get)
+"""
+"""The same from files in a directory, and with another umask."""
 
 
 @pytest.fixture
@@ -74,10 +96,7 @@ def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
 
 
 def check_image(reference: str) -> None:
-    inspected = subprocess.run(
-        ["docker", "image", "inspect", reference], capture_output=True, check=True
-    ).stdout
-    (image,) = json.loads(inspected)
+    image = inspected(reference)
     assert (image["Os"], image["Architecture"], image["Created"]) == (
         "linux",
         "amd64",
@@ -114,36 +133,33 @@ def mentioning(text: str) -> list[str]:
     return [line for line in commands if text in line]
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache of the base's packages that every user can read."""
-    cache = tmp_path_factory.mktemp("cache")
-    for parent in (cache, *cache.parents[:2]):
-        parent.chmod(0o755)
-    feeds.get(base().debs, cache)
-    return cache
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="a second engine needs root")
 @pytest.mark.parametrize(
     ("store", "clock", "user"),
     [
-        pytest.param("overlay2", FakeClock(), 12345, id="overlay2-another-day-ordinary-user"),
-        pytest.param("containerd", None, 0, id="containerd-root"),
+        pytest.param("overlay2", FakeClock(), 12345, id="overlay2, 40 days ahead, ordinary user"),
+        pytest.param("containerd", None, 0, id="containerd, root"),
     ],
 )
-def test_another_engine_user_and_day_give_the_same_digests(
-    store: str, clock: FakeClock | None, user: int, files: Path
+def test_other_engines_hosts_users_and_days_give_the_same_digest(
+    store: str, clock: FakeClock | None, user: int
 ) -> None:
-    environment = {"HOME": "/nonexistent", "TZ": "Asia/Tokyo", "LC_ALL": "C", "PATH": os.environ["PATH"]}
-    with isolated_engine(store, print, clock) as paths, OrdinaryUser(user) as person:
-        paths.state.parent.chmod(0o755)
-        os.chown(paths.socket, user, user)
-        program = MAKE_FROM.format(reference=projects.base(), files=files, umask=0o077)
-        person.run(program, {**environment, "DOCKER_HOST": paths.endpoint})
-        made = inspected(projects.base(), paths.endpoint)
-    expected = inspected(projects.base())
+    reference = projects.base()
+    with isolated_engine(store, print, clock) as engine, foreign_host(FEDORA, user=user) as host:
+        engine.state.parent.chmod(0o755)
+        os.chown(engine.socket, user, user)
+        feeds.get(base().debs, host.directory / "packages")
+        environment = {"DOCKER_HOST": engine.endpoint, "TZ": "Asia/Tokyo", "LC_ALL": "C"}
+        host.python(MAKE_FROM_FILES, reference, environment=environment)
+        made = inspected(reference, "--host", engine.endpoint)
+    expected = inspected(reference)
     assert made["RootFS"] == expected["RootFS"]
     assert made["Config"]["Labels"] == expected["Config"]["Labels"]
-    if store == "containerd":
+    if store == CONTAINERD:
         assert made["Id"] == expected["Id"], "the digest of the manifest"
+
+
+def inspected(reference: str, *options: str) -> dict[str, Any]:
+    command = ["docker", *options, "image", "inspect", reference]
+    [image] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return dict(image)
