@@ -25,6 +25,7 @@ from bakehouse.engine.builder_watch import Watch
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BakehouseError, BuildError
 from bakehouse.plan.model import BootstrappedBase
+from bakehouse.util import terminal
 from tests.support.deb_archives import write_deb
 from tests.support.fake_commands import only, put
 from tests.support.fake_engine import FakeEngine, Run
