@@ -42,6 +42,7 @@ STATUSES = ("current", "frozen", "legacy")
 FORMATS = ("docker", "oci", "oci-zstd")
 """Docker schema 2 or OCI with gzip layers, or OCI with zstd layers (impossible in Docker schema 2)."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+_MAX_NAME = 100
 GPU_CHECKS = ("nccl_all_reduce", "gpu")
 EFA_BANDWIDTH = "efa_bandwidth"
 JOB_CHECKS = (
@@ -73,7 +74,6 @@ _OTHER_WORDS = {
     "smoke: {hosts: 1}": ("test", "tests"),
 }
 """By example of a key: the words that Dockerfiles and other tools have for it."""
-_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,6 @@ class Recipe:
     """Size limits of its components."""
     trim: tuple[str, ...] | None = None
     """Kinds of files that it omits; None if this depends on the evidence."""
-    is_committed: bool = True
-    """The rendered files are committed."""
     package_lines: Mapping[str, Location] = field(default_factory=dict)
     """The location of each distribution package that it names."""
     smoke: UserSmoke | None = None
@@ -297,9 +295,12 @@ def read_recipe(
 ) -> Recipe:
     """Read the recipe of one image, without `matrix`; its files must be within `reach`."""
     platforms = read_platforms(fields, (PLATFORM,))
-    if not _NAME.fullmatch(name) or len(name) > 100:
+    if not is_image_name(name):
         label = "lowercase letters and digits, single `-`, `.` and `_` between them"
-        fields.report(f"`{name}` is not an image name", fields.place("name"), label)
+        # In a matrix, a variable can be the mistake
+        other = "" if fields.has("name") else proposed_name(name)
+        hint = f"call it `{other}`" if other else ""
+        fields.report(f"`{name}` is not an image name", fields.place("name"), label, hint)
     if fields.text("name", name) != name:
         fields.report(
             "only a recipe with a matrix has a `name`",
@@ -317,7 +318,6 @@ def read_recipe(
     suffix = platform_suffix(platform) if len(platforms) > 1 else ""
     content, unlocked = _content(fields, path, locked, reach, suffix)
     _check_secrets(fields)
-    commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
         name=f"{name}{suffix}",
         family=path.stem,
@@ -338,7 +338,6 @@ def read_recipe(
             fields, {*catalog.components, *(component.name for component in catalog.broken)}
         ),
         trim=read_kinds(fields),
-        is_committed=any(fnmatchcase(f"{name}{suffix}", glob) for glob in commit),
         package_lines=package_lines(fields, "packages") | package_lines(fields, "build_packages"),
         smoke=read_smoke(
             fields,
@@ -411,6 +410,17 @@ def check_instance(
         problems.add(Diagnostic(message, instance.location, hint=hint))
 
 
+def is_image_name(name: str) -> bool:
+    """Return whether a text can be the name of an image."""
+    return _NAME.fullmatch(name) is not None and len(name) <= _MAX_NAME
+
+
+def proposed_name(name: str) -> str:
+    """Return the image name that is most like a text; empty if it has no letters or digits."""
+    words = re.sub(r"[^a-z0-9._-]+", "-", name.lower())
+    return re.sub(r"[._-]*([._-])[._-]*", r"\1", words).strip("._-")[:_MAX_NAME]
+
+
 def is_driver(driver: Scalar, problems: Problems) -> bool:
     """Return whether a text is a driver version; report it if it is not."""
     if is_version(driver.text):
@@ -437,6 +447,10 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
         hint = suggestion(component, bases) or f"use one of {format_names(sorted(bases))}"
         if version and component in bases:
             hint = f'write a base with a version as `{{{component}: "{version[0]}"}}`'
+        elif (component := component.rpartition("/")[2]) in catalog.components:
+            hint = (
+                f'`{component}` is a component: name it in `components`, on a base such as `{{debian: "12"}}`'
+            )
         fields.report(f"unknown base `{name.text}`", name.location, hint=hint)
     return base
 
