@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -60,6 +61,8 @@ class LockedFile:
     """The version of a component's lock that this one replaces."""
     origin: str = ""
     """URL or path of a file that a requirement names."""
+    uploaded: date | None = None
+    """Day of the upload; None if the index does not state it."""
     build: "tuple[LockedFile, ...] | None" = None
     """Build requirements of a source distribution; None if they are unknown."""
 
@@ -226,10 +229,15 @@ def _files(
             file["hashes"]["sha256"],
             size,
             origin=file.get("origin", ""),
+            uploaded=_day(file.get("upload-time")),
         )
         for (name, version, file), size in zip(chosen, sizes, strict=True)
     ]
     return tuple(sorted(files, key=lambda file: file.name))
+
+
+def _day(time: object) -> date | None:
+    return time.date() if isinstance(time, datetime) else None
 
 
 def versions(

@@ -39,6 +39,7 @@ from bakehouse.lock import python as pylock
 from bakehouse.lock.build_requirements import with_build_requirements
 from bakehouse.lock.component_advice import component_advice
 from bakehouse.lock.git_requirements import git_archives
+from bakehouse.lock.import_warnings import import_warnings
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_bytes, format_count
@@ -247,6 +248,14 @@ def lock_recipe(
             if file.name in versions:
                 yield f"{lock.name}: {file.name} {file.version} replaces {versions[file.name]} of the base"
         yield from questionable_packages(resolution, files)
+        installed = {
+            **image.locked,
+            **image.wheels,
+            **{normal_name(item.name): item for item in image.contained},
+        }
+        numpy = next((file.version for file in files if file.name == "numpy"), "")
+        numpy = numpy or (installed["numpy"].version if "numpy" in installed else "")
+        yield from import_warnings(recipe.name, files, numpy, index)
 
 
 def _with_packages_of_base(

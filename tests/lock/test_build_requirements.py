@@ -1,5 +1,6 @@
 """Build requirements of source distributions are locked, in the versions of the image if they fit."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -48,7 +49,7 @@ def locked(
     own: Index,
     *installed: Package,
     others: tuple[LockedFile, ...] = (),
-    known: dict[str, tuple[Package, ...]] | None = None,
+    known: Mapping[str, tuple[Package, ...]] | None = None,
     undeclared: tuple[str, ...] = (),
 ) -> list[str] | None:
     """Return the build requirements of the source distribution."""

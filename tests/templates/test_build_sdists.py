@@ -29,7 +29,7 @@ def build_wheel(directory, settings=None, metadata_directory=None):
 
 @pytest.fixture
 def inputs(tmp_path: Path) -> Path:
-    """Two source distributions, and two versions of what they are built with."""
+    """Two source distributions, and two versions of their build requirement."""
     for name in ("one", "two"):
         files = {"pyproject.toml": PROJECT, "backend.py": BACKEND.format(name=name, module="tool")}
         sdist(tmp_path / "sdists", name, "1.0", files)
@@ -48,7 +48,7 @@ def build(inputs: Path, tools: dict[str, str]) -> subprocess.CompletedProcess[st
             lines.append(f"tool=={version} --hash=sha256:{digest}")
     (inputs / "build.txt").write_text("".join(f"{line}\n" for line in lines))
     paths = [inputs / name for name in ("build.txt", "sdists", "requirements", "wheels")]
-    command = [sys.executable, SCRIPT, *map(str, paths), "PIP_NO_INPUT=1", sys.executable, "-m", "pip"]
+    command = [sys.executable, str(SCRIPT), *map(str, paths), "PIP_NO_INPUT=1", sys.executable, "-m", "pip"]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
