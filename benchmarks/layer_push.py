@@ -77,7 +77,7 @@ _KEYED = KeyedImage(
     content=Content(),
     scripts={},
 )
-IMAGE = Image(_KEYED, ImageKey("0" * 64), gpu=False, launchers=())
+IMAGE = Image(_KEYED, ImageKey("0" * 64), ImageKey("0" * 64), gpu=False, launchers=())
 EXPORTER = "oci-mediatypes=false,compression=uncompressed,force-compression=true"
 BUILD = ("docker", "buildx", "build", "--quiet", "--provenance=false")
 

@@ -15,6 +15,7 @@ from bakehouse.builder import base_image, file_server, stub_bases, stub_files, s
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds
+from bakehouse.builder.code_copies import write_code
 from bakehouse.builder.stub_plan import Rehearsal, Stubs
 from bakehouse.builder.verify import VersionResult
 from bakehouse.catalog.project import Project
@@ -229,7 +230,10 @@ def _bake_images(group: Sequence[Rehearsal], context: BuildContext, outcome: Reh
         ]
         outcome.failed += sorted(error.images)
 
-    targets = (target_of(rehearsal.image) for rehearsal in group)
+    state = context.project.state
+    for rehearsal in group:
+        write_code(rehearsal.image, state)
+    targets = (replace(target_of(rehearsal.image, state), tags=()) for rehearsal in group)
     bake = partial(bake_with_inputs, context=context)
     images = buildx.bake_with_retries(targets, bake, on_failure, context.restart_engine, report)
     baked = [rehearsal for rehearsal in group if rehearsal.real.name in images]

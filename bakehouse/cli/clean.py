@@ -5,6 +5,7 @@ import shutil
 
 from bakehouse.builder import stage_cache
 from bakehouse.builder.build_steps import StepKey, read_steps
+from bakehouse.builder.code_copies import code_directory, write_code
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect
@@ -90,10 +91,16 @@ def _stages(workspace: Workspace, plan: Plan) -> set[StepKey]:
     with scratch_directory() as root:
         for file in dockerfile.render(plan, workspace.templates):
             file.write(root)
+        for image in plan.images:
+            write_code(image, root)
         return {
             step.key
             for image in plan.images
             for step in stage_cache.stage_ends(
-                read_steps((root / image.name / "Dockerfile").read_text(encoding="utf-8"), root / image.name)
+                read_steps(
+                    (root / image.name / "Dockerfile").read_text(encoding="utf-8"),
+                    root / image.name,
+                    code_directory(root, image.name),
+                )
             )
         }
