@@ -24,9 +24,8 @@ from bakehouse.util.terminal import Reporter
 Ask = Callable[[str], bool]
 
 OLDEST_DOCKERD = (24, 0)
-TOOLS = ("mmdebstrap",)
-RARE_TOOLS = ("gcc",)
-"""Tools that are installed only for the task that needs them, not with an engine."""
+TOOLS = ("gcc",)
+"""Tools of maintainers, which are installed only for the task that needs them, not with an engine."""
 OLD_RELEASE, NEXT_RELEASE = "bookworm", "trixie"
 """Debian release whose own engine is too old, and the release that provides its engine."""
 SERVICE_SECONDS = 30
@@ -34,8 +33,8 @@ IDLE_SECONDS = 600
 """Time to wait for an engine to become idle before a restart."""
 _POLL_SECONDS = 0.5
 _ROOT_HINT = (
-    "run the same command as root: it installs docker.io, docker-cli, docker-buildx and mmdebstrap with apt"
-    " and starts dockerd; or install and start them yourself"
+    "run the same command as root: it installs docker.io, docker-cli and docker-buildx with apt and starts"
+    " dockerd; or install and start them yourself"
 )
 
 
@@ -54,7 +53,7 @@ class HostInfo:
     """Version of the installed dockerd; () without one."""
     client: bool
     tools: tuple[str, ...]
-    """Installed tools among TOOLS and RARE_TOOLS."""
+    """Installed tools among TOOLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +110,14 @@ def _process(paths: DaemonPaths) -> int | None:
 
 
 def ensure_tools(ask: Ask, report: Reporter, *tools: str, paths: DaemonPaths | None = None) -> None:
-    """Install the missing ones of these tools (TOOLS or RARE_TOOLS)."""
+    """Install the missing ones of these tools (TOOLS)."""
     # Every build asks, and `read_host_info` starts a program.
     if not (missing := tuple(tool for tool in tools if tool not in _tools_here())):
         return
     paths, host = paths or DaemonPaths(), read_host_info()
     names = " and ".join(f"`{tool}`" for tool in missing)
     problem = f"{names} {'is' if len(missing) == 1 else 'are'} not installed"
-    steps = Steps(packages=_tool_packages(host, missing))
+    steps = Steps(packages=_tool_packages(missing))
     if host.system not in ("debian", "ubuntu"):
         raise EngineError(problem, hint=f"install {names} from the packages of your system")
     if not host.root:
@@ -192,7 +191,7 @@ def refusal(daemon: UnavailableDaemon, host: HostInfo, paths: DaemonPaths) -> Di
 
 
 def plan_steps(host: HostInfo, daemon: UnavailableDaemon, *, engine: bool) -> Steps:
-    """Return the steps that install an engine and its tools; only missing packages are installed."""
+    """Return the steps that install an engine; only missing packages are installed."""
     no_dockerd = engine and host.dockerd < OLDEST_DOCKERD
     needed = {
         "docker.io": no_dockerd or (host.system == "ubuntu" and not host.client),
@@ -201,12 +200,11 @@ def plan_steps(host: HostInfo, daemon: UnavailableDaemon, *, engine: bool) -> St
         "docker-buildx": not daemon.buildx,
     }
     packages = tuple(package for package, is_needed in needed.items() if is_needed)
-    missing_tools = tuple(tool for tool in TOOLS if tool not in host.tools)
     old = host.system == "debian" and host.release == "12"
     return Steps(
         service=host.systemd and no_dockerd,
         from_next_release=packages if old else (),
-        packages=(() if old else packages) + _tool_packages(host, missing_tools),
+        packages=() if old else packages,
         start=engine,
     )
 
@@ -254,7 +252,7 @@ def read_host_info() -> HostInfo:
 
 
 def _tools_here() -> tuple[str, ...]:
-    return tuple(tool for tool in TOOLS + RARE_TOOLS if shutil.which(tool, path=dockerd.program_path()))
+    return tuple(tool for tool in TOOLS if shutil.which(tool, path=dockerd.program_path()))
 
 
 def _execute(steps: Steps, paths: DaemonPaths, report: Reporter) -> None:
@@ -304,11 +302,9 @@ def _needs_engine(daemon: UnavailableDaemon, paths: DaemonPaths) -> bool:
     return not (unknown and ("DOCKER_HOST" in os.environ or dockerd.answers(paths.socket)))
 
 
-def _tool_packages(host: HostInfo, tools: tuple[str, ...]) -> tuple[str, ...]:
-    # Bases are Debian, whose keys are not on Ubuntu.
-    keys = ("debian-archive-keyring",) if host.system == "ubuntu" and "mmdebstrap" in tools else ()
+def _tool_packages(tools: tuple[str, ...]) -> tuple[str, ...]:
     headers = ("libc6-dev",) if "gcc" in tools else ()
-    return tools + keys + headers
+    return tools + headers
 
 
 def _dockerd_version() -> tuple[int, ...]:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from debian.deb822 import Deb822
@@ -89,11 +89,6 @@ def read_settings(text: str) -> Iterator[tuple[str, str | None]]:
 def written(values: Mapping[str, str]) -> str:
     """Format settings as a configuration file of apt."""
     return "".join(f'{key} "{value}";\n' for key, value in values.items())
-
-
-def directory_line(directory: Path) -> str:
-    """Return the apt source of a local directory with an unsigned package index."""
-    return f"deb [trusted=yes] copy:{quote(str(directory.absolute()))} ./"
 
 
 def logins() -> tuple[Path, ...]:

@@ -9,7 +9,7 @@ from bakehouse.builder import base_image, prefetch
 from bakehouse.builder.build_inputs import Downloads
 from bakehouse.catalog.apt_lock import AptLock, Deb, NotLocked
 from bakehouse.catalog.component import BaseSource
-from bakehouse.engine import docker, provision
+from bakehouse.engine import docker
 from bakehouse.errors import EngineError
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.project_fetcher import open_fetcher
@@ -65,7 +65,6 @@ def ensure_with(fetcher: Fetcher, workspace: Workspace, base: BootstrappedBase, 
     """Make a base from files of a fetcher unless the engine has it."""
     with contextlib.closing(docker.connect()) as engine:
         if not engine.image(base.reference):
-            provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
             packages = debs(base.debs)
             needed = RequiredFiles(
                 packages, dict.fromkeys(packages, (f"base {base.reference}",)), (packages,)

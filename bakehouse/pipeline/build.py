@@ -127,7 +127,6 @@ def make_base(workspace: Workspace, name: str, report: Reporter) -> Bootstrapped
     if base is None:
         raise UsageError(f"unknown base `{name}`", hint=suggestion(name, bases))
     with open_engine(report, *BUILD_FEATURES, platforms=[base.platform]) as engine:
-        provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
         files = debs(base.debs)
         needed = RequiredFiles(files, dict.fromkeys(files, (f"base {name}",)), (files,))
         with open_fetcher(project, report) as fetcher:
