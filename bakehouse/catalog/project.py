@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,7 @@ _REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9
 _PREFIX = r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 _REGISTRY = rf"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9a-fA-F:]+\])(:[0-9]{{1,5}})?(/{_PREFIX})?"
 _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
+_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 _BUILDER = re.compile("[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Names of buildx's builders and docker's contexts; others could be options."""
 _ARCHIVE = re.compile(r"(https?|file)://\S+")
@@ -39,6 +41,7 @@ _ARCHIVE_HINT = "use the root URL of an archive, such as `https://mirror.example
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
     "recipes",
+    "commit",
     "registry",
     "region",
     "repository_prefix",
@@ -66,6 +69,8 @@ class Project:
     root: Path
     recipe_roots: tuple[Path, ...]
     """Directories with `components/` and `images/`; entries of later ones replace those of earlier ones."""
+    commit: tuple[str, ...] = ()
+    """Names or globs of the own images whose files are committed; empty means all."""
     registry: str = "local"
     """`local`, `ecr`, the name of one of `registries`, or a registry's host and a prefix."""
     registries: Mapping[str, "RegistrySettings"] = field(default_factory=dict)
@@ -104,6 +109,10 @@ class Project:
     is_fallback: bool = False
     """No project was found, so that this is Bakehouse's checkout, outside of the current directory."""
 
+    def commits(self, image: str) -> bool:
+        """Return whether the rendered files of an image are committed, and not only its key."""
+        return not self.commit or any(fnmatchcase(image, glob) for glob in self.commit)
+
     @property
     def images(self) -> Path:
         return self.root / "images"
@@ -125,7 +134,8 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
         if is_file(path) and (table := _table(path)) is not None:
             return _read(directory, path, table, environment)
     root = HOME if IS_CHECKOUT else start
-    present = _read(root, root / "pyproject.toml", {}, environment)
+    path = root / "pyproject.toml"
+    present = _read(root, path, (is_file(path) and _table(path)) or {}, environment)
     return replace(present, is_fallback=root != start)
 
 
@@ -199,6 +209,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
     project = Project(
         root=root,
         recipe_roots=(HOME / "recipes", *(root / directory for directory in recipe_roots)),
+        commit=table.texts("commit", _GLOB.fullmatch, "use a name or a glob of images, such as `churn-*`"),
         registry=environment.get(
             "BAKEHOUSE_REGISTRY", table.text("registry", "local", pattern=_REGISTRY, hint=registry_hint)
         ),

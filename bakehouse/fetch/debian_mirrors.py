@@ -39,6 +39,8 @@ class AptSource:
     url: str
     suite: str
     components: tuple[str, ...]
+    is_guess: bool = False
+    """No configuration names it, so that the mirror may not have it."""
 
     @property
     def line(self) -> str:
@@ -73,7 +75,7 @@ class DebianMirrors:
         for label, name in names:
             roots = dict.fromkeys(source.url for source in known if source.label == label)
             exact = [source for source in known if (source.label, source.suite) == (label, name)]
-            selected += exact or [AptSource(label, root, name, ("main",)) for root in roots]
+            selected += exact or [AptSource(label, root, name, ("main",), is_guess=True) for root in roots]
         return tuple(selected)
 
     def roots(self) -> tuple[str, ...]:
@@ -81,11 +83,17 @@ class DebianMirrors:
         configured = () if self.named else self._configured()
         return tuple(dict.fromkeys(source.url for source in configured)) or self._roots()
 
-    def download_index(self, source: AptSource, architecture: str, to: Path) -> None:
-        """Write the index of a suite to a directory, as a mirror has it. Raises BuildError."""
+    def download_index(self, source: AptSource, architecture: str, to: Path) -> bool:
+        """Write the index of a suite to a directory, as a mirror has it; return whether it has the suite.
+
+        Raises BuildError for mirrors that cannot be read, and that lack a suite of the configuration.
+        """
         try:
             self._download_index(source, architecture, to)
+            return True
         except SourceError as error:
+            if source.is_guess and error.fault is Fault.MISSING:
+                return False
             raise BuildError.of(self._unreadable({redacted(source.url): error.reason})) from error
 
     def none_for(self, suite: str) -> Diagnostic:

@@ -142,17 +142,18 @@ def resolve(
     """
     suite, platform = suite_and_platform(name)
     run = machine.open()
-    sources = machine.mirrors.for_suite(suite)
-    if not any(source.label != SECURITY for source in sources):
-        raise BuildError.of(machine.mirrors.none_for(suite))
+    sources: list[AptSource] = []
     before = {deb.name: deb for deb in locked.debs} if locked else {}
     kept = list(kept_packages(before, upgrade))
     lists = sorted({tuple(sorted({*names})) for names in lists})
     fields = locked_fields(kept, locked.paths if locked else ())
     architecture = architecture_of(platform)
     with private_directory(machine.state) as directory:
-        for number, source in enumerate(sources):
-            machine.mirrors.download_index(source, architecture, directory / str(number))
+        for source in machine.mirrors.for_suite(suite):
+            if machine.mirrors.download_index(source, architecture, directory / str(len(sources))):
+                sources.append(source)
+        if all(source.label == SECURITY for source in sources):
+            raise BuildError.of(machine.mirrors.none_for(suite))
         indexes = {
             f"{_MIRRORS}/{path.relative_to(directory).as_posix()}": path.read_bytes()
             for path in directory.rglob("*")

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
 from bakehouse.errors import UsageError
-from bakehouse.plan import image_lock
+from bakehouse.plan import image_keys, image_lock
 from bakehouse.plan.model import Image, key_with_code
 from bakehouse.util.json_reader import parse_json
 
@@ -36,12 +36,18 @@ def changed_since(project: Project, images: Iterable[Image], revision: str) -> t
 
 
 def keys_at(project: Project, revision: str) -> dict[str, object]:
-    """Return the recipe keys in the locks that a commit has of images. Raises UsageError."""
-    directory = project.images.name
-    return {
-        PurePosixPath(path).parent.name: _key(content)
-        for path, content in git_history.files_at(project.root, revision, directory, image_lock.FILE).items()
-    }
+    """Return the recipe keys that a commit has in the locks of images, or else in the file of all keys.
+
+    Raises UsageError.
+    """
+    directory, names = project.images.name, (image_lock.FILE, image_keys.FILE)
+    files = git_history.files_at(project.root, revision, directory, names)
+    every = files.pop(f"{directory}/{image_keys.FILE}", b"").decode(errors="replace")
+    keys: dict[str, object] = {**image_keys.parse(every)} if image_keys.is_ours(every) else {}
+    for path, content in files.items():
+        if path.endswith(f"/{image_lock.FILE}"):
+            keys[PurePosixPath(path).parent.name] = _key(content)
+    return keys
 
 
 def _key(content: bytes) -> object:

@@ -18,6 +18,7 @@ from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.plan import base_steps
+from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.util.hashing import (
     Json,
     bytes_digest,
@@ -434,6 +435,8 @@ class Image:
     unpinned: tuple[Artifact, ...] = ()
     """Artifacts without a sha256. `build` warns of them, and `push` refuses the image."""
     platform: str = PLATFORM
+    requirements: tuple[RequiredImport, ...] = ()
+    """Packages that the recipe's own requirements name, which a smoke check imports."""
 
     @property
     def name(self) -> str:

@@ -39,6 +39,7 @@ from bakehouse.plan.model import (
     key_of_bootstrapped,
     key_with_code,
 )
+from bakehouse.plan.required_imports import required_imports
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.hashing import KEY_LABEL
@@ -156,6 +157,7 @@ def _image(
         format=recipe.format,
         unpinned=tuple(artifact for spec in specs for artifact in spec.artifacts if artifact.sha256 is None),
         platform=recipe.platform,
+        requirements=required_imports(recipe, problems),
     )
 
 

@@ -584,7 +584,7 @@ def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_aws")
 def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        provision, "read_host_info", lambda: HostInfo(True, "debian", "12", "amd64", False, (), False, ())
+        provision, "read_host_info", lambda: HostInfo(True, "debian", "12", "amd64", False, (), False, False)
     )
     monkeypatch.setattr(daemon_info, "run_program", lambda *_: ProgramResult(127, ""))
     AptConfiguration(tmp_path, monkeypatch)

@@ -26,7 +26,7 @@ BARE = HostInfo(
     systemd=False,
     dockerd=(),
     client=False,
-    tools=(),
+    has_apt=True,
 )
 NOTHING = UnavailableDaemon(UnavailableReason.NOT_RUNNING, "unix:///var/run/docker.sock", "", "0.13.1")
 NO_CLIENT = UnavailableDaemon(UnavailableReason.NO_CLIENT, "", "")
@@ -127,13 +127,14 @@ def test_a_plain_user_is_reported_what_to_install() -> None:
     assert refusal_text(NOTHING, machine(root=False)) == (
         "error: no container engine answers at `unix:///var/run/docker.sock`\n"
         "\n"
-        "hint: run the same command as root: it installs docker.io, docker-cli and docker-buildx with apt and"
-        " starts dockerd; or install and start them yourself\n"
+        "hint: run the same command as root: it installs docker.io, docker-cli and docker-buildx"
+        " with apt and starts dockerd; or install and start them yourself\n"
     )
 
 
-def test_another_system_is_reported_what_to_install() -> None:
-    assert refusal_text(NO_CLIENT, machine(system="fedora", release="42")) == (
+@pytest.mark.parametrize("system", ["fedora", "debian"])
+def test_a_system_without_apt_is_reported_what_to_install(system: str) -> None:
+    assert refusal_text(NO_CLIENT, machine(system=system, has_apt=False)) == (
         "error: no `docker` command on PATH, so Bakehouse cannot use a container engine\n"
         "\n"
         "hint: install Docker Engine 24 or newer and buildx 0.13 or newer, and start the engine\n"

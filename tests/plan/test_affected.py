@@ -7,7 +7,7 @@ import pytest
 
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.errors import UsageError
-from bakehouse.plan import affected, dockerfile, image_lock
+from bakehouse.plan import affected, dockerfile, image_keys, image_lock
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.plan.workspace import open_workspace, select
 from tests.support.fake_engine import image
@@ -53,6 +53,34 @@ def test_an_edit_of_training_code_affects_its_image(tmp_path: Path) -> None:
     assert affected_names() == []
     tree.write("mine/images/src/train.py", "print()\n")
     assert affected_names() == ["churn"]
+
+
+def test_the_keys_of_images_without_files_are_those_of_the_file_of_all_keys(tmp_path: Path) -> None:
+    same, changed, both, merged, added = (
+        image(name) for name in ("same", "changed", "both", "merged", "added")
+    )
+    old = [replace(each, recipe_key=ImageKey("0" * 64)) for each in (changed, both)]
+    keys = image_keys.text([same, *old, merged], {}, {})
+    conflict = f"<<<<<<< ours\nmerged {merged.recipe_key}\n=======\nmerged {'1' * 64}\n>>>>>>> theirs\n"
+    files = {
+        "images/keys.txt": keys.replace(f"merged {merged.recipe_key}\n", conflict),
+        "images/both/lock.json": image_lock.text(both),
+    }
+    first = commit(tmp_path, files)
+    project = Project(tmp_path, ())
+
+    images = affected.changed_since(project, (same, changed, both, merged, added), first)
+    second = commit(tmp_path, {"images/keys.txt": keys.replace("# Generated", "# Written")})
+
+    assert [each.name for each in images] == ["changed", "merged", "added"]
+    assert affected.keys_at(project, first) == {
+        "same": same.key,
+        "changed": "0" * 64,
+        "both": both.key,
+        "merged": None,
+    }
+    # Another file of the user with this name
+    assert affected.keys_at(project, second) == {"both": both.key}
 
 
 def test_an_unknown_commit_is_a_mistake(tmp_path: Path) -> None:

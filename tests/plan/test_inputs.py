@@ -182,4 +182,4 @@ def test_dockerfiles_say_how_to_build_their_base() -> None:
         if "\nFROM scratch AS code\n" in text:
             option += f"--build-context code=build/code/{name} "
         assert f"docker build {option}images/{name}\n" in head
-        assert ("bake base debian-" in head) == ("FROM bakehouse/debian:" in text)
+        assert ("bake build debian-" in head) == ("FROM bakehouse/debian:" in text)

@@ -5,12 +5,12 @@ import io
 import lzma
 import tarfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import zstandard
 
-PACK = {
+PACK: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".xz": lzma.compress,
     ".gz": lambda data: zlib.compress(data, wbits=31),
