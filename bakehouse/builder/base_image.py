@@ -89,7 +89,8 @@ def _make(
             f"base `{base.reference}` needs a lock of the packages of `{name}`", hint="run `bake lock`"
         )
     with private_directory(state) as directory:
-        context, exported = directory / "context", directory / "exported.tar"
+        # buildx runs in the context
+        context, exported = directory.absolute() / "context", directory / "exported.tar"
         with heartbeat(report, "running: download of the base packages"):
             get(base.debs, context / "packages")
         report(f"base {base.reference}: unpacking {format_count(len(base.debs), 'Debian package')}")
@@ -116,7 +117,7 @@ def _write_context(base: BootstrappedBase, context: Path) -> None:
         files = (packages[name].path.name for name in names)
         (context / "packages" / path).write_text("".join(f"./{file}\n" for file in files))
     (context / "Dockerfile").write_text(DOCKERFILE)
-    target = {"context": str(context.absolute()), "platforms": [base.platform], "attest": []}
+    target = {"context": str(context), "platforms": [base.platform], "attest": []}
     (context / "docker-bake.json").write_text(json.dumps({"target": {_TARGET: target}}))
 
 
