@@ -36,7 +36,7 @@ _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 _BUILDER = re.compile("[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Names of buildx's builders and docker's contexts; others could be options."""
-_ARCHIVE = re.compile(r"(https?|file)://\S+")
+_ARCHIVE = re.compile(r"https?://\S+")
 _ARCHIVE_HINT = "use the root URL of an archive, such as `https://mirror.example/debian`"
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
