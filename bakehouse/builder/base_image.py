@@ -77,7 +77,8 @@ def ensure_base(
             )
             stack.enter_context(lock)
         if not engine.image(base.reference):
-            _make(base, state, report, get, builders)
+            # buildx runs in another directory
+            _make(base, state.absolute(), report, get, builders)
 
 
 def _make(
@@ -89,8 +90,7 @@ def _make(
             f"base `{base.reference}` needs a lock of the packages of `{name}`", hint="run `bake lock`"
         )
     with private_directory(state) as directory:
-        # buildx runs in the context
-        context, exported = directory.absolute() / "context", directory / "exported.tar"
+        context, exported = directory / "context", directory / "exported.tar"
         with heartbeat(report, "running: download of the base packages"):
             get(base.debs, context / "packages")
         report(f"base {base.reference}: unpacking {format_count(len(base.debs), 'Debian package')}")

@@ -218,6 +218,14 @@ def test_two_makings_are_the_same_bytes(
     assert engine.loaded.read_bytes() == first
 
 
+def test_the_state_may_be_a_relative_path(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ensure(engine, Path("state"))
+    assert loaded(engine)
+
+
 def test_a_base_that_the_engine_has_is_not_made(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
