@@ -28,7 +28,7 @@ _LIST = "mirror+file"
 
 
 @dataclass(frozen=True, slots=True)
-class AptEntry:
+class ConfiguredSource:
     """A suite of an archive, as the configuration names it."""
 
     url: str
@@ -36,7 +36,7 @@ class AptEntry:
     components: tuple[str, ...]
 
 
-def entries(directory: Path | None = None) -> tuple[AptEntry, ...]:
+def entries(directory: Path | None = None) -> tuple[ConfiguredSource, ...]:
     """Return the sources of binary packages, in apt's order; empty on a machine without apt."""
     directory = directory or APT
     files = [directory / "sources.list", *sorted(directory.glob("sources.list.d/*"))]
@@ -96,7 +96,7 @@ def logins() -> tuple[Path, ...]:
     return (APT / "auth.conf", *sorted(APT.glob("auth.conf.d/*.conf")))
 
 
-def _entries(path: Path) -> Iterator[AptEntry]:
+def _entries(path: Path) -> Iterator[ConfiguredSource]:
     if path.suffix == ".list":
         found = _one_line(_text(path))
     elif path.suffix == ".sources":
@@ -106,22 +106,24 @@ def _entries(path: Path) -> Iterator[AptEntry]:
     for entry in found:
         # A suite that ends in a slash is a directory, not one of Debian
         if not entry.suite.endswith("/"):
-            yield from (AptEntry(url, entry.suite, entry.components) for url in _urls(entry.url))
+            yield from (ConfiguredSource(url, entry.suite, entry.components) for url in _urls(entry.url))
 
 
-def _one_line(text: str) -> Iterator[AptEntry]:
+def _one_line(text: str) -> Iterator[ConfiguredSource]:
     for line in text.splitlines():
         if match := _LINE.fullmatch(line.partition("#")[0].strip()):
-            yield AptEntry(match["url"], match["suite"], tuple(match["components"].split()))
+            yield ConfiguredSource(match["url"], match["suite"], tuple(match["components"].split()))
 
 
-def _stanzas(text: str) -> Iterator[AptEntry]:
+def _stanzas(text: str) -> Iterator[ConfiguredSource]:
     for stanza in Deb822.iter_paragraphs(text.splitlines(), use_apt_pkg=False):
         is_enabled = stanza.get("Enabled", "yes").strip().lower() not in ("no", "false", "0", "off")
         if is_enabled and "deb" in stanza.get("Types", "").split():
             components = tuple(stanza.get("Components", "").split())
             for url in stanza.get("URIs", "").split():
-                yield from (AptEntry(url, suite, components) for suite in stanza.get("Suites", "").split())
+                yield from (
+                    ConfiguredSource(url, suite, components) for suite in stanza.get("Suites", "").split()
+                )
 
 
 def _urls(url: str) -> Iterator[str]:

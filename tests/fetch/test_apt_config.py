@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.fetch.apt_config import AptEntry, entries, read_settings, settings, written
+from bakehouse.fetch.apt_config import ConfiguredSource, entries, read_settings, settings, written
 
 MAIN = ("main",)
 
@@ -32,8 +32,8 @@ def test_the_lines_of_a_list(apt: Path) -> None:
         "deb nonsense\n"
     )
     assert entries(apt) == (
-        AptEntry("http://mirror.example/debian", "bookworm", ("main", "contrib")),
-        AptEntry("https://user:word@two.example/debian/", "sid", MAIN),
+        ConfiguredSource("http://mirror.example/debian", "bookworm", ("main", "contrib")),
+        ConfiguredSource("https://user:word@two.example/debian/", "sid", MAIN),
     )
 
 
@@ -55,11 +55,11 @@ def test_the_stanzas_of_a_sources_file(apt: Path) -> None:
     )
     (apt / "sources.list.d/debian.sources.save").write_text("Types: deb\nURIs: http://x/\nSuites: x\n")
     assert entries(apt) == (
-        AptEntry("http://one.example/debian", "bookworm", MAIN),
-        AptEntry("http://one.example/debian", "bookworm-updates", MAIN),
-        AptEntry("http://two.example/debian", "bookworm", MAIN),
-        AptEntry("http://two.example/debian", "bookworm-updates", MAIN),
-        AptEntry("http://three.example/debian", "sid", MAIN),
+        ConfiguredSource("http://one.example/debian", "bookworm", MAIN),
+        ConfiguredSource("http://one.example/debian", "bookworm-updates", MAIN),
+        ConfiguredSource("http://two.example/debian", "bookworm", MAIN),
+        ConfiguredSource("http://two.example/debian", "bookworm-updates", MAIN),
+        ConfiguredSource("http://three.example/debian", "sid", MAIN),
     )
 
 
