@@ -23,6 +23,7 @@ from bakehouse.catalog.project import Project
 from bakehouse.errors import EngineError, Reason
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
+from bakehouse.fetch.debian_mirrors import debian_mirrors
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFiles
@@ -123,9 +124,9 @@ def build_inputs(
             proxies = proxies if needs.proxies else {}
         else:
             texts, proxies = _direct_inputs(project.mirrors, project.ca, report, environment)
-        # apt may have to download package lists to name the mirrors, which takes seconds.
+        # The mirrors may have to be asked, which takes seconds.
         suites = needs.suites if not url or needs.suites_of_own_steps is None else needs.suites_of_own_steps
-        texts["sources"] = _source_list(suites)
+        texts["sources"] = _source_list(project, suites)
         address = urlsplit(url).hostname or ""
         secrets = stack.enter_context(_secrets(texts, project.state))
         yield BuildInputs(secrets, _arguments(proxies, address), address)
@@ -143,7 +144,7 @@ def remote_inputs(
     proxies: dict[str, str] = {}
     if needs.has_own_steps:
         texts, proxies = _network_inputs(project.ca, pip_config.read(environment), report, environment)
-        texts["sources"] = _source_list(needs.suites_of_own_steps or ())
+        texts["sources"] = _source_list(project, needs.suites_of_own_steps or ())
     texts |= {"pip": step_files.PIP, "mirrors": step_files.MIRRORS}
     with _secrets(texts, project.state) as secrets:
         yield BuildInputs(secrets, _arguments(proxies, ""))
@@ -329,11 +330,10 @@ def _apt_conf(report: Reporter, *, has_ca: bool) -> str:
     return apt_config.written(settings)
 
 
-def _source_list(suites: Iterable[str]) -> str:
-    """Return this machine's apt sources of suites, in the format of sources.list."""
-    names = sorted({*suites})
-    sources = apt_config.sources() if names else ()
-    return "".join(f"{source.line}\n" for suite in names for source in apt_config.for_suite(suite, sources))
+def _source_list(project: Project, suites: Iterable[str]) -> str:
+    """Return the apt sources of suites, in the format of sources.list."""
+    mirrors = debian_mirrors(project)
+    return "".join(f"{source.line}\n" for suite in sorted({*suites}) for source in mirrors.for_suite(suite))
 
 
 def _certificates(bundle: Path | None, report: Reporter) -> str:

@@ -36,6 +36,8 @@ _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 _BUILDER = re.compile("[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Names of buildx's builders and docker's contexts; others could be options."""
+_ARCHIVE = re.compile(r"https?://\S+")
+_ARCHIVE_HINT = "use the root URL of an archive, such as `https://mirror.example/debian`"
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
     "recipes",
@@ -44,6 +46,7 @@ _KEYS = (
     "region",
     "repository_prefix",
     "mirrors",
+    "debian_mirrors",
     "ca",
     "cache",
     "registry_port",
@@ -80,6 +83,8 @@ class Project:
     repository_prefix: str = "bakehouse"
     mirrors: tuple[str, ...] = ()
     """Directories, URL prefixes and S3 prefixes that may have files, looked up by sha256."""
+    debian_mirrors: tuple[str, ...] = ()
+    """Root URLs of Debian's archives; empty for those of apt on this machine, else Debian's own."""
     ca: Path | None = None
     cache: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
     """Cache of downloaded files by sha256, for all projects."""
@@ -223,6 +228,10 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         mirrors=(
             *(_mirror(root, mirror) for mirror in table.texts("mirrors")),
             *environment.get("BAKEHOUSE_MIRRORS", "").split(),
+        ),
+        debian_mirrors=(
+            *table.texts("debian_mirrors", _ARCHIVE.fullmatch, _ARCHIVE_HINT),
+            *environment.get("BAKEHOUSE_DEBIAN_MIRRORS", "").split(),
         ),
         ca=root / ca if ca else None,
         cache=_cache(root, table.text("cache"), environment),

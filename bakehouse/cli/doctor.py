@@ -23,8 +23,9 @@ from bakehouse.engine.buildx_builders import Program
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon, run_program
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError, EngineError
-from bakehouse.fetch import apt_config, pip_config
+from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
+from bakehouse.fetch.debian_mirrors import DebianMirrors
 from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.http_client import HttpReply, HttpRequest
 from bakehouse.fetch.pip_config import PipConfig
@@ -399,11 +400,11 @@ def _source_findings(
     except EngineError:
         # The CA bundle has a finding of its own.
         certificates = None
-    config = DownloadConfig(project.mirrors, pip, certificates, environment)
+    config = DownloadConfig(project.mirrors, pip, certificates, environment, project.debian_mirrors)
     with ThreadPoolExecutor(8) as pool:
         mirrors = pool.map(lambda mirror: mirror_finding(mirror, config.check_mirror), project.mirrors)
         indexes = pool.submit(index_findings, config)
-        apt = pool.submit(apt_finding, apt_sources, config.check_suite)
+        apt = pool.submit(apt_finding, lambda: debian_suites(config.debian), config.check_suite)
         return (*mirrors, *indexes.result(), apt.result())
 
 
@@ -438,24 +439,24 @@ def index_findings(config: DownloadConfig) -> tuple[DoctorCheck, ...]:
 def apt_finding(
     named: Callable[[], Sequence[tuple[str, str]]], check: Callable[[str, str], None]
 ) -> DoctorCheck:
-    """Return whether apt's mirrors have their suites; `named` returns URLs and suites."""
-    cost = "files of Debian packages cannot be downloaded"
+    """Return whether the mirrors of Debian have their suites; `named` returns URLs and suites."""
+    cost = "Debian packages cannot be locked or downloaded"
 
     def ask() -> str:
         suites = named()
         if not suites:
-            reason = "apt's configuration names no mirror of Debian"
+            reason = "no mirror of Debian answers"
             raise SourceError(reason)
         for url, suite in suites:
             _named(f"{redacted(url)} {suite}", partial(check, url, suite))
         return "mirrors " + " ".join(dict.fromkeys(redacted(url) for url, _ in suites))
 
-    return _asked("apt", ask, cost, "run `apt-get update`; it names the mirrors that fail")
+    return _asked("Debian mirrors", ask, cost, "check `debian_mirrors`, proxies and apt's configuration")
 
 
-def apt_sources() -> tuple[tuple[str, str], ...]:
-    """Return the mirrors of apt's configuration with their suites."""
-    return tuple((source.url, source.suite) for source in apt_config.sources())
+def debian_suites(mirrors: DebianMirrors) -> tuple[tuple[str, str], ...]:
+    """Return the mirrors of Debian with their suites."""
+    return tuple((source.url, source.suite) for source in mirrors.sources())
 
 
 def _named(name: str, ask: Callable[[], str | None]) -> str:

@@ -10,13 +10,13 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Content
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import EngineError
-from bakehouse.fetch import apt_config
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.plan.model import RegistryBase
 from tests.support import fake_engine, plans
+from tests.support.apt_configuration import AptConfiguration
 from tests.support.fake_commands import put
 from tests.support.file_server import required_file
 
@@ -43,7 +43,8 @@ class Machine:
         (directory / "wheels/six-1-py3-none-any.whl").write_bytes(b"six")
         (directory / "simple").mkdir()
         self.environment = {"PIP_CONFIG_FILE": str(directory / "pip.conf"), "HOME": str(directory)}
-        put(directory, monkeypatch, docker=LOCAL, apt_config="true")
+        put(directory, monkeypatch, docker=LOCAL)
+        self.apt = AptConfiguration(directory, monkeypatch)
 
     def pip(self, text: str) -> None:
         (self.directory / "pip.conf").write_text(f"[global]\nno-index = false\n{text}")
@@ -120,8 +121,7 @@ def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
 def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, is_fed: bool
 ) -> None:
-    source = apt_config.AptSource("Debian", "https://mirror.example/debian", "bookworm", ("main",))
-    monkeypatch.setattr(apt_config, "sources", lambda: (source,))
+    machine.apt.suite("https://mirror.example/debian", "bookworm")
     feed = FakeFeed(machine).feed if is_fed else None
     with machine.inputs(feed=feed, suites=("bookworm",)) as files:
         assert "https://mirror.example/debian bookworm main\n" in files.texts["sources"]
@@ -131,8 +131,7 @@ def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
 def test_served_steps_need_only_the_mirrors_of_users_own_steps(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, is_served: bool
 ) -> None:
-    source = apt_config.AptSource("Debian", "https://mirror.example/debian", "trixie", ("main",))
-    monkeypatch.setattr(apt_config, "sources", lambda: (source,))
+    machine.apt.suite("https://mirror.example/debian", "trixie")
     inputs = build_inputs(
         Project(machine.directory, (), state_directory=machine.directory),
         machine.messages.append,
@@ -249,7 +248,7 @@ def test_apt_goes_through_its_proxy_and_trusts_the_same(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.pip("")
-    put(tmp_path, monkeypatch, apt_config="echo 'Acquire::http::Proxy \"http://proxy.example:3142\";'")
+    machine.apt.settings('Acquire::http::Proxy "http://proxy.example:3142";')
     with machine.inputs() as files:
         assert files.texts["apt"] == (
             'Acquire::http::Proxy "http://proxy.example:3142";\n'

@@ -398,3 +398,32 @@ def test_jobs_are_tables_by_name(tmp_path: Path) -> None:
             "use at most 64 letters, digits, `-` and `_`",
         ),
     ]
+
+
+def test_mirrors_of_debian_are_urls(empty: Tree) -> None:
+    empty.write(
+        "pyproject.toml", '[tool.bakehouse]\ndebian_mirrors = ["https://mirror.example/debian", "/srv"]\n'
+    )
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.hint) == (
+        "`debian_mirrors` in [tool.bakehouse] has an invalid item: `/srv`",
+        "use the root URL of an archive, such as `https://mirror.example/debian`",
+    )
+    empty.write("pyproject.toml", '[tool.bakehouse]\ndebian_mirrors = ["https://mirror.example/debian"]\n')
+    added = {"BAKEHOUSE_DEBIAN_MIRRORS": "https://two.example/debian https://two.example/debian-security"}
+    assert project.find(empty.root, added).debian_mirrors == (
+        "https://mirror.example/debian",
+        "https://two.example/debian",
+        "https://two.example/debian-security",
+    )
+
+
+def test_the_state_of_a_user_is_in_xdg_directories(empty: Tree) -> None:
+    for environment, directory in (
+        ({"HOME": "/home/ada"}, "/home/ada/.local/state/bakehouse"),
+        ({"HOME": "/home/ada", "XDG_STATE_HOME": "/var/ada"}, "/var/ada/bakehouse"),
+    ):
+        settings = project.find(empty.root, {**environment, "BAKEHOUSE_REGISTRY_PORT": "5001"})
+        assert settings.registry_state == Path(directory, "registry-5001")

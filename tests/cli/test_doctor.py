@@ -26,6 +26,7 @@ from bakehouse.fetch.http_client import HttpReply
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from tests.integration.ports import kept_port
+from tests.support.apt_configuration import AptConfiguration
 from tests.support.bridges import bridge
 from tests.support.daemons import ENGINE
 from tests.support.proxy import Proxy, Reply
@@ -554,22 +555,22 @@ def test_apts_mirrors_without_their_passwords() -> None:
     suites = [("http://ada:secret@mirror.example/debian", "bookworm"), ("http://second.example/debian", "x")]
 
     assert doctor.apt_finding(lambda: suites, lambda url, suite: None) == DoctorCheck(
-        "apt", CheckState.OK, "mirrors http://mirror.example/debian http://second.example/debian"
+        "Debian mirrors", CheckState.OK, "mirrors http://mirror.example/debian http://second.example/debian"
     )
 
 
 def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
-    cost = "files of Debian packages cannot be downloaded"
-    hint = "run `apt-get update`; it names the mirrors that fail"
+    cost = "Debian packages cannot be locked or downloaded"
+    hint = "check `debian_mirrors`, proxies and apt's configuration"
 
     assert doctor.apt_finding(list, lambda url, suite: None) == DoctorCheck(
-        "apt", CheckState.MISSING, "apt's configuration names no mirror of Debian", cost, hint
+        "Debian mirrors", CheckState.MISSING, "no mirror of Debian answers", cost, hint
     )
     with Proxy(1).running() as server:
         server.answers.append(lambda request: Reply(404))
         suites = [(f"http://ada:secret@{server.host}/debian", "bookworm")]
         assert doctor.apt_finding(lambda: suites, config().check_suite) == DoctorCheck(
-            "apt",
+            "Debian mirrors",
             CheckState.MISSING,
             f"http://{server.host}/debian bookworm: does not have the file",
             cost,
@@ -583,10 +584,10 @@ def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_aws")
 def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        provision, "read_host_info", lambda: HostInfo(True, "debian", "12", "amd64", False, (), False, True)
+        provision, "read_host_info", lambda: HostInfo(True, "debian", "12", "amd64", False, (), False, False)
     )
     monkeypatch.setattr(daemon_info, "run_program", lambda *_: ProgramResult(127, ""))
-    monkeypatch.setattr(doctor, "apt_sources", tuple)
+    AptConfiguration(tmp_path, monkeypatch)
     monkeypatch.setattr(doctor, "_engine_hint", lambda engine: "")
     monkeypatch.setattr(doctor, "FLEET_GIGABYTES", 10**9)
     monkeypatch.setattr("bakehouse.cli.doctor.tempfile.TemporaryFile", no_space)
@@ -607,7 +608,7 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
     assert [finding.name for finding in findings if finding.state is CheckState.OK] == []
     assert {finding.name for finding in findings} == {
         *("engine", "disk", "build directory", "cache directory", "GPUs"),
-        *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "apt"),
+        *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "Debian mirrors"),
     }
 
 
