@@ -7,6 +7,7 @@ from dataclasses import replace
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
+from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.errors import UsageError
@@ -39,6 +40,9 @@ def run_job(
     selection = Selection(workspace, (recipe,), (image,)) if recipe else None
     framework = _framework(selection.resolutions[0]) if selection else ("", "")
     job = local_job.prepare(request, image, workspace.catalog, *framework, report=report)
+    if limits := _limits(job):
+        # Before the image is built
+        daemon_info.require(daemon_info.inspect(), *limits)
     own = recipe.content.entry_point if recipe else None
     if own and (warning := local_job.ignored_code(replace(request, job=job), own)):
         report(f"note: {warning}")
@@ -46,7 +50,7 @@ def run_job(
         [built] = ensure_built(selection, report)
         reference = built.stored
     platforms = [recipe.platform] if recipe else [PLATFORM]
-    with open_engine(report, Feature.LOCAL, Feature.PLATFORM, platforms=platforms) as engine:
+    with open_engine(report, Feature.PLATFORM, platforms=platforms) as engine:
         if not selection:
             stored = engine.image(image)
             if stored is None:
@@ -60,6 +64,13 @@ def run_job(
             directory = project.state / "runs" / job.name
             efa_types = local_job.efa_types(workspace.catalog)
             return local_job.run(engine, job, directory, handler, efa_types)
+
+
+def _limits(job: TrainingJob) -> tuple[Feature, ...]:
+    """Return the features that the limits of a job need: engines without them ignore the limits."""
+    memory = (Feature.MEMORY_LIMIT,) if job.memory else ()
+    cores = (Feature.CPU_LIMIT,) if any(group.cpus for group in job.groups) else ()
+    return (*memory, *cores)
 
 
 def _framework(resolution: Resolution) -> tuple[Framework, str]:

@@ -196,7 +196,7 @@ def _results_command(image: str, runner: str, results: Path, options: "SmokeOpti
         "distribution": "`distribution` of the estimator or ModelTrainer: a launcher, JSON or a JSON file",
         "sdk": "directory with version 3 of the SageMaker SDK, for the `Torchrun` and `MPI` of ModelTrainer",
         "hyperparameter": "`name=value`; repeatable",
-        "channel": "`name=directory`, mounted at /opt/ml/input/data/<name>; repeatable",
+        "channel": "`name=directory`, copied to /opt/ml/input/data/<name>; repeatable",
         "channel_group": "instance groups of a channel, `name=group,group`; default: all; repeatable",
         "processes-per-host": "ranks on each host; default: as in --distribution, else one per GPU, else one",
         "environment": "`NAME=value`; repeatable",
