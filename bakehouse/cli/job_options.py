@@ -149,7 +149,7 @@ def channels(words: Sequence[str]) -> dict[str, str]:
         if not CHANNEL_NAME.fullmatch(name):
             _refuse(f"`{name}` is not a valid channel name", CHANNEL_NAME_HINT)
         if not directory.is_dir():
-            hint = "`--channel training=data` mounts the directory `data`"
+            hint = "`--channel training=data` copies the directory `data`"
             _refuse(f"directory `{directory}` of channel `{name}` does not exist", hint)
     return {name: str(directory.resolve()) for name, directory in directories.items()}
 

@@ -208,7 +208,7 @@ def test_sizes(text: str, size: int | None) -> None:
         (
             lambda: job_options.channels(["training=no/such"]),
             "directory `no/such` of channel `training` does not exist",
-            "`--channel training=data` mounts the directory `data`",
+            "`--channel training=data` copies the directory `data`",
         ),
         (
             lambda: job_options.distribution("no/such.json"),

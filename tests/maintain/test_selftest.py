@@ -30,11 +30,18 @@ def report_of(selected: int, passed: int = 0, failed: int = 0, **skipped: int) -
     return python(f"{program}; sys.exit({bool(failed)})")
 
 
+class SmallEngine(FakeEngine):
+    """Engine whose disk is nearly full."""
+
+    def host(self) -> EngineHost:
+        return EngineHost(free=2_000_000_000)
+
+
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "ensure", lambda *arguments: None)
     monkeypatch.setattr(provision, "ensure_tools", lambda *arguments: None)
-    monkeypatch.setattr(daemon_info, "probe", lambda: replace(ENGINE, data_root="/"))
+    monkeypatch.setattr(docker, "connect", lambda: SmallEngine(lambda spec: Run()))
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=10**12))
     monkeypatch.setattr(selftest, "_LINTERS", {"types": python("pass")})
     monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(5, 3, 0, slow=2))
@@ -209,6 +216,6 @@ def test_little_space_on_the_disk_is_reported_first(monkeypatch: pytest.MonkeyPa
 
     assert [message for message in messages if message.startswith("warning")] == [
         f"warning: {tempfile.gettempdir()} has 2.00 GB of free space, but these tests need up to 3.00 GB",
-        "warning: / has 2.00 GB of free space, but these tests need up to 25.00 GB",
+        "warning: the engine's disk has 2.00 GB of free space, but these tests need up to 25.00 GB",
     ]
     assert messages[0].startswith("warning")
