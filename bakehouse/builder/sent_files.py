@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bakehouse.builder import prefetch, step_files
-from bakehouse.builder.bake import require_files, target_of
+from bakehouse.builder.bake import require_files
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.step_files import FileSet
 from bakehouse.engine import buildx
@@ -130,14 +130,17 @@ def bake_with_files(
         return bake(
             [
                 replace(
-                    target_of(image),
-                    dockerfile=texts[image.name],
+                    target,
+                    dockerfile=texts[target.name],
                     contexts={
-                        files.context: sent.layout.context(contexts[files.context])
-                        for files in sets[image.name]
+                        **target.contexts,
+                        **{
+                            files.context: sent.layout.context(contexts[files.context])
+                            for files in sets[target.name]
+                        },
                     },
                 )
-                for image in selected
+                for target in targets
             ]
         )
 

@@ -72,7 +72,6 @@ _OTHER_WORDS = {
     "smoke: {hosts: 1}": ("test", "tests"),
 }
 """By example of a key: the words that Dockerfiles and other tools have for it."""
-_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +136,6 @@ class Recipe:
     """Size limits of its components."""
     trim: tuple[str, ...] | None = None
     """Kinds of files that it omits; None if this depends on the evidence."""
-    is_committed: bool = True
-    """The rendered files are committed."""
     package_lines: Mapping[str, Location] = field(default_factory=dict)
     """The location of each distribution package that it names."""
     smoke: UserSmoke | None = None
@@ -148,6 +145,8 @@ class Recipe:
     """The lock of `requirements`, which may not exist yet."""
     directory: str = "recipes"
     """Recipe directory that contains it, relative to the project."""
+    untested_imports: tuple[tuple[Scalar, Scalar], ...] = ()
+    """Packages of `requirements` that no smoke check imports, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +309,6 @@ def read_recipe(
     suffix = platform_suffix(platform) if len(platforms) > 1 else ""
     content, unlocked = _content(fields, path, locked, reach, suffix)
     _check_secrets(fields)
-    commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
         name=f"{name}{suffix}",
         family=path.stem,
@@ -331,7 +329,6 @@ def read_recipe(
             fields, {*catalog.components, *(component.name for component in catalog.broken)}
         ),
         trim=read_kinds(fields),
-        is_committed=any(fnmatchcase(f"{name}{suffix}", glob) for glob in commit),
         package_lines=package_lines(fields, "packages"),
         smoke=read_smoke(
             fields,
@@ -341,6 +338,7 @@ def read_recipe(
         ),
         platform=platform,
         requirements_lock=unlocked and _lock_of(unlocked, suffix),
+        untested_imports=_untested_imports(fields),
     )
     fields.finish(_hints(fields, catalog))
     _check_names(fields, catalog, [name for name, _ in components])
@@ -482,6 +480,15 @@ def _check_secrets(fields: Fields) -> None:
             message = f"a step of `run` contains {kind}; everybody who pulls the image can read it"
             hint = "remove it; packages of `requirements` are downloaded with the logins of this machine"
             fields.report(message, replace(step.location, text=""), hint=hint)
+
+
+def _untested_imports(fields: Fields) -> tuple[tuple[Scalar, Scalar], ...]:
+    pairs = fields.text_pairs("untested_imports")
+    for name, reason in pairs:
+        if not reason.text.strip():
+            hint = f"write it: `untested_imports: {{{name.text}: needs a GPU}}`"
+            fields.report(f"`{name.text}` in `untested_imports` has no reason", name.location, hint=hint)
+    return pairs
 
 
 def _lock_of(requirements: Path, suffix: str) -> Path:

@@ -1,4 +1,4 @@
-"""What an engine shares with this host: network, files and disk, as a container finds them.
+"""Probe of what an engine shares with this host: network, files and disk, as a container finds them.
 
 An engine can be in a virtual machine, behind ssh or in namespaces of its own. Its name and its endpoint do
 not tell: a socket of this host can lead anywhere. So a container with one small program tries.

@@ -78,7 +78,7 @@ class CleanupCounts:
 
 @dataclass(frozen=True, slots=True)
 class EngineHost:
-    """What the containers of an engine share with this host."""
+    """Facts that the containers of an engine find about this host."""
 
     address: str = ""
     """Address of this host for containers; empty if they do not reach it."""

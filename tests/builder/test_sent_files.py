@@ -58,7 +58,9 @@ def test_the_engine_receives_the_files_of_its_steps(tmp_path: Path) -> None:
         return {"one": BAKED}
 
     images = {"one": IMAGE}
-    baked = sent_files.bake_with_files([target_of(IMAGE)], images, context(tmp_path, PACKAGE), bake)
+    baked = sent_files.bake_with_files(
+        [target_of(IMAGE, tmp_path / "state")], images, context(tmp_path, PACKAGE), bake
+    )
 
     assert baked == {"one": BAKED}
     [target] = received
@@ -84,7 +86,7 @@ def test_an_interrupted_transfer_is_repeated_with_another_digest(tmp_path: Path)
         return {"one": BAKED}
 
     built = context(tmp_path, PACKAGE)
-    sent_files.bake_with_files([target_of(IMAGE)], {"one": IMAGE}, built, bake)
+    sent_files.bake_with_files([target_of(IMAGE, tmp_path / "state")], {"one": IMAGE}, built, bake)
 
     assert len({*sources}) == 2
 

@@ -1,4 +1,4 @@
-"""What an engine shares with this host, with containers that connect, or do not."""
+"""Probes of engines whose containers connect to this host, or do not."""
 
 import contextlib
 import socket
@@ -18,7 +18,7 @@ RESULT = struct.pack("<5Q", 0, 4096, 0, 0, 1000) + bytes(80) + BOOT_ID.encode()
 NO_ADDRESS = "198.51.100.1"
 """An address of no machine (RFC 5737)."""
 Connect = Callable[[str, int, bytes], bytes]
-"""What a container sends, given the address, the port and the token of its program."""
+"""Returns the bytes that a container sends, given the address, the port and the token of its program."""
 
 
 class Engine(FakeEngine):

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,9 +13,10 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
-from bakehouse.engine import daemon_info, provision
+from bakehouse.engine import docker, provision
+from bakehouse.engine.protocol import EngineHost
 from bakehouse.maintain import selftest
-from tests.support.daemons import ENGINE
+from tests.support.fake_engine import FakeEngine, Run
 
 
 def python(program: str) -> tuple[str, ...]:
@@ -30,18 +30,11 @@ def report_of(selected: int, passed: int = 0, failed: int = 0, **skipped: int) -
     return python(f"{program}; sys.exit({bool(failed)})")
 
 
-class SmallEngine(FakeEngine):
-    """Engine whose disk is nearly full."""
-
-    def host(self) -> EngineHost:
-        return EngineHost(free=2_000_000_000)
-
-
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "ensure", lambda *arguments: None)
     monkeypatch.setattr(provision, "ensure_tools", lambda *arguments: None)
-    monkeypatch.setattr(docker, "connect", lambda: SmallEngine(lambda spec: Run()))
+    monkeypatch.setattr(docker, "connect", lambda: FakeEngine(lambda spec: Run()))
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=10**12))
     monkeypatch.setattr(selftest, "_LINTERS", {"types": python("pass")})
     monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(5, 3, 0, slow=2))
@@ -210,6 +203,9 @@ def test_without_an_engine_the_tests_follow_the_linters(monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("commands")
 def test_little_space_on_the_disk_is_reported_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=2_000_000_000))
+    engine = FakeEngine(lambda spec: Run())
+    engine.shared = EngineHost(free=2_000_000_000)
+    monkeypatch.setattr(docker, "connect", lambda: engine)
     messages: list[str] = []
 
     selftest.run(messages.append, pure=False, projects=False)
