@@ -317,6 +317,9 @@ def _prices(table: TomlTable) -> dict[str, float]:
     for name, price in given.values.items():
         if isinstance(price, int | float) and 0 < price < _MAX_PRICE and not isinstance(price, bool):
             prices[name] = float(price)
+        elif isinstance(price, dict):
+            hint = f'quote it: `"{given.dotted(name)}"`'
+            given.report(name, f"`{name}` in [{given.name}] is not an instance type", hint)
         else:
             given.report_type(name, "a number above 0")
     return prices
