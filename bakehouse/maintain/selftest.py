@@ -143,7 +143,6 @@ def run(report: Reporter, *, pure: bool, projects: bool) -> Summary:
 
 def _provide_engine(report: Reporter) -> None:
     provision.ensure(provision.ask_at_terminal, report)
-    provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
     with contextlib.closing(docker.connect()) as engine:
         free = engine.host().free
     if free is not None:
