@@ -121,7 +121,7 @@ def _directories(spec: JobSpec) -> dict[str, str]:
             problems.add(Diagnostic(message, facts=facts, hint=hint))
         elif not Path(source).is_dir():
             message = f"directory `{source}` of channel `{name}` does not exist"
-            problems.add(Diagnostic(message, hint="`--channel training=data` mounts the directory `data`"))
+            problems.add(Diagnostic(message, hint="`--channel training=data` copies the directory `data`"))
         else:
             directories[name] = str(Path(source).resolve())
     problems.raise_as(UsageError)

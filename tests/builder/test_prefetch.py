@@ -469,6 +469,7 @@ def test_a_directory_that_was_named_and_is_not_there_is_refused(machine: Gatheri
         [],
         machine.project,
         EmptyEngine(lambda spec: fake_engine.Run()),
+        fake_engine.HOST,
         print,
         source=f"{tmp_path}/none",
         offline=True,

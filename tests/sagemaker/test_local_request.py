@@ -129,7 +129,7 @@ def test_each_channel_needs_a_directory(workspace: Workspace) -> None:
         local_request(job, TrainingJob())
     assert error_text(caught.value) == (
         "error: directory `missing` of channel `train` does not exist\n\n"
-        "hint: `--channel training=data` mounts the directory `data`\n"
+        "hint: `--channel training=data` copies the directory `data`\n"
         "\n"
         "error: the channel `test` has no directory on this machine\n\n"
         "hint: set `--channel test=DIRECTORY` to a copy of its data\n"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.builder import build_inputs
 from bakehouse.catalog import git_history
 from bakehouse.cli import doctor
 from bakehouse.cli.doctor import CheckState
@@ -32,7 +31,6 @@ def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     [
         (lambda: daemon_info.run_program("no-such-program").code, 127),
         (lambda: isolated_engine._try("no-such-program").returncode, 127),
-        (lambda: build_inputs._docker("version"), ""),
     ],
 )
 def test_a_missing_program_has_no_answer(closed: Path, ask: Callable[[], object], answer: object) -> None:
