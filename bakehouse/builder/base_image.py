@@ -5,6 +5,7 @@ and Python packs the result as one layer. A base therefore has the same digest o
 """
 
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -27,11 +28,11 @@ from bakehouse.errors import BuildError
 from bakehouse.plan.base_steps import DOCKERFILE, FIRST, FIRST_PACKAGES, OTHERS
 from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.util.file_lock import exclusive
-from bakehouse.util.format import format_bytes, format_count
+from bakehouse.util.format import format_bytes, format_count, format_seconds
 from bakehouse.util.heartbeat import Heartbeat, heartbeat
 from bakehouse.util.oci import architecture_of
 from bakehouse.util.tempdir import private_directory
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.terminal import Reporter, detail
 
 _CREATED = "2026-01-01T00:00:00Z"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -89,21 +90,24 @@ def _make(
         raise BuildError(
             f"base `{base.reference}` needs a lock of the packages of `{name}`", hint="run `bake lock`"
         )
+    began = time.monotonic()
     with private_directory(state) as directory:
         context, exported = directory / "context", directory / "exported.tar"
         with heartbeat(report, "running: download of the base packages"):
             get(base.debs, context / "packages")
-        report(f"base {base.reference}: unpacking {format_count(len(base.debs), 'Debian package')}")
+        detail(report)(f"base {base.reference}: unpacking {format_count(len(base.debs), 'Debian package')}")
         with heartbeat(report, f"running: unpacking of {base.reference}"):
             _write_context(base, context)
-        report(f"base {base.reference}: installing the packages in a build step")
+        detail(report)(f"base {base.reference}: installing the packages in a build step")
         _install(base, context, exported, state, report, builders)
         layout = OciLayout(directory / "image")
         with heartbeat(report, f"running: packing of {base.reference}"):
             manifest = layout.add_layer(partial(base_layer.write_layer, exported), _configuration(base))
-        report(f"base {base.reference}: {format_bytes(exported.stat().st_size)}; loading")
+        size = format_bytes(exported.stat().st_size)
+        detail(report)(f"base {base.reference}: {size}; loading")
         with heartbeat(report, f"running: docker load of {base.reference}"):
             layout.load(manifest, [base.reference])
+    report(f"base {base.reference}: made in {format_seconds(time.monotonic() - began)}, {size}")
 
 
 def _write_context(base: BootstrappedBase, context: Path) -> None:

@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import sys
 import tarfile
 import threading
@@ -24,6 +25,7 @@ from bakehouse.engine.builder_watch import Watch
 from bakehouse.engine.protocol import StoredImage
 from bakehouse.errors import BakehouseError, BuildError
 from bakehouse.plan.model import BootstrappedBase
+from bakehouse.util import terminal
 from tests.support.deb_archives import write_deb
 from tests.support.fake_commands import only, put
 from tests.support.fake_engine import FakeEngine, Run
@@ -157,7 +159,17 @@ def test_a_build_step_gets_the_unpacked_packages_and_their_order(engine: Engine,
             "./openssl_1_all.deb",
         ],
     }
-    assert messages == [
+    [message] = messages
+    assert re.fullmatch(r"base bakehouse/debian:12-12345678: made in [0-9.]+ s, 20 kB", message)
+
+
+def test_verbose_output_has_the_steps_of_a_base(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "_is_verbose", True)
+    messages: list[str] = []
+    ensure(engine, tmp_path, messages)
+    assert messages[:-1] == [
         "base bakehouse/debian:12-12345678: unpacking 6 Debian packages",
         "base bakehouse/debian:12-12345678: installing the packages in a build step",
         "base bakehouse/debian:12-12345678: 20 kB; loading",
