@@ -11,7 +11,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.maintain.isolated_engine import isolated_engine
-from tests.integration.foreign_host import AMAZON_LINUX, DEBIAN, FEDORA, ForeignHost, foreign_host
+from tests.integration.foreign_host import HOSTS, ForeignHost, foreign_host
 from tests.support.programs import BAKE
 
 pytestmark = [
@@ -40,7 +40,7 @@ def engine() -> Iterator[DaemonPaths]:
         yield engine
 
 
-@pytest.fixture(params=[FEDORA, AMAZON_LINUX, DEBIAN], ids=["fedora", "amazon-linux", "debian-without-apt"])
+@pytest.fixture(params=[*HOSTS.values()], ids=[*HOSTS])
 def host(request: pytest.FixtureRequest, files: Path) -> Iterator[ForeignHost]:
     with foreign_host(request.param, USER) as host:
         shutil.copytree(files, host.directory / "files")
