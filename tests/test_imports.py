@@ -21,7 +21,6 @@ CLIENTS = {
     "cyclonedx": {"trust"},
     "docker": {"engine", "registry"},
     "elftools": {"builder"},
-    "invoke": {"cli"},
     "jinja2": {"ci", "plan", "report_page"},
     "msgspec": {"util"},
     "packageurl": {"trust", "security"},

@@ -11,19 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from invoke.config import Config
-from invoke.exceptions import Exit, ParseError
-from invoke.executor import Executor
-from invoke.parser import Parser
-from invoke.parser.context import ParserContext
-
 from bakehouse import __version__
 from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import command_line, completion, diagnostics, help_text
 from bakehouse.cli.command_name import as_typed
-from bakehouse.cli.tasks.collection import GROUPS, namespace
-from bakehouse.errors import BakehouseError, Diagnostic, UsageError
+from bakehouse.cli.tasks.collection import GROUPS
+from bakehouse.cli.tasks.declare import Exit
+from bakehouse.errors import BakehouseError, Diagnostic
 from bakehouse.trust import keys
 from bakehouse.util.format import format_bytes
 from bakehouse.util.tempdir import is_temporary
@@ -43,7 +38,7 @@ def run(words: Sequence[str]) -> int:
         _run(list(words))
         print(end="", flush=True)
     except Exit as end:
-        return end.code
+        return end.exit_code
     except BakehouseError as error:
         diagnostics.write_failure(error, sys.stderr)
         return error.exit_code
@@ -103,23 +98,8 @@ def _run(words: list[str]) -> None:
         case [name, *rest] if {"-h", "--help"} & {*rest} and not name.startswith("-"):
             print(as_typed(help_text.task_help(command_line.find_task(name))), end="")
         case _:
-            parsed = _parse(command_line.expand(words), words)
-            Executor(namespace, Config(lazy=True)).execute(*parsed)
-
-
-def _parse(expanded: list[str], words: list[str]) -> list[ParserContext]:
-    task = next((word for word in words if word in namespace.task_names), "")
-    try:
-        return list(Parser(contexts=namespace.to_contexts()).parse_argv(expanded))
-    except ParseError as error:
-        message = str(error).strip().splitlines()[0].rstrip(".")
-        raise UsageError(message[:1].lower() + message[1:], hint=command_line.usage_hint(task)) from error
-    except ValueError as error:
-        # invoke converts option values to numbers and reports nothing itself.
-        value = str(error).rpartition(": ")[2].strip("'")
-        raise UsageError(
-            f"`{value}` is not a number", hint=f"`bake help {task}` lists the options that take numbers"
-        ) from error
+            task, values = command_line.parse(words)
+            task.run(values)
 
 
 def _machine_error(error: OSError) -> Diagnostic:

@@ -2,14 +2,13 @@
 
 import sys
 
-from invoke.context import Context
-
 from bakehouse.cli.tasks.declare import (
     BUILD_CACHE,
     BUILDER,
     IMAGES,
     JSON,
     JSON_BUILD,
+    Context,
     bake_task,
     failures,
     open_project,

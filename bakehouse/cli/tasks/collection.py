@@ -1,10 +1,7 @@
 """The tasks of `bake`, by purpose."""
 
-from invoke.collection import Collection
-from invoke.context import Context
-
 from bakehouse.cli.tasks import build, look_up, maintain, publish, sagemaker, test
-from bakehouse.cli.tasks.declare import BakeTask, bake_task, show
+from bakehouse.cli.tasks.declare import BakeTask, Context, bake_task, show
 
 
 @bake_task("task", name="help", help={"task": "the task to explain; default: list all tasks"})
@@ -70,5 +67,3 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         show_help,
     ),
 }
-
-namespace = Collection(*(task for tasks in GROUPS.values() for task in tasks))

@@ -4,11 +4,10 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invoke.context import Context
-
 from bakehouse.cli.tasks.declare import (
     IMAGES,
     JSON,
+    Context,
     bake_task,
     failures,
     open_project,

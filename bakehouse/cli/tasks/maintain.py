@@ -3,10 +3,17 @@
 import sys
 from pathlib import Path
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-
-from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, report, show, split
+from bakehouse.cli.tasks.declare import (
+    IMAGES,
+    JSON,
+    Context,
+    Exit,
+    bake_task,
+    open_project,
+    report,
+    show,
+    split,
+)
 
 
 @bake_task(

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from invoke.context import Context
-
 from bakehouse.cli.tasks.declare import (
     ATTEST,
     BUILD_CACHE,
@@ -13,6 +11,7 @@ from bakehouse.cli.tasks.declare import (
     JSON,
     JSON_BUILD,
     SCAN,
+    Context,
     bake_task,
     open_project,
     report,

@@ -7,11 +7,17 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-
 from bakehouse.cli import diagnostics
-from bakehouse.cli.tasks.declare import JSON, bake_task, job_callbacks, open_project, report, show
+from bakehouse.cli.tasks.declare import (
+    JSON,
+    Context,
+    Exit,
+    bake_task,
+    job_callbacks,
+    open_project,
+    report,
+    show,
+)
 from bakehouse.errors import UsageError
 from bakehouse.util.format import format_count
 

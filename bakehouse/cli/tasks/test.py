@@ -7,12 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-
 from bakehouse.cli.tasks.declare import (
     IMAGES,
     JSON,
+    Context,
+    Exit,
     bake_task,
     job_callbacks,
     open_project,
