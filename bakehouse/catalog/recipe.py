@@ -165,13 +165,13 @@ class BrokenRecipe:
 class Recipes:
     """All readable recipes by image name, and the files with mistakes."""
 
-    by_name: dict[str, Recipe]
+    by_name: Mapping[str, Recipe]
     broken: tuple[BrokenRecipe, ...] = ()
 
 
 def load_recipes(
     roots: Iterable[Path], catalog: Catalog, problems: Problems | None = None, *, locked: bool = True
-) -> dict[str, Recipe]:
+) -> Mapping[str, Recipe]:
     """Read all image recipes, as `read_recipes` does.
 
     Mistakes are added to `problems`, or raised together as RecipeError without it.

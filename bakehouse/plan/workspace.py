@@ -1,19 +1,19 @@
 """Open a project and select, resolve, plan and render its images."""
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 
-from bakehouse.catalog import project
+from bakehouse.catalog import cache, project
 from bakehouse.catalog.base_image_lock import AptLocks, read_locks
-from bakehouse.catalog.cache import cached_catalog
+from bakehouse.catalog.cache import Kept
 from bakehouse.catalog.catalog import BrokenComponent, Catalog
 from bakehouse.catalog.component import INSTANCE
 from bakehouse.catalog.project import HOME, Project
-from bakehouse.catalog.recipe import BrokenRecipe, Recipe, Recipes, read_recipes
+from bakehouse.catalog.recipe import BrokenRecipe, Recipe, Recipes
 from bakehouse.errors import (
     BakehouseError,
     ConflictError,
@@ -45,12 +45,14 @@ class Workspace:
 
     project: Project
     catalog: Catalog
-    recipes: dict[str, Recipe]
+    recipes: Mapping[str, Recipe]
     templates: dict[str, str]
     broken: tuple[BrokenRecipe, ...] = ()
     """Recipes with mistakes. Their images are not in `recipes`."""
     failures: list[BakehouseError] = field(default_factory=list)
     """The errors of selected images that were left out, so that the others go on; reported at the end."""
+    kept: Kept | None = None
+    """What the cache keeps of it."""
 
     @cached_property
     def apt_locks(self) -> AptLocks:
@@ -92,12 +94,13 @@ class Selection:
 def open_workspace(start: Path | None = None) -> Workspace:
     """Read the project of the current directory. A mistake affects only images that use its file."""
     location = project.find((start or Path.cwd()).resolve())
-    catalog = cached_catalog(location.recipe_roots, Problems())
-    recipes = without_affected(read_recipes(location.recipe_roots, catalog, project=location.root), catalog)
+    loaded = cache.load(location.recipe_roots, location.root)
+    catalog = loaded.catalog
+    recipes = without_affected(loaded.recipes, catalog) if catalog.broken else loaded.recipes
     # The workspace lives as long as the process, so the garbage collector can skip it
     gc.freeze()
     templates = dockerfile.read_templates(HOME / "templates")
-    return Workspace(location, catalog, recipes.by_name, templates, recipes.broken)
+    return Workspace(location, catalog, recipes.by_name, templates, recipes.broken, kept=loaded.kept)
 
 
 def without_affected(recipes: Recipes, catalog: Catalog) -> Recipes:
