@@ -16,13 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
-from functools import cached_property
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bakehouse.util.files import PROBE
+from bakehouse.util.files import PROBE, write_whole
 
 if TYPE_CHECKING:
     from bakehouse.catalog.catalog import Catalog
@@ -331,12 +331,10 @@ def _keep(path: Path | None, identity: bytes, record: _Record, values: Mapping[s
     statuses = record.statuses() if path else None
     if path is None or statuses is None:
         return None
-    kept = Kept(statuses, {name: pickle.dumps(value, protocol=5) for name, value in values.items()})
-    data = pickle.dumps((kept.statuses, kept.values), protocol=5)
+    kept = Kept(statuses, {name: _pickled(value) for name, value in values.items()})
+    data = _pickled((kept.statuses, kept.values))
     if len(data) > _MAX_BYTES:
         return None
-    from bakehouse.util.files import write_whole
-
     try:
         write_whole(path, identity + sha256(data).digest() + data)
         caches = sorted(path.parent.glob("*.cache"), key=lambda file: file.stat().st_mtime)
@@ -347,11 +345,50 @@ def _keep(path: Path | None, identity: bytes, record: _Record, values: Mapping[s
     return kept
 
 
+def _pickled(value: object) -> bytes:
+    data = io.BytesIO()
+    _Pickler(data, protocol=5).dump(value)
+    return data.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Pickler of dataclasses as classes and values: their own state takes long to restore."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) or not is_dataclass(obj):
+            return NotImplemented
+        return _made, (type(obj), *(getattr(obj, field.name) for field in fields(obj)))
+
+
+def _made(cls: type, *values: object) -> object:
+    """Make a dataclass of its values, without its checks."""
+    made: object = object.__new__(cls)
+    for assign, value in zip(_assignments(cls), values, strict=True):
+        assign(made, value)
+    return made
+
+
+@cache
+def _assignments(cls: Any) -> tuple[Callable[[object, object], None], ...]:
+    """Return functions that set the fields of a class, even if it is frozen."""
+    if not is_dataclass(cls):
+        message = f"{cls} is not a dataclass"
+        raise TypeError(message)
+    names = [field.name for field in fields(cls)]
+    if hasattr(cls, "__slots__"):
+        return tuple(getattr(cls, name).__set__ for name in names)
+    return tuple(partial(_set, name) for name in names)
+
+
+def _set(name: str, made: object, value: object) -> None:
+    object.__setattr__(made, name, value)
+
+
 class _Unpickler(pickle.Unpickler):
     """Unpickler that only loads classes that hold values, such as the dataclasses of Bakehouse."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _OTHERS:
+        if (module, name) in _OTHERS or (module, name) == (__name__, "_made"):
             return super().find_class(module, name)
         if module.startswith("bakehouse."):
             value = super().find_class(module, name)

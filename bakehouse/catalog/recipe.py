@@ -171,7 +171,7 @@ class Recipes:
 
 def load_recipes(
     roots: Iterable[Path], catalog: Catalog, problems: Problems | None = None, *, locked: bool = True
-) -> Mapping[str, Recipe]:
+) -> dict[str, Recipe]:
     """Read all image recipes, as `read_recipes` does.
 
     Mistakes are added to `problems`, or raised together as RecipeError without it.
@@ -182,7 +182,7 @@ def load_recipes(
         mistakes.extend(broken.mistakes)
     if problems is None:
         mistakes.raise_as(RecipeError)
-    return recipes.by_name
+    return dict(recipes.by_name)
 
 
 def read_recipes(

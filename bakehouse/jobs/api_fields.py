@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from bakehouse.jobs.api_model import request_shape
+
 _TYPES: Mapping[str, tuple[type, str]] = {
     "string": (str, "a string"),
     "integer": (int, "a whole number"),
@@ -50,16 +52,9 @@ class FieldProblem:
     """The value has another type, which botocore checks as well."""
 
 
-@cache
-def _request_shape() -> Any:
-    from botocore.session import get_session  # type: ignore[import-untyped]
-
-    return get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
-
-
 def find_shape(path: str) -> Any:
     """Return the shape of a field; that of the request for an empty path."""
-    shape = _request_shape()
+    shape: Any = request_shape()
     for name in path.split(".") if path else ():
         shape = (shape.member if shape.type_name == "list" else shape).members[name]
     return shape
