@@ -19,6 +19,7 @@ CLIENTS = {
     "botocore": {"util", "fetch", "registry", "ledger", "jobs", "sagemaker"},
     "cryptography": {"trust"},
     "cyclonedx": {"trust"},
+    "debian": {"util", "security"},
     "docker": {"engine", "registry"},
     "elftools": {"builder"},
     "jinja2": {"ci", "plan", "report_page"},
@@ -31,7 +32,7 @@ CLIENTS = {
     "deflate": {"registry"},
     "requests": {"engine"},
     "ruamel": {"upstream"},
-    "zstandard": {"engine", "registry"},
+    "zstandard": {"util", "engine", "registry"},
     "urllib3": {"fetch"},
     "uv": {"fetch", "lock"},
     "yaml": {"util"},
@@ -45,7 +46,7 @@ SLOW = {
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 
 PROGRAMS = {
-    *("util", "catalog", "fetch", "engine", "registry", "builder", "lock", "analysis", "cluster", "security"),
+    *("util", "catalog", "fetch", "engine", "registry", "builder", "lock", "analysis", "cluster"),
     "maintain",
 }
 """Packages that may run other programs."""

@@ -79,6 +79,8 @@ class Project:
     cache: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
     """Cache of downloaded files by sha256, for all projects."""
     registry_port: int = _DEFAULT_PORT
+    user_state: Path = field(default_factory=lambda: Path.home() / ".local/state/bakehouse")
+    """Directory of state that the projects of a user share."""
     builders: tuple[str, ...] = ()
     """Names of buildx builders; the available ones share the images of a build."""
     build_cache: str = ""
@@ -113,6 +115,11 @@ class Project:
     @property
     def state(self) -> Path:
         return self.state_directory or self.root / "build"
+
+    @property
+    def registry_state(self) -> Path:
+        """Directory of the local registry. Names of its images contain the port."""
+        return self.user_state / f"registry-{self.registry_port}"
 
 
 def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
@@ -213,6 +220,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         ca=root / ca if ca else None,
         cache=_cache(root, table.text("cache"), environment),
         registry_port=_port(table, environment),
+        user_state=_xdg(environment, "XDG_STATE_HOME", ".local/state") / "bakehouse",
         keep_registry=environment.get("BAKEHOUSE_KEEP_REGISTRY", "1") != "0",
         builders=_builders(table, environment),
         build_cache=environment.get(
@@ -259,8 +267,12 @@ def _builders(table: TomlTable, environment: Mapping[str, str]) -> tuple[str, ..
 def _cache(root: Path, directory: str, environment: Mapping[str, str]) -> Path:
     if path := environment.get("BAKEHOUSE_CACHE") or directory:
         return root / expand_home(path)
-    home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home(), ".cache")
-    return Path(home, "bakehouse", "files")
+    return _xdg(environment, "XDG_CACHE_HOME", ".cache") / "bakehouse" / "files"
+
+
+def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
+    """Return a directory of the XDG Base Directory Specification."""
+    return Path(environment.get(variable) or Path(environment.get("HOME") or Path.home(), default))
 
 
 def _signing_key(root: Path, table: TomlTable, environment: Mapping[str, str]) -> str:
@@ -305,6 +317,9 @@ def _prices(table: TomlTable) -> dict[str, float]:
     for name, price in given.values.items():
         if isinstance(price, int | float) and 0 < price < _MAX_PRICE and not isinstance(price, bool):
             prices[name] = float(price)
+        elif isinstance(price, dict):
+            hint = f'quote it: `"{given.dotted(name)}"`'
+            given.report(name, f"`{name}` in [{given.name}] is not an instance type", hint)
         else:
             given.report_type(name, "a number above 0")
     return prices

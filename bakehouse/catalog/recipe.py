@@ -41,6 +41,7 @@ STATUSES = ("current", "frozen", "legacy")
 FORMATS = ("docker", "oci", "oci-zstd")
 """Docker schema 2 or OCI with gzip layers, or OCI with zstd layers (impossible in Docker schema 2)."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+_MAX_NAME = 100
 GPU_CHECKS = ("nccl_all_reduce", "gpu")
 EFA_BANDWIDTH = "efa_bandwidth"
 JOB_CHECKS = (
@@ -145,6 +146,8 @@ class Recipe:
     """The lock of `requirements`, which may not exist yet."""
     directory: str = "recipes"
     """Recipe directory that contains it, relative to the project."""
+    untested_imports: tuple[tuple[Scalar, Scalar], ...] = ()
+    """Packages of `requirements` that no smoke check imports, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,9 +290,12 @@ def read_recipe(
 ) -> Recipe:
     """Read the recipe of one image, without `matrix`; its files must be within `reach`."""
     platforms = read_platforms(fields, (PLATFORM,))
-    if not _NAME.fullmatch(name) or len(name) > 100:
+    if not is_image_name(name):
         label = "lowercase letters and digits, single `-`, `.` and `_` between them"
-        fields.report(f"`{name}` is not an image name", fields.place("name"), label)
+        # In a matrix, a variable can be the mistake
+        other = "" if fields.has("name") else proposed_name(name)
+        hint = f"call it `{other}`" if other else ""
+        fields.report(f"`{name}` is not an image name", fields.place("name"), label, hint)
     if fields.text("name", name) != name:
         fields.report(
             "only a recipe with a matrix has a `name`",
@@ -336,6 +342,7 @@ def read_recipe(
         ),
         platform=platform,
         requirements_lock=unlocked and _lock_of(unlocked, suffix),
+        untested_imports=_untested_imports(fields),
     )
     fields.finish(_hints(fields, catalog))
     _check_names(fields, catalog, [name for name, _ in components])
@@ -396,6 +403,17 @@ def check_instance(
         problems.add(Diagnostic(message, instance.location, hint=hint))
 
 
+def is_image_name(name: str) -> bool:
+    """Return whether a text can be the name of an image."""
+    return _NAME.fullmatch(name) is not None and len(name) <= _MAX_NAME
+
+
+def proposed_name(name: str) -> str:
+    """Return the image name that is most like a text; empty if it has no letters or digits."""
+    words = re.sub(r"[^a-z0-9._-]+", "-", name.lower())
+    return re.sub(r"[._-]*([._-])[._-]*", r"\1", words).strip("._-")[:_MAX_NAME]
+
+
 def is_driver(driver: Scalar, problems: Problems) -> bool:
     """Return whether a text is a driver version; report it if it is not."""
     if is_version(driver.text):
@@ -422,6 +440,10 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
         hint = suggestion(component, bases) or f"use one of {format_names(sorted(bases))}"
         if version and component in bases:
             hint = f'write a base with a version as `{{{component}: "{version[0]}"}}`'
+        elif (component := component.rpartition("/")[2]) in catalog.components:
+            hint = (
+                f'`{component}` is a component: name it in `components`, on a base such as `{{debian: "12"}}`'
+            )
         fields.report(f"unknown base `{name.text}`", name.location, hint=hint)
     return base
 
@@ -477,6 +499,15 @@ def _check_secrets(fields: Fields) -> None:
             message = f"a step of `run` contains {kind}; everybody who pulls the image can read it"
             hint = "remove it; packages of `requirements` are downloaded with the logins of this machine"
             fields.report(message, replace(step.location, text=""), hint=hint)
+
+
+def _untested_imports(fields: Fields) -> tuple[tuple[Scalar, Scalar], ...]:
+    pairs = fields.text_pairs("untested_imports")
+    for name, reason in pairs:
+        if not reason.text.strip():
+            hint = f"write it: `untested_imports: {{{name.text}: needs a GPU}}`"
+            fields.report(f"`{name.text}` in `untested_imports` has no reason", name.location, hint=hint)
+    return pairs
 
 
 def _lock_of(requirements: Path, suffix: str) -> Path:

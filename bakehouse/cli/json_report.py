@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from bakehouse.lock.drift import Drift
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
-    from bakehouse.plan.model import Plan
+    from bakehouse.plan.model import BootstrappedBase, Plan
     from bakehouse.resolve.candidate import Demand
     from bakehouse.resolve.outdated import OutdatedComponent
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
     from bakehouse.security.findings import SecurityReport
     from bakehouse.upstream.update import ComponentUpdate
-    from bakehouse.util.oci import Digest
 
 Json = dict[str, Any]
 
@@ -283,19 +282,12 @@ def plan(planned: Plan) -> Json:
     }
 
 
-def built(images: Sequence[BuiltImage]) -> list[Json]:
-    """Return built images."""
-    return [
+def built(images: Sequence[BuiltImage], bases: Mapping[str, BootstrappedBase]) -> list[Json]:
+    """Return bases, by name, and built images."""
+    made = [{"base": name, "reference": base.reference} for name, base in bases.items()]
+    return made + [
         {"image": item.image.name, "key": item.image.key, "digest": item.digest, "bytes": item.bytes}
         for item in images
-    ]
-
-
-def digests(images: Sequence[tuple[BuiltImage, Digest]]) -> list[Json]:
-    """Return built images with the digests of their manifests."""
-    return [
-        {"image": built.image.name, "configuration": built.digest, "manifest": manifest}
-        for built, manifest in images
     ]
 
 

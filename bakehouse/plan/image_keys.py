@@ -14,7 +14,7 @@ def text(images: Iterable[Image], kept: Mapping[str, str | None], names: Collect
     An image of `names` that could not be planned now has the key that was `kept`.
     """
     keys = {name: key for name, key in kept.items() if name in names and key}
-    keys |= {image.name: image.key for image in images}
+    keys |= {image.name: image.recipe_key for image in images}
     return _BANNER + "".join(f"{name} {key}\n" for name, key in sorted(keys.items()))
 
 

@@ -25,12 +25,22 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud8
 """Characters that double quotes can hide: controls, line separators, changes of direction."""
 _UNQUOTED = re.compile(r"""(?:[:,\[{]|-\s)\s*(?P<value>[>*!&%@`|][^\s,"'\]}#]*)""")
 """A value that starts with an indicator character of YAML, like a version range."""
+_SECOND_MAPPING = "mapping values are not allowed in this context"
+_COLON_IN_TEXT = re.compile(
+    r"""\s*(?P<start>-|[\w.-]+:)\s+(?P<value>[^\s"'\[{>|&*!#-].*:\s.*?)\s*""",
+)
+"""An item, or a key and its value, whose text has a colon and a space, so that YAML sees one key too many."""
 _OPEN = {
     "while parsing a flow mapping": "not closed, or a comma is missing after it",
     "while parsing a flow sequence": "not closed, or a comma is missing after it",
     "while scanning a quoted scalar": "this quote is not closed",
 }
 """Mistakes reported where they start, because the parser fails much later."""
+
+
+def _quoted(text: str) -> str:
+    """Return a text in quotes for YAML, in double ones unless it contains characters that they change."""
+    return "'" + text.replace("'", "''") + "'" if {'"', "\\"} & {*text} else f'"{text}"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +221,8 @@ class _Reader:
         for match in _UNQUOTED.finditer(spot.text):
             if match.start("value") < spot.column <= match.end("value") + 1:
                 hint = f'put quotes around it: "{match["value"]}"'
+        if error.problem == _SECOND_MAPPING and (line := _COLON_IN_TEXT.fullmatch(spot.text)):
+            hint = f"put quotes around the text: `{line['start']} {_quoted(line['value'])}`"
         return Diagnostic("this is not YAML", spot, (error.problem or "").strip(), hint=hint)
 
     def _unreadable(self) -> Location:

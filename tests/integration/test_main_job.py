@@ -82,13 +82,13 @@ def test_the_header_of_a_dockerfile_names_the_command_that_makes_its_base(
     workspace: Workspace, fleet: Fleet
 ) -> None:
     header = (workspace.project.images / "mpi-cpu/Dockerfile").read_text()
-    command = re.search(r"^#   bake (base \S+) ", header, re.MULTILINE)
+    command = re.search(r"^#   bake (build debian\S+) ", header, re.MULTILINE)
     assert command
 
     result = bake(workspace, *command[1].split())
 
     assert result.returncode == 0, result.stderr
-    reference = result.stdout.strip()
+    reference = result.stdout.split()[-1]
     assert f"\nFROM {reference} AS base\n" in header
     assert layers(reference) == layers("bakehouse/mpi-cpu:latest")[: len(layers(reference))]
 

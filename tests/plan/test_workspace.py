@@ -142,14 +142,14 @@ def test_a_project_keeps_what_its_settings_say(own: Workspace) -> None:
     assert kept_names(replace(every, project=settings)) == ["small", "small-toolkit"]
 
 
-def test_a_changed_source_is_stale_until_it_is_rendered_but_its_copy_is_not_committed(
+def test_a_changed_file_is_stale_until_it_is_rendered_but_its_copy_is_not_committed(
     tree: Tree, workspace: Workspace
 ) -> None:
-    source = tree.write("images/src/train.py", "pass\n")
-    tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\n")
+    source = tree.write("images/src/conf.py", "pass\n")
+    tree.image(IMAGE + "files: [{from: src, to: /opt/}]\n")
     workspace = replace(workspace, recipes=tree.recipes())
     rendered(workspace, "small")
-    copy = workspace.project.images / "small/files/opt/ml/code/train.py"
+    copy = workspace.project.images / "small/files/opt/conf.py"
     copy.unlink()
     check_rendered(workspace, select(workspace, ["small"]).plan)
 
