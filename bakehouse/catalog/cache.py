@@ -90,7 +90,7 @@ class LazyMapping(Mapping[str, V]):
 
 
 @dataclass(frozen=True)
-class Index:
+class ProjectNames:
     """The names of a project."""
 
     families: Mapping[str, str]
@@ -119,26 +119,26 @@ def load(roots: Sequence[Path], project: Path | None = None) -> Loaded:
     kept = _read(path, identity)
     if not kept:
         return _load_anew(roots, project)
-    index = _index(kept)
+    names = _names(kept)
     catalog = Catalog(
         LazyMapping(
-            dict(zip(index.components, index.components, strict=True)),
+            dict(zip(names.components, names.components, strict=True)),
             lambda name: {name: kept.load(f"component {name}")},
         )
     )
-    catalog.__dict__.update({"links": kept.load("links"), "provided_names": index.provided})
-    recipes = LazyMapping(index.families, lambda family: kept.load(f"recipes {family}"))
+    catalog.__dict__.update({"links": kept.load("links"), "provided_names": names.provided})
+    recipes = LazyMapping(names.families, lambda family: kept.load(f"recipes {family}"))
     return Loaded(catalog, Recipes(recipes), kept)
 
 
-def load_index(roots: Sequence[Path], project: Path | None = None) -> Index:
+def load_names(roots: Sequence[Path], project: Path | None = None) -> ProjectNames:
     """Read the names of a project only, from the cache if possible."""
     path, identity = _place("project", roots, project)
     if kept := _read(path, identity):
-        return _index(kept)
+        return _names(kept)
     loaded = load(roots, project)
     families = {name: recipe.family for name, recipe in loaded.recipes.by_name.items()}
-    return Index(families, tuple(loaded.catalog.components), loaded.catalog.provided_names)
+    return ProjectNames(families, tuple(loaded.catalog.components), loaded.catalog.provided_names)
 
 
 def derived(name: str, of: Sequence[str], compute: Callable[[], V], below: Iterable[Path]) -> V:
@@ -157,9 +157,9 @@ def derived(name: str, of: Sequence[str], compute: Callable[[], V], below: Itera
     return value
 
 
-def _index(kept: Kept) -> Index:
+def _names(kept: Kept) -> ProjectNames:
     families, components, provided = kept.load("index")
-    return Index(families, components, provided)
+    return ProjectNames(families, components, provided)
 
 
 def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:

@@ -98,9 +98,9 @@ def _values(argument: str) -> Sequence[str]:
     from bakehouse.catalog import cache, project
 
     present = project.find(Path.cwd())
-    index = cache.load_index(present.recipe_roots, present.root)
+    names = cache.load_names(present.recipe_roots, present.root)
     if argument == "component":
-        return sorted(index.provided)
+        return sorted(names.provided)
     if argument == "components":
-        return sorted(index.components)
-    return sorted({*index.families, *index.families.values()})
+        return sorted(names.components)
+    return sorted({*names.families, *names.families.values()})

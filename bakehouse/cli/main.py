@@ -19,7 +19,6 @@ from bakehouse.cli.command_name import as_typed
 from bakehouse.cli.tasks.collection import GROUPS
 from bakehouse.cli.tasks.declare import Exit
 from bakehouse.errors import BakehouseError, Diagnostic
-from bakehouse.trust import keys
 from bakehouse.util import terminal
 from bakehouse.util.format import format_bytes
 from bakehouse.util.tempdir import is_temporary
@@ -30,6 +29,7 @@ _MACHINE_ERRORS = (
 """Errors that the user has to fix: permissions, disks, and files where directories should be."""
 
 _OUTPUT = "standard output"
+_PASSPHRASE = "BAKEHOUSE_SIGNING_PASSPHRASE"
 _FREE_SPACE = "free disk space, such as with `bake clean`, and run the same command again"
 
 
@@ -157,7 +157,11 @@ def main() -> None:
     """Run the command line of this process."""
     # SIGTERM, as CI systems send it, cleans up like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    keys.hide_passphrase()
+    if _PASSPHRASE in os.environ:
+        # Most commands use no keys, whose module takes long to import.
+        from bakehouse.trust import keys
+
+        keys.hide_passphrase()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _named_output(sys.stdout)
     sys.exit(run(sys.argv[1:]))

@@ -14,7 +14,7 @@ import pytest
 
 from bakehouse.catalog import cache as caching
 from bakehouse.catalog import catalog as reading
-from bakehouse.catalog.cache import Loaded, derived, load, load_index
+from bakehouse.catalog.cache import Loaded, derived, load, load_names
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes, read_recipes
@@ -94,12 +94,12 @@ def test_it_is_read_once(own: Tree, cache: Path, reads: list[object]) -> None:
     assert kept.kept
     assert len(reads) == 1
     assert cache_file(cache).stat().st_mode & 0o022 == 0
-    assert load_index([own.root], own.root).families == {
+    assert load_names([own.root], own.root).families == {
         "small": "small",
         "coded": "coded",
         "locked": "locked",
     }
-    assert load_index([own.root], own.root).provided == kept.catalog.provided_names
+    assert load_names([own.root], own.root).provided == kept.catalog.provided_names
     assert len(reads) == 1
 
 

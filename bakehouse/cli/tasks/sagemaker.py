@@ -137,7 +137,6 @@ def estimator(
     from bakehouse.catalog.instance_gpus import find_gpus
     from bakehouse.jobs import snippets
     from bakehouse.ledger import image_uris
-    from bakehouse.trust import policy
 
     workspace = open_project()
     is_framework = bool(job.instance_type) and image in image_uris.FRAMEWORKS
@@ -145,7 +144,11 @@ def estimator(
     query = image_uris.ImageQuery(region=region, instance=instance)
     record = image_uris.find(workspace.project.images, image, query, lambda: workspace.recipes)
     snippet = snippets.snippet(record, replace(job, sdk=sdk, role=role), workspace.catalog)
-    policy.require(workspace.project, record, report)
+    if workspace.project.policy:
+        # Most projects have none, and its checks take long to import.
+        from bakehouse.trust import policy
+
+        policy.require(workspace.project, record, report)
     diagnostics.write_warnings((finding.diagnostic for finding in snippet.warnings), sys.stderr)
     show(snippet.code)
 
