@@ -27,7 +27,8 @@ CLIENTS = {
     "packageurl": {"trust", "security"},
     "packaging": {
         "jobs",
-        *("catalog", "resolve", "fetch", "dockerfile", "lock", "builder", "trust", "upstream", "security"),
+        *("catalog", "resolve", "plan", "fetch", "dockerfile", "lock", "builder", "trust", "upstream"),
+        "security",
     },
     "deflate": {"registry"},
     "requests": {"engine"},

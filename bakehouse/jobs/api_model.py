@@ -22,6 +22,7 @@ class Shape:
         self.metadata: Mapping[str, Any] = definitions[name]
         self.type_name: str = self.metadata["type"]
         self.enum: list[str] = self.metadata.get("enum", [])
+        self.required_members: list[str] = self.metadata.get("required", [])
 
     @cached_property
     def members(self) -> dict[str, "Shape"]:

@@ -6,7 +6,7 @@ because its composer recurses in C and crashes on 100,000 brackets.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -47,6 +47,8 @@ def _quoted(text: str) -> str:
 class Scalar:
     text: str
     location: Location
+    is_plain: bool = field(default=False, compare=False)
+    """Written without quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,7 @@ class _Reader:
             raise RecipeError(
                 f"a text has more than {MAX_TEXT:,} characters", location, hint="move it to a file"
             )
-        return Scalar(value, location)
+        return Scalar(value, location, is_plain=bool(event.implicit and event.implicit[0]))
 
     def _close(self, event: yaml.Event, items: list[Node]) -> Node:
         location = self._location(event.start_mark, 1)
