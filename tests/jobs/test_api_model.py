@@ -16,10 +16,8 @@ def test_it_has_what_botocore_has() -> None:
     seen: set[str] = set()
     while left:
         path, ours, theirs = left.pop()
-        attributes = ("name", "type_name", "enum")
-        assert [getattr(ours, name) for name in attributes] == [
-            getattr(theirs, name) for name in attributes
-        ], path
+        same = [ours.name, ours.type_name, ours.enum]
+        assert same == [theirs.name, theirs.type_name, getattr(theirs, "enum", [])], path
         assert {key: ours.metadata.get(key) for key in LIMITS} == {
             key: theirs.metadata.get(key) for key in LIMITS
         }
