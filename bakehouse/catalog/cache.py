@@ -170,7 +170,8 @@ def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
     with _recorded() as record:
         catalog = load_catalog(roots, Problems())
         recipes = read_recipes(roots, catalog, project=project)
-    if catalog.broken or recipes.broken:
+    own_files = (file for recipe in recipes.by_name.values() for file in recipe.content.own_files)
+    if catalog.broken or recipes.broken or sum(len(file.content) for file in own_files) > _MAX_BYTES:
         return Loaded(catalog, recipes, None)
     families: dict[str, dict[str, Recipe]] = {}
     for recipe in recipes.by_name.values():

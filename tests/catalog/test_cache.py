@@ -352,6 +352,12 @@ def test_what_cannot_be_written_is_read(
 def test_a_large_project_is_not_kept(own: Tree, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caching, "_MAX_BYTES", 1000)
     assert take(own).kept is None
+    own.write("src/large", "x" * 1001)
+    monkeypatch.setattr(caching, "_pickled", None)
+    assert take(own).kept is None
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
+    monkeypatch.setattr(caching, "_SETTLED", -(10**12))
     monkeypatch.setattr(caching, "_MAX_BYTES", 10**6)
     monkeypatch.setattr(caching, "_MAX_FILES", 5)
     assert take(own).kept is None
