@@ -14,7 +14,7 @@ from bakehouse.cli.tasks.declare import BakeTask
 def _invoke_task(declared: BakeTask) -> Task[Any]:
     @functools.wraps(declared.function)
     def run(_context: Context, **values: Any) -> None:
-        declared.run(values)
+        declared(**values)
 
     made = task(
         run,

@@ -103,7 +103,7 @@ def _run(words: list[str]) -> None:
             print(as_typed(help_text.command_help(command_line.find_command(name))), end="")
         case _:
             task, values = command_line.parse(words)
-            task.run(values)
+            task(**values)
 
 
 def _machine_error(error: OSError) -> Diagnostic:

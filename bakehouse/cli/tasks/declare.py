@@ -84,7 +84,7 @@ class BakeTask:
         given = {name for name, default in self._defaults.items() if default is not None}
         return frozenset({*given, "images", "components"})
 
-    def run(self, values: Mapping[str, object]) -> None:
+    def __call__(self, **values: object) -> None:
         """Run the task with the given values and the defaults of the others."""
         lists = {name: self._defaults[name] or [] for name in self.iterable}
         self.function(None, **{**self._defaults, **lists, **values})
