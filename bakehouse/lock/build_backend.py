@@ -20,7 +20,7 @@ from packaging.version import Version
 
 from bakehouse.builder import base_image, prefetch
 from bakehouse.builder.build_inputs import BuildInputs, Downloads
-from bakehouse.engine import daemon_info, docker, provision
+from bakehouse.engine import daemon_info, docker
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
@@ -110,7 +110,6 @@ class Backends:
         base = bootstrapped_bases(self.workspace.catalog, self.workspace.apt_locks)[name]
         with contextlib.closing(docker.connect()) as engine:
             if not engine.image(base.reference):
-                provision.ensure_tools(provision.ask_at_terminal, self.report, "mmdebstrap")
                 packages = debs(base.debs)
                 needed = RequiredFiles(packages, dict.fromkeys(packages, (f"base {name}",)), (packages,))
                 get = partial(prefetch.download_packages, Downloads(needed, fetcher))

@@ -17,6 +17,7 @@ from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import UserSmoke
+from bakehouse.plan import base_steps
 from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.util.hashing import (
     Json,
@@ -42,14 +43,14 @@ DNF_TEMPLATE = "dnf.j2"
 
 @dataclass(frozen=True, slots=True)
 class BootstrappedBase:
-    """A base made on this machine with mmdebstrap."""
+    """A base that BuildKit makes from locked Debian packages."""
 
     reference: str
     """The name in FROM, such as `bakehouse/debian:12-<key8>`."""
     suite: str
     packages: tuple[str, ...]
     debs: tuple[Deb, ...] = ()
-    """All packages of the base; empty if the suite has no lock, so that mirrors decide the versions."""
+    """All packages of the base; empty if the suite has no lock, so that the base cannot be made."""
     platform: str = PLATFORM
 
 
@@ -107,7 +108,7 @@ def _base_input(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
 @lru_cache(64)
 def key_of_bootstrapped(lock: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
     """Return the key of a bootstrapped base; `lock` is the name of its lock of distribution packages."""
-    return key_of(lock, packages, _checksums(debs))
+    return key_of(lock, packages, _checksums(debs), base_steps.KEY)
 
 
 def _checksums(debs: Iterable[Deb]) -> list[str]:
