@@ -254,7 +254,7 @@ def _recorded() -> Iterator[_Record]:
 
 
 _hooked: list[bool] = []
-"""Whether this process has the hook, which cannot be removed."""
+"""One entry if this process has the hook, which cannot be removed."""
 
 
 def _hook(event: str, arguments: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""Images as `list --json` prints them. What follows from the recipes is kept for the next process."""
+"""Images as `list --json` prints them, with values that are kept for the next process."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from bakehouse.plan.workspace import Workspace
 
 Json = dict[str, Any]
 Facts = dict[str, tuple[Json, str | None]]
-"""What follows from the recipe of each image, and its build key; no key if no versions satisfy it."""
+"""Values that follow from the recipe of each image, and its build key; no key if no versions satisfy it."""
 
 
 def report(workspace: Workspace, recipes: Sequence[Recipe]) -> list[Json]:

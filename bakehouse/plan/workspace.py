@@ -57,7 +57,7 @@ class Workspace:
     failures: list[BakehouseError] = field(default_factory=list)
     """The errors of selected images that were left out, so that the others go on; reported at the end."""
     kept: Kept | None = None
-    """What the cache keeps of it."""
+    """Its content in the cache; None if it is not kept."""
 
     @cached_property
     def apt_locks(self) -> AptLocks:

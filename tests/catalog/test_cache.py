@@ -34,7 +34,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read is kept at once, although the files of tests are new."""
+    """Keep at once, although the files of tests are new."""
     monkeypatch.setattr(caching, "_SETTLED", -(10**12))
 
 
