@@ -153,7 +153,14 @@ def _run(
                 contents = digest and read_contents(settings.recipe_roots, digest)
                 contained = contents.packages if contents else ()
                 index = _index(workspace, "3.11", report, on_event)
-                changes += lock_recipe(resolution, index, report, upgrade=scope.python, contained=contained)
+                changes += lock_recipe(
+                    resolution,
+                    index,
+                    report,
+                    upgrade=scope.python,
+                    contained=contained,
+                    catalog=workspace.catalog,
+                )
         is_whole = scope.is_all and selection.is_all
         upgraded = None if is_whole else selection.packages if scope.upgrade else ()
         recipes = selection.recipes
@@ -413,5 +420,5 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
 
 def _index(workspace: Workspace, python: str, report: Reporter, on_event: OnEvent) -> pylock.Index:
     pip = pip_config.read()
-    run_backend = build_backend.run_backend(workspace, report, on_event)
-    return pylock.Index(pip, bundle_of(workspace.project.ca, pip), python, run_backend=run_backend)
+    index = pylock.Index(pip, bundle_of(workspace.project.ca, pip), python)
+    return build_backend.index_with_backends(index, workspace, report, on_event)

@@ -17,6 +17,8 @@ from urllib.parse import quote, urlsplit
 
 from packaging.requirements import Requirement as Parsed
 
+from bakehouse.catalog.build_requirements import read_build_requirements
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import (
     INSTALLED,
     Package,
@@ -34,7 +36,10 @@ from bakehouse.catalog.requirements_file import (
 )
 from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Reason, RecipeError, UsageError
 from bakehouse.lock import python as pylock
+from bakehouse.lock.build_requirements import with_build_requirements
+from bakehouse.lock.component_advice import component_advice
 from bakehouse.lock.git_requirements import git_archives
+from bakehouse.lock.import_warnings import import_warnings
 from bakehouse.resolve.resolver import Choice, Resolution
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_bytes, format_count
@@ -157,11 +162,13 @@ def lock_recipe(
     *,
     upgrade: Collection[str] | None,
     contained: Iterable[Package] = (),
+    catalog: Catalog | None = None,
 ) -> Iterator[str]:
     """Lock a recipe's requirements to versions that fit the packages of its components and its base.
 
     Locked versions are kept where they fit, also if the requirements change, unless `upgrade` names their
     packages; None means all. `contained` are the packages of the base, which the lock leaves out if they fit.
+    `catalog` has the components that the report proposes instead of packages.
     """
     recipe = resolution.recipe
     path, lock = recipe.requirements, recipe.requirements_lock
@@ -176,6 +183,8 @@ def lock_recipe(
         )
     report(f"{recipe.name}: locking {path.name} for Python {python}")
     requirements = read_requirements(path)
+    for line in component_advice(resolution, requirements.packages, catalog) if catalog else ():
+        report(line)
     base = resolution.base.candidate
     kept = {frozen.pattern: base.provided.get(frozen.known_as) for frozen in base.component.frozen}
     pins = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
@@ -197,6 +206,19 @@ def lock_recipe(
         ]
     with git_archives(requirements, report) as archives:
         files, expected = _resolved(archives.requirements, before, image, report)
+        known = read_build_requirements(lock) if upgrade is not None else {}
+        files = with_build_requirements(
+            files,
+            (*image.locked.values(), *image.wheels.values(), *image.frozen, *image.contained),
+            index,
+            fixed=image.wheels,
+            undeclared=recipe.build_requirements,
+            known={
+                file.sha256: known[file.sha256]
+                for file in files
+                if file.sha256 in known and file.name not in (upgrade or ())
+            },
+        )
     _check_hashes(requirements, files)
     files = tuple(map(archives.locked, files))
     files = tuple(
@@ -210,7 +232,9 @@ def lock_recipe(
     named = {file.name: file.line for file in files}
     named |= {normal_name(package.name): f"{_pin(package)}  # {INSTALLED}" for package in expected}
     lines = [named[name] for name in sorted(named)]
-    text = "".join(f"{line}\n" for line in (heading, digest_line(lines), *lines))
+    text = "".join(
+        f"{line}\n" for line in (heading, digest_line(line.partition("\n")[0] for line in lines), *lines)
+    )
     if not is_file(lock) or lock.read_bytes() != text.encode():
         write_whole(lock, text)
         shared = sum(file.name in image.locked for file in files)
@@ -224,6 +248,14 @@ def lock_recipe(
             if file.name in versions:
                 yield f"{lock.name}: {file.name} {file.version} replaces {versions[file.name]} of the base"
         yield from questionable_packages(resolution, files)
+        installed = {
+            **image.locked,
+            **image.wheels,
+            **{normal_name(item.name): item for item in image.contained},
+        }
+        numpy = next((file.version for file in files if file.name == "numpy"), "")
+        numpy = numpy or (installed["numpy"].version if "numpy" in installed else "")
+        yield from import_warnings(recipe.name, files, numpy, index)
 
 
 def _with_packages_of_base(
