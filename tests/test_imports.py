@@ -22,7 +22,6 @@ CLIENTS = {
     "debian": {"util", "fetch", "security"},
     "docker": {"engine", "registry"},
     "elftools": {"builder"},
-    "invoke": {"cli"},
     "jinja2": {"ci", "plan", "report_page"},
     "msgspec": {"util"},
     "packageurl": {"fetch", "trust", "security"},

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -32,7 +32,7 @@ class Past:
     """Catalogue and recipes of a project at a commit."""
 
     catalog: Catalog
-    recipes: dict[str, Recipe]
+    recipes: Mapping[str, Recipe]
     apt_locks: AptLocks
 
 
@@ -95,7 +95,7 @@ def current(directory: Path) -> str:
     return f"{commit}{DIRTY}" if changed else commit
 
 
-def _recipes(roots: Sequence[Path], catalog: Catalog, image: str, project: Path) -> dict[str, Recipe]:
+def _recipes(roots: Sequence[Path], catalog: Catalog, image: str, project: Path) -> Mapping[str, Recipe]:
     """Read the recipes. Where a lock is missing or outdated, the requirements are left out."""
     recipes = read_recipes(roots, catalog, project=project, is_limited=False)
     if not recipes.broken:

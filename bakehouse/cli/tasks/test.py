@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-
 from bakehouse.cli.tasks import job_arguments
 from bakehouse.cli.tasks.declare import (
     IMAGES,
     JSON,
+    Context,
+    Exit,
     bake_task,
     job_callbacks,
     open_project,
