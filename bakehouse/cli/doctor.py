@@ -209,7 +209,7 @@ def host_findings(
         name,
         CheckState.OK,
         f"start, on {kernel}",
-        "" if host.same_kernel else "`run --netem` and `run --partition` do not work",
+        "" if host.same_kernel else "`netem` and `--partition` of `run` do not work",
     )
     network = DoctorCheck("engine's network", CheckState.OK, f"containers reach this host at {host.address}")
     if host.problem:

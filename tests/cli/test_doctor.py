@@ -82,7 +82,7 @@ def test_what_containers_of_an_engine_elsewhere_find() -> None:
             "engine's containers",
             CheckState.OK,
             "start, on another kernel than this host",
-            "`run --netem` and `run --partition` do not work",
+            "`netem` and `--partition` of `run` do not work",
         ),
         (
             "engine's network",
