@@ -47,7 +47,7 @@ SLOW = {
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 
 PROGRAMS = {
-    *("util", "catalog", "fetch", "engine", "registry", "builder", "lock", "analysis", "cluster"),
+    *("util", "catalog", "fetch", "engine", "registry", "lock", "analysis", "cluster"),
     "maintain",
 }
 """Packages that may run other programs."""

@@ -17,7 +17,6 @@ STARTERS = {
 MODULES = {"subprocess", "os", "asyncio", "pty", "multiprocessing"}
 PROGRAMS = {
     # What each command may need
-    "builder/build_inputs.py": {"docker"},
     "catalog/git_history.py": {"git"},
     "engine/daemon_info.py": {"docker", "nvidia-smi"},
     "lock/interpreter.py": {"uv", "python"},
