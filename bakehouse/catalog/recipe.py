@@ -9,8 +9,9 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.matrix import MATRIX, cells, expand
-from bakehouse.catalog.python_lock import Package, is_edited, load_lock
-from bakehouse.catalog.requirements_file import lock_heading, other_format, read_requirements
+from bakehouse.catalog.python_lock import Package, load_lock
+from bakehouse.catalog.requirements_file import RequirementsFile, RequirementsFiles, other_format
+from bakehouse.catalog.requirements_lock import LockState, state_of
 from bakehouse.catalog.secrets import kind_of_secret, secret_in
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import environment, is_version, read_platforms, requirement
@@ -72,6 +73,8 @@ _OTHER_WORDS = {
     "smoke: {hosts: 1}": ("test", "tests"),
 }
 """By example of a key: the words that Dockerfiles and other tools have for it."""
+_PACKAGE = re.compile(r"[A-Za-z0-9_-]+|[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*[=<>!~;@].*")
+"""A requirement in place of the path of a file."""
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
@@ -124,8 +127,8 @@ class Recipe:
     exclude: frozenset[str]
     content: Content
     location: Location
-    requirements: Path | None = None
-    """Requirements file of the user, unless it is itself a lock."""
+    requirements: RequirementsFiles | None = None
+    """Requirements of the user, unless their file is itself a lock."""
     targets: Targets = Targets()
     required: tuple[str, ...] | None = None
     """Smoke checks that must pass before a release; None if the recipe does not list them."""
@@ -144,8 +147,6 @@ class Recipe:
     smoke: UserSmoke | None = None
     """The user's own smoke test; not part of build keys."""
     platform: str = PLATFORM
-    requirements_lock: Path | None = None
-    """The lock of `requirements`, which may not exist yet."""
     directory: str = "recipes"
     """Recipe directory that contains it, relative to the project."""
 
@@ -308,7 +309,7 @@ def read_recipe(
     requires = (requirement(name, versions, fields.problems) for name, versions in components)
     reach = replace(reach, inside=()) if fields.flag("outside_project") else reach
     suffix = platform_suffix(platform) if len(platforms) > 1 else ""
-    content, unlocked = _content(fields, path, locked, reach, suffix)
+    content, unlocked = _content(fields, path, f"{name}{suffix}", suffix, reach, locked=locked)
     _check_secrets(fields)
     commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
@@ -340,7 +341,6 @@ def read_recipe(
             [file.target for file in (*content.files, *content.code)],
         ),
         platform=platform,
-        requirements_lock=unlocked and _lock_of(unlocked, suffix),
     )
     fields.finish(_hints(fields, catalog))
     _check_names(fields, catalog, [name for name, _ in components])
@@ -441,9 +441,16 @@ def _check_names(fields: Fields, catalog: Catalog, components: list[Scalar]) -> 
 
 
 def _content(
-    fields: Fields, recipe: Path, locked: bool, reach: Reach, suffix: str
-) -> tuple[Content, Path | None]:
-    packages, unlocked = _requirements(fields, recipe, locked, reach, suffix)
+    fields: Fields, recipe: Path, image: str, suffix: str, reach: Reach, *, locked: bool
+) -> tuple[Content, RequirementsFiles | None]:
+    unlocked = _requirements(fields, recipe, reach)
+    packages: tuple[Package, ...] = ()
+    if unlocked and unlocked.path.suffix == ".lock" and not unlocked.files[0].is_lock:
+        lock = unlocked.path.with_stem(f"{unlocked.path.stem}{suffix}")
+        packages = load_lock(lock, fields.place("requirements"), fields.problems, image)
+        unlocked = None
+    elif unlocked and locked:
+        packages = _locked(fields, unlocked, image)
     steps = fields.scalars("run")
     for step in steps:
         if not step.text.strip():
@@ -484,49 +491,69 @@ def _check_secrets(fields: Fields) -> None:
             fields.report(message, replace(step.location, text=""), hint=hint)
 
 
-def _lock_of(requirements: Path, suffix: str) -> Path:
-    return requirements.with_name(f"{requirements.name}{suffix}.lock")
-
-
-def _requirements(
-    fields: Fields, recipe: Path, locked: bool, reach: Reach, suffix: str
-) -> tuple[tuple[Package, ...], Path | None]:
-    if not fields.has("requirements"):
+def _requirements(fields: Fields, recipe: Path, reach: Reach) -> RequirementsFiles | None:
+    """Read the file or the files of `requirements`."""
+    node = fields.node("requirements") if fields.has("requirements") else None
+    if node is None:
         fields.text("requirements")
-        return (), None
-    if isinstance(node := fields.node("requirements"), YamlSequence):
-        hint = "write the packages to a file, and name it: `requirements: ../../requirements.txt`"
-        fields.report("`requirements` must be a path, not a list", node.location, hint=hint)
-        return (), None
-    path = beside(fields, "requirements", recipe.parent, reach)
+        return None
+    nodes = node.items if isinstance(node, YamlSequence) else (node,)
+    files = [_requirements_file(fields, item, recipe, reach) for item in nodes]
+    if not files:
+        fields.report("`requirements` is empty", node.location, hint="name a file, or remove the key")
+    found = tuple(file for file in files if file)
+    return RequirementsFiles(found) if files and len(found) == len(files) else None
+
+
+def _requirements_file(fields: Fields, node: Node, recipe: Path, reach: Reach) -> RequirementsFile | None:
+    """Read a path, or a mapping with the path, extras and dependency groups of a project file."""
+    if isinstance(node, YamlMapping):
+        inner = fields.inner(node, "a file of `requirements`")
+        extras, groups = inner.texts("extras"), inner.texts("groups")
+        key = "file"
+    else:
+        # A text has the form of the mapping's `file`
+        entry = YamlMapping(((Scalar("requirements", node.location), node),), node.location)
+        inner, key = Fields(entry, fields.what, fields.problems), "requirements"
+        extras = groups = ()
+    path = beside(inner, key, recipe.parent, reach)
+    if isinstance(node, YamlMapping):
+        inner.finish()
     if path is None:
-        return (), None
-    spot = fields.place("requirements")
+        return None
+    spot = inner.place(key)
     if not is_file(path):
-        report_missing(fields, "requirements", "file ", recipe.parent)
-        return (), None
+        if _PACKAGE.fullmatch(inner.text(key)):
+            hint = "write the packages to a file, and name it: `requirements: ../../requirements.txt`"
+            fields.report(f"`{inner.text(key)}` is a package, not a file", spot, hint=hint)
+        else:
+            report_missing(inner, key, "file ", recipe.parent)
+        return None
     if mistake := other_format(path, spot):
         fields.problems.add(mistake)
-        return (), None
-    if path.suffix == ".lock":
-        return load_lock(path.with_stem(f"{path.stem}{suffix}"), spot, fields.problems), None
-    if not locked:
-        return (), path
-    lock = _lock_of(path, suffix)
-    hint = f"run `bake lock {recipe.stem}` and commit the lock"
+        return None
+    return RequirementsFile(path, spot, extras, groups)
+
+
+def _locked(fields: Fields, files: RequirementsFiles, image: str) -> tuple[Package, ...]:
+    """Return the locked packages of an image; report a lock that is missing or outdated."""
+    lock, spot = files.lock, fields.place("requirements")
+    hint = f"run `bake lock {image}` and commit the lock"
     if not is_file(lock):
-        fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)
-        return (), path
+        fields.report(f"`{files.path.name}` has no lock", spot, "every package is pinned by content", hint)
+        return ()
     try:
-        requirements = read_requirements(path)
+        requirements = files.read()
     except RecipeError as error:
         fields.problems.extend(error.diagnostics)
-        return (), path
-    text = lock.read_text(encoding="utf-8", errors="replace")
-    if text.partition("\n")[0] != lock_heading(path.name, requirements.content):
-        fields.report(f"`{lock.name}` is older than `{path.name}`", spot, hint=hint)
-        return (), path
-    if is_edited(text):
-        fields.report(f"`{lock.name}` was changed after `bake lock` wrote it", spot, hint=hint)
-        return (), path
-    return load_lock(lock, spot, fields.problems), path
+        return ()
+    state = state_of(lock, image, requirements.digest)
+    if state is LockState.MISSING:
+        fields.report(f"`{lock.name}` has no packages for image `{image}`", spot, hint=hint)
+    elif state is LockState.OLDER:
+        fields.report(f"`{lock.name}` is older than `{files.path.name}`", spot, hint=hint)
+    elif state is LockState.EDITED:
+        fields.report(f"`{lock.name}` was {state.value}", spot, hint=hint)
+    else:
+        return load_lock(lock, spot, fields.problems, image)
+    return ()

@@ -120,8 +120,14 @@ class Index:
     platform: str = PLATFORM
     run_backend: RunBackend | None = no_engine
     """None to let uv run build backends on this machine."""
+    options: tuple[str, ...] = ()
+    """Further options of uv, from the requirements file."""
+    searched_by_builds: PipConfig | None = None
+    """Indexes that builds search, if requirements name others; None if these are those of `pip`."""
     metadata: dict[str, Metadata] = field(default_factory=dict, compare=False)
     """Metadata that build backends stated, by requirement. The copies of an index share it."""
+    results: dict[object, list[Mapping[str, Any]]] = field(default_factory=dict, compare=False)
+    """Packages that uv chose, by its input, because many images of a matrix have the same requirements."""
 
 
 def lock_text(heading: str, files: Iterable[LockedFile]) -> str:
@@ -152,7 +158,7 @@ def resolve(
         packages = _compile(
             requirements, constraints, index, (), alone=alone, without=without, preferred=preferred
         )
-    return _files(packages, index, requirements)
+    return files_of(packages, index, requirements)
 
 
 def resolve_beside(
@@ -172,12 +178,12 @@ def resolve_beside(
     by_name = {canonicalize_name(package.name): package for package in installed}
     left = [package for package in packages if canonicalize_name(package["name"]) not in by_name]
     names = {canonicalize_name(package["name"]) for package in packages}
-    return _files(left, index, requirements), tuple(
+    return files_of(left, index, requirements), tuple(
         package for name, package in by_name.items() if name in names
     )
 
 
-def _files(
+def files_of(
     packages: Iterable[Mapping[str, Any]], index: Index, requirements: Iterable[str]
 ) -> tuple[LockedFile, ...]:
     """Return the file to install of each package."""
@@ -185,6 +191,12 @@ def _files(
     chosen = [
         (package["name"], package["version"], _choose(package, tags, index.platform)) for package in packages
     ]
+    for name, version, file in chosen:
+        if "sha256" not in file.get("hashes", {}):
+            raise BuildError(
+                f"the lock has no sha256 of `{name}` {version}",
+                hint="make the lock again with a tool that records sha256 sums, such as uv",
+            )
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
     of_indexes = [
         ChosenFile(canonicalize_name(name), version, file["url"], file["hashes"]["sha256"])
@@ -201,11 +213,30 @@ def _files(
             _file_name(file),
             file["hashes"]["sha256"],
             size,
-            origin=file.get("origin", ""),
+            origin=file.get("origin") or ("" if _is_found(name, file, index) else _place(file)),
         )
         for (name, version, file), size in zip(chosen, sizes, strict=True)
     ]
     return tuple(sorted(files, key=lambda file: file.name))
+
+
+def _is_found(name: str, file: Mapping[str, Any], index: Index) -> bool:
+    """Return whether builds find a file, because it is in an index of this machine."""
+    if index.searched_by_builds is None:
+        return True
+    downloads = DownloadConfig((), index.searched_by_builds, index.certificates, os.environ)
+    try:
+        pages = downloads.pages(name)
+    except SourceError as error:
+        raise BuildError(f"cannot search the package indexes for `{name}`: {error.reason}") from error
+    chosen = ChosenFile(name, "", _place(file), file["hashes"]["sha256"])
+    return any(chosen.is_at(link) for links in pages.values() for link in links)
+
+
+def _place(file: Mapping[str, Any]) -> str:
+    """Return the URL of a file, or its path."""
+    url = str(file.get("url") or file["path"])
+    return url2pathname(urlsplit(url).path) if url.startswith("file:") else url
 
 
 def versions(
@@ -263,7 +294,29 @@ def _run_uv(
     without: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> list[Mapping[str, Any]]:
-    """Return the packages of the PEP 751 lock that uv writes and that the environment needs.
+    """Return the packages of the PEP 751 lock that uv writes and that the environment needs; cached."""
+    names = (
+        tuple((package.name, package.version) for package in group) for group in (installed, [*preferred])
+    )
+    key = (*map(tuple, (requirements, constraints, without, options)), *names, index)
+    if key not in index.results:
+        index.results[key] = _uv_packages(
+            requirements, constraints, index, installed, [*preferred], without=without, options=options
+        )
+    return index.results[key]
+
+
+def _uv_packages(
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    installed: Sequence[Package],
+    preferred: Iterable[Package],
+    *,
+    without: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> list[Mapping[str, Any]]:
+    """Run `uv pip compile`.
 
     uv runs no build backend unless the index allows it. It stops at a package whose backend must run, and
     starts again with the metadata.
@@ -291,6 +344,7 @@ def _run_uv(
             # `refuse_conflicts` checks that they have the same projects
             "--index-strategy=unsafe-best-match", "--constraints", str(paths["constraints"]),
             *options,
+            *index.options,
             *(("--excludes", str(paths["excludes"])) if without else ()),
             *(("--no-index",) if index.pip.no_index else ()),
             "--output-file", str(output), str(paths["requirements"]),
@@ -336,7 +390,7 @@ def _metadata(requirement: str, index: Index, *, is_alone: bool) -> Metadata:
         # What it requires does not matter
         return Metadata(name, version or "0", (), "")
     packages = _run_uv([requirement], (), index, (), (), options=("--no-deps",))
-    [file] = _files(packages, index, [requirement])
+    [file] = files_of(packages, index, [requirement])
     metadata = index.run_backend(requirement, file, index)
     if metadata.name != name or version not in ("", metadata.version):
         raise BuildError(
