@@ -508,7 +508,7 @@ def _base(directory: Path, changes: int) -> str:
     layout = OciLayout(directory)
     with contextlib.closing(docker.connect()) as connected:
         stored = connected.image(projects.base())
-        assert stored, "build the base with `bake base mpi-cpu`"
+        assert stored, "build the base with `bake build mpi-cpu`"
         return layout.context(layout.add_image(stored.digest, connected, changes))
 
 

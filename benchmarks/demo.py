@@ -26,7 +26,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from bakehouse.plan.workspace import open_workspace, render_images, select
-from bakehouse.registry.local_registry import EmbeddedRegistry
 from benchmarks import harness
 from benchmarks.cold_engine import ColdEngine, cold_engine
 from benchmarks.fleet_build import Fleet, require_same_packages, supplied
@@ -118,8 +117,7 @@ def measured(options: argparse.Namespace) -> Result:
     try:
         with cold_engine(directory) as engine:
             ours = demo(engine, directory)
-            (directory / "registry").mkdir()
-            with EmbeddedRegistry(directory / "registry", free_port()) as registry:
+            with harness.local_registry(directory, free_port()) as registry:
                 hand = by_hand(engine, directory, registry.host)
     finally:
         shutil.rmtree(directory)

@@ -51,6 +51,7 @@ from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import EXPORT, Event, Step
 from bakehouse.engine.daemon_paths import DaemonPaths
 from bakehouse.errors import BakehouseError
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import required_files
 from bakehouse.pipeline.build import build
 from bakehouse.plan.model import BootstrappedBase
@@ -364,7 +365,7 @@ def bases(fleet: Fleet) -> list[str]:
     images = select(workspace, fleet.subject.images).plan.images
     with (
         contextlib.closing(docker.connect()) as engine,
-        prefetch.open_fetcher(workspace.project, say) as fetcher,
+        open_fetcher(workspace.project, say) as fetcher,
     ):
         get = partial(prefetch.download_packages, Downloads(required_files(images), fetcher))
         for base in dict.fromkeys(image.base for image in images):

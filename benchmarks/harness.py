@@ -42,6 +42,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from bakehouse.catalog.project import Project
+from bakehouse.registry import destination
+from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.util.files import write_whole
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -167,6 +170,12 @@ def write_small_project(directory: Path, *, name: str = SMALL, settings: str = "
     images.mkdir(parents=True, exist_ok=True)
     (directory / "pyproject.toml").write_text(f'[tool.bakehouse]\nrecipes = ["own"]\n{settings}')
     (images / f"{name}.yaml").write_text(SMALL_RECIPE + more)
+
+
+def local_registry(directory: Path, port: int) -> EmbeddedRegistry:
+    """Return the local registry of a user whose state is in a directory."""
+    project = Project(directory, (), registry_port=port, user_state=directory)
+    return destination.local_registry(project, _say)
 
 
 def remove_images(name: str) -> None:

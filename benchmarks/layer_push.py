@@ -42,7 +42,6 @@ from bakehouse.engine import docker
 from bakehouse.plan.model import Foundation, Image, ImageKey, InstalledComponent, KeyedImage, RegistryBase
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.oci import Digest
 from benchmarks import harness
@@ -78,7 +77,7 @@ _KEYED = KeyedImage(
     content=Content(),
     scripts={},
 )
-IMAGE = Image(_KEYED, ImageKey("0" * 64), gpu=False, launchers=())
+IMAGE = Image(_KEYED, ImageKey("0" * 64), ImageKey("0" * 64), gpu=False, launchers=())
 EXPORTER = "oci-mediatypes=false,compression=uncompressed,force-compression=true"
 BUILD = ("docker", "buildx", "build", "--quiet", "--provenance=false")
 
@@ -250,7 +249,7 @@ def bench(library: Path, engine: int, size: int = BYTES) -> Iterator[Bench]:
         os.truncate(directory / "build/layer/library", size)
         step = f"COPY layer /{secrets.token_hex(4)}/"
         (directory / "build/Dockerfile").write_text(f"FROM scratch\n{step}\n")
-        with EmbeddedRegistry(directory / "registry", port) as registry:
+        with harness.local_registry(directory, port) as registry:
             bench = Bench(directory, registry.host, step, engine)
             try:
                 yield bench

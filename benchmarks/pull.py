@@ -21,7 +21,6 @@ from bakehouse.engine.open_engine import open_engine
 from bakehouse.pipeline.build import ensure_built
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.publish.push import PushOptions, publish
-from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.registry import NamedRegistry
 from benchmarks import harness
 from benchmarks.cold_engine import ColdEngine, cold_engine
@@ -73,8 +72,7 @@ def measured(options: argparse.Namespace) -> Result:
             harness.output(["docker", "tag", built.stored, built.image.reference])
         else:
             (built,) = ensure_built(select(open_workspace(ROOT), [image]), say)
-        (directory / "registry").mkdir()
-        local = stack.enter_context(EmbeddedRegistry(directory / "registry", free_port()))
+        local = stack.enter_context(harness.local_registry(directory, free_port()))
         connected = stack.enter_context(open_engine(say, daemon_info.Feature.LOCAL))
         publication = PushOptions(day=datetime.now(UTC).date(), locks=directory / "locks", candidate=True)
         published = publish(

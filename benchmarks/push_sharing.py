@@ -26,7 +26,6 @@ from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.publish.push import PushOptions, publish
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.tags import PublishedImage
-from bakehouse.registry.local_registry import EmbeddedRegistry
 from bakehouse.registry.registry import NamedRegistry
 from benchmarks import harness, layer_push
 from benchmarks.harness import ROOT, Measure, Result
@@ -81,8 +80,7 @@ def measured(options: argparse.Namespace) -> Result:
         )
         engine = stack.enter_context(open_engine(say, daemon_info.Feature.LOCAL))
         packer = Packer(engine, state)
-        (state / "registry").mkdir()
-        local = stack.enter_context(EmbeddedRegistry(state / "registry", free_port()))
+        local = stack.enter_context(harness.local_registry(state, free_port()))
         proxy = stack.enter_context(Proxy(int(local.host.rpartition(":")[2])).running())
 
         # One command that pushes several images knows where the registry has a layer.

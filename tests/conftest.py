@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -31,6 +33,15 @@ hypothesis.settings.register_profile(
 hypothesis.settings.load_profile("quick")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def user_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The state of a user of these tests alone, such as the images of the local registry."""
+    directory = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(directory))
+        yield directory / "bakehouse"
+
+
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """A directory without recipes. It is the current directory, so messages contain paths relative to it."""
@@ -54,13 +65,25 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     factory = getattr(session.config, "_tmp_path_factory", None)
     if factory is None or hasattr(session.config, "workerinput"):
         return
+    # A registry that was stopped removes its network last.
+    deadline = time.monotonic() + 5
+    while (left := _registries(f"{factory.getbasetemp()}/")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    for process, lock in left.items():
+        os.kill(process, signal.SIGTERM)
+        print(f"\na test left a registry running: {lock}")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _registries(below: str) -> dict[int, str]:
+    """The processes that keep a registry with its state in a directory, and their locks."""
+    found = {}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             command = entry.read_bytes().decode(errors="replace")
-            if "registry_keeper" in command and f"{factory.getbasetemp()}/" in command:
-                os.kill(int(entry.parent.name), signal.SIGTERM)
-                print(f"\na test left a registry running: {command.split(chr(0))[3]}")
-                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            if "registry_keeper" in command and below in command:
+                found[int(entry.parent.name)] = command.split(chr(0))[3]
+    return found
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -240,7 +240,7 @@ def test_a_push_benchmark_that_is_interrupted_leaves_no_image(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        layer_push, "EmbeddedRegistry", lambda *_: contextlib.nullcontext(SimpleNamespace(host="registry"))
+        harness, "local_registry", lambda *_: contextlib.nullcontext(SimpleNamespace(host="registry"))
     )
     monkeypatch.setattr("bakehouse.engine.docker.connect", lambda: None)
     put(tmp_path, monkeypatch, docker=f'echo "$@" >> {tmp_path}/asked')

@@ -19,6 +19,7 @@ CLIENTS = {
     "botocore": {"util", "fetch", "registry", "ledger", "jobs", "sagemaker"},
     "cryptography": {"trust"},
     "cyclonedx": {"trust"},
+    "debian": {"util", "security"},
     "docker": {"engine", "registry"},
     "elftools": {"builder"},
     "invoke": {"cli"},
@@ -32,7 +33,7 @@ CLIENTS = {
     "deflate": {"registry"},
     "requests": {"engine"},
     "ruamel": {"upstream"},
-    "zstandard": {"engine", "registry"},
+    "zstandard": {"util", "engine", "registry"},
     "urllib3": {"fetch"},
     "uv": {"fetch", "lock"},
     "yaml": {"util"},
@@ -46,7 +47,7 @@ SLOW = {
 """Packages that are imported in functions, so that a task that does not need them starts quickly."""
 
 PROGRAMS = {
-    *("util", "catalog", "fetch", "engine", "registry", "builder", "lock", "analysis", "cluster", "security"),
+    *("util", "catalog", "fetch", "engine", "registry", "builder", "lock", "analysis", "cluster"),
     "maintain",
 }
 """Packages that may run other programs."""

@@ -24,7 +24,6 @@ OPTIONS = re.compile(r"--publish(?:-all)?(?:=.*)?|--net(?:work)?=host")
 PROGRAMS = {
     "bakehouse/maintain/selftest.py": "pytest",
     "bakehouse/cluster/smoke_runners.py": "docker run and ssh",
-    "bakehouse/security/changelog.py": "dpkg-deb",
     "bakehouse/probes/checks.py": "scripts of smoke checks",
     "bakehouse/probes/remote_smoke.py": "commands of smoke checks",
     "bakehouse/util/process.py": "programs that end with their caller",

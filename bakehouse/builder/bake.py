@@ -2,27 +2,37 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.builder import prefetch
 from bakehouse.builder.build_context import BuildContext
+from bakehouse.builder.code_copies import CODE, code_directory
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.engine.buildx_builders import variables_of
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import Image
+from bakehouse.util.hashing import KEY_LABEL
 
 
-def target_of(image: Image) -> buildx.Target:
-    """Return the target of a rendered image, with the files that its stages were rendered from."""
+def target_of(image: Image, state: Path) -> buildx.Target:
+    """Return the target of a rendered image, with the files that its stages were rendered from.
+
+    `state` has the copies of its training code, which tags and labels then cover.
+    """
     sources = {
         name: stage.source / "install.j2"
         for stage in image.stages
         for name in (stage.name, stage.wheels_stage)
         if name
     }
-    return buildx.Target(image.name, image.target, Path("images", image.name, "docker-bake.json"), sources)
+    target = buildx.Target(image.name, image.target, Path("images", image.name, "docker-bake.json"), sources)
+    if not image.content.code:
+        return target
+    contexts = {CODE: str(code_directory(state, image.name).absolute())}
+    return replace(target, contexts=contexts, tags=image.names, labels={KEY_LABEL: image.key})
 
 
 def bake_with_inputs(

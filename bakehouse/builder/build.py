@@ -12,6 +12,7 @@ from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import StepNeeds, build_inputs, remote_inputs
 from bakehouse.builder.built_image import BuiltImage, record_configuration
+from bakehouse.builder.code_copies import write_code
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.remote import open_remote_build
 from bakehouse.builder.remote_builders import RemoteBuilders
@@ -115,6 +116,8 @@ def build(
     absent = [image for image in images if not context.engine.image(image.reference)]
     _require_disk(absent, present)
     base_image.ensure_bases((image.base for image in images), context)
+    for image in images:
+        write_code(image, context.project.state)
     baked, failures = _bake(images, absent, context)
     built = [_built(image, baked[image.name], context) for image in images if image.name in baked]
     try:
@@ -148,7 +151,7 @@ def _bake(
         bake: Callable[[Sequence[buildx.Target]], dict[str, buildx.BakedImage]] = bake_on_engine
         if context.builders:
             bake = stack.enter_context(open_remote_build(images, context.builders, context)).bake
-        targets = map(target_of, images)
+        targets = (target_of(image, context.project.state) for image in images)
         return buildx.bake_with_retries(targets, bake, on_failure, context.restart_engine, report), failures
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NewType
 
+from bakehouse.builder.code_copies import CODE
 from bakehouse.engine.buildx import Target
 from bakehouse.util import dockerfile_reader
 from bakehouse.util.dockerfile_reader import Instruction
@@ -42,10 +43,11 @@ class _State:
     needs: frozenset[StepKey] = frozenset()
 
 
-def read_steps(dockerfile: str, directory: Path) -> tuple[BuildStep, ...]:
-    """Return the steps that the last stage of a Dockerfile needs, in their order; `directory` is the context.
+def read_steps(dockerfile: str, directory: Path, code: Path) -> tuple[BuildStep, ...]:
+    """Return the steps that the last stage of a Dockerfile needs, in their order.
 
-    Linked copies are left out, because BuildKit only lists their layers. What they copy counts.
+    `directory` is the context, and `code` has the files of the stage of training code. Linked copies are left
+    out, because BuildKit only lists their layers. What they copy counts.
     """
     steps: list[BuildStep] = []
     stages: dict[str, _State] = {}
@@ -54,6 +56,8 @@ def read_steps(dockerfile: str, directory: Path) -> tuple[BuildStep, ...]:
         if instruction.keyword == "FROM":
             words = instruction.text.split()
             stage, state = words[-1], stages.get(words[0]) or _State(key_of(words[0]))
+            if stage == CODE:
+                state = _State(_content(code))
         else:
             sources = [stages[name] for name in _sources(instruction) if name in stages and name != _INPUTS]
             needs = state.needs.union(*(source.needs for source in sources))

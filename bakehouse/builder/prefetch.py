@@ -2,10 +2,9 @@
 
 import contextlib
 import errno
-import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bakehouse.builder.build_inputs import Downloads
@@ -13,13 +12,11 @@ from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.project import Project
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Reason, Table, UsageError
-from bakehouse.fetch import pip_config
-from bakehouse.fetch.cache import FileCache
-from bakehouse.fetch.connection import bundle_of, redacted
+from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.downloader import Fetcher, FileDownload, MissingError
-from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import KINDS, RequiredFile, RequiredFiles, debs, required_files
-from bakehouse.fetch.sources import DownloadConfig, directory_of, is_mirror
+from bakehouse.fetch.sources import directory_of, is_mirror
 from bakehouse.plan.model import BootstrappedBase, Image, RegistryBase
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import Reporter
@@ -45,44 +42,6 @@ def start_downloads(
         if offline:
             require_local_files(images, engine, fetcher, source)
         yield Downloads(required_files(images), fetcher, "build without `--offline`" if offline else "")
-
-
-@contextlib.contextmanager
-def open_fetcher(
-    project: Project,
-    report: Reporter,
-    *,
-    source: str = "",
-    to: Path | None = None,
-    offline: bool = False,
-    environment: Mapping[str, str] = os.environ,
-) -> Iterator[Fetcher]:
-    """Open a fetcher with the settings of this machine.
-
-    `to` is a directory that gets a copy of each file, instead of the cache; `offline` uses no network.
-    """
-    pip = pip_config.read(environment)
-    mirrors = [*filter(None, [source]), *project.mirrors]
-    for mirror in mirrors:
-        if not is_mirror(mirror):
-            report(f"mirror `{redacted(mirror)}` is not a directory or a mirror URL; skipped")
-    mirrors = [mirror for mirror in mirrors if is_mirror(mirror)]
-    machine = DownloadConfig(tuple(mirrors), pip, bundle_of(project.ca, pip, environment), environment)
-    hashes = HashCache(project.state / "hashes.json")
-    directories = [*machine.folders, *([project.cache] if to else [])]
-    fetcher = Fetcher(
-        FileCache(to or project.cache, report, state=project.cache),
-        LocalMirrors(directories, hashes),
-        offers=(lambda _: ()) if offline else machine.offers,
-        here=machine.here,
-        copies=bool(to),
-    )
-    with fetcher:
-        try:
-            yield fetcher
-        finally:
-            with contextlib.suppress(OSError):
-                hashes.save()
 
 
 def download_packages(downloads: Downloads, packages: Sequence[Deb], directory: Path) -> None:

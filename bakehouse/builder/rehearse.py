@@ -11,10 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from bakehouse.builder import base_image, file_server, prefetch, stub_bases, stub_files, stub_plan, verify
+from bakehouse.builder import base_image, file_server, stub_bases, stub_files, stub_plan, verify
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds
+from bakehouse.builder.code_copies import write_code
 from bakehouse.builder.stub_plan import Rehearsal, Stubs
 from bakehouse.builder.verify import VersionResult
 from bakehouse.catalog.project import Project
@@ -22,6 +23,7 @@ from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import debs, required_files
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Image
@@ -102,7 +104,7 @@ def start_downloads(
     plan = required_files(rehearsal.image for rehearsal in rehearsals)
     base_files = dict.fromkeys(debs(debian.debs), ("the base stubs",))
     plan = replace(plan, images={**base_files, **plan.images})
-    with prefetch.open_fetcher(project, report, source=str(project.state / "rehearsal" / "files")) as fetcher:
+    with open_fetcher(project, report, source=str(project.state / "rehearsal" / "files")) as fetcher:
         yield Downloads(plan, fetcher, required_hint=_LOCAL_HINT)
 
 
@@ -228,7 +230,10 @@ def _bake_images(group: Sequence[Rehearsal], context: BuildContext, outcome: Reh
         ]
         outcome.failed += sorted(error.images)
 
-    targets = (target_of(rehearsal.image) for rehearsal in group)
+    state = context.project.state
+    for rehearsal in group:
+        write_code(rehearsal.image, state)
+    targets = (replace(target_of(rehearsal.image, state), tags=()) for rehearsal in group)
     bake = partial(bake_with_inputs, context=context)
     images = buildx.bake_with_retries(targets, bake, on_failure, context.restart_engine, report)
     baked = [rehearsal for rehearsal in group if rehearsal.real.name in images]

@@ -18,6 +18,7 @@ from bakehouse.builder import build_log, prefetch, step_files
 from bakehouse.builder.bake import bake_with_inputs, require_files, target_of
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_steps import read_steps
+from bakehouse.builder.code_copies import code_directory
 from bakehouse.builder.distribution import Bake, DistributedBuild, distribute
 from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.builder.step_files import FileSet
@@ -93,7 +94,11 @@ class RemoteBuild:
         if self._distribution is None:
             directories = {name: self.context.project.images / name for name in self.images}
             steps = {
-                name: read_steps((directory / "Dockerfile").read_text(encoding="utf-8"), directory)
+                name: read_steps(
+                    (directory / "Dockerfile").read_text(encoding="utf-8"),
+                    directory,
+                    code_directory(self.context.project.state, name),
+                )
                 for name, directory in directories.items()
             }
             measured = build_log.stage_seconds(build_log.load_builds(self.context.project.state))
@@ -147,18 +152,22 @@ class RemoteBuild:
         for reference in bases:
             for layout in (distribution.results, *self._layouts.values()):
                 self.inputs.share_layers(contexts[reference], layout)
+        targets = (target_of(image, self.context.project.state) for image in images)
         return [
             replace(
-                target_of(image),
+                target,
                 dockerfile=texts[image.name],
                 contexts={
-                    name: self.inputs.context(contexts[name])
-                    for name in (image.base.reference, *(files.context for files in sets[image.name]))
-                    if name in contexts
+                    **target.contexts,
+                    **{
+                        name: self.inputs.context(contexts[name])
+                        for name in (image.base.reference, *(files.context for files in sets[image.name]))
+                        if name in contexts
+                    },
                 },
                 output=f'type=oci,"dest={self._layouts[image.name].directory.absolute()}",{_EXPORTER}',
             )
-            for image in images
+            for image, target in zip(images, targets, strict=True)
         ]
 
     def _base(self, reference: str) -> Digest:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bakehouse.builder.build_steps import CACHE_EXPORT, BuildStep, StepKey, part_of, read_steps
+from bakehouse.builder.code_copies import code_directory
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx, daemon_info
 from bakehouse.errors import PublishError
@@ -32,8 +33,7 @@ class StageCache:
 
     reference: str
     """Host and name of the repository."""
-    root: Path
-    """Directory of `images/`."""
+    project: Project
     keys: set[StepKey]
     """Keys of the stages in the repository."""
     _steps: dict[str, tuple[BuildStep, ...]] = field(default_factory=dict)
@@ -80,11 +80,12 @@ class StageCache:
         if name not in self._steps:
             directory = self._directory(name)
             dockerfile = (directory / "Dockerfile").read_text(encoding="utf-8")
-            self._steps[name] = read_steps(dockerfile, directory)
+            code = code_directory(self.project.state, name)
+            self._steps[name] = read_steps(dockerfile, directory, code)
         return self._steps[name]
 
     def _directory(self, name: str) -> Path:
-        return self.root / "images" / name
+        return self.project.images / name
 
 
 def stage_ends(steps: Sequence[BuildStep]) -> tuple[BuildStep, ...]:
@@ -110,7 +111,7 @@ def open_cache(project: Project, reference: str, report: Reporter, *, remote: bo
         report(f"the build cache `{reference}` is not used: {error.diagnostics[0].message}")
         return None
     keys = {StepKey(tag) for tag in tags}
-    return StageCache(f"{repository.registry.host}/{repository.name}", project.root, keys)
+    return StageCache(f"{repository.registry.host}/{repository.name}", project, keys)
 
 
 def remove_unused(project: Project, reference: str, used: Collection[StepKey]) -> int:

@@ -58,9 +58,9 @@ def _record(project: Project, image: Image) -> Path:
 
 
 def _files(project: Project, image: Image) -> str:
-    """Return the sha256 of all files of an image that BuildKit reads."""
+    """Return the sha256 of all files of an image that BuildKit reads; the key covers its training code."""
     directory = project.images / image.name
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(image.key.encode())
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory)
         if name.parts[0] in _BUILT_FROM and path.is_file():

@@ -5,6 +5,7 @@ Each component's smoke.py reads its version; `probes/checks.py` runs them all in
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -35,6 +36,10 @@ _IMAGE_PROBES = tuple(
     InstalledComponent(name, "", "", PROBES / f"{name}.py") for name in ("contents", "libraries")
 )
 """Checks of the whole image: of its files, and of what the loader finds."""
+_IMPORTS = InstalledComponent(REQUIREMENTS, "", "", PROBES / "imports.py")
+"""Imports of the packages that the recipe's requirements name."""
+_LONG_CHECK = re.compile(r"^def long_check_(\w+)", re.MULTILINE)
+"""A check that can take longer than 30 s on two cores."""
 _FACTS = Path(catalog.__file__).with_name("data") / "libraries.json"
 
 
@@ -83,6 +88,8 @@ class ProbeOptions:
     """Components that are probed; None means all."""
     with_checks: bool = False
     """Components also run their checks, and the image is checked as a whole."""
+    long_check: str = ""
+    """Name of a long check that the components run."""
     seconds: float = PROBE_SECONDS
     gpus: int = 0
 
@@ -167,6 +174,16 @@ def run_probes(
     return _fill_missing(read_results(parts, lines, seconds_taken, log), end)
 
 
+def long_checks(image: Image) -> tuple[tuple[str, str], ...]:
+    """Return the checks that only run if they are named, each as component and name."""
+    return tuple(
+        (part.component, name)
+        for part in image.all_parts
+        if part.smoke
+        for name in _LONG_CHECK.findall(part.smoke.read_text(encoding="utf-8"))
+    )
+
+
 def check_spec(image: Image, digest: Digest, seconds: float) -> ContainerSpec:
     """Return the container in which all components read their version and run their checks."""
     options = ProbeOptions(with_checks=True, seconds=seconds)
@@ -182,7 +199,8 @@ def check_results(image: Image, answers: str, seconds: float, log: Path, end: st
 
 
 def _probed(image: Image, options: ProbeOptions) -> tuple[InstalledComponent, ...]:
-    parts = (*image.all_parts, *(_IMAGE_PROBES if options.with_checks else ()))
+    probes = (*_IMAGE_PROBES, *([_IMPORTS] if image.requirements else ()))
+    parts = (*image.all_parts, *(probes if options.with_checks else ()))
     if options.components is None:
         return parts
     return tuple(part for part in parts if part.component in options.components)
@@ -196,6 +214,7 @@ def _probe_spec(
     if not probed:
         return None
     arguments = (*(("--checks",) if options.with_checks else ()), "--seconds", str(options.seconds / 2))
+    arguments += ("--long", options.long_check) if options.long_check else ()
     files = {f"{_DIRECTORY}/smoke/{part.component}.py": _bytes(part) for part in probed}
     return ContainerSpec(
         image=digest,
@@ -227,6 +246,7 @@ def read_results(
     for fields in map(json.loads, lines):
         component = fields["component"]
         source = f"{smoke[component]}:{fields['line']}" if fields.get("line") else str(smoke[component])
+        source = fields.get("source") or source
         if fields.get("outcome") == _NOT_APPLICABLE:
             checks.pop((component, fields["check"]), None)
         elif "check" in fields:
@@ -373,6 +393,7 @@ def _probe_inputs(image: Image) -> dict[str, bytes]:
     return {
         f"{_DIRECTORY}/smoke/libraries.json": json.dumps(facts).encode(),
         f"{_DIRECTORY}/smoke/own_files.json": json.dumps(own).encode(),
+        f"{_DIRECTORY}/smoke/requirements.json": json.dumps([*map(asdict, image.requirements)]).encode(),
         f"{_DIRECTORY}/smoke/probe_secrets.py": Path(secrets.__file__).read_bytes(),
         **{
             f"{_DIRECTORY}/smoke/{name}/{path.relative_to(directory)}": path.read_bytes()

@@ -4,7 +4,7 @@ import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -72,8 +72,8 @@ def past(project: Project, revision: str, image: str = "*") -> Iterator[Past]:
             raise UsageError(f"cannot read the recipes of `{revision}`: {first.message}", spot) from error
 
 
-def files_at(directory: Path, revision: str, path: str, name: str) -> dict[str, bytes]:
-    """Return the files of a name anywhere below `path` at a commit, by path relative to `directory`.
+def files_at(directory: Path, revision: str, path: str, names: Collection[str]) -> dict[str, bytes]:
+    """Return the files of some names anywhere below `path` at a commit, by path relative to `directory`.
 
     Raises UsageError.
     """
@@ -82,7 +82,7 @@ def files_at(directory: Path, revision: str, path: str, name: str) -> dict[str, 
     for line in _git(directory, "ls-tree", "-r", "-z", commit, "--", path).split(b"\0")[:-1]:
         entry, _, raw = line.partition(b"\t")
         mode, _, object_name = entry.decode().split(" ")
-        if mode in _FILES and PurePosixPath(item := os.fsdecode(raw)).name == name:
+        if mode in _FILES and PurePosixPath(item := os.fsdecode(raw)).name in names:
             objects[item] = object_name
     contents = _contents(directory, objects.values())
     return {item: contents[each] for item, each in objects.items()}

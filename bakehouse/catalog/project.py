@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,11 +33,13 @@ _REPOSITORY = r"[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[a-z0-9]+([._-]+[a-z0-9
 _PREFIX = r"[a-z0-9]+([._-]+[a-z0-9]+)*(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 _REGISTRY = rf"([A-Za-z0-9][A-Za-z0-9._-]*|\[[0-9a-fA-F:]+\])(:[0-9]{{1,5}})?(/{_PREFIX})?"
 _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
+_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 _BUILDER = re.compile("[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Names of buildx's builders and docker's contexts; others could be options."""
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
     "recipes",
+    "commit",
     "registry",
     "region",
     "repository_prefix",
@@ -63,6 +66,8 @@ class Project:
     root: Path
     recipe_roots: tuple[Path, ...]
     """Directories with `components/` and `images/`; entries of later ones replace those of earlier ones."""
+    commit: tuple[str, ...] = ()
+    """Names or globs of the own images whose files are committed; empty means all."""
     registry: str = "local"
     """`local`, `ecr`, the name of one of `registries`, or a registry's host and a prefix."""
     registries: Mapping[str, "RegistrySettings"] = field(default_factory=dict)
@@ -74,6 +79,8 @@ class Project:
     cache: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
     """Cache of downloaded files by sha256, for all projects."""
     registry_port: int = _DEFAULT_PORT
+    user_state: Path = field(default_factory=lambda: Path.home() / ".local/state/bakehouse")
+    """Directory of state that the projects of a user share."""
     builders: tuple[str, ...] = ()
     """Names of buildx builders; the available ones share the images of a build."""
     build_cache: str = ""
@@ -97,6 +104,10 @@ class Project:
     is_fallback: bool = False
     """No project was found, so that this is Bakehouse's checkout, outside of the current directory."""
 
+    def commits(self, image: str) -> bool:
+        """Return whether the rendered files of an image are committed, and not only its key."""
+        return not self.commit or any(fnmatchcase(image, glob) for glob in self.commit)
+
     @property
     def images(self) -> Path:
         return self.root / "images"
@@ -104,6 +115,11 @@ class Project:
     @property
     def state(self) -> Path:
         return self.state_directory or self.root / "build"
+
+    @property
+    def registry_state(self) -> Path:
+        """Directory of the local registry. Names of its images contain the port."""
+        return self.user_state / f"registry-{self.registry_port}"
 
 
 def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
@@ -113,7 +129,8 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
         if is_file(path) and (table := _table(path)) is not None:
             return _read(directory, path, table, environment)
     root = HOME if IS_CHECKOUT else start
-    present = _read(root, root / "pyproject.toml", {}, environment)
+    path = root / "pyproject.toml"
+    present = _read(root, path, (is_file(path) and _table(path)) or {}, environment)
     return replace(present, is_fallback=root != start)
 
 
@@ -187,6 +204,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
     project = Project(
         root=root,
         recipe_roots=(HOME / "recipes", *(root / directory for directory in recipe_roots)),
+        commit=table.texts("commit", _GLOB.fullmatch, "use a name or a glob of images, such as `churn-*`"),
         registry=environment.get(
             "BAKEHOUSE_REGISTRY", table.text("registry", "local", pattern=_REGISTRY, hint=registry_hint)
         ),
@@ -202,6 +220,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         ca=root / ca if ca else None,
         cache=_cache(root, table.text("cache"), environment),
         registry_port=_port(table, environment),
+        user_state=_xdg(environment, "XDG_STATE_HOME", ".local/state") / "bakehouse",
         keep_registry=environment.get("BAKEHOUSE_KEEP_REGISTRY", "1") != "0",
         builders=_builders(table, environment),
         build_cache=environment.get(
@@ -248,8 +267,12 @@ def _builders(table: TomlTable, environment: Mapping[str, str]) -> tuple[str, ..
 def _cache(root: Path, directory: str, environment: Mapping[str, str]) -> Path:
     if path := environment.get("BAKEHOUSE_CACHE") or directory:
         return root / expand_home(path)
-    home = environment.get("XDG_CACHE_HOME") or Path(environment.get("HOME") or Path.home(), ".cache")
-    return Path(home, "bakehouse", "files")
+    return _xdg(environment, "XDG_CACHE_HOME", ".cache") / "bakehouse" / "files"
+
+
+def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
+    """Return a directory of the XDG Base Directory Specification."""
+    return Path(environment.get(variable) or Path(environment.get("HOME") or Path.home(), default))
 
 
 def _signing_key(root: Path, table: TomlTable, environment: Mapping[str, str]) -> str:

@@ -36,7 +36,6 @@ from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping as YamlMapping
 from bakehouse.util.yaml_reader import Node, Scalar, load
-from bakehouse.util.yaml_reader import Sequence as YamlSequence
 
 STATUSES = ("current", "frozen", "legacy")
 FORMATS = ("docker", "oci", "oci-zstd")
@@ -75,7 +74,6 @@ _OTHER_WORDS = {
 """By example of a key: the words that Dockerfiles and other tools have for it."""
 _PACKAGE = re.compile(r"[A-Za-z0-9_-]+|[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*[=<>!~;@].*")
 """A requirement in place of the path of a file."""
-_GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,8 +138,6 @@ class Recipe:
     """Size limits of its components."""
     trim: tuple[str, ...] | None = None
     """Kinds of files that it omits; None if this depends on the evidence."""
-    is_committed: bool = True
-    """The rendered files are committed."""
     package_lines: Mapping[str, Location] = field(default_factory=dict)
     """The location of each distribution package that it names."""
     smoke: UserSmoke | None = None
@@ -149,6 +145,8 @@ class Recipe:
     platform: str = PLATFORM
     directory: str = "recipes"
     """Recipe directory that contains it, relative to the project."""
+    untested_imports: tuple[tuple[Scalar, Scalar], ...] = ()
+    """Packages of `requirements` that no smoke check imports, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +309,6 @@ def read_recipe(
     suffix = platform_suffix(platform) if len(platforms) > 1 else ""
     content, unlocked = _content(fields, path, f"{name}{suffix}", suffix, reach, locked=locked)
     _check_secrets(fields)
-    commit = fields.matching("commit", _GLOB, "glob of image names") if fields.has("commit") else ("*",)
     recipe = Recipe(
         name=f"{name}{suffix}",
         family=path.stem,
@@ -332,7 +329,6 @@ def read_recipe(
             fields, {*catalog.components, *(component.name for component in catalog.broken)}
         ),
         trim=read_kinds(fields),
-        is_committed=any(fnmatchcase(f"{name}{suffix}", glob) for glob in commit),
         package_lines=package_lines(fields, "packages"),
         smoke=read_smoke(
             fields,
@@ -341,6 +337,7 @@ def read_recipe(
             [file.target for file in (*content.files, *content.code)],
         ),
         platform=platform,
+        untested_imports=_untested_imports(fields),
     )
     fields.finish(_hints(fields, catalog))
     _check_names(fields, catalog, [name for name, _ in components])
@@ -491,43 +488,39 @@ def _check_secrets(fields: Fields) -> None:
             fields.report(message, replace(step.location, text=""), hint=hint)
 
 
+def _untested_imports(fields: Fields) -> tuple[tuple[Scalar, Scalar], ...]:
+    pairs = fields.text_pairs("untested_imports")
+    for name, reason in pairs:
+        if not reason.text.strip():
+            hint = f"write it: `untested_imports: {{{name.text}: needs a GPU}}`"
+            fields.report(f"`{name.text}` in `untested_imports` has no reason", name.location, hint=hint)
+    return pairs
+
+
 def _requirements(fields: Fields, recipe: Path, reach: Reach) -> RequirementsFiles | None:
     """Read the file or the files of `requirements`."""
-    node = fields.node("requirements") if fields.has("requirements") else None
-    if node is None:
-        fields.text("requirements")
-        return None
-    nodes = node.items if isinstance(node, YamlSequence) else (node,)
-    files = [_requirements_file(fields, item, recipe, reach) for item in nodes]
-    if not files:
-        fields.report("`requirements` is empty", node.location, hint="name a file, or remove the key")
+    files = [
+        _requirements_file(file, recipe, reach)
+        for file in fields.named_files("requirements", "a file of `requirements`")
+    ]
     found = tuple(file for file in files if file)
     return RequirementsFiles(found) if files and len(found) == len(files) else None
 
 
-def _requirements_file(fields: Fields, node: Node, recipe: Path, reach: Reach) -> RequirementsFile | None:
-    """Read a path, or a mapping with the path, extras and dependency groups of a project file."""
-    if isinstance(node, YamlMapping):
-        inner = fields.inner(node, "a file of `requirements`")
-        extras, groups = inner.texts("extras"), inner.texts("groups")
-        key = "file"
-    else:
-        # A text has the form of the mapping's `file`
-        entry = YamlMapping(((Scalar("requirements", node.location), node),), node.location)
-        inner, key = Fields(entry, fields.what, fields.problems), "requirements"
-        extras = groups = ()
-    path = beside(inner, key, recipe.parent, reach)
-    if isinstance(node, YamlMapping):
-        inner.finish()
+def _requirements_file(fields: Fields, recipe: Path, reach: Reach) -> RequirementsFile | None:
+    """Read the path, extras and dependency groups of a file."""
+    extras, groups = fields.texts("extras"), fields.texts("groups")
+    path = beside(fields, "file", recipe.parent, reach)
+    fields.finish()
     if path is None:
         return None
-    spot = inner.place(key)
+    spot = fields.place("file")
     if not is_file(path):
-        if _PACKAGE.fullmatch(inner.text(key)):
+        if _PACKAGE.fullmatch(fields.text("file")):
             hint = "write the packages to a file, and name it: `requirements: ../../requirements.txt`"
-            fields.report(f"`{inner.text(key)}` is a package, not a file", spot, hint=hint)
+            fields.report(f"`{fields.text('file')}` is a package, not a file", spot, hint=hint)
         else:
-            report_missing(inner, key, "file ", recipe.parent)
+            report_missing(fields, "file", "file ", recipe.parent)
         return None
     if mistake := other_format(path, spot):
         fields.problems.add(mistake)

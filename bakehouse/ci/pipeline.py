@@ -14,6 +14,7 @@ from bakehouse.catalog.instance_types import find_instance, instances
 from bakehouse.catalog.project import HOME, IS_CHECKOUT, Project
 from bakehouse.catalog.requirements_file import read_requirements
 from bakehouse.errors import Diagnostic, Problems, Reason, RecipeError, UsageError
+from bakehouse.plan import image_keys
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Workspace, is_own, own_recipes
 from bakehouse.registry.ecr_endpoints import partition_of, registry_host
@@ -235,7 +236,8 @@ def _proposed_files(workspace: Workspace) -> Iterator[str]:
     for recipe in own_recipes(workspace):
         if recipe.requirements:
             yield from _pattern(project, recipe.requirements.lock)
-    yield from _pattern(project, project.images / "README.md")
+    for file in ("README.md", *((image_keys.FILE,) if project.commit else ())):
+        yield from _pattern(project, project.images / file)
     for file in _IMAGE_FILES:
         yield from _pattern(project, project.images / "*" / file)
 

@@ -5,6 +5,7 @@ import shutil
 
 from bakehouse.builder import stage_cache
 from bakehouse.builder.build_steps import StepKey, read_steps
+from bakehouse.builder.code_copies import code_directory, write_code
 from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect
@@ -13,7 +14,6 @@ from bakehouse.fetch.cache import FileCache
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import BootstrappedBase, Plan
 from bakehouse.plan.workspace import Workspace, raise_failures, require_project, select_own
-from bakehouse.registry import destination
 from bakehouse.registry.layer_cache import LAYERS, remove_unused
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.tempdir import scratch_directory
@@ -63,7 +63,6 @@ def run(
     for base in shared:
         report(f"kept base {base}, which other projects may use; `docker image rm {base}` removes it")
     if everything:
-        destination.local_registry(workspace.project).stop()
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         report(f"removed {workspace.project.state}")
     if build_cache:
@@ -92,10 +91,16 @@ def _stages(workspace: Workspace, plan: Plan) -> set[StepKey]:
     with scratch_directory() as root:
         for file in dockerfile.render(plan, workspace.templates):
             file.write(root)
+        for image in plan.images:
+            write_code(image, root)
         return {
             step.key
             for image in plan.images
             for step in stage_cache.stage_ends(
-                read_steps((root / image.name / "Dockerfile").read_text(encoding="utf-8"), root / image.name)
+                read_steps(
+                    (root / image.name / "Dockerfile").read_text(encoding="utf-8"),
+                    root / image.name,
+                    code_directory(root, image.name),
+                )
             )
         }

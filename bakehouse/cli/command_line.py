@@ -22,8 +22,11 @@ PLACEHOLDERS = {
     "action": "ACTION",
     "system": "SYSTEM",
     "name": "NAME",
-    "task": "TASK",
+    "command": "COMMAND",
 }
+
+VERBOSE = "--verbose"
+"""The option of all commands."""
 
 MANY = ("images", "components")
 """Arguments that take any number of values."""
@@ -32,12 +35,37 @@ _CHECKED_BY_TASK = ("deadline", "limit")
 """Options whose tasks name their range."""
 
 
-def find_task(name: str) -> BakeTask:
-    """Return the task of a name. Raises UsageError with the nearest name."""
-    if name not in TASKS:
-        hint = suggestion(name, TASKS) or "run `bake` for a list of tasks"
-        raise UsageError(f"unknown task `{name}`", hint=hint)
-    return TASKS[name]
+_REPLACED = {
+    "base": "build debian-12",
+    "digest": "uri IMAGE --built",
+    "follow": "launch --follow JOB",
+    "--builder": "set `builders` in [tool.bakehouse]",
+    "--build-cache": "set `build_cache` in [tool.bakehouse]",
+    "--deadline": "limit the time of the whole command, such as with `timeout 1800 bake push`",
+    "--message": "redirect the text: `bake security --fix > pull-request.md`",
+    "--price": "add the price to [tool.bakehouse.prices]",
+    "--scan": "did you mean `--fail-on HIGH`?",
+}
+"""Commands and options of earlier versions, with the commands and hints that replace them."""
+
+_IN_CHECKOUT = ("test", "rehearse", "reproduce")
+"""Commands that the installed package does not contain."""
+
+
+def find_command(name: str) -> BakeTask:
+    """Return the task of a command. Raises UsageError with the nearest command."""
+    if name in TASKS:
+        return TASKS[name]
+    if name in _IN_CHECKOUT:
+        raise UsageError(
+            f"`{name}` is not part of the installed package",
+            hint=f"run `./bake {name}` in a checkout of Bakehouse",
+        )
+    if name in _REPLACED and not name.startswith("-"):
+        hint = f"did you mean `bake {_REPLACED[name]}`?"
+    else:
+        hint = suggestion(name, TASKS) or "run `bake help --all` for a list of commands"
+    raise UsageError(f"unknown command `{name}`", hint=hint)
 
 
 def usage(task: BakeTask) -> str:
@@ -55,8 +83,8 @@ def usage(task: BakeTask) -> str:
 def usage_hint(task: str) -> str:
     """Return a hint that shows how a task is called."""
     if not task:
-        return "run `bake` for a list of tasks"
-    return f"usage: `{usage(find_task(task))}`; `bake help {task}` lists the options"
+        return "run `bake help --all` for a list of commands"
+    return f"usage: `{usage(find_command(task))}`; `bake help {task}` lists the options"
 
 
 def options(task: BakeTask) -> tuple[Argument, ...]:
@@ -77,9 +105,9 @@ def expand(words: Sequence[str]) -> list[str]:
     name, *rest = words
     if name.startswith("-"):
         raise UsageError(
-            f"unknown option `{name}`", hint="write options after the task: `bake TASK --option`"
+            f"unknown option `{name}`", hint="write options after the command: `bake COMMAND --option`"
         )
-    return [name, *_expanded(rest, find_task(name))]
+    return [name, *_expanded(rest, find_command(name))]
 
 
 def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:
@@ -135,8 +163,8 @@ def _option(word: str, task: BakeTask) -> Argument | None:
 
 
 def _unknown_option(option: str, task: BakeTask) -> UsageError:
-    names = [option_name(argument) for argument in options(task)]
-    hint = suggestion(option, names) or usage_hint(task.name)
+    names = [VERBOSE, *(option_name(argument) for argument in options(task))]
+    hint = _REPLACED.get(option) or suggestion(option, names) or usage_hint(task.name)
     return UsageError(f"`{task.name}` has no option `{option}`", hint=hint)
 
 

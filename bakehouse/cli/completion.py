@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from bakehouse.cli.command_line import MANY, option_name, options
+from bakehouse.cli.command_line import MANY, VERBOSE, option_name, options
 from bakehouse.cli.tasks.declare import TASKS
 from bakehouse.errors import BakehouseError, UsageError
 from bakehouse.util.suggest import suggestion
@@ -68,7 +68,7 @@ def _known(before: Sequence[str], word: str) -> Sequence[str]:
     if task is None:
         return []
     if word.startswith("-"):
-        return [option_name(option) for option in options(task)]
+        return [VERBOSE, *(option_name(option) for option in options(task))]
     takes_value = {option_name(option) for option in options(task) if option.takes_value}
     if before[-1] in takes_value:
         return []

@@ -233,7 +233,6 @@ def tool_findings(installed: Sequence[str]) -> tuple[DoctorCheck, ...]:
     """Return findings about programs of Debian packages."""
     costs = {
         "mmdebstrap": "Debian bases cannot be created, so only images on vendor bases can be built",
-        "docker-registry": "the local registry needs the `registry` image of an image registry",
     }
     return tuple(
         DoctorCheck(tool, CheckState.OK, "installed")

@@ -10,6 +10,7 @@ from bakehouse.builder import prefetch
 from bakehouse.builder.progress import Mode, mode_for
 from bakehouse.errors import UsageError
 from bakehouse.fetch.downloader import Fetcher, FileDownload
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import required_files
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.plan.workspace import Selection
@@ -90,7 +91,7 @@ def run(selection: Selection, report: Reporter, stream: TextIO, to: str) -> str:
     prefetch.require_known(needed)
     directory = _writable(expand_home(to).absolute()) if to else None
     with (
-        prefetch.open_fetcher(workspace.project, report, to=directory) as fetcher,
+        open_fetcher(workspace.project, report, to=directory) as fetcher,
         FetchProgress(stream, len(needed.files)) as progress,
     ):
         transfers = prefetch.download_all(needed, fetcher, progress.show)

@@ -1,4 +1,4 @@
-"""Help texts of `bake` and its tasks."""
+"""Help texts of `bake` and its commands."""
 
 import inspect
 import textwrap
@@ -9,31 +9,53 @@ from invoke.parser.argument import Argument
 from bakehouse.cli.command_line import PLACEHOLDERS, option_name, options, usage
 from bakehouse.cli.tasks.declare import BakeTask
 
-_HEADING = "Build, test and publish container images for training jobs."
+DAILY = (
+    *("init", "lock", "render", "build", "smoke", "run", "release", "uri", "estimator", "explain", "doctor"),
+    "demo",
+)
+"""The commands of every day, in the order of their use."""
+_HEAD = (
+    "Build, test and publish container images for training jobs.",
+    "",
+    "Usage: bake COMMAND [ARGUMENTS] [OPTIONS]",
+)
+_OPTIONS = (
+    "Options:",
+    "  --help     show this help, or that of the command",
+    "  --verbose  print everything that is otherwise left out or summarised",
+    "  --version  show the version",
+)
 _WIDTH = 100
 _TYPES = {int: "N", float: "NUMBER", str: "TEXT", list: "TEXT"}
 
 
-def overview(groups: Mapping[str, Sequence[BakeTask]]) -> str:
-    """Return the tasks by purpose, with a usage line and where to start."""
-    width = max(len(task.name) for tasks in groups.values() for task in tasks)
-    lines = [_HEADING, "", "Usage: bake TASK [ARGUMENTS] [OPTIONS]"]
-    for group, tasks in groups.items():
-        lines += ["", f"{group}:"]
-        lines += [f"  {task.name.ljust(width)}  {_summary(task)}" for task in tasks]
-    lines += [
-        "",
-        "Options:",
-        "  --help     show this help; `bake help TASK` shows the help of a task",
-        "  --version  show the version",
-        "",
-        "Start with `bake init` in your repository, or with `bake demo`. Names of images may be globs.",
-    ]
+def daily(groups: Mapping[str, Sequence[BakeTask]]) -> str:
+    """Return the commands of every day in their order, and how to see the others."""
+    by_name = {task.name: task for tasks in groups.values() for task in tasks}
+    lines = [*_HEAD, "", "From a repository to a job:", *_commands([by_name[name] for name in DAILY])]
+    lines += ["", *_OPTIONS]
+    lines += ["", f"`bake help --all` lists all {len(by_name)} commands; `bake help COMMAND` explains one."]
     return "\n".join(lines) + "\n"
 
 
-def task_help(task: BakeTask) -> str:
-    """Return the usage, description, examples and options of a task."""
+def overview(groups: Mapping[str, Sequence[BakeTask]]) -> str:
+    """Return all commands by purpose."""
+    width = max(len(task.name) for tasks in groups.values() for task in tasks)
+    lines = [*_HEAD]
+    for group, tasks in groups.items():
+        lines += ["", f"{group}:", *_commands(tasks, width)]
+    lines += ["", *_OPTIONS]
+    lines += ["", "`bake help COMMAND` explains one. Names of images may be globs."]
+    return "\n".join(lines) + "\n"
+
+
+def _commands(tasks: Sequence[BakeTask], width: int = 0) -> list[str]:
+    width = width or max(len(task.name) for task in tasks)
+    return [f"  {task.name.ljust(width)}  {_summary(task)}" for task in tasks]
+
+
+def command_help(task: BakeTask) -> str:
+    """Return the usage, description, examples and options of a command."""
     description, examples = _parts(task)
     lines = [f"Usage: {usage(task)}", "", *description]
     arguments = [(PLACEHOLDERS[name].strip("[]."), task.texts[name]) for name in task.arguments]

@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from bakehouse.pipeline.image_table import ImageRow
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
-    from bakehouse.plan.model import Plan
+    from bakehouse.plan.model import BootstrappedBase, Plan
     from bakehouse.resolve.candidate import Demand
     from bakehouse.resolve.outdated import OutdatedComponent
     from bakehouse.resolve.resolver import Choice, Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
     from bakehouse.security.findings import SecurityReport
     from bakehouse.upstream.update import ComponentUpdate
-    from bakehouse.util.oci import Digest
 
 Json = dict[str, Any]
 
@@ -49,7 +48,7 @@ def listed_image(row: ImageRow) -> Json:
         "components": list(row.parts),
         "versions": row.versions,
         "warnings": warnings(row.resolution) if row.resolution else [],
-        "committed": row.recipe.is_committed,
+        "committed": row.is_committed,
         "run": row.level.value if row.resolution else None,
     }
 
@@ -300,19 +299,12 @@ def plan(planned: Plan) -> Json:
     }
 
 
-def built(images: Sequence[BuiltImage]) -> list[Json]:
-    """Return built images."""
-    return [
+def built(images: Sequence[BuiltImage], bases: Mapping[str, BootstrappedBase]) -> list[Json]:
+    """Return bases, by name, and built images."""
+    made = [{"base": name, "reference": base.reference} for name, base in bases.items()]
+    return made + [
         {"image": item.image.name, "key": item.image.key, "digest": item.digest, "bytes": item.bytes}
         for item in images
-    ]
-
-
-def digests(images: Sequence[tuple[BuiltImage, Digest]]) -> list[Json]:
-    """Return built images with the digests of their manifests."""
-    return [
-        {"image": built.image.name, "configuration": built.digest, "manifest": manifest}
-        for built, manifest in images
     ]
 
 

@@ -25,6 +25,7 @@ from bakehouse.cli.command_name import as_typed
 from bakehouse.cli.tasks.collection import GROUPS, namespace
 from bakehouse.errors import BakehouseError, Diagnostic, UsageError
 from bakehouse.trust import keys
+from bakehouse.util import terminal
 from bakehouse.util.format import format_bytes
 from bakehouse.util.tempdir import is_temporary
 
@@ -39,8 +40,9 @@ _FREE_SPACE = "free disk space, such as with `bake clean`, and run the same comm
 
 def run(words: Sequence[str]) -> int:
     """Run a command line without its first word, and return the exit code."""
+    terminal.set_verbose(command_line.VERBOSE in words)
     try:
-        _run(list(words))
+        _run([word for word in words if word != command_line.VERBOSE])
         print(end="", flush=True)
     except Exit as end:
         return end.code
@@ -92,16 +94,18 @@ def _discard_output() -> None:
 
 def _run(words: list[str]) -> None:
     match words:
-        case [] | ["-h" | "--help" | "-l" | "--list"]:
+        case [] | ["help" | "-h" | "--help"]:
+            print(as_typed(help_text.daily(GROUPS)), end="")
+        case ["help", "--all"] | ["-l" | "--list"]:
             print(as_typed(help_text.overview(GROUPS)), end="")
         case ["-V" | "--version"]:
             print(f"bake {__version__}")
-        case ["help" | "-h" | "--help", name, *_]:
-            print(as_typed(help_text.task_help(command_line.find_task(name))), end="")
+        case ["help" | "-h" | "--help", name] if not name.startswith("-"):
+            print(as_typed(help_text.command_help(command_line.find_command(name))), end="")
         case [completion.COMPLETE, *typed]:
             print("".join(f"{candidate}\n" for candidate in completion.candidates(typed)), end="")
         case [name, *rest] if {"-h", "--help"} & {*rest} and not name.startswith("-"):
-            print(as_typed(help_text.task_help(command_line.find_task(name))), end="")
+            print(as_typed(help_text.command_help(command_line.find_command(name))), end="")
         case _:
             parsed = _parse(command_line.expand(words), words)
             Executor(namespace, Config(lazy=True)).execute(*parsed)

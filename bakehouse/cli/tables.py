@@ -13,7 +13,7 @@ from bakehouse.util.terminal import clip
 
 if TYPE_CHECKING:
     # A task imports this module at its start: most of these would make it wait.
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from bakehouse.builder.built_image import BuiltImage
     from bakehouse.builder.rehearse import Rehearsed
@@ -23,11 +23,10 @@ if TYPE_CHECKING:
     from bakehouse.ledger.bisect import Bisection
     from bakehouse.ledger.release_changes import Change
     from bakehouse.ledger.releases import ReleaseRecord
-    from bakehouse.plan.model import Image, Plan
+    from bakehouse.plan.model import BootstrappedBase, Image, Plan
     from bakehouse.resolve.outdated import OutdatedCount
     from bakehouse.resolve.resolver import Resolution
     from bakehouse.resolve.what_if import Assumptions, ImageFit
-    from bakehouse.util.oci import Digest
 
 FEW = 4
 """Number of images up to which each image gets its own table."""
@@ -124,18 +123,11 @@ def _weight(image: Image) -> str:
     return f"{stages}, {format_bytes(image.wheel_bytes)} of Python packages to download"
 
 
-def digests(images: Iterable[tuple[BuiltImage, Digest]]) -> str:
-    """Return the digests of built images, a paragraph each."""
-    paragraphs = []
-    for built, manifest in images:
-        rows = [("configuration", built.digest), ("manifest", manifest)]
-        paragraphs.append(f"{built.image.name}\n{format_table(rows, indent='  ')}")
-    return "\n".join(paragraphs)
-
-
-def built_table(built: Sequence[BuiltImage]) -> str:
-    """Format each built image with its digest and size."""
-    return format_table((item.image.name, item.digest[:19], format_bytes(item.bytes)) for item in built)
+def built_table(built: Sequence[BuiltImage], bases: Mapping[str, BootstrappedBase] | None = None) -> str:
+    """Format each base with its reference, and each built image with its digest and size."""
+    made = [(name, base.reference) for name, base in (bases or {}).items()]
+    rows = ((item.image.name, item.digest[:19], format_bytes(item.bytes)) for item in built)
+    return format_table(made) + format_table(rows)
 
 
 def rehearsal_table(rehearsed: Sequence[Rehearsed]) -> str:

@@ -76,7 +76,8 @@ def smoke(
     engine.sweep()
     report = _thread_safe(report)
     checks = _Checks(engine, built, state / "smoke" / built.image.name, gpus, deadline, base_keys, report)
-    selected = {name: check for name, check in checks.by_name().items() if not only or name in only}
+    all_checks = checks.long_by_name() | checks.by_name() if only else checks.by_name()
+    selected = {name: check for name, check in all_checks.items() if not only or name in only}
     results = _run_all(engine, selected, report)
     transport = smoke_report.transport_of(results)
     smoked = SmokeReport(
@@ -112,6 +113,13 @@ class _Checks:
             PRIVATE_KEYS: self._private_keys,
         }
 
+    def long_by_name(self) -> dict[str, RunCheck]:
+        """Return the checks that only run if they are named."""
+        return {
+            f"{COMPONENTS}.{component}.{name}": partial(self._long_check, component, name)
+            for component, name in verify.long_checks(self.built.image)
+        }
+
     def _startup(self) -> Startup:
         """Return what the image starts: a base or a step of the recipe may have added it."""
         spec = ContainerSpec(self.built.stored, ("sh", "-c", STARTUP), image_name=self.built.image.name)
@@ -122,13 +130,24 @@ class _Checks:
             return startup_of(container.stdout().split())
 
     def _components(self) -> tuple[CheckResult, ...]:
-        self.report(f"{COMPONENTS} started")
+        return self._probe(COMPONENTS, verify.ProbeOptions(with_checks=True))
+
+    def _long_check(self, component: str, name: str) -> tuple[CheckResult, ...]:
+        """Run one check of a component, without its other checks."""
+        check = f"{COMPONENTS}.{component}.{name}"
+        options = verify.ProbeOptions(components=[component], long_check=name)
+        versions, *results = self._probe(check, options)
+        unanswered = replace(versions, name=check, outcome=Outcome.FAILED)
+        return tuple(results) or (unanswered,)
+
+    def _probe(self, check: str, options: verify.ProbeOptions) -> tuple[CheckResult, ...]:
+        self.report(f"{check} started")
         probes = verify.run_probes(
             self.engine,
             self.built.image,
             self.built.stored,
-            empty_directory(self.directory / COMPONENTS) / "components.log",
-            verify.ProbeOptions(with_checks=True, seconds=self.deadline or COMPONENT_SECONDS, gpus=self.gpus),
+            empty_directory(self.directory / check) / "components.log",
+            replace(options, seconds=self.deadline or COMPONENT_SECONDS, gpus=self.gpus),
         )
         return component_results(probes)
 
@@ -162,10 +181,11 @@ def startup_of(words: Collection[str]) -> Startup:
     return Startup(has_train, has_train and "toolkit" in words, "code" in words)
 
 
-def require_checks(image: Image, only: Sequence[str]) -> None:
+def require_checks(image: Image, only: Sequence[str], *, with_long: bool = True) -> None:
     """Raise UsageError if an image has no check of a name, before it is built."""
     jobs = (check.name for check in job_checks(image, Digest("sha256:" + 64 * "0")))
-    names = {COMPONENTS, PRIVATE_KEYS, *jobs}
+    long = (f"{COMPONENTS}.{component}.{name}" for component, name in verify.long_checks(image))
+    names = {COMPONENTS, PRIVATE_KEYS, *jobs, *(long if with_long else ())}
     for name in only:
         if name not in names:
             raise UsageError(

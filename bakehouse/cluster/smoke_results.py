@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.builder.verify import Outcome, ProbeResults, VersionResult
+from bakehouse.builder.verify import CheckAnswer, Outcome, ProbeResults, VersionResult
 from bakehouse.cluster import job_report
 from bakehouse.cluster.failure import last_lines
 from bakehouse.cluster.job import ML, TrainingJob
@@ -125,7 +125,7 @@ def component_results(probes: ProbeResults) -> tuple[CheckResult, ...]:
             check.seconds,
             _clause(check.reason),
             source=check.source,
-            tail=_tail(_section(log, check.component)) if check.outcome is Outcome.FAILED else (),
+            tail=_tail(_output(log, check)) if check.outcome is Outcome.FAILED else (),
             log=probes.log,
         )
         for check in probes.checks
@@ -219,6 +219,11 @@ def _wrong_version(version: VersionResult) -> str:
     if version.error:
         return f"`{version.component}` did not report its version: {_clause(version.error)}"
     return f"`{version.component}` is {version.installed}, declared {version.declared}"
+
+
+def _output(log: str, check: CheckAnswer) -> str:
+    """Return the output of a check if it has a section of its own, else that of its component."""
+    return _section(log, f"{check.component}.{check.check}") or _section(log, check.component)
 
 
 def _section(log: str, component: str) -> str:

@@ -56,6 +56,10 @@ class Target:
     """Text to build instead of the Dockerfile; its lines differ in mounts of `FILES_CONTEXT` only."""
     contexts: Mapping[str, str] = field(default_factory=dict)
     """Named contexts, which replace bases and stages."""
+    tags: tuple[str, ...] = ()
+    """Names of the image that replace those of the bake file."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels that replace those of the Dockerfile."""
     output: str = ""
     """Exporter that replaces the one of the bake file."""
     part_of: str = ""
@@ -218,6 +222,8 @@ def _override(
             "output": [output] if output else [],
             "dockerfile-inline": target.dockerfile,
             "contexts": {**target.contexts, **contexts},
+            "tags": [*target.tags],
+            "labels": dict(target.labels),
             "cache-from": [*target.cache_from],
             "cache-to": [target.cache_to] if target.cache_to else [],
         }

@@ -24,7 +24,7 @@ from bakehouse.util.terminal import Reporter
 Ask = Callable[[str], bool]
 
 OLDEST_DOCKERD = (24, 0)
-TOOLS = ("mmdebstrap", "docker-registry")
+TOOLS = ("mmdebstrap",)
 RARE_TOOLS = ("gcc",)
 """Tools that are installed only for the task that needs them, not with an engine."""
 OLD_RELEASE, NEXT_RELEASE = "bookworm", "trixie"
@@ -34,8 +34,8 @@ IDLE_SECONDS = 600
 """Time to wait for an engine to become idle before a restart."""
 _POLL_SECONDS = 0.5
 _ROOT_HINT = (
-    "run the same command as root: it installs docker.io, docker-cli, docker-buildx, mmdebstrap and"
-    " docker-registry with apt and starts dockerd; or install and start them yourself"
+    "run the same command as root: it installs docker.io, docker-cli, docker-buildx and mmdebstrap with apt"
+    " and starts dockerd; or install and start them yourself"
 )
 
 
@@ -61,8 +61,6 @@ class HostInfo:
 class Steps:
     """Steps that provision this machine, in order of execution."""
 
-    mask_registry: bool = False
-    """Mask the service: Debian's docker-registry serves port 5000 to everyone once it is installed."""
     service: bool = False
     """Write the engine's configuration first: systemd starts the engine right after its installation."""
     from_next_release: tuple[str, ...] = ()
@@ -120,8 +118,7 @@ def ensure_tools(ask: Ask, report: Reporter, *tools: str, paths: DaemonPaths | N
     paths, host = paths or DaemonPaths(), read_host_info()
     names = " and ".join(f"`{tool}`" for tool in missing)
     problem = f"{names} {'is' if len(missing) == 1 else 'are'} not installed"
-    mask = host.systemd and "docker-registry" in missing
-    steps = Steps(mask_registry=mask, packages=_tool_packages(host, missing))
+    steps = Steps(packages=_tool_packages(host, missing))
     if host.system not in ("debian", "ubuntu"):
         raise EngineError(problem, hint=f"install {names} from the packages of your system")
     if not host.root:
@@ -207,7 +204,6 @@ def plan_steps(host: HostInfo, daemon: UnavailableDaemon, *, engine: bool) -> St
     missing_tools = tuple(tool for tool in TOOLS if tool not in host.tools)
     old = host.system == "debian" and host.release == "12"
     return Steps(
-        mask_registry=host.systemd and "docker-registry" in missing_tools,
         service=host.systemd and no_dockerd,
         from_next_release=packages if old else (),
         packages=(() if old else packages) + _tool_packages(host, missing_tools),
@@ -218,8 +214,6 @@ def plan_steps(host: HostInfo, daemon: UnavailableDaemon, *, engine: bool) -> St
 def describe_steps(steps: Steps, paths: DaemonPaths) -> tuple[str, ...]:
     """Return a line of text for each step."""
     lines = []
-    if steps.mask_registry:
-        lines.append("systemctl mask docker-registry (Bakehouse runs its own registry, on loopback only)")
     if steps.service and not paths.configured.exists():
         lines.append(f"write {paths.configured}: the containerd image store, a limit for the build cache")
     if steps.from_next_release:
@@ -265,8 +259,6 @@ def _tools_here() -> tuple[str, ...]:
 
 def _execute(steps: Steps, paths: DaemonPaths, report: Reporter) -> None:
     apt = Apt(paths.state / "apt.log")
-    if steps.mask_registry:
-        subprocess.run(["systemctl", "mask", "docker-registry.service"], capture_output=True)
     if steps.service and not paths.configured.exists():
         dockerd.write_configuration(paths, paths.configured, {})
     if steps.from_next_release or steps.packages:

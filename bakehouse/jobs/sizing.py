@@ -195,18 +195,14 @@ def gain(first: Row, row: Row) -> str:
     return ", ".join(gains)
 
 
-def read_numbers(values: Iterable[str], option: str, *, is_named: bool = True) -> dict[str, float]:
-    """Return the positive numbers in `NAME=NUMBER` values. Unless `is_named`, the name can be missing."""
+def read_step_seconds(values: Iterable[str]) -> dict[str, float]:
+    """Return the seconds in values of `--step-seconds`, `MIX=NUMBER` or `NUMBER`, by mix."""
     problems, numbers = Problems(), {}
     for value in values:
         name, _, number = value.rpartition("=")
-        if (
-            (is_named and not name.strip())
-            or not re.fullmatch(r"[0-9]*\.?[0-9]+", number.strip())
-            or not float(number)
-        ):
-            hint = f"use for example `{option} ml.p4d.24xlarge=1.5`"
-            problems.add(Diagnostic(f"`{option} {value}` is not `NAME=NUMBER`", hint=hint))
+        if not re.fullmatch(r"[0-9]*\.?[0-9]+", number.strip()) or not float(number):
+            hint = "use for example `--step-seconds ml.p4d.24xlarge=1.5`"
+            problems.add(Diagnostic(f"`--step-seconds {value}` is not `NAME=NUMBER`", hint=hint))
         else:
             numbers[name.strip()] = float(number)
     problems.raise_as(UsageError)

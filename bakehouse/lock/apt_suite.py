@@ -4,12 +4,24 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from bakehouse.catalog.apt_lock import DIRECTORY, SUFFIX, AptLock, Deb, NotLocked, apt_locks, stanzas, written
+from bakehouse.catalog.apt_lock import (
+    DIRECTORY,
+    SUFFIX,
+    AptLock,
+    Deb,
+    NotLocked,
+    apt_locks,
+    stanzas,
+    suite_and_platform,
+    written,
+)
+from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.lock import apt
 from bakehouse.lock.apt import AptChange, Resolved
 from bakehouse.plan.apt_packages import suite_lists
 from bakehouse.plan.workspace import Workspace
+from bakehouse.registry import registry_image
 from bakehouse.resolve.resolver import resolve
 from bakehouse.util.files import write_whole
 from bakehouse.util.terminal import Reporter
@@ -93,6 +105,10 @@ def _package_lists(workspace: Workspace, recipes: Iterable[Recipe]) -> dict[str,
         source = resolution.base.spec.base
         if source and source.suite:
             lists.setdefault(source.lock_name, {}).update(dict.fromkeys(suite_lists(resolution)))
+    if workspace.project.recipe_roots == (HOME / "recipes",):
+        for name, suite_lists_of in lists.items():
+            if suite_and_platform(name)[0] == registry_image.SUITE:
+                suite_lists_of[registry_image.PACKAGES] = None
     return {suite: sorted(suite_lists) for suite, suite_lists in sorted(lists.items())}
 
 

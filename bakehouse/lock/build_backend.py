@@ -24,6 +24,7 @@ from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import FileKind, RequiredFile, RequiredFiles, debs
 from bakehouse.lock import python as pylock
 from bakehouse.lock.base_step import BuildSettings, run_step
@@ -77,7 +78,7 @@ class Backends:
     def _run(self, requirement: str, file: LockedFile, index: Index) -> Metadata:
         project = self.workspace.project
         with contextlib.ExitStack() as stack:
-            fetcher = stack.enter_context(prefetch.open_fetcher(project, self.report))
+            fetcher = stack.enter_context(open_fetcher(project, self.report))
             sdist = _path(file, fetcher)
             version = index.python_version if index.python_version in _BASES else [*_BASES][-1]
             base = self._base(_BASES[version], fetcher)

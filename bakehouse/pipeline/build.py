@@ -15,11 +15,13 @@ from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
 from bakehouse.builder.progress import Progress
+from bakehouse.catalog.project import Project
 from bakehouse.cluster import smoke_report
 from bakehouse.engine import emulation, provision
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, UsageError
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.pipeline import image_docs
 from bakehouse.plan.model import BootstrappedBase, Image, Plan
@@ -28,7 +30,7 @@ from bakehouse.plan.workspace import Selection, Workspace, leave_out, render_ima
 from bakehouse.registry.manifest import FORMS
 from bakehouse.resolve.phrases import warnings_text
 from bakehouse.util.oci import PLATFORM, Digest
-from bakehouse.util.suggest import suggestion
+from bakehouse.util.suggest import nearest
 from bakehouse.util.terminal import Reporter
 
 _DEFAULTS = BuildOptions()
@@ -44,7 +46,7 @@ def build(
 ) -> tuple[BuiltImage, ...]:
     """Render changed files, build all images as one graph, and compare installed with declared versions.
 
-    Builders and the build cache are by default those of the project. Without a `progress`, it is printed, as
+    Builders are by default those of the project. Without a `progress`, it is printed, as
     JSON lines with `json`.
     """
     return build_plan(selection, selection.plan, report, options, progress, json=json)
@@ -74,7 +76,7 @@ def build_plan(
         builders = options.builders or project.builders
         if not remote_builders.is_remote(builders):
             builders = ()
-        options = replace(options, builders=builders, cache=options.cache or project.build_cache)
+        options = replace(options, builders=builders, cache=project.build_cache)
         began = datetime.now(UTC).replace(microsecond=0)
         built = builder.build_images(project, plan.images, engine, progress, options)
         times = build_log.Build(began.isoformat(), ", ".join(builders), progress.steps())
@@ -119,20 +121,40 @@ def manifest_digests(selection: Selection, report: Reporter) -> tuple[tuple[Buil
         )
 
 
-def make_base(workspace: Workspace, name: str, report: Reporter) -> BootstrappedBase:
-    """Make a bootstrapped base, such as `debian-12`, unless the engine has it. Raises UsageError."""
-    project, bases = workspace.project, bootstrapped_bases(workspace.catalog, workspace.apt_locks)
-    base = bases.get(name)
-    if base is None:
-        raise UsageError(f"unknown base `{name}`", hint=suggestion(name, bases))
+def named_bases(workspace: Workspace, names: Iterable[str]) -> dict[str, BootstrappedBase]:
+    """Return the bootstrapped bases, such as `debian-12`, among names of images. Raises UsageError."""
+    names = [name for name in names if name not in workspace.recipes]
+    if not names:
+        return {}
+    bases = bootstrapped_bases(workspace.catalog, workspace.apt_locks)
+    for name in names:
+        if name not in bases and (near := nearest(name, [*workspace.recipes, *bases])) in bases:
+            raise UsageError(f"unknown image or base `{name}`", hint=f"did you mean `{near}`?")
+    return {name: bases[name] for name in names if name in bases}
+
+
+def make_bases(
+    project: Project,
+    bases: Mapping[str, BootstrappedBase],
+    report: Reporter,
+    options: BuildOptions = _DEFAULTS,
+) -> None:
+    """Make bootstrapped bases, unless the engine has them."""
+    for name, base in bases.items():
+        _make_base(project, name, base, report, options)
+
+
+def _make_base(
+    project: Project, name: str, base: BootstrappedBase, report: Reporter, options: BuildOptions
+) -> None:
     with open_engine(report, *BUILD_FEATURES, platforms=[base.platform]) as engine:
         provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
         files = debs(base.debs)
         needed = RequiredFiles(files, dict.fromkeys(files, (f"base {name}",)), (files,))
-        with prefetch.open_fetcher(project, report) as fetcher:
+        source, offline = options.source, options.offline
+        with open_fetcher(project, report, source=source, offline=offline) as fetcher:
             get = partial(prefetch.download_packages, Downloads(needed, fetcher))
             base_image.ensure_base(base, engine=engine, state=project.state, report=report, get=get)
-    return base
 
 
 def runnable_plan(selection: Selection, plan: Plan, report: Reporter) -> Plan:

@@ -49,6 +49,7 @@ def collect_rows(
             run_log.level(planned[recipe.name], runs) if resolution else Level.RENDERED,
             run_log.outdated_run(planned[recipe.name], runs) if resolution else None,
             run_log.smoke_run(planned[recipe.name], runs) if resolution else None,
+            project.commits(recipe.name),
         )
         for recipe, resolution in by_recipe
     )
@@ -119,11 +120,15 @@ def check_table(
     workspace: Workspace, resolutions: Iterable[Resolution] = (), images: Iterable[Image] = ()
 ) -> None:
     """Raise StaleError where the project keeps the table and it is out of date."""
-    old, new = (text.splitlines() for text in _texts(workspace, resolutions, images))
-    difference = list(unified_diff(old, new, lineterm="", n=0))[2:]
+    check_text(PAGE, *_texts(workspace, resolutions, images))
+
+
+def check_text(name: str, old: str, new: str) -> None:
+    """Raise StaleError with a diff if a file of all images is out of date."""
+    difference = list(unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0))[2:]
     if difference:
         raise StaleError(
-            f"`images/{PAGE}` is out of date",
+            f"`images/{name}` is out of date",
             tail=tuple(difference[:_MAX_LINES]),
             hint="run `bake render` and commit the result",
         )

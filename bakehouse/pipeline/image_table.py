@@ -34,6 +34,8 @@ class ImageRow:
     earlier: Run | None = None
     """How far an earlier version of it was run."""
     smoke: SmokeRun | None = None
+    is_committed: bool = True
+    """Its rendered files are committed, and not only its key."""
 
     @property
     def run(self) -> str:
@@ -100,6 +102,6 @@ def _cells(row: ImageRow) -> tuple[str, ...]:
     frameworks = [f"{title} {versions[key]}" for key, title in _FRAMEWORKS if key in versions]
     columns = [" / ".join(versions[key] for key in keys if key in versions) for _, keys in _COLUMNS]
     # Only committed images have a page
-    link = f"[{name}]({name}/README.md)" if row.recipe.is_committed else name
+    link = f"[{name}]({name}/README.md)" if row.is_committed else name
     cells = [link, ", ".join(frameworks), *columns, row.recipe.status, row.run]
     return tuple(cell or _NONE for cell in cells)

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from bakehouse.builder.build_context import BuildOptions
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline import image_docs
-from bakehouse.pipeline.build import build, ensure_built, require_budgets
+from bakehouse.pipeline.build import build, ensure_built, manifest_digests, require_budgets
 from bakehouse.pipeline.smoke import SmokeOptions, smoke_images
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace
@@ -38,6 +37,17 @@ def push_images(
         image_docs.update_pages(workspace, [item.image for item in built])
 
 
+def built_uris(selection: Selection, report: Reporter, registry: str) -> tuple[str, ...]:
+    """Return the URIs that one built image will have in the registries that `--registry` selects."""
+    project, image = selection.workspace.project, selection.image
+    prefix = destination.prefix(project, registry)
+    [(_, digest)] = manifest_digests(selection, report)
+    return tuple(
+        f"{selected.host}/{prefix}/{image.name}@{digest}"
+        for selected in destination.registries(project, registry)
+    )
+
+
 def promote(selection: Selection, report: Reporter, options: PublishOptions) -> ReleaseRecord:
     """Release the newest candidate of an image."""
     image = selection.image
@@ -50,14 +60,13 @@ def release(
     selection: Selection,
     report: Reporter,
     options: PublishOptions,
-    build_options: BuildOptions,
     smoke_options: SmokeOptions,
     *,
     json: bool = False,
 ) -> tuple[ReleaseRecord, ...]:
     """Build images, smoke-test those not tested yet, and push them."""
     check_access(selection, options)
-    built = build(selection, report, build_options, json=json)
+    built = build(selection, report, json=json)
     state = selection.workspace.project.state
     untested = [
         item

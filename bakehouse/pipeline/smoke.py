@@ -191,7 +191,7 @@ def _remote_smoke(
 ) -> RemoteSmoke:
     """Return the smoke checks of a candidate for other machines. Raises UsageError for another build."""
     promote.require_same_key(candidate, image)
-    _require_valid_options([image], options)
+    _require_valid_options([image], options, with_long=False)
     return RemoteSmoke(
         image,
         candidate.image_uri,
@@ -229,9 +229,9 @@ def _keep_remote_report(
     smoke_report.require_passed(result)
 
 
-def _require_valid_options(images: Sequence[Image], options: SmokeOptions) -> None:
+def _require_valid_options(images: Sequence[Image], options: SmokeOptions, *, with_long: bool = True) -> None:
     """Raise UsageError for options that do not fit the images."""
     if options.report_file and len(images) > 1:
         raise UsageError(f"`--report` needs exactly one image, got {len(images)}")
     for image in images:
-        cluster_smoke.require_checks(image, options.only)
+        cluster_smoke.require_checks(image, options.only, with_long=with_long)

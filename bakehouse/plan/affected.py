@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
 from bakehouse.errors import UsageError
-from bakehouse.plan import image_lock
-from bakehouse.plan.model import Image
+from bakehouse.plan import image_keys, image_lock
+from bakehouse.plan.model import Image, key_with_code
 from bakehouse.util.json_reader import parse_json
 
 _STAGE = 20_000_000
@@ -16,25 +16,42 @@ _STAGE = 20_000_000
 
 
 def changed_since(project: Project, images: Iterable[Image], revision: str) -> tuple[Image, ...]:
-    """Return the images whose build key differs from the lock that a commit has of them.
+    """Return the images whose key differs from that at a commit.
 
-    Comparing keys also finds changes of Bakehouse's own templates and catalogue. Raises UsageError.
+    Comparing the keys in committed locks also finds changes of Bakehouse's own templates and catalogue. Locks
+    do not cover training code, so it is compared with that of the commit. Raises UsageError.
     """
     keys = keys_at(project, revision)
-    return tuple(image for image in images if keys.get(image.name) != image.key)
+    images = tuple(images)
+    same_recipe = [image for image in images if keys.get(image.name) == image.recipe_key]
+    past_keys = dict(keys)
+    if any(image.content.code for image in same_recipe):
+        with git_history.past(project, revision) as past:
+            past_keys |= {
+                image.name: key_with_code(image.recipe_key, past.recipes[image.name].content)
+                for image in same_recipe
+                if image.name in past.recipes
+            }
+    return tuple(image for image in images if past_keys.get(image.name) != image.key)
 
 
 def keys_at(project: Project, revision: str) -> dict[str, object]:
-    """Return the build keys in the locks that a commit has of images. Raises UsageError."""
-    directory = project.images.name
-    return {
-        PurePosixPath(path).parent.name: _key(content)
-        for path, content in git_history.files_at(project.root, revision, directory, image_lock.FILE).items()
-    }
+    """Return the recipe keys that a commit has in the locks of images, or else in the file of all keys.
+
+    Raises UsageError.
+    """
+    directory, names = project.images.name, (image_lock.FILE, image_keys.FILE)
+    files = git_history.files_at(project.root, revision, directory, names)
+    every = files.pop(f"{directory}/{image_keys.FILE}", b"").decode(errors="replace")
+    keys: dict[str, object] = {**image_keys.parse(every)} if image_keys.is_ours(every) else {}
+    for path, content in files.items():
+        if path.endswith(f"/{image_lock.FILE}"):
+            keys[PurePosixPath(path).parent.name] = _key(content)
+    return keys
 
 
 def _key(content: bytes) -> object:
-    """Return the key in a lock, or None if a merge damaged it."""
+    """Return the recipe key in a lock, or None if a merge damaged it."""
     try:
         return parse_json(content).get("key")
     except (ValueError, AttributeError):

@@ -143,7 +143,7 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
         dockerfile = dockerfile.replace("docker build ", option, 1)
     copies = [
         RenderedFile(f"{image.name}/files{file.target}", file.content, file.is_executable, is_copy=True)
-        for file in image.content.own_files
+        for file in image.content.files
     ]
     return (
         RenderedFile(f"{image.name}/Dockerfile", dockerfile.encode()),
@@ -152,6 +152,14 @@ def render_image(image: Image, templates: Mapping[str, str]) -> tuple[RenderedFi
         RenderedFile(f"{image.name}/{image_lock.FILE}", image_lock.text(image).encode()),
         *([RenderedFile(f"{image.name}/{GITIGNORE}", _IGNORE_COPIES)] if copies else []),
         *copies,
+    )
+
+
+def code_copies(image: Image) -> tuple[RenderedFile, ...]:
+    """Return the training code of an image, which replaces the empty stage `code` in a build."""
+    return tuple(
+        RenderedFile(f"{image.name}{file.target}", file.content, file.is_executable, is_copy=True)
+        for file in image.content.code
     )
 
 
@@ -296,7 +304,7 @@ def _bake_file(image: Image) -> str:
         "context": f"images/{image.name}",
         "dockerfile": "Dockerfile",
         "platforms": [image.platform],
-        "tags": list(image.names),
+        "tags": list(image.committed_names),
         # A push compresses layers once; builds and tests do not wait for it.
         "output": ["type=image,oci-mediatypes=false,compression=uncompressed,force-compression=true"],
         "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},

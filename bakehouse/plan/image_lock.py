@@ -1,4 +1,7 @@
-"""Format the lock of an image: its key, and the sha256 of all files that its build downloads or copies."""
+"""Format the lock of an image: its recipe key, and the sha256 of files that its build downloads or copies.
+
+Training code is left out, so that an edit of it changes no committed file.
+"""
 
 import json
 from collections.abc import Iterable
@@ -18,14 +21,14 @@ def text(image: Image) -> str:
     archives = (artifact for stage in image.stages for artifact in stage.artifacts.values())
     sections = {
         "image": json.dumps(image.name),
-        "key": json.dumps(image.key),
+        "key": json.dumps(image.recipe_key),
         "base": _base(image),
         "system": _rows((deb.row for deb in image.debs) if image.locks_apt else _names(image)),
         "archives": _rows(map(_archive, archives)),
         "python": _rows(packages),
     }
-    if own_files := image.content.own_files:
-        sections["files"] = _rows(map(_own_file, own_files))
+    if files := image.content.files:
+        sections["files"] = _rows(map(_file, files))
     return "{\n" + ",\n".join(f' "{name}": {value}' for name, value in sections.items()) + "\n}\n"
 
 
@@ -47,7 +50,7 @@ def _names(image: Image) -> Iterable[str]:
     return map(_name, names)
 
 
-def _own_file(file: File) -> str:
+def _file(file: File) -> str:
     row = {
         "file": file.target,
         "sha256": sha256(file.content).hexdigest(),

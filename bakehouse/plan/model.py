@@ -15,7 +15,9 @@ from bakehouse.catalog.python_lock import Package
 from bakehouse.catalog.recipe import FORMATS, Content
 from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
+from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import UserSmoke
+from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.util.hashing import (
     Json,
     bytes_digest,
@@ -329,8 +331,8 @@ def _parts_input(parts: Iterable[InstalledComponent]) -> list[str]:
     return [f"{part.component} {part.version_text}" for part in parts]
 
 
-_UNKEYED_CONTENT = ("system_packages", "left_out", "allowed")
-"""Fields of the content that do not enter the key under their own names."""
+_UNKEYED_CONTENT = ("system_packages", "code", "left_out", "allowed")
+"""Fields of the content that do not enter the recipe key under their own names."""
 
 
 def _image_scripts_input(scripts: Mapping[str, str]) -> list[str]:
@@ -342,7 +344,8 @@ def _content_input(content: Content) -> dict[str, object]:
     names = (item.name for item in fields(content) if item.name not in _UNKEYED_CONTENT)
     packages = (*(content.system_packages.apt or ()), *(content.system_packages.dnf or ()))
     # The key of each image has the name `apt`, whatever the package manager
-    return {**{name: _plain(getattr(content, name)) for name in names}, "apt": sorted(packages)}
+    values = {name: _plain(getattr(content, name)) for name in names}
+    return {**values, "code": [CODE_DIRECTORY] if content.code else [], "apt": sorted(packages)}
 
 
 def _plain(value: object) -> object:
@@ -364,7 +367,7 @@ def _plain(value: object) -> object:
 
 @dataclass(frozen=True, slots=True)
 class KeyedImage:
-    """All that the build key of an image covers, in the order of the key's inputs."""
+    """All that the keys of an image cover, in the order of the keys' inputs."""
 
     name: str
     summary: str
@@ -387,15 +390,22 @@ class KeyedImage:
     """Texts of the scripts of steps that belong to no component, by name."""
 
     @property
-    def key(self) -> ImageKey:
+    def recipe_key(self) -> ImageKey:
+        """Key without the training code. Committed files have it, so that an edit of code changes none."""
         return ImageKey(key_of_fields(self))
+
+
+def key_with_code(recipe_key: ImageKey, content: Content) -> ImageKey:
+    """Return the key of an image, which tag, label and release record have: the recipe key without code."""
+    return ImageKey(key_of(recipe_key, _plain(content.code))) if content.code else recipe_key
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """A resolved image with its key."""
+    """A resolved image with its keys."""
 
     keyed: KeyedImage
+    recipe_key: ImageKey
     key: ImageKey
     gpu: bool
     launchers: tuple[str, ...]
@@ -424,6 +434,8 @@ class Image:
     unpinned: tuple[Artifact, ...] = ()
     """Artifacts without a sha256. `build` warns of them, and `push` refuses the image."""
     platform: str = PLATFORM
+    requirements: tuple[RequiredImport, ...] = ()
+    """Packages that the recipe's own requirements name, which a smoke check imports."""
 
     @property
     def name(self) -> str:
@@ -553,7 +565,7 @@ class Image:
     @property
     def reference(self) -> str:
         """The name of the built image on this machine."""
-        return f"bakehouse/{self.name}:{self.key[:8]}"
+        return _reference(self.name, self.key)
 
     @property
     def inputs(self) -> dict[str, bytes]:
@@ -569,7 +581,12 @@ class Image:
     @property
     def names(self) -> tuple[str, str]:
         """All tags that a build sets, the one with the key first."""
-        return self.reference, f"bakehouse/{self.name}:latest"
+        return self.reference, _reference(self.name, "latest")
+
+    @property
+    def committed_names(self) -> tuple[str, str]:
+        """The tags in the committed bake file, which a build replaces by `names`."""
+        return _reference(self.name, self.recipe_key), _reference(self.name, "latest")
 
     @property
     def target(self) -> str:
@@ -589,6 +606,10 @@ class Image:
         """Bytes of all Python packages as downloaded: a lower bound of the image size."""
         packages = (package for stage in self.stages for package in (*stage.wheels, *stage.sdists))
         return sum(package.bytes for package in packages)
+
+
+def _reference(name: str, tag: str) -> str:
+    return f"bakehouse/{name}:{tag[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,12 @@ from bakehouse.plan.model import (
     StageKey,
     defines_layer,
     key_of_bootstrapped,
+    key_with_code,
 )
+from bakehouse.plan.required_imports import required_imports
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
+from bakehouse.util.hashing import KEY_LABEL
 from bakehouse.util.oci import Digest, platform_suffix
 from bakehouse.util.suggest import suggestion
 
@@ -125,15 +128,16 @@ def _image(
         content=replace(recipe.content, system_packages=packages),
         scripts={name: templates[name] for name in IMAGE_SCRIPTS if name in templates},
     )
-    key = keyed.key
+    recipe_key = keyed.recipe_key
     gpu = any(spec.gpu for spec in specs)
     launchers = {name for choice in choices for name in choice.candidate.component.launchers}
     return Image(
         keyed,
-        key,
+        recipe_key,
+        key_with_code(recipe_key, keyed.content),
         gpu=gpu,
         launchers=tuple(sorted(launchers)),
-        labels=_labels(keyed, key),
+        labels=_labels(keyed, recipe_key),
         recipe_directory=recipe.directory,
         known_problems=tuple(
             (warning_text(candidate, problem, resolution.targets), problem.source)
@@ -153,6 +157,7 @@ def _image(
         format=recipe.format,
         unpinned=tuple(artifact for spec in specs for artifact in spec.artifacts if artifact.sha256 is None),
         platform=recipe.platform,
+        requirements=required_imports(recipe, problems),
     )
 
 
@@ -370,7 +375,7 @@ def _labels(image: KeyedImage, key: ImageKey) -> dict[str, str]:
     return {
         "org.opencontainers.image.title": image.name,
         "org.opencontainers.image.description": image.summary,
-        f"{_LABEL}.key": key,
+        KEY_LABEL: key,
         **{f"{_LABEL}.component.{part.component}": part.version_text for part in image.all_parts},
     }
 

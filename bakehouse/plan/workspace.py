@@ -282,15 +282,27 @@ def select_kept(workspace: Workspace, patterns: Sequence[str]) -> Selection:
     if patterns:
         return select(workspace, patterns)
     require_project(workspace)
+    _require_commits(workspace)
     kept = tuple(
         recipe
         for recipe in select_own(workspace).recipes
-        if recipe.is_committed or _is_rendered(workspace, recipe.name)
+        if workspace.project.commits(recipe.name) or _is_rendered(workspace, recipe.name)
     )
     if not kept:
         require_valid(workspace, patterns)
     leave_out_broken(workspace, patterns)
     return Selection(workspace, kept)
+
+
+def _require_commits(workspace: Workspace) -> None:
+    """Raise UsageError if a glob of the setting `commit` matches no image."""
+    own = [recipe.name for recipe in own_recipes(workspace)]
+    problems = Problems()
+    for glob in () if workspace.broken else workspace.project.commit:
+        if not any(fnmatchcase(name, glob) for name in own):
+            message = f"`commit` in [tool.bakehouse] has `{glob}`, which no image of the project matches"
+            problems.add(Diagnostic(message, hint=nearest_name(glob, own)))
+    problems.raise_as(UsageError)
 
 
 def _is_rendered(workspace: Workspace, name: str) -> bool:

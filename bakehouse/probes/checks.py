@@ -1,8 +1,8 @@
 """Report the installed versions of components from inside the image, and run their checks.
 
-`checks.py [--checks] [--seconds N] COMPONENT=SMOKE_FILE …` prints one JSON object per line to standard
-output. The output of components goes to standard error. Each component runs in its own process, so a crash or
-hang does not affect the others.
+`checks.py [--checks] [--long NAME] [--seconds N] COMPONENT=SMOKE_FILE …` prints one JSON object per line to
+standard output. The output of components goes to standard error. Each component runs in its own process, so a
+crash or hang does not affect the others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def load(path: str) -> types.ModuleType:
     return module
 
 
-def check_component(component: str, path: str, with_checks: bool, out: TextIO) -> None:
+def check_component(component: str, path: str, options: argparse.Namespace, out: TextIO) -> None:
     """Load a smoke file and report its answers."""
     try:
         module = load(path)
@@ -63,15 +63,29 @@ def check_component(component: str, path: str, with_checks: bool, out: TextIO) -
         return
     more = {"provided": provided} if provided else {}
     write(out, component, installed=None if version is None else str(version), **more)
-    if not with_checks:
-        return
-    for name, check in list(vars(module).items()):
-        if name.startswith("check_") and callable(check):
-            run_check(component, name[len("check_") :], path, check, out)
+    sources: dict[str, str] = getattr(module, "sources", {})
+    for function, check in list(vars(module).items()):
+        prefix, _, name = function.partition("check_")
+        if not name or not callable(check) or prefix not in ("", "long_"):
+            continue
+        if options.long and (prefix, name) == ("long_", options.long):
+            run_check(component, name, path, check, out, {})
+        elif options.checks and prefix:
+            reason = f"it can take longer than 30 s; run it with `--check components.{component}.{name}`"
+            write(out, component, check=name, outcome="not tested", reason=reason)
+        elif options.checks:
+            run_check(component, name, path, check, out, {"source": sources[name]} if name in sources else {})
 
 
-def run_check(component: str, name: str, path: str, check: Callable[[], object], out: TextIO) -> None:
-    write(out, component, check=name, outcome="started")
+def run_check(
+    component: str,
+    name: str,
+    path: str,
+    check: Callable[[], object],
+    out: TextIO,
+    more: dict[str, str],
+) -> None:
+    write(out, component, check=name, outcome="started", **more)
     started, outcome, reason, line = time.monotonic(), "passed", "", 0
     try:
         evidence = check()
@@ -83,13 +97,13 @@ def run_check(component: str, name: str, path: str, check: Callable[[], object],
         traceback.print_exc()
         outcome, reason, line = "failed", describe(error), line_of(path, error)
     seconds = round(time.monotonic() - started, 2)
-    write(out, component, check=name, outcome=outcome, reason=reason, line=line, seconds=seconds)
+    write(out, component, check=name, outcome=outcome, reason=reason, line=line, seconds=seconds, **more)
 
 
 def check_in_process(component: str, path: str, options: argparse.Namespace) -> None:
     """Check a component in its own process, and report if that process did not end normally."""
     command = [sys.executable, os.path.realpath(__file__), "--here"]
-    command += (["--checks"] if options.checks else []) + [f"{component}={path}"]
+    command += (["--checks"] if options.checks else []) + ["--long", options.long, f"{component}={path}"]
     print(f"--- {component}", file=sys.stderr, flush=True)
     process = subprocess.Popen(command)
     try:
@@ -109,6 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--here", action="store_true")
     parser.add_argument("--checks", action="store_true")
+    parser.add_argument("--long", default="", help="run this long check")
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("components", nargs="*")
     options = parser.parse_args()
@@ -117,7 +132,7 @@ def main() -> None:
             # Output of the component must not mix with the answers.
             out = os.fdopen(os.dup(1), "w")
             os.dup2(2, 1)
-            check_component(component, path, options.checks, out)
+            check_component(component, path, options, out)
         else:
             check_in_process(component, path, options)
 

@@ -44,11 +44,9 @@ class EcrScan:
         )
 
 
-def level(severity: str, *, is_asked: bool) -> str:
-    """Return the severity that `--fail-on` and `--scan` select; empty without both."""
-    if not severity:
-        return "HIGH" if is_asked else ""
-    if severity.upper() not in SEVERITIES:
+def level(severity: str) -> str:
+    """Return the severity that `--fail-on` selects; empty without it."""
+    if severity and severity.upper() not in SEVERITIES:
         raise UsageError(f"unknown severity `{severity}`", hint=suggestion(severity.upper(), SEVERITIES))
     return severity.upper()
 
@@ -88,7 +86,7 @@ def require_scanning(registry: Registry) -> EcrRegistry:
     if not isinstance(registry, EcrRegistry):
         raise UsageError(
             f"`{registry.host}` does not scan images; only Amazon ECR does",
-            hint="omit `--scan` and `--fail-on`",
+            hint="omit `--fail-on`",
         )
     return registry
 

@@ -1,21 +1,18 @@
 """Options of the tasks that publish or promote."""
 
 import contextlib
-import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
-from bakehouse.errors import BakehouseError, UsageError
+from bakehouse.errors import BakehouseError
 from bakehouse.ledger.store import open_ledger
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.record import describe
 from bakehouse.util.oci import Digest
-
-_MAX_DEADLINE = 30 * 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +33,13 @@ class PublishOptions:
     """Smoke reports from other machines."""
     attest: bool = False
     """Attach an SBOM and provenance without signatures."""
-    deadline: float = 0.0
-    """Seconds for all images and attempts together; 0 is six hours."""
     fail_on: str = ""
     """Lowest severity of scan findings that fails; empty is the registry's setting."""
-
-    def __post_init__(self) -> None:
-        """Reject an invalid deadline before anything is built."""
-        if not 0 <= self.deadline <= _MAX_DEADLINE:
-            raise UsageError(
-                f"invalid `--deadline {self.deadline:g}`",
-                hint=f"use seconds, at most {_MAX_DEADLINE} (30 days); 0 is six hours",
-            )
 
 
 def push_options_for(project: Project, options: PublishOptions, prefix: str = "") -> PushOptions:
     """Return the options of each push of a task."""
-    push_options = PushOptions(
+    return PushOptions(
         day=datetime.now(UTC).date(),
         locks=project.state / "locks",
         prefix=prefix or project.repository_prefix,
@@ -60,9 +47,6 @@ def push_options_for(project: Project, options: PublishOptions, prefix: str = ""
         revision=git_history.current(project.root),
         history=partial(_history, project),
     )
-    if options.deadline:
-        return replace(push_options, until=time.monotonic() + options.deadline)
-    return push_options
 
 
 def _history(project: Project, image: str, digest: Digest) -> str:

@@ -83,7 +83,10 @@ def publish(
     try:
         bounded_registry = DeadlineRegistry(registry, options.until)
     except OverdueError as error:
-        raise PublishError(f"`{image.name}` was not pushed: {error}", hint="increase `--deadline`") from error
+        raise PublishError(
+            f"`{image.name}` was not pushed: {error}",
+            hint="run the same command again: the registry keeps the layers that it has",
+        ) from error
     repository = f"{options.prefix}/{image.name}"
     check_names(bounded_registry.host, repository, tag, image.name)
     target = ReleaseTarget(

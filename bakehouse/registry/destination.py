@@ -1,17 +1,19 @@
 """Registries selected by `--registry`, the project's settings or a ledger record."""
 
 import contextlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
 from bakehouse.engine import provision
-from bakehouse.errors import EngineError, PublishError, UsageError
+from bakehouse.errors import PublishError, UsageError
+from bakehouse.registry import registry_image
 from bakehouse.registry.docker_login import docker_login
 from bakehouse.registry.ecr import EcrRegistry
 from bakehouse.registry.ecr_endpoints import check_host, is_ecr, registry_host
-from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryStatus
+from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryContainer, RegistryStatus
 from bakehouse.registry.registry import NamedRegistry, Registry
 from bakehouse.util.aws import Access
 from bakehouse.util.oci import check_names
@@ -91,19 +93,10 @@ def _select(project: Project, selection: str) -> tuple[str, RegistrySettings | N
 def registry(project: Project, host: str, progress: Reporter, *, create: bool = False) -> Iterator[Registry]:
     """Open the registry of a host: the local one, Amazon ECR with its settings, or another."""
     if is_local(project, host):
-        with open_local(project, progress) as local:
+        with local_registry(project, progress) as local:
             yield local
     else:
         yield _remote(project, host, create=create)
-
-
-@contextlib.contextmanager
-def open_local(project: Project, progress: Reporter) -> Iterator[EmbeddedRegistry]:
-    """Start the local registry, unless it runs. If it cannot be installed, it runs in a container."""
-    with contextlib.suppress(EngineError):
-        provision.ensure_tools(provision.ask_at_terminal, progress, "docker-registry")
-    with local_registry(project) as registry:
-        yield registry
 
 
 def is_local(project: Project, host: str) -> bool:
@@ -111,9 +104,20 @@ def is_local(project: Project, host: str) -> bool:
     return host in ("local", f"127.0.0.1:{project.registry_port}")
 
 
-def local_registry(project: Project) -> EmbeddedRegistry:
-    """Return the local registry of a project, not started."""
-    return EmbeddedRegistry(project.state / "registry", project.registry_port)
+def _ignore(line: str) -> None:
+    """Ignore a line of progress: a registry that is not started reports nothing."""
+
+
+def local_registry(project: Project, progress: Reporter = _ignore) -> EmbeddedRegistry:
+    """Return the local registry of this user, not started."""
+
+    def container() -> RegistryContainer:
+        daemon = provision.ensure(provision.ask_at_terminal, progress)
+        # The user of a rootless engine is root inside its containers.
+        user = "0:0" if daemon.rootless else f"{os.getuid()}:{os.getgid()}"
+        return RegistryContainer(registry_image.ensure(project, daemon.platform, progress), user)
+
+    return EmbeddedRegistry(project.registry_state, project.registry_port, container)
 
 
 def manage_local(project: Project, action: str, report: Reporter) -> RegistryStatus:
@@ -123,10 +127,10 @@ def manage_local(project: Project, action: str, report: Reporter) -> RegistrySta
             f"`registry` has no action `{action}`",
             hint=suggestion(action, _ACTIONS) or "use `start`, `stop` or `status`",
         )
-    registry = local_registry(project)
+    registry = local_registry(project, report)
     if action == "start":
-        with open_local(project, report) as started:
-            started.keep()
+        with registry:
+            registry.keep()
     elif action == "stop":
         if not registry.stop():
             raise PublishError(

@@ -1,8 +1,7 @@
-"""Local registry on loopback, which runs while it is used or kept, and stores its data in the project."""
+"""Local registry on loopback, which runs while it is used or kept: one for all projects of a user."""
 
 import contextlib
 import json
-import os
 import shutil
 import socket
 import subprocess
@@ -13,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
+from bakehouse.engine import daemon_info
 from bakehouse.errors import PublishError, Reason
 from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.http_client import HttpRequest
-from bakehouse.registry import registry_keeper
+from bakehouse.registry import registry_image, registry_keeper
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util.file_lock import exclusive, shared
 from bakehouse.util.files import write_whole
@@ -24,6 +24,7 @@ from bakehouse.util.format import format_bytes
 
 _OWNER_HEADER = "Bakehouse-Registry"
 _PORT_INSIDE = 5000
+_DATA_INSIDE = "/var/lib/registry"
 _SCARCE_BYTES = 64 * 1024**2
 _STOP_SECONDS = 15
 """The registry finishes requests first."""
@@ -31,8 +32,17 @@ _POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
+class RegistryContainer:
+    """Image of the registry, and the user that its files belong to inside the container."""
+
+    image: str
+    user: str
+    """Numbers of the user and the group."""
+
+
+@dataclass(frozen=True, slots=True)
 class RegistryStatus:
-    """State of the local registry of a project."""
+    """State of the local registry."""
 
     host: str
     running: bool
@@ -47,34 +57,33 @@ class RegistryStatus:
 
 
 class EmbeddedRegistry(NamedRegistry):
-    """Registry of this project without a login, shared by all processes that are inside its context.
+    """Registry of this user without a login, shared by all processes that are inside its context.
 
-    It runs Debian's `docker-registry` if that is installed, otherwise a container of `image`. The container
-    has a network of its own, because other containers and build steps could push to it on the default one.
+    It is a container with a network of its own, because other containers and build steps could push to it on
+    the default one.
     """
 
     def __init__(
         self,
         state: Path,
-        port: int = 5050,
+        port: int,
+        container: Callable[[], RegistryContainer],
         *,
-        program: str | None = "docker-registry",
-        image: str = "registry:2",
-        start_seconds: float = 15.0,
+        start_seconds: float = 30.0,
     ) -> None:
+        """`container` makes the image if the registry has to be started."""
         super().__init__(f"127.0.0.1:{port}", lambda _: None)
         self._state = state.resolve()
         self._port = port
-        self._program = shutil.which(program) if program else None
-        self._image = image
-        # The image may have to be pulled.
-        self._start_seconds = start_seconds if self._program else start_seconds * 10
+        self._container = container
+        self._start_seconds = start_seconds
         self._use = contextlib.ExitStack()
         self._is_alone: Callable[[], bool] = bool
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def known_problems(self) -> tuple[Reason, ...]:
-        free = shutil.disk_usage(self._state).free
+        existing = next(path for path in (self._state, *self._state.parents) if path.exists())
+        free = shutil.disk_usage(existing).free
         if free >= _SCARCE_BYTES:
             return ()
         return (Reason(f"the disk that holds `{self._state}` has {format_bytes(free)} left"),)
@@ -94,7 +103,7 @@ class EmbeddedRegistry(NamedRegistry):
         return True
 
     def is_running(self) -> bool:
-        """Return whether the registry of this project answers on its port."""
+        """Return whether this registry answers on its port."""
         return self._owner() == str(self._state)
 
     def status(self) -> RegistryStatus:
@@ -150,9 +159,9 @@ class EmbeddedRegistry(NamedRegistry):
         return self._state / "registry.log"
 
     @property
-    def _network(self) -> str:
-        """Network of the container; empty without one."""
-        return "" if self._program else f"bakehouse-registry-{self._port}"
+    def _name(self) -> str:
+        """Name of the container and of its network."""
+        return f"bakehouse-registry-{self._port}"
 
     def _owner(self) -> str | None:
         """State directory of the registry on the port; empty for another server, None for a free port."""
@@ -168,9 +177,9 @@ class EmbeddedRegistry(NamedRegistry):
         return unquote(response.headers.get(_OWNER_HEADER, ""))
 
     def _taken(self, owner: str) -> PublishError:
-        user = f"the registry of another project, in `{owner}`" if owner else "another program"
+        user = f"another local registry, in `{owner}`" if owner else "another program"
         message = f"port {self._port} of the local registry is used by {user}"
-        stop = "run `bake registry stop` in that project" if owner else "stop the other program"
+        stop = "let its user run `bake registry stop`" if owner else "stop the other program"
         hint = f"set `registry_port` in [tool.bakehouse] to a free port, or {stop}"
         return PublishError(message, hint=hint)
 
@@ -178,7 +187,7 @@ class EmbeddedRegistry(NamedRegistry):
         # It is left from a registry that was killed, as at the shutdown of the machine.
         self._keep.unlink(missing_ok=True)
         self._remove_interrupted_uploads()
-        arguments = (*self._locks, self._network, *self._command())
+        arguments = (*self._locks, self._name, *self._command(self._container()))
         with self._log.open("wb") as log:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", registry_keeper.__file__, *arguments],
@@ -208,40 +217,32 @@ class EmbeddedRegistry(NamedRegistry):
         for uploads in (self.data / "docker/registry/v2/repositories").glob("**/_uploads"):
             shutil.rmtree(uploads, ignore_errors=True)
 
-    def _command(self) -> list[str]:
-        data, configuration = self.data, self._state / "config.json"
-        data.mkdir(parents=True, exist_ok=True)
-        if self._program:
-            write_whole(configuration, self._configuration(str(data), self.host))
-            return [self._program, "serve", str(configuration)]
-        if not shutil.which("docker"):
-            message = "the local registry cannot run"
-            reason = Reason("neither `docker-registry` nor `docker` is on PATH")
-            raise PublishError(
-                message,
-                reasons=(reason,),
-                hint="install Debian's package docker-registry, or set `registry` in [tool.bakehouse]",
-            )
-        write_whole(configuration, self._configuration("/var/lib/registry", f":{_PORT_INSIDE}"))
-        # It exists already if the last registry was killed.
-        network = ["docker", "network", "create", "--label", "bakehouse=registry", self._network]
-        subprocess.run(network, capture_output=True, check=False)
+    def _command(self, container: RegistryContainer) -> list[str]:
+        configuration = self._state / "config.json"
+        self.data.mkdir(parents=True, exist_ok=True)
+        write_whole(configuration, self._configuration())
+        # Both exist already if the last registry was killed.
+        labels = ("--label", "bakehouse=registry")
+        for left in (["rm", "--force", self._name], ["network", "create", *labels, self._name]):
+            daemon_info.docker(*left)
         return [
-            *("docker", "run", "--rm", "--label", "bakehouse=registry", "--network", self._network),
-            *("--user", f"{os.getuid()}:{os.getgid()}"),
+            *("docker", "run", "--rm", "--name", self._name, *labels, "--network", self._name),
+            *("--user", container.user),
+            # SELinux would deny it the directories of a user.
+            *("--security-opt", "label=disable", "--cap-drop", "ALL", "--read-only"),
             *("--publish", f"{self.host}:{_PORT_INSIDE}"),
-            *("--mount", f"type=bind,source={data},target=/var/lib/registry"),
-            *("--mount", f"type=bind,source={configuration},target=/etc/docker/registry/config.yml,readonly"),
-            self._image,
+            *("--mount", f"type=bind,source={self.data},target={_DATA_INSIDE}"),
+            *("--mount", f"type=bind,source={configuration},target={registry_image.CONFIGURATION},readonly"),
+            container.image,
         ]
 
-    def _configuration(self, data: str, address: str) -> str:
+    def _configuration(self) -> str:
         document = {
             "version": "0.1",
             "log": {"level": "warn", "accesslog": {"disabled": True}},
-            "storage": {"filesystem": {"rootdirectory": data}, "delete": {"enabled": True}},
+            "storage": {"filesystem": {"rootdirectory": _DATA_INSIDE}, "delete": {"enabled": True}},
             "http": {
-                "addr": address,
+                "addr": f":{_PORT_INSIDE}",
                 # It gives the registry a handler for SIGTERM, which the first process of a container needs.
                 "draintimeout": "2s",
                 "headers": {_OWNER_HEADER: [quote(str(self._state))]},

@@ -5,7 +5,7 @@ the kernel grants once the last user has ended, even if it was killed. Then it s
 file KEEP exists: that registry runs until `bake registry stop` removes the file, or until its directory is
 removed. It runs as a script, so it does not import Bakehouse.
 
-NETWORK is the engine's network of a registry that is a container, or empty. It is removed with the registry.
+NETWORK is the engine's network of the registry's container. It is removed with the registry.
 """
 
 import ctypes
@@ -56,8 +56,7 @@ def main(lock_path: str, keep_path: str, network: str, *command: str) -> int:
     try:
         return keep(lock_path, keep_path, list(command))
     finally:
-        if network:
-            subprocess.run(["docker", "network", "rm", network], stdout=subprocess.DEVNULL, check=False)
+        subprocess.run(["docker", "network", "rm", network], stdout=subprocess.DEVNULL, check=False)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from bakehouse.plan.diff import (
     recipe_changes,
     version_text,
 )
-from bakehouse.plan.model import Image, ImageKey
+from bakehouse.plan.model import Image, ImageKey, key_with_code
 from bakehouse.plan.workspace import Workspace
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 
@@ -132,6 +132,8 @@ def _change(
     components = tuple(map(_component, differences(before, after)))
     packages = tuple(package_changes(before, after, (past.apt_locks, workspace.apt_locks)))
     recipe = tuple(difference.text for difference in recipe_changes(before, after))
+    if isinstance(old_key, str):
+        old_key = key_with_code(ImageKey(old_key), past.recipes[name].content)
     has_new_key = old_key != present.image.key
     if not (components or packages or recipe or (has_new_key and old_key)):
         return None

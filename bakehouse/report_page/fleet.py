@@ -261,7 +261,7 @@ class _Reader:
         current = [record for record in records if record.key == image.key]
         others = [record for record in records if record.key != image.key]
         rendered = self._rendered_key(image.name)
-        tests = self._tests(image, current, is_rendered=rendered == image.key)
+        tests = self._tests(image, current, is_rendered=rendered == image.recipe_key)
         checks = {check.name: str(check.outcome) for check in tests.checks}
         size = size_of(image.name, image.key, current, self._project.state)
         self.present[image.name] = PresentImage(resolution, image, checks, size, records)

@@ -51,7 +51,7 @@ def run_state(image: Image, runs: Mapping[str, Run], rendered_key: object) -> Ce
         case Level.REHEARSED, Run(date=day, stubs=stubs):
             text = "All build steps ran. The real packages are not tested."
             return CellState(Mark.PARTLY, f"rehearsed {day}", f"{text} Stubs: {', '.join(stubs) or 'none'}.")
-    if rendered_key == image.key:
+    if rendered_key == image.recipe_key:
         return CellState(Mark.PARTLY, "rendered", note)
     if rendered_key:
         return CellState(Mark.PARTLY, "rendered, stale", f"Run `bake render {image.name}`. {note}".rstrip())

@@ -2,12 +2,14 @@
 
 import gzip
 import re
-import subprocess
-import tarfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+
+from debian.debian_support import NativeVersion
+
+from bakehouse.util.deb import open_files
 
 _HEADER = re.compile(r"[a-z0-9][a-z0-9.+-]+ \((?P<version>[^()\s]+)\) (?P<suite>[^;]+);")
 _CVE = re.compile(r"CVE-[0-9]{4}-[0-9]{4,}")
@@ -30,11 +32,7 @@ def read_changelog(deb: Path) -> tuple[ChangelogEntry, ...]:
     """Return the changelog of a package file, newest entry first; empty if the file has none."""
     # Packages of Debian itself have no upstream changelog, so that `changelog.gz` is the one of Debian
     native: tuple[ChangelogEntry, ...] = ()
-    command = ["dpkg-deb", "--fsys-tarfile", str(deb)]
-    with (
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process,
-        tarfile.open(fileobj=process.stdout, mode="r|") as archive,
-    ):
+    with deb.open("rb") as file, open_files(file) as archive:
         for member in archive:
             match = _FILE.fullmatch(member.name)
             content = archive.extractfile(member) if match and member.isfile() else None
@@ -68,9 +66,9 @@ def newer_entries(entries: tuple[ChangelogEntry, ...], version: str) -> tuple[Ch
 
 
 def is_newer(version: str, other: str) -> bool:
-    """Return whether a version of Debian is newer than another one."""
-    command = ["dpkg", "--compare-versions", version, "gt", other]
-    return subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
+    """Return whether a version of Debian is newer than another one. Raises ValueError for other texts."""
+    # `Version` would compare with python-apt where this machine has it
+    return NativeVersion(version) > NativeVersion(other)
 
 
 def source_of(fields: Mapping[str, str]) -> tuple[str, str]:

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 
-from bakehouse.builder.prefetch import open_fetcher
 from bakehouse.catalog.apt_lock import Deb, deb_of, lock_name
 from bakehouse.fetch.downloader import Fetcher, MissingError
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import debs
 from bakehouse.lock import apt_suite
 from bakehouse.lock.apt import Resolved
@@ -56,7 +56,8 @@ def pending_updates(
                 usages = deb_usages(own, {deb for deb, _ in update}.__contains__)
                 try:
                     findings.append(_finding(source, suite, update, usages, fetcher))
-                except _NotComparedError as error:
+                # ValueError: its changelog names a version that is not one of Debian
+                except (_NotComparedError, ValueError) as error:
                     (before, fields), *_ = update
                     what = f"update of {source} {before.version} -> {fields['Version']}"
                     not_scanned.append(NotScanned("Debian", what, str(error), _names(usages)))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from bakehouse.errors import Diagnostic, Location, Problems, UsageError
 from bakehouse.plan.model import Image
@@ -179,6 +179,5 @@ def _newest(kind: PackageKind, vulnerabilities: Iterable[Vulnerability]) -> str:
         for fixed in sorted(fixes):
             newest = fixed if not newest or is_newer(fixed, newest) else newest
         return newest
-    except (InvalidVersion, OSError):
-        # OSError: this machine has no dpkg
+    except ValueError:
         return ""

@@ -1,4 +1,4 @@
-"""Rows at the end of a terminal that are redrawn in place, and output callbacks."""
+"""Rows at the end of a terminal that are redrawn in place, output callbacks, and how much is printed."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -7,7 +7,18 @@ from typing import TextIO
 Reporter = Callable[[str], None]
 """Prints one line of progress."""
 
+_is_verbose = False
 _DIM, _PLAIN = "\033[2m", "\033[0m"
+
+
+def set_verbose(value: bool) -> None:
+    """Set whether this process prints everything, as `--verbose` asks for."""
+    global _is_verbose
+    _is_verbose = value
+
+
+def is_verbose() -> bool:
+    return _is_verbose
 
 
 class Redrawn:

@@ -38,7 +38,7 @@ def steps(
         (directory / path).parent.mkdir(parents=True, exist_ok=True)
         (directory / path).write_text(text)
     result: dict[str, BuildStep] = {}
-    for step in read_steps(dockerfile, directory):
+    for step in read_steps(dockerfile, directory, directory / "code"):
         number = sum(known.stage == step.stage for known in result.values()) + 1
         result[f"{step.stage} {number}"] = step
     return result
@@ -82,11 +82,13 @@ def test_an_instruction_changes_the_steps_after_it(tmp_path: Path) -> None:
 
 def test_own_files_change_the_copy_of_their_directory(tmp_path: Path) -> None:
     text = "FROM debian:12\nCOPY files/ /out/\nRUN true\n"
-    first = read_steps(text, tmp_path)
+    first = read_steps(text, tmp_path, tmp_path / "code")
     (tmp_path / "files").mkdir()
     (tmp_path / "files/train.py").write_text("pass")
 
-    assert [a.key == b.key for a, b in zip(first, read_steps(text, tmp_path), strict=True)] == [False, False]
+    assert [
+        a.key == b.key for a, b in zip(first, read_steps(text, tmp_path, tmp_path / "code"), strict=True)
+    ] == [False, False]
 
 
 def cut(step: BuildStep) -> str:

@@ -51,7 +51,7 @@ class Builders:
             lambda name: contextlib.nullcontext(Watch(name)),
         )
         self.targets = [Target(name, name, Path(name), dockerfile=dockerfile(name)) for name in names]
-        self.steps = {name: read_steps(dockerfile(name), directory) for name in names}
+        self.steps = {name: read_steps(dockerfile(name), directory, directory) for name in names}
 
     def distribute(self, measured: Mapping[tuple[str, str], float] = MEASURED) -> DistributedBuild:
         return distribution.distribute(self.steps, self.builders, self.directory, measured, self.lines.append)

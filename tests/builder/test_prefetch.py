@@ -22,6 +22,7 @@ from bakehouse.errors import BuildError, UsageError
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFile, required_files
 from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.util.oci import Digest, Sha256
@@ -79,7 +80,7 @@ class Gathering:
     def fetch(self, to: Path | None = None, source: str = "", offline: bool = False) -> str:
         needed = required_files(self.images)
         environment = {"HOME": str(self.directory), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
-        with prefetch.open_fetcher(
+        with open_fetcher(
             self.project, self.messages.append, to=to, source=source, offline=offline, environment=environment
         ) as fetcher:
             if offline:
@@ -229,9 +230,7 @@ def test_without_a_network_a_base_has_to_be_there_by_its_digest(tmp_path: Path) 
     image = plans.changed(an_image("one"), base=base, build_base="vendor/cuda:1-devel")
     engine = EmptyEngine(lambda spec: fake_engine.Run())
     engine.here = ("vendor/cuda:1",)
-    fetcher = prefetch.open_fetcher(
-        Project(tmp_path, ()), print, offline=True, environment={"PIP_NO_INDEX": "1"}
-    )
+    fetcher = open_fetcher(Project(tmp_path, ()), print, offline=True, environment={"PIP_NO_INDEX": "1"})
     with fetcher as opened:
         with pytest.raises(BuildError) as caught:
             prefetch.require_local_files([image], engine, opened, "")
@@ -289,7 +288,7 @@ def test_no_credential_is_reported_or_kept(machine: Gathering, tmp_path: Path) -
     }
     with (
         pytest.raises(BuildError) as caught,
-        prefetch.open_fetcher(machine.project, machine.messages.append, environment=environment) as fetcher,
+        open_fetcher(machine.project, machine.messages.append, environment=environment) as fetcher,
     ):
         prefetch.download_all(required_files(machine.images), fetcher, machine.show)
     output = failure_text(caught.value.diagnostics[0]) + "".join(machine.messages)
@@ -306,7 +305,7 @@ def test_lines_without_a_terminal(machine: Gathering) -> None:
     needed = required_files(machine.images)
     environment = {"HOME": str(machine.directory), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with (
-        prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher,
+        open_fetcher(machine.project, print, environment=environment) as fetcher,
         FetchProgress(stream, 3, mode=Mode.LINES, clock=lambda: next(moments)) as progress,
     ):
         prefetch.download_all(needed, fetcher, lambda _: None)
@@ -322,7 +321,7 @@ def test_a_table_on_a_terminal(machine: Gathering) -> None:
     needed = required_files(machine.images)
     environment = {"HOME": str(machine.directory), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
     with (
-        prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher,
+        open_fetcher(machine.project, print, environment=environment) as fetcher,
         FetchProgress(stream, 3, mode=Mode.TABLE, clock=lambda: next(moments)) as progress,
     ):
         prefetch.download_all(needed, fetcher, lambda _: None)
@@ -456,7 +455,7 @@ def test_the_packages_of_a_base_are_put_where_it_is_made(machine: Gathering, tmp
     base = BootstrappedBase("bakehouse/debian:12-00000000", "bookworm", (), (deb,))
     plan = required_files([plans.changed(an_image("one"), base=base)])
     environment = {"HOME": str(tmp_path), "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": "/dev/null"}
-    with prefetch.open_fetcher(machine.project, print, environment=environment) as fetcher:
+    with open_fetcher(machine.project, print, environment=environment) as fetcher:
         prefetch.download_packages(Downloads(plan, fetcher), [deb], tmp_path / "repository")
         assert (tmp_path / "repository" / deb.file).read_bytes() == content
 

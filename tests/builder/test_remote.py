@@ -67,7 +67,7 @@ def bake_one_and_two(root: Path, mirrors: tuple[Path, ...] = ()) -> dict[str, Ba
     put_image(root, "one", "FROM base\nRUN true\n")
     put_image(root, "two", f"FROM base\nRUN --mount=type=secret,id=mirrors download {PACKAGE.sha256}\n")
     with remote_build(root, ["one", "two"], ["far"], mirrors) as build:
-        return build.bake([target_of(image) for image in build.images.values()])
+        return build.bake([target_of(image, build.context.project.state) for image in build.images.values()])
 
 
 def test_an_unavailable_file_fails_only_the_images_that_need_it(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_images_are_loaded_from_where_they_were_written_after_a_shared_step_fail
     monkeypatch.setattr(remote, "bake_with_inputs", bake)
     monkeypatch.setattr(RemoteBuild, "_load", load)
     with remote_build(tmp_path, ["one", "two"], ["far", "near"]) as build:
-        build.bake([target_of(image) for image in build.images.values()])
+        build.bake([target_of(image, build.context.project.state) for image in build.images.values()])
 
     assert {directory.name for directory in loaded.values()} == {"far", "near"}
     assert all(f'"dest={loaded[name]}"' in output for name, output in written.items())

@@ -31,7 +31,7 @@ class Images:
 
     def keys(self, name: str) -> list[StepKey]:
         directory = self.root / "images" / name
-        steps = read_steps((directory / "Dockerfile").read_text(), directory)
+        steps = read_steps((directory / "Dockerfile").read_text(), directory, self.root / "code")
         return [step.key for step in stage_ends(steps)]
 
 
@@ -41,7 +41,7 @@ def images(tmp_path: Path) -> Images:
 
 
 def test_each_missing_stage_is_written_once(images: Images) -> None:
-    cache = StageCache(REFERENCE, images.root, set())
+    cache = StageCache(REFERENCE, Project(images.root, ()), set())
 
     with cache.extended(images.targets) as targets:
         first, second, *writers = targets
@@ -61,7 +61,7 @@ def test_each_missing_stage_is_written_once(images: Images) -> None:
 
 def test_stages_in_the_repository_are_read(images: Images) -> None:
     [tools, own] = images.keys("one")
-    cache = StageCache(REFERENCE, images.root, {tools, own})
+    cache = StageCache(REFERENCE, Project(images.root, ()), {tools, own})
 
     with cache.extended(images.targets) as targets:
         first, second, *writers = targets
@@ -75,12 +75,12 @@ def test_a_part_of_an_image_only_reads(images: Images) -> None:
     part = Target("one", "part", Path("one"), part_of="one", cache_from=("type=local,src=/d",))
     [tools, _] = images.keys("one")
 
-    with StageCache(REFERENCE, images.root, {tools}).extended([part]) as [target]:
+    with StageCache(REFERENCE, Project(images.root, ()), {tools}).extended([part]) as [target]:
         assert target.cache_from == ("type=local,src=/d", f"type=registry,ref={REFERENCE}:{tools}")
 
 
 def test_two_builders_write_a_shared_stage_once(images: Images) -> None:
-    cache = StageCache(REFERENCE, images.root, set())
+    cache = StageCache(REFERENCE, Project(images.root, ()), set())
     one, two = images.targets
 
     with cache.extended([one]) as first, cache.extended([two]) as second:
@@ -91,7 +91,7 @@ def test_two_builders_write_a_shared_stage_once(images: Images) -> None:
 
 
 def test_a_second_try_writes_the_stages_of_a_failed_build(images: Images) -> None:
-    cache = StageCache(REFERENCE, images.root, set())
+    cache = StageCache(REFERENCE, Project(images.root, ()), set())
     one, _ = images.targets
 
     with pytest.raises(BuildError), cache.extended([one]):
@@ -109,7 +109,9 @@ def test_the_tags_of_the_repository_are_keys(tmp_path: Path, monkeypatch: pytest
 
     cache = open_cache(Project(tmp_path, ()), REFERENCE, print, remote=True)
 
-    assert cache == StageCache(REFERENCE, tmp_path, {StepKey("registry.example"), StepKey("team/cache")})
+    assert cache == StageCache(
+        REFERENCE, Project(tmp_path, ()), {StepKey("registry.example"), StepKey("team/cache")}
+    )
 
 
 def fail(error: RegistryError) -> Callable[[Repository], tuple[str, ...]]:
@@ -123,7 +125,7 @@ def test_a_missing_repository_is_an_empty_cache(tmp_path: Path, monkeypatch: pyt
     answering(monkeypatch, fail(RegistryError(404, "NAME_UNKNOWN", "not known")))
 
     assert open_cache(Project(tmp_path, ()), REFERENCE, print, remote=True) == StageCache(
-        REFERENCE, tmp_path, set()
+        REFERENCE, Project(tmp_path, ()), set()
     )
 
 

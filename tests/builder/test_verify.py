@@ -27,6 +27,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import BuildError
 from bakehouse.plan.model import Image, InstalledComponent, RegistryBase
+from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.util.oci import Digest
 from tests.support import plans
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, image
@@ -215,10 +216,39 @@ def test_smoke_files_are_asked_in_one_container_without_a_network(tmp_path: Path
         "/run/bakehouse/smoke/libraries.json",
         "/run/bakehouse/smoke/own_files.json",
         "/run/bakehouse/smoke/probe_secrets.py",
+        "/run/bakehouse/smoke/requirements.json",
         *(f"/run/bakehouse/smoke/{name}" for name in copies),
     }
     assert json.loads(spec.files["/run/bakehouse/smoke/libraries.json"])["targets"] == {}
     assert spec.network == "none"
+
+
+def test_imports_of_requirements_are_checked_with_their_lines(tmp_path: Path) -> None:
+    def run(spec: ContainerSpec) -> Run:
+        answer = {"component": "requirements", "check": "pandas", "source": "requirements.txt:1"}
+        started, ended = {"outcome": "started"}, {"outcome": "failed", "reason": "broken", "line": 9}
+        return Run(prints=lines({"component": "requirements"}, answer | started, answer | ended))
+
+    engine = FakeEngine(run)
+    required = RequiredImport("pandas", "", "requirements.txt:1", "")
+
+    results = verify.run_probes(
+        engine,
+        replace(image(), requirements=(required,)),
+        DIGEST,
+        tmp_path / "log",
+        ProbeOptions(with_checks=True),
+    )
+
+    [spec] = engine.specs
+    assert "requirements=/run/bakehouse/smoke/requirements.py" in spec.command
+    assert spec.files["/run/bakehouse/smoke/requirements.py"] == (verify.PROBES / "imports.py").read_bytes()
+    assert json.loads(spec.files["/run/bakehouse/smoke/requirements.json"]) == [
+        {"name": "pandas", "marker": "", "source": "requirements.txt:1", "untested": ""}
+    ]
+    assert results.checks == (
+        CheckAnswer("requirements", "pandas", Outcome.FAILED, "broken", source="requirements.txt:1"),
+    )
 
 
 def test_the_check_for_secrets_gets_the_recipe_s_files(tmp_path: Path) -> None:
@@ -250,6 +280,25 @@ def test_a_check_gives_its_evidence(tmp_path: Path) -> None:
         (answer["check"], answer["outcome"], answer["reason"]) for answer in answers if "reason" in answer
     ]
     assert results == [("files", "passed", "files: 3"), ("others", "passed", "")]
+
+
+def test_a_long_check_runs_only_if_it_is_named(tmp_path: Path) -> None:
+    text = "def check_short(): pass\ndef long_check_one(): return 'done'\ndef long_check_two(): pass\n"
+    path = smoke_file(tmp_path, "a", text)
+
+    _, *answers = ask_here("--checks", f"a={path}")
+    _, *named = ask_here("--long", "one", f"a={path}")
+
+    results = [(item["check"], item["outcome"], item["reason"]) for item in answers if "reason" in item]
+    long = "it can take longer than 30 s; run it with `--check components.a.{}`"
+    assert results == [
+        ("short", "passed", ""),
+        ("one", "not tested", long.format("one")),
+        ("two", "not tested", long.format("two")),
+    ]
+    assert [(item["check"], item["outcome"], item["reason"]) for item in named if "reason" in item] == [
+        ("one", "passed", "done")
+    ]
 
 
 def test_a_component_tells_what_it_brought(tmp_path: Path) -> None:

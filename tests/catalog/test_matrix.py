@@ -106,16 +106,6 @@ def test_two_dollars_keep_a_brace(tree: Tree) -> None:
     assert tree.recipes()["x-1"].content.run == ("echo ${HOME} 1 $HOME",)
 
 
-def test_images_that_are_not_committed_are_known(tree: Tree) -> None:
-    tree.component("torch", TORCH)
-    tree.image(MATRIX + 'commit: ["*-py312"]\n')
-
-    assert {name: recipe.is_committed for name, recipe in tree.recipes().items()} == {
-        "small-py311": False,
-        "small-py312": True,
-    }
-
-
 def test_the_filters(tree: Tree) -> None:
     tree.image(
         'summary: x\nname: x-${a|tag}-${a|minor}-${a|minor|tag}\nmatrix: {a: ["12.8.1"]}\nbase: debian\n'

@@ -157,6 +157,31 @@ def test_a_mistake_in_an_inline_table_is_reported_without_its_line(empty: Tree) 
         project.find(empty.root, {})
 
 
+def test_a_project_commits_all_images_or_those_that_it_names(empty: Tree) -> None:
+    empty.write("pyproject.toml", "[tool.bakehouse]\n")
+    assert project.find(empty.root, {}).commits("churn")
+
+    empty.write("pyproject.toml", '[tool.bakehouse]\ncommit = ["churn", "small-*"]\n')
+    settings = project.find(empty.root, {})
+    assert [name for name in ("churn", "churn-arm64", "small-py311") if settings.commits(name)] == [
+        "churn",
+        "small-py311",
+    ]
+
+    empty.write("pyproject.toml", '[tool.bakehouse]\ncommit = ["a b"]\n')
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+    assert "`commit` in [tool.bakehouse] has an invalid item: `a b`" in error_text(caught.value)
+    assert "hint: use a name or a glob of images, such as `churn-*`" in error_text(caught.value)
+
+
+def test_settings_of_the_checkout_hold_in_other_directories(empty: Tree) -> None:
+    settings = project.find(empty.root, {})
+
+    assert settings.is_fallback
+    assert settings.commit == project.find(HOME, {}).commit
+
+
 def test_builders_of_the_table_and_of_buildx(empty: Tree) -> None:
     empty.write("pyproject.toml", '[tool.bakehouse]\nbuilders = ["far", "near"]\n')
 

@@ -1055,6 +1055,15 @@ class Proposal:
         return git(self.ci.origin, "branch", "--list", "bakehouse/*")
 
 
+@pytest.mark.parametrize("system", ["github", "gitlab"])
+def test_an_upgrade_may_change_the_keys_of_a_project_that_has_them(project: Tree, system: str) -> None:
+    def texts(settings: str) -> str:
+        return "".join(file.read_text() for file in generate(project, settings, system))
+
+    assert "'images/keys.txt'" not in texts(REQUIREMENT).replace(":(exclude,glob)", "")
+    assert "'images/keys.txt'" in texts(f'commit = ["tiny"]\n{REQUIREMENT}').replace(":(exclude,glob)", "")
+
+
 @pytest.fixture(params=["github", "gitlab"])
 def proposal(request: pytest.FixtureRequest, project: Tree, tmp_path: Path) -> Proposal:
     project.write("requirements.txt", "iniconfig\n")

@@ -124,7 +124,7 @@ def test_the_build_cache_keeps_the_stages_of_the_images(
 
     render.write(select(workspace, ["churn"]), print)
     directory = tree.root / "images/churn"
-    steps = read_steps((directory / "Dockerfile").read_text(), directory)
+    steps = read_steps((directory / "Dockerfile").read_text(), directory, tree.root / "code")
     assert steps
     assert calls == [("r.example/cache", {step.key for step in stage_cache.stage_ends(steps)})]
     assert "removed 2 stages from the build cache r.example/cache" in lines

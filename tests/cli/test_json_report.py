@@ -16,6 +16,7 @@ from bakehouse.cli import json_report, main
 from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.lock.drift import Drift, DriftKind
+from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.upstream.new_releases import UpstreamError
 from bakehouse.upstream.release_draft import Evidence
@@ -90,10 +91,10 @@ UPDATE = ComponentUpdate(
 
 def test_reports_of_builds_and_tests_have_the_documented_shape() -> None:
     [image] = select(open_workspace(HOME), ["pytorch-2.13-cpu-py312-extended"]).plan.images
+    base = BootstrappedBase("bakehouse/debian:12-8ad98207", "bookworm", ())
     rehearsal = Rehearsal(real=image, image=image, files=(), bases=())
     reports = {
-        "build": json_report.built([BuiltImage(image, DIGEST, DIGEST, 1)]),
-        "digest": json_report.digests([(BuiltImage(image, DIGEST, DIGEST, 1), DIGEST)]),
+        "build": json_report.built([BuiltImage(image, DIGEST, DIGEST, 1)], {"debian-12": base}),
         "rehearse": json_report.rehearsed(
             [Rehearsed(rehearsal, DIGEST, ("python",), (VersionResult("efa", "1", "2", ""),))]
         ),

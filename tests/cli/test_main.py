@@ -75,20 +75,24 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["biuld"], "unknown task `biuld`\n\nhint: did you mean `build`?"),
-        (["BUILD"], "unknown task `BUILD`\n\nhint: did you mean `build`?"),
-        (["biuld", "--help"], "unknown task `biuld`\n\nhint: did you mean `build`?"),
-        (["help", "biuld"], "unknown task `biuld`\n\nhint: did you mean `build`?"),
-        (["frobnicate"], "unknown task `frobnicate`\n\nhint: run `bake` for a list of tasks"),
+        (["biuld"], "unknown command `biuld`\n\nhint: did you mean `build`?"),
+        (["BUILD"], "unknown command `BUILD`\n\nhint: did you mean `build`?"),
+        (["biuld", "--help"], "unknown command `biuld`\n\nhint: did you mean `build`?"),
+        (["help", "biuld"], "unknown command `biuld`\n\nhint: did you mean `build`?"),
+        (
+            ["frobnicate"],
+            "unknown command `frobnicate`\n\nhint: run `bake help --all` for a list of commands",
+        ),
         (
             ["--dry", "build"],
-            "unknown option `--dry`\n\nhint: write options after the task: `bake TASK --option`",
+            "unknown option `--dry`\n\nhint: write options after the command: `bake COMMAND --option`",
         ),
         (["render", "--chekc"], "`render` has no option `--chekc`\n\nhint: did you mean `--check`?"),
         (["render", "--CHECK"], "`render` has no option `--CHECK`\n\nhint: did you mean `--check`?"),
         (
             ["doctor", "--dry"],
-            "`doctor` has no option `--dry`\n\nhint: use one of `--builder`, `--json`, `--strict`",
+            "`doctor` has no option `--dry`\n\n"
+            "hint: use one of `--builder`, `--json`, `--strict`, `--verbose`",
         ),
         (
             ["estimator", "pytorch-cpu", "--role"],
@@ -148,12 +152,92 @@ def test_a_mistyped_command_line_is_explained(
     assert failure(arguments, capsys) == (64, f"error: {message}\n")
 
 
-@pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"], ["--list"]])
-def test_tasks_are_listed_by_purpose(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (["base", "debian-12"], "did you mean `bake build debian-12`?"),
+        (["digest", "mpi-cpu"], "did you mean `bake uri IMAGE --built`?"),
+        (["help", "digest"], "did you mean `bake uri IMAGE --built`?"),
+    ],
+)
+def test_a_command_of_an_earlier_version_names_the_one_that_replaces_it(
+    command: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    word = command[command[0] == "help"]
+
+    assert failure(command, capsys) == (64, f"error: unknown command `{word}`\n\nhint: {hint}\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "hint"),
+    [
+        ("build", "--build-cache", "set `build_cache` in [tool.bakehouse]"),
+        ("push", "--deadline", "limit the time of the whole command, such as with `timeout 1800 bake push`"),
+        ("security", "--message", "redirect the text: `bake security --fix > pull-request.md`"),
+        ("recommend-instances", "--price", "add the price to [tool.bakehouse.prices]"),
+        ("promote", "--scan", "did you mean `--fail-on HIGH`?"),
+        ("release", "--builder", "set `builders` in [tool.bakehouse]"),
+    ],
+)
+def test_an_option_of_an_earlier_version_names_what_replaces_it(
+    command: str, option: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = f"error: `{command}` has no option `{option}`\n\nhint: {hint}\n"
+
+    assert failure([command, f"{option}=x"], capsys) == (64, message)
+
+
+def test_the_number_of_commands_and_options_is_held() -> None:
+    """Name in the commit what a new command or option replaces, or who would search for it."""
+    options = sum(len(command_line.options(task)) for task in TASKS)
+
+    assert (len(TASKS), options) == (39, 184)
+
+
+@pytest.mark.parametrize("arguments", [[], ["help"], ["--help"], ["-h"]])
+def test_the_commands_of_every_day_are_listed_in_their_order(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(arguments) == 0
+
+    text = capsys.readouterr().out
+    assert (
+        text
+        == f"""\
+Build, test and publish container images for training jobs.
+
+Usage: bake COMMAND [ARGUMENTS] [OPTIONS]
+
+From a repository to a job:
+  init       Make this repository a Bakehouse project: settings, a recipe, .gitignore
+  lock       Record the files of a build: packages, unknown checksums and digests
+  render     Write the Dockerfiles and bake files of images below images/
+  build      Build images as one graph and compare installed with declared versions
+  smoke      Smoke-test images as SageMaker starts them
+  run        Run a training job in local containers set up like SageMaker hosts
+  release    Build images, smoke-test those not tested yet, and push them
+  uri        Print the image URI, by digest, of an image's newest release
+  estimator  Validate a job's settings and print Python code that starts it
+  explain    Explain why each version was chosen and what keeps newer versions out
+  doctor     List missing things on this machine, and the features that need them
+  demo       Take pytorch-cpu from its recipe to an image URI in a local registry
+
+Options:
+  --help     show this help, or that of the command
+  --verbose  print everything that is otherwise left out or summarised
+  --version  show the version
+
+`bake help --all` lists all {len(TASKS)} commands; `bake help COMMAND` explains one.
+"""
+    )
+
+
+@pytest.mark.parametrize("arguments", [["help", "--all"], ["--list"], ["-l"]])
+def test_all_commands_are_listed_by_purpose(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(arguments) == 0
 
     lines = capsys.readouterr().out.splitlines()
-    assert lines[2] == "Usage: bake TASK [ARGUMENTS] [OPTIONS]"
+    assert lines[2] == "Usage: bake COMMAND [ARGUMENTS] [OPTIONS]"
     headings = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
     assert headings == [
         "Start:",
@@ -163,13 +247,15 @@ def test_tasks_are_listed_by_purpose(arguments: list[str], capsys: pytest.Captur
         "Publish:",
         "Run on SageMaker:",
         "Maintain:",
+        "In a checkout of Bakehouse:",
         "Options:",
     ]
+    assert {line.split()[0] for line in lines if line.startswith("  ")} >= {task.name for task in TASKS}
     assert max(map(len, lines)) <= 100
 
 
 @pytest.mark.parametrize("arguments", [["help", "outdated"], ["outdated", "--help"], ["--help", "outdated"]])
-def test_the_help_of_a_task_has_usage_options_and_examples(
+def test_the_help_of_a_command_has_usage_options_and_examples(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(arguments) == 0
@@ -194,6 +280,15 @@ Examples:
     )
 
 
+@pytest.mark.parametrize("arguments", [["help", "help"], ["help", "--help"], ["--help", "help"]])
+def test_help_explains_itself(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(arguments) == 0
+
+    assert capsys.readouterr().out.startswith(
+        "Usage: bake help [COMMAND] [OPTIONS]\n\nShow the commands of every day"
+    )
+
+
 def test_every_option_has_a_help_text() -> None:
     for task in TASKS:
         for argument in command_line.options(task):
@@ -205,11 +300,11 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"bake {__version__}\n"
 
 
-def test_a_process_ends_as_its_task_does() -> None:
+def test_a_process_ends_as_its_command_does() -> None:
     result = bake("biuld")
 
     assert (result.returncode, result.stdout) == (64, "")
-    assert result.stderr == "error: unknown task `biuld`\n\nhint: did you mean `build`?\n"
+    assert result.stderr == "error: unknown command `biuld`\n\nhint: did you mean `build`?\n"
 
 
 def test_errors_of_the_machine_are_reported_without_a_traceback(
@@ -247,8 +342,8 @@ def test_every_task_has_examples_that_are_valid_command_lines() -> None:
 def test_examples_name_images_of_the_catalogue() -> None:
     workspace = open_workspace()
     images = {name for recipe in workspace.recipes.values() for name in (recipe.name, recipe.family)}
-    # `explain` knows Python packages, too.
-    names = images | {*workspace.catalog.provided_names, "numpy"}
+    # `explain` knows Python packages, too, and `build` bases.
+    names = images | {*workspace.catalog.provided_names, "numpy", "debian-12"}
     words = [
         word
         for task in TASKS
@@ -260,13 +355,6 @@ def test_examples_name_images_of_the_catalogue() -> None:
 
     assert len(words) > 30
     assert [word for word in words if not fnmatch.filter(names, word)] == []
-
-
-def test_a_task_without_words_lists_the_tasks() -> None:
-    result = bake()
-
-    assert result.returncode == 0
-    assert "Build images as one graph" in result.stdout
 
 
 def test_a_users_own_project_is_found_from_below_it(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Smoke tests: selection of checks and saved results."""
 
 import hashlib
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from bakehouse.cluster.smoke import smoke
 from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import SmokeError, UsageError
+from bakehouse.plan.model import InstalledComponent
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, built, image
 
 STEPS = ("started", "arrived", "finished")
@@ -115,6 +117,44 @@ def test_a_single_check_is_not_saved_as_a_report(tmp_path: Path) -> None:
 
     assert [check.name for check in report.checks] == ["train_success"]
     assert smoke_report.load(tmp_path, DIGEST) is None
+
+
+LONG_CHECK = "def installed(): return '1.0'\n\ndef long_check_compiles(): pass\n"
+
+
+def test_a_long_check_runs_only_if_it_is_named(tmp_path: Path) -> None:
+    (smoke_file := tmp_path / "smoke.py").write_text(LONG_CHECK)
+    part = InstalledComponent("pytorch", "1.0", "", smoke_file)
+    outcomes = {"": "not tested", "compiles": "passed"}
+
+    def answers(spec: ContainerSpec) -> Run:
+        if "/run/bakehouse/checks.py" not in spec.command:
+            return good(spec)
+        long_check = spec.command[spec.command.index("--long") + 1] if "--long" in spec.command else ""
+        check = {"component": "pytorch", "check": "compiles", "outcome": outcomes[long_check]}
+        lines = [{"component": "pytorch", "installed": "1.0"}, check]
+        return Run(prints="".join(f"{json.dumps(line)}\n" for line in lines))
+
+    engine = FakeEngine(answers)
+    first = smoke(engine, built(image(parts=(part,))), tmp_path)
+    again = smoke(engine, built(image(parts=(part,))), tmp_path, only=["components.pytorch.compiles"])
+
+    name = "components.pytorch.compiles"
+    assert [check.outcome for check in first.checks if check.name == name] == [Outcome.NOT_TESTED]
+    assert [check.outcome for check in again.checks if check.name == name] == [Outcome.PASSED]
+    assert [check.name for check in again.checks] == [check.name for check in first.checks]
+    assert engine.specs[-1].command[-1] == "pytorch=/run/bakehouse/smoke/pytorch.py"
+
+
+def test_a_long_check_without_an_answer_fails(tmp_path: Path) -> None:
+    (smoke_file := tmp_path / "smoke.py").write_text(LONG_CHECK)
+    part = InstalledComponent("pytorch", "1.0", "", smoke_file)
+    name = "components.pytorch.compiles"
+
+    report = smoke(FakeEngine(good), built(image(parts=(part,))), tmp_path, only=[name])
+
+    assert [(check.name, check.outcome) for check in report.checks] == [(name, Outcome.FAILED)]
+    assert report.checks[0].reason == "`pytorch` did not report its version: exited with 0"
 
 
 def test_a_check_that_is_run_again_replaces_its_result(tmp_path: Path) -> None:

@@ -202,6 +202,18 @@ def test_a_failing_script_passes_by_failing_as_sagemaker_reads_it() -> None:
     assert reason(replace(with_failure, events=())) == "the failing script did not run"
 
 
+def test_a_check_can_have_a_section_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "components.log"
+    log.write_text(
+        "--- requirements\nloading\n--- requirements.pandas\nValueError: boom\n--- requirements\nother\n"
+    )
+    failed = CheckAnswer("requirements", "pandas", Outcome.FAILED, "broken", 0.1, "requirements.txt:1")
+
+    _, result = smoke_results.component_results(ProbeResults((), (failed,), 2.0, log))
+
+    assert (result.tail, result.source) == (("ValueError: boom",), "requirements.txt:1")
+
+
 def test_components_become_one_result_and_one_for_each_check(tmp_path: Path) -> None:
     log = tmp_path / "components.log"
     log.write_text('--- a\nloading\n{"component": "a"}\nTraceback\n--- b\nother\n')

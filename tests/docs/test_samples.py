@@ -17,13 +17,16 @@ from tests.support.snippets import PYTORCH, snippet
 GUIDES = HOME / "docs/how-to"
 
 
-def test_the_comparison_of_instances_is_what_the_command_prints() -> None:
-    [sample] = [code for _, code in blocks(GUIDES / "choose-instances.md") if code.startswith("$ bake")]
+def test_the_comparison_of_instances_is_what_the_command_prints(tmp_path: Path) -> None:
+    codes = [code for _, code in blocks(GUIDES / "choose-instances.md")]
+    [sample] = [code for code in codes if code.startswith("$ bake")]
+    [prices] = [code for code in codes if code.startswith("[tool.bakehouse.prices]")]
+    (tmp_path / "pyproject.toml").write_text(prices)
     command, output = re.split(r"(?<!\\)\n", sample.removeprefix("$ bake "), maxsplit=1)
     arguments = shlex.split(command.replace("\\\n", " "))
     completed = subprocess.run(
         [*BAKE, *arguments],
-        cwd=HOME,
+        cwd=tmp_path,
         env=os.environ | {"NO_COLOR": "1"},
         capture_output=True,
         text=True,

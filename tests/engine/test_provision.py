@@ -47,13 +47,13 @@ def test_debian_12_gets_its_engine_from_the_next_release() -> None:
 
     assert steps == Steps(
         from_next_release=("docker.io", "docker-cli", "docker-buildx"),
-        packages=("mmdebstrap", "docker-registry"),
+        packages=("mmdebstrap",),
         start=True,
     )
     assert provision.describe_steps(steps, DaemonPaths()) == (
         "apt-get install docker.io docker-cli docker-buildx from Debian trixie, because the engine of this"
         " release is too old (same mirror; pinned, so that no other package is upgraded)",
-        "apt-get install mmdebstrap docker-registry",
+        "apt-get install mmdebstrap",
         "start dockerd with the containerd image store and its data in /var/lib/docker",
     )
 
@@ -62,16 +62,14 @@ def test_debian_12_gets_its_engine_from_the_next_release() -> None:
 def test_a_current_debian_uses_its_own_packages(release: str) -> None:
     steps = provision.plan_steps(machine(release=release), NO_CLIENT, engine=True)
 
-    assert steps == Steps(
-        packages=("docker.io", "docker-cli", "docker-buildx", "mmdebstrap", "docker-registry"), start=True
-    )
+    assert steps == Steps(packages=("docker.io", "docker-cli", "docker-buildx", "mmdebstrap"), start=True)
 
 
 def test_ubuntu_has_the_client_in_the_engines_package_and_needs_debians_keys() -> None:
     steps = provision.plan_steps(machine(system="ubuntu", release="24.04"), NO_CLIENT, engine=True)
 
     assert steps == Steps(
-        packages=("docker.io", "docker-buildx", "mmdebstrap", "docker-registry", "debian-archive-keyring"),
+        packages=("docker.io", "docker-buildx", "mmdebstrap", "debian-archive-keyring"),
         start=True,
     )
 
@@ -83,11 +81,11 @@ def test_a_machine_that_has_everything_only_needs_a_start() -> None:
 
 
 def test_only_what_is_missing_is_installed() -> None:
-    partly = machine(dockerd=(26, 1), client=True, tools=("mmdebstrap",))
+    partly = machine(dockerd=(26, 1), client=True)
     engine = dataclasses.replace(NOTHING, buildx=None)
 
     assert provision.plan_steps(partly, engine, engine=True) == Steps(
-        from_next_release=("docker-buildx",), packages=("docker-registry",), start=True
+        from_next_release=("docker-buildx",), packages=("mmdebstrap",), start=True
     )
 
 
@@ -107,9 +105,8 @@ def test_systemd_starts_what_is_installed_so_it_is_reported_before(tmp_path: Pat
     steps = provision.plan_steps(machine(release="13", systemd=True), NO_CLIENT, engine=True)
 
     assert provision.describe_steps(steps, DaemonPaths(configured=tmp_path / "daemon.json")) == (
-        "systemctl mask docker-registry (Bakehouse runs its own registry, on loopback only)",
         f"write {tmp_path / 'daemon.json'}: the containerd image store, a limit for the build cache",
-        "apt-get install docker.io docker-cli docker-buildx mmdebstrap docker-registry",
+        "apt-get install docker.io docker-cli docker-buildx mmdebstrap",
         "start dockerd with the containerd image store and its data in /var/lib/docker",
     )
 
@@ -132,8 +129,8 @@ def test_a_plain_user_is_reported_what_to_install() -> None:
     assert refusal_text(NOTHING, machine(root=False)) == (
         "error: no container engine answers at `unix:///var/run/docker.sock`\n"
         "\n"
-        "hint: run the same command as root: it installs docker.io, docker-cli, docker-buildx, mmdebstrap and"
-        " docker-registry with apt and starts dockerd; or install and start them yourself\n"
+        "hint: run the same command as root: it installs docker.io, docker-cli, docker-buildx and mmdebstrap"
+        " with apt and starts dockerd; or install and start them yourself\n"
     )
 
 

@@ -186,7 +186,7 @@ def places(commands: Sequence[Command]) -> tuple[Place, ...]:
         Place("state", named["build"], "build"),
         Place("state", named["smoke"], "build"),
         Place("layer cache", named["push"], "cache"),
-        Place("registry", named["push"], "build/registry"),
+        Place("registry", named["push"], "build/user"),
         Place("ledger", named["promote"], f"images/{named['promote'].words[1]}"),
     )
 

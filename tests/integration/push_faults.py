@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import ssl
@@ -26,6 +25,7 @@ from bakehouse.registry.manifest import FORMS, Manifest
 from tests.integration.ports import kept_port
 from tests.integration.pushing import TAG
 from tests.support.proxy import LOST, Forward, Proxy, Reply, Request, error_body
+from tests.support.registry import registry_program
 
 UPLOADS = "/blobs/uploads/"
 ENDING = "PUT|PATCH"
@@ -41,6 +41,7 @@ class LocalRegistry:
     def __init__(self, directory: Path, port: int, data: Path | None = None) -> None:
         self.port = port
         self._config = directory / "registry.json"
+        self._program = registry_program(directory / "program")
         storage = {"filesystem": {"rootdirectory": str(data or directory / "data")}}
         document: dict[str, Any] = {
             "version": "0.1",
@@ -52,10 +53,9 @@ class LocalRegistry:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        program = shutil.which("docker-registry")
-        assert program, "needs Debian's docker-registry"
         quiet = subprocess.DEVNULL
-        self._process = subprocess.Popen([program, "serve", str(self._config)], stdout=quiet, stderr=quiet)
+        command = [*self._program, "serve", str(self._config)]
+        self._process = subprocess.Popen(command, stdout=quiet, stderr=quiet)
         for _ in range(200):
             with contextlib.suppress(OSError):
                 urlopen(f"http://127.0.0.1:{self.port}/v2/", timeout=2).close()

@@ -163,7 +163,7 @@ class _Gate:
 @contextlib.contextmanager
 def immutable(directory: Path) -> Iterator[Course]:
     """As ECR does it: the first one has the tag."""
-    with registry_image() as image, ecr_stubs(image) as ecr:
+    with ecr_stubs(registry_image()) as ecr:
         ecr.registry.tokens.add(_TOKEN)
 
         def prepare(repository: str, pushers: int) -> None:

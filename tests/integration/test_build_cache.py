@@ -13,9 +13,9 @@ from bakehouse.builder.stage_cache import StageCache, open_cache, remove_unused
 from bakehouse.catalog.project import Project
 from bakehouse.errors import BuildError
 from bakehouse.maintain.isolated_engine import isolated_engine
-from bakehouse.registry.local_registry import EmbeddedRegistry
 from tests.integration.ports import kept_port
 from tests.integration.remote_project import IMAGE, RemoteProject
+from tests.support.registry import registry_at
 
 pytestmark = [
     pytest.mark.engine,
@@ -69,7 +69,7 @@ def builder(tmp_path_factory: pytest.TempPathFactory, project: RemoteProject) ->
     state = tmp_path_factory.mktemp("state")
     with (
         kept_port() as port,
-        EmbeddedRegistry(state / "registry", port),
+        registry_at(state, port),
         isolated_engine("containerd", print) as paths,
         pytest.MonkeyPatch.context() as patch,
     ):

@@ -20,10 +20,11 @@ from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.plan.model import Image
 from bakehouse.registry.client import Repository
-from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryContainer
 from bakehouse.registry.manifest import digest_of
 from tests.integration.ports import kept_port
 from tests.support.programs import started
+from tests.support.registry import registry_at, registry_image
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -39,11 +40,15 @@ for target in sys.argv[1:]:
 """
 USER = """
 import sys, pathlib
-from bakehouse.registry.local_registry import EmbeddedRegistry
-with EmbeddedRegistry(pathlib.Path(sys.argv[1]), int(sys.argv[2])):
+from tests.support.registry import registry_at
+with registry_at(pathlib.Path(sys.argv[1]), int(sys.argv[2])):
     print("inside", flush=True)
     sys.stdin.readline()
 """
+
+
+PATH = '["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
+"""The environment of an image without variables."""
 
 
 @pytest.fixture
@@ -85,7 +90,7 @@ def falls_silent(port: int) -> bool:
 
 
 def test_it_answers_while_it_is_used_and_is_gone_afterwards(tmp_path: Path, port: int) -> None:
-    with EmbeddedRegistry(tmp_path, port) as registry:
+    with registry_at(tmp_path, port) as registry:
         assert registry.host == f"127.0.0.1:{port}"
         assert answers(port)
     assert not answers(port)
@@ -93,18 +98,18 @@ def test_it_answers_while_it_is_used_and_is_gone_afterwards(tmp_path: Path, port
 
 def test_a_second_run_finds_what_the_first_stored(tmp_path: Path, port: int) -> None:
     digest = digest_of(b"kept")
-    with EmbeddedRegistry(tmp_path, port) as registry:
+    with registry_at(tmp_path, port) as registry:
         begin = Request(f"http://{registry.host}/v2/kept/blobs/uploads/", method="POST")
         with urlopen(begin) as response:
             location = response.headers["Location"]
         kind = {"Content-Type": "application/octet-stream"}
         urlopen(Request(f"{location}&digest={digest}", b"kept", kind, method="PUT")).close()
-    with EmbeddedRegistry(tmp_path, port) as registry:
+    with registry_at(tmp_path, port) as registry:
         assert Repository(registry, "kept", RetryPolicy()).blob(digest) == b"kept"
 
 
 def test_who_comes_second_shares_it_and_outlives_the_first(tmp_path: Path, port: int) -> None:
-    with another_process(tmp_path, port) as first, EmbeddedRegistry(tmp_path, port):
+    with another_process(tmp_path, port) as first, registry_at(tmp_path, port):
         first.communicate("\n")
         time.sleep(0.5)
         assert answers(port)
@@ -113,7 +118,7 @@ def test_who_comes_second_shares_it_and_outlives_the_first(tmp_path: Path, port:
 
 def test_who_started_it_may_leave_first(tmp_path: Path, port: int) -> None:
     with contextlib.ExitStack() as second:
-        with EmbeddedRegistry(tmp_path, port):
+        with registry_at(tmp_path, port):
             second.enter_context(another_process(tmp_path, port))
         assert answers(port)
     assert falls_silent(port)
@@ -122,7 +127,7 @@ def test_who_started_it_may_leave_first(tmp_path: Path, port: int) -> None:
 def test_many_that_begin_at_once_start_one(tmp_path: Path, port: int) -> None:
     with contextlib.ExitStack() as stack:
         threads = [
-            threading.Thread(target=stack.enter_context, args=(EmbeddedRegistry(tmp_path, port),))
+            threading.Thread(target=stack.enter_context, args=(registry_at(tmp_path, port),))
             for _ in range(4)
         ]
         for thread in threads:
@@ -137,7 +142,7 @@ def test_a_killed_user_leaves_nothing_running(tmp_path: Path, port: int) -> None
     with another_process(tmp_path, port) as user:
         user.kill()
     assert falls_silent(port)
-    with EmbeddedRegistry(tmp_path, port):
+    with registry_at(tmp_path, port):
         assert answers(port)
 
 
@@ -150,7 +155,7 @@ def test_a_killed_keeper_takes_the_registry_with_it(tmp_path: Path, port: int) -
         ]
         os.kill(keeper, signal.SIGKILL)
         assert falls_silent(port)
-    with EmbeddedRegistry(tmp_path, port):
+    with registry_at(tmp_path, port):
         assert answers(port)
 
 
@@ -158,7 +163,7 @@ def test_a_port_taken_by_something_else(tmp_path: Path) -> None:
     server = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
     threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
     with pytest.raises(PublishError) as caught:
-        EmbeddedRegistry(tmp_path, server.server_port).__enter__()
+        registry_at(tmp_path, server.server_port).__enter__()
     server.shutdown()
     server.server_close()
     assert caught.value.diagnostics == (
@@ -169,63 +174,81 @@ def test_a_port_taken_by_something_else(tmp_path: Path) -> None:
     )
 
 
-def test_a_port_taken_by_another_project(tmp_path: Path, port: int) -> None:
-    other_project = tmp_path / "their projéct"
+def test_a_port_taken_by_another_user(tmp_path: Path, port: int) -> None:
     with (
-        EmbeddedRegistry(other_project, port),
+        registry_at(tmp_path / "their hömé", port) as theirs,
         pytest.raises(PublishError) as caught,
-        EmbeddedRegistry(tmp_path / "ours", port),
+        registry_at(tmp_path / "ours", port),
     ):
         pass
     assert caught.value.diagnostics[0].message == (
-        f"port {port} of the local registry is used by the registry of another project, in `{other_project}`"
+        f"port {port} of the local registry is used by another local registry, in `{theirs.data.parent}`"
     )
+
+
+def test_variables_of_the_user_do_not_configure_it(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_HTTP_ADDR", "0.0.0.0:6000")
+    monkeypatch.setenv("REGISTRY_STORAGE_DELETE_ENABLED", "false")
+    with registry_at(tmp_path, port):
+        assert answers(port)
+        name = f"bakehouse-registry-{port}"
+        assert docker("inspect", name, "--format", "{{json .Config.Env}}") in ("null", "[]", PATH)
+
+
+def test_what_it_stores_belongs_to_the_user(tmp_path: Path, port: int) -> None:
+    with registry_at(tmp_path, port) as registry:
+        urlopen(Request(f"http://{registry.host}/v2/mine/blobs/uploads/", method="POST")).close()
+        files = [*registry.data.rglob("*")]
+    assert files
+    assert {path.stat().st_uid for path in files} == {os.getuid()}
 
 
 def test_a_registry_that_does_not_start_shows_its_log(tmp_path: Path, port: int) -> None:
-    program = tmp_path / "broken-registry"
-    program.write_text("#!/bin/sh\necho it broke >&2\nexit 3\n")
-    program.chmod(0o755)
+    def missing() -> RegistryContainer:
+        return RegistryContainer("bakehouse-registry:none", "0:0")
+
     with pytest.raises(PublishError) as caught:
-        EmbeddedRegistry(tmp_path, port, program=str(program)).__enter__()
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            "the local registry did not start",
-            facts=(("log", str(tmp_path / "registry.log")),),
-            tail=("it broke",),
-        ),
+        EmbeddedRegistry(tmp_path, port, missing).__enter__()
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.facts) == (
+        "the local registry did not start",
+        (("log", str(tmp_path / "registry.log")),),
     )
+    assert "Unable to find image 'bakehouse-registry:none' locally" in diagnostic.tail
 
 
-def test_a_container_serves_if_the_program_is_missing(
-    registry_reference: str, tmp_path: Path, port: int
-) -> None:
-    with EmbeddedRegistry(tmp_path, port, program=None, image=registry_reference) as registry:
+def test_nothing_of_it_is_left(tmp_path: Path, port: int) -> None:
+    with registry_at(tmp_path, port) as registry:
         assert registry.host == f"127.0.0.1:{port}"
         assert answers(port)
     assert falls_silent(port)
-    assert docker("network", "ls", "--quiet", "--filter", f"name=bakehouse-registry-{port}") == ""
+    for what in ("network", "container"):
+        assert docker(what, "ls", "--quiet", "--filter", f"name=bakehouse-registry-{port}") == ""
 
 
-@pytest.mark.parametrize("program", [None, "docker-registry"])
-def test_no_other_container_reaches_it(
-    registry_reference: str, mpi_cpu: tuple[Image, BuiltImage], tmp_path: Path, port: int, program: str | None
-) -> None:
+def test_a_container_of_a_killed_engine_is_replaced(tmp_path: Path, port: int) -> None:
+    name = f"bakehouse-registry-{port}"
+    docker("create", "--name", name, registry_image())
+    with registry_at(tmp_path, port):
+        assert answers(port)
+
+
+def test_no_other_container_reaches_it(mpi_cpu: tuple[Image, BuiltImage], tmp_path: Path, port: int) -> None:
     _, built = mpi_cpu
     gateway = docker("network", "inspect", "bridge", "--format", "{{(index .IPAM.Config 0).Gateway}}")
     neighbour = ["run", "--rm", "--entrypoint", "python3", built.stored, "-c", CONNECT]
-    with EmbeddedRegistry(tmp_path, port, program=program, image=registry_reference):
-        targets = [f"{gateway}:{port}", f"host.docker.internal:{port}"]
-        if not program:
-            [name] = docker("ps", "--quiet", "--filter", f"publish={port}").split()
-            form = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
-            [address] = docker("inspect", name, "--format", form).split()
-            socket.create_connection((address, 5000), timeout=5).close()
-            targets.append(f"{address}:5000")
+    with registry_at(tmp_path, port):
+        [name] = docker("ps", "--quiet", "--filter", f"publish={port}").split()
+        form = "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}"
+        [address] = docker("inspect", name, "--format", form).split()
+        socket.create_connection((address, 5000), timeout=5).close()
+        targets = [f"{gateway}:{port}", f"host.docker.internal:{port}", f"{address}:5000"]
         assert docker(*neighbour, *targets) == "\n".join("unreachable" for _ in targets)
-        for address in ("127.0.0.2", gateway):
+        for other in ("127.0.0.2", gateway):
             with pytest.raises(ConnectionRefusedError):
-                socket.create_connection((address, port), timeout=5)
+                socket.create_connection((other, port), timeout=5)
 
 
 def _processes() -> Iterator[tuple[int, str]]:

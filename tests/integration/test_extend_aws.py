@@ -140,7 +140,7 @@ def mirror(tmp_path: Path) -> Iterator[Mirror]:
 
 @pytest.fixture
 def registry() -> Iterator[str]:
-    with registry_image() as image, registry_container(image, locked=True) as port:
+    with registry_container(registry_image(), locked=True) as port:
         yield f"127.0.0.1:{port}"
 
 

@@ -115,17 +115,14 @@ def test_a_bare_machine_is_given_all_it_needs(bare_machine: BareMachine) -> None
         " these steps:",
         "  - apt-get install docker.io docker-cli docker-buildx from Debian trixie, because the engine of"
         " this release is too old (same mirror; pinned, so that no other package is upgraded)",
-        "  - apt-get install mmdebstrap docker-registry",
+        "  - apt-get install mmdebstrap",
         "  - start dockerd with the containerd image store and its data in /var/lib/docker",
         "apt-get update",
         "apt-get update",
         "apt-get install docker.io/trixie docker-cli/trixie docker-buildx/trixie",
     ]
     assert "0 upgraded" in bare_machine.run("grep upgraded /var/lib/bakehouse/apt.log | head -1")
-    assert bare_machine.run("command -v mmdebstrap docker-registry").split() == [
-        "/usr/bin/mmdebstrap",
-        "/usr/bin/docker-registry",
-    ]
+    assert bare_machine.run("command -v mmdebstrap").split() == ["/usr/bin/mmdebstrap"]
 
     assert len(bare_machine.python(ENSURE).splitlines()) == 1
 

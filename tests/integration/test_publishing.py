@@ -25,7 +25,7 @@ from bakehouse.plan.workspace import Workspace, select
 from bakehouse.publish import image_push, promote, push, queue
 from bakehouse.publish.options import PublishOptions
 from bakehouse.publish.verify import require_all, verify_releases
-from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.registry.destination import local_registry
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built, published_digest
 from tests.support.proxy import Proxy, error_body
@@ -147,7 +147,7 @@ def test_a_report_is_of_one_image(workspace: Workspace, image: BuiltImage, tmp_p
 
 def tags(project: Project) -> list[str]:
     """Return the tags that the registry lists."""
-    with EmbeddedRegistry(project.state / "registry", project.registry_port) as registry:
+    with local_registry(project) as registry:
         url = f"http://{registry.host}/v2/bakehouse/mpi-cpu/tags/list"
         with urllib.request.urlopen(url) as response:
             return sorted(json.loads(response.read())["tags"])

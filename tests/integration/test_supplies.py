@@ -9,10 +9,10 @@ from uuid import uuid4
 
 import pytest
 
-from bakehouse.builder import prefetch
 from bakehouse.builder.build_inputs import Downloads, build_inputs
 from bakehouse.catalog import project as projects
 from bakehouse.errors import BuildError
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.util.oci import Sha256
 from tests.integration.projects import Project, base
@@ -77,7 +77,7 @@ def bake(
     )
     plan = RequiredFiles((file,), {file: (name,)}, ((file,),))
     with (
-        prefetch.open_fetcher(machine, messages.append, environment=environment) as fetcher,
+        open_fetcher(machine, messages.append, environment=environment) as fetcher,
         build_inputs(
             machine,
             messages.append,

@@ -8,7 +8,7 @@ from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.project import HOME
 from bakehouse.errors import UsageError
-from bakehouse.jobs.sizing import Mix, Need, Recommendation, Row, gain, read_numbers, recommend, text
+from bakehouse.jobs.sizing import Mix, Need, Recommendation, Row, gain, read_step_seconds, recommend, text
 from tests.support.errors import error_text
 
 INSTANCES = {
@@ -271,8 +271,8 @@ def test_a_mistake_gets_its_answer(options: dict[str, Any], message: str) -> Non
 
 
 def test_numbers_by_name() -> None:
-    assert read_numbers(["ml.a=1.5", "ml.b+2*ml.c = .25"], "--price") == {"ml.a": 1.5, "ml.b+2*ml.c": 0.25}
-    assert read_numbers(["0.2"], "--step-seconds", is_named=False) == {"": 0.2}
+    assert read_step_seconds(["ml.a=1.5", "ml.b+2*ml.c = .25"]) == {"ml.a": 1.5, "ml.b+2*ml.c": 0.25}
+    assert read_step_seconds(["0.2"]) == {"": 0.2}
 
 
 def test_helpers_have_the_platform_of_the_trainers() -> None:
@@ -288,10 +288,10 @@ def test_helpers_have_the_platform_of_the_trainers() -> None:
     ]
 
 
-@pytest.mark.parametrize("word", ["ml.a", "ml.a=", "ml.a=x", "ml.a=-1", "ml.a=0", "1.5", "=1", "ml.a=nan"])
+@pytest.mark.parametrize("word", ["ml.a", "ml.a=", "ml.a=x", "ml.a=-1", "ml.a=0", "ml.a=nan"])
 def test_an_invalid_name_and_number(word: str) -> None:
     with pytest.raises(UsageError, match="is not `NAME=NUMBER`"):
-        read_numbers([word], "--price")
+        read_step_seconds([word])
 
 
 def test_the_catalogue_has_vcpus_of_all_gpu_types(catalog: Catalog) -> None:

@@ -119,7 +119,6 @@ def test_a_matrix_and_variants_for_each_value_are_taken() -> None:
 summary: PyTorch ${pytorch|minor}
 status: ${status}
 name: pytorch-${pytorch|minor|tag}
-commit: ["pytorch-*"]
 matrix:
   pytorch: [2.9.1, "2.10"]
   stack: [{cuda: 12.6, status: current}]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from bakehouse.builder.build_context import BuildOptions
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster import smoke_report
@@ -38,8 +37,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     def check_access(_: Selection, options: PublishOptions) -> None:
         recorded.append(("check_access", options))
 
-    def build(_: Selection, __: object, options: BuildOptions, *, json: bool) -> tuple[BuiltImage, ...]:
-        recorded.append(("build", options, json))
+    def build(_: Selection, __: object, *, json: bool) -> tuple[BuiltImage, ...]:
+        recorded.append(("build", json))
         return BUILT, OTHER
 
     def ensure_built(_: Selection, __: object, *, tested: bool) -> tuple[BuiltImage, ...]:
@@ -62,13 +61,13 @@ def test_a_release_tests_what_no_report_covers_and_pushes_everything(
 ) -> None:
     reports = {BUILT.digest: PASSED}
     monkeypatch.setattr(smoke_report, "load_all", lambda state, digest: reports.get(digest))
-    building, testing = BuildOptions(offline=True), SmokeOptions(deadline=60.0)
+    testing = SmokeOptions(deadline=60.0)
 
-    publish.release(selection, print, OPTIONS, building, testing, json=True)
+    publish.release(selection, print, OPTIONS, testing, json=True)
 
     assert calls == [
         ("check_access", OPTIONS),
-        ("build", building, True),
+        ("build", True),
         ("smoke_images", ["other"], testing),
         ("push_images", [BUILT.image.name, "other"], OPTIONS),
     ]

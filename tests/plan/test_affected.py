@@ -7,16 +7,17 @@ import pytest
 
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.errors import UsageError
-from bakehouse.plan import affected, image_lock
+from bakehouse.plan import affected, dockerfile, image_keys, image_lock
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.plan.workspace import open_workspace, select
 from tests.support.fake_engine import image
 from tests.support.git_repository import commit
+from tests.support.trees import Tree
 
 
 def test_images_with_another_key_than_at_a_commit_are_affected(tmp_path: Path) -> None:
     same, changed, added, damaged = (image(name) for name in ("same", "changed", "added", "damaged"))
-    old = replace(changed, key=ImageKey("0" * 64))
+    old = replace(changed, recipe_key=ImageKey("0" * 64))
     locks = {f"images/{each.name}/lock.json": image_lock.text(each) for each in (same, old)}
     # The project may be below the top of its repository.
     first = commit(
@@ -29,6 +30,57 @@ def test_images_with_another_key_than_at_a_commit_are_affected(tmp_path: Path) -
     images = affected.changed_since(project, (same, changed, added, damaged), first)
 
     assert [each.name for each in images] == ["changed", "added", "damaged"]
+
+
+def test_an_edit_of_training_code_affects_its_image(tmp_path: Path) -> None:
+    tree = Tree(tmp_path)
+    tree.write("mine/images/src/train.py", "pass\n")
+    plain = 'summary: x\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
+    tree.write("mine/images/churn.yaml", plain + "code: {directory: src, entry_point: train.py}\n")
+    tree.write("mine/images/plain.yaml", plain)
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
+    names = ["churn", "plain"]
+    workspace = open_workspace(tmp_path)
+    for file in dockerfile.render(select(workspace, names).plan, workspace.templates):
+        file.write(workspace.project.images)
+    first = commit(tmp_path, {})
+
+    def affected_names() -> list[str]:
+        workspace = open_workspace(tmp_path)
+        images = select(workspace, names).plan.images
+        return [image.name for image in affected.changed_since(workspace.project, images, first)]
+
+    assert affected_names() == []
+    tree.write("mine/images/src/train.py", "print()\n")
+    assert affected_names() == ["churn"]
+
+
+def test_the_keys_of_images_without_files_are_those_of_the_file_of_all_keys(tmp_path: Path) -> None:
+    same, changed, both, merged, added = (
+        image(name) for name in ("same", "changed", "both", "merged", "added")
+    )
+    old = [replace(each, recipe_key=ImageKey("0" * 64)) for each in (changed, both)]
+    keys = image_keys.text([same, *old, merged], {}, {})
+    conflict = f"<<<<<<< ours\nmerged {merged.recipe_key}\n=======\nmerged {'1' * 64}\n>>>>>>> theirs\n"
+    files = {
+        "images/keys.txt": keys.replace(f"merged {merged.recipe_key}\n", conflict),
+        "images/both/lock.json": image_lock.text(both),
+    }
+    first = commit(tmp_path, files)
+    project = Project(tmp_path, ())
+
+    images = affected.changed_since(project, (same, changed, both, merged, added), first)
+    second = commit(tmp_path, {"images/keys.txt": keys.replace("# Generated", "# Written")})
+
+    assert [each.name for each in images] == ["changed", "merged", "added"]
+    assert affected.keys_at(project, first) == {
+        "same": same.key,
+        "changed": "0" * 64,
+        "both": both.key,
+        "merged": None,
+    }
+    # Another file of the user with this name
+    assert affected.keys_at(project, second) == {"both": both.key}
 
 
 def test_an_unknown_commit_is_a_mistake(tmp_path: Path) -> None:

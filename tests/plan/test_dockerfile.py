@@ -231,7 +231,6 @@ def test_all_copied_files_are_in_the_directory_of_the_image(tree: Tree) -> None:
         ("small/.gitignore", False, False),
         ("small/Dockerfile", False, False),
         ("small/docker-bake.json", False, False),
-        ("small/files/opt/ml/code/train.py", False, True),
         ("small/files/opt/run.sh", True, True),
         ("small/lock.json", False, False),
     ]
@@ -241,6 +240,36 @@ def test_all_copied_files_are_in_the_directory_of_the_image(tree: Tree) -> None:
         if instruction.word == "COPY" and not instruction.heredocs
     ]
     assert [step.rest for step in copied if "--from" not in step.rest] == ["files/ /out/"]
+
+
+def test_the_stage_of_training_code_is_empty_and_names_the_command_that_fills_it(tree: Tree) -> None:
+    tree.write("images/src/train.py", "pass\n")
+    tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\n")
+    text = tree.dockerfile()
+
+    assert "\nFROM scratch AS code\n\n" in text
+    assert 'echo "error: the stage code is empty: run bake build small" >&2; exit 1;' in text
+    assert "\nCOPY --from=code / /out/\n" in text
+    head = text.partition("\n\n")[0]
+    assert "--build-context code=build/code/small images/small\n" in head
+    [image] = tree.plan().images
+    assert [(file.path, file.is_copy) for file in rendering.code_copies(image)] == [
+        ("small/opt/ml/code/train.py", True)
+    ]
+
+
+def test_an_edit_of_training_code_changes_no_rendered_file(tree: Tree) -> None:
+    tree.write("images/src/train.py", "pass\n")
+    tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\n")
+    before, files = tree.planned_image(), rendering.render(tree.plan(), templates())
+
+    tree.write("images/src/train.py", "print()\n")
+    tree.write("images/src/more.py", "pass\n")
+    after = tree.planned_image()
+
+    assert rendering.render(tree.plan(), templates()) == files
+    assert (before.recipe_key == after.recipe_key, before.key == after.key) == (True, False)
+    assert before.names != after.names
 
 
 def test_own_packages_are_installed_by_a_stage_of_their_own(tree: Tree) -> None:

@@ -78,19 +78,13 @@ def test_python_packages_and_archives_stand_once_with_their_files(tree: Tree) ->
     ]
 
 
-def test_own_files_are_listed_with_their_sha256(tree: Tree) -> None:
+def test_files_are_listed_with_their_sha256_but_training_code_is_not(tree: Tree) -> None:
     assert "files" not in lock(tree)
     tree.write("images/src/train.py", "pass\n")
     tree.write("images/run.sh", "#!/bin/sh\n").chmod(0o755)
     tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\nfiles: [{from: run.sh, to: /opt/}]\n")
 
     assert lock(tree)["files"] == [
-        {
-            "file": "/opt/ml/code/train.py",
-            "sha256": sha256(b"pass\n").hexdigest(),
-            "bytes": 5,
-            "executable": False,
-        },
         {
             "file": "/opt/run.sh",
             "sha256": sha256(b"#!/bin/sh\n").hexdigest(),

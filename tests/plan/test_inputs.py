@@ -178,5 +178,8 @@ def test_dockerfiles_say_how_to_build_their_base() -> None:
     for name, text in dockerfiles().items():
         head = text.partition("\n\n")[0]
         option = "--platform linux/arm64 " if name.endswith("-arm64") else ""
-        assert f"docker build {option}--build-arg SOURCE_DATE_EPOCH=1767225600 images/{name}\n" in head
-        assert ("bake base debian-" in head) == ("FROM bakehouse/debian:" in text)
+        option += "--build-arg SOURCE_DATE_EPOCH=1767225600 "
+        if "\nFROM scratch AS code\n" in text:
+            option += f"--build-context code=build/code/{name} "
+        assert f"docker build {option}images/{name}\n" in head
+        assert ("bake build debian-" in head) == ("FROM bakehouse/debian:" in text)

@@ -29,6 +29,7 @@ from bakehouse.plan.model import (
     RegistryBase,
     Stage,
     StageKey,
+    key_with_code,
 )
 from bakehouse.plan.planner import make_plan
 from tests.support.trees import COMPONENTS, IMAGE, SHA, Tree, keys, templates
@@ -514,10 +515,11 @@ KEYED_CONTENT: Mapping[str, object] = {
     "files": (File("/opt/new", b"", is_executable=False),),
     "environment": (("C", "3"),),
     "run": ("other",),
-    "code": (File("/opt/ml/code/new", b"", is_executable=False),),
     "entry_point": "other.py",
 }
-UNKEYED_CONTENT: Mapping[str, object] = {"left_out": ("other",), "allowed": ("other",)}
+CODE = (File("/opt/ml/code/new", b"", is_executable=False),)
+UNKEYED_CONTENT: Mapping[str, object] = {"code": CODE, "left_out": ("other",), "allowed": ("other",)}
+"""Fields outside the recipe key."""
 
 
 def names(kind: Any) -> set[str]:
@@ -530,7 +532,7 @@ def test_each_field_of_a_foundation_changes_the_keys_of_its_stages_and_images(ri
     foundation = replace(keyed.foundation, **{name: KEYED_FOUNDATION[name]})  # type: ignore[arg-type]
 
     assert foundation.key != keyed.foundation.key
-    assert replace(keyed, foundation=foundation).key != keyed.key
+    assert replace(keyed, foundation=foundation).recipe_key != keyed.recipe_key
 
 
 @pytest.mark.parametrize("name", sorted(names(KeyedStage)))
@@ -550,18 +552,29 @@ def test_each_keyed_field_of_a_stage_changes_its_key(rich: Tree, name: str, posi
 def test_each_keyed_field_of_an_image_changes_its_key(rich: Tree, name: str) -> None:
     keyed = rich.planned_image().keyed
 
-    assert replace(keyed, **{name: KEYED_IMAGE[name]}).key != keyed.key  # type: ignore[arg-type]
+    assert replace(keyed, **{name: KEYED_IMAGE[name]}).recipe_key != keyed.recipe_key  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", sorted(names(Content)))
-def test_each_field_of_the_content_but_reports_of_left_out_files_changes_the_key(
-    rich: Tree, name: str
-) -> None:
+def test_each_field_of_the_content_but_code_and_reports_changes_the_recipe_key(rich: Tree, name: str) -> None:
     keyed = rich.planned_image().keyed
     values = {**KEYED_CONTENT, **UNKEYED_CONTENT}
     content = replace(keyed.content, **{name: values[name]})  # type: ignore[arg-type]
 
-    assert (replace(keyed, content=content).key == keyed.key) == (name in UNKEYED_CONTENT)
+    assert (replace(keyed, content=content).recipe_key == keyed.recipe_key) == (name in UNKEYED_CONTENT)
+
+
+def test_code_changes_the_key_and_only_its_presence_the_recipe_key(rich: Tree) -> None:
+    image = rich.planned_image()
+    keyed = image.keyed
+    without = replace(keyed.content, code=())
+    other = replace(keyed.content, code=CODE)
+
+    assert keyed.content.code
+    assert key_with_code(image.recipe_key, keyed.content) == image.key
+    assert key_with_code(image.recipe_key, other) not in (image.key, image.recipe_key)
+    assert key_with_code(image.recipe_key, without) == image.recipe_key
+    assert replace(keyed, content=without).recipe_key != keyed.recipe_key
 
 
 UNKEYED: Mapping[str, Edit] = {
@@ -574,6 +587,7 @@ UNKEYED: Mapping[str, Edit] = {
 }
 FOLLOWING = {
     "keyed",
+    "recipe_key",
     "key",
     "labels",  # of the key
     "unpinned",  # of the artifacts

@@ -50,6 +50,6 @@ def test_the_bake_file_names_the_platform(arm_tree: Tree) -> None:
 def test_the_dockerfile_says_how_to_build_it_for_its_platform(arm_tree: Tree) -> None:
     text = rendered(arm_tree, "small-arm64")["small-arm64/Dockerfile"]
 
-    assert "#   bake base debian-12-arm64 " in text
+    assert "#   bake build debian-12-arm64 " in text
     assert "#   docker build --platform linux/arm64 --build-arg SOURCE_DATE_EPOCH=" in text
     assert "--platform" not in rendered(arm_tree, "small")["small/Dockerfile"]

@@ -17,7 +17,6 @@ from tests.support.trees import IMAGE, Tree, templates
 MATRIX = """\
 summary: For ${part}
 name: small-${part}
-commit: ["*-toolkit"]
 matrix: {part: [torch, toolkit]}
 base: {debian: "12"}
 components: {python: "3.11", "toolkit": "*"}
@@ -27,7 +26,7 @@ components: {python: "3.11", "toolkit": "*"}
 @pytest.fixture
 def workspace(tree: Tree, tmp_path: Path) -> Workspace:
     tree.image(MATRIX, "family")
-    tree.write("pyproject.toml", "[tool.bakehouse]\n")
+    tree.write("pyproject.toml", '[tool.bakehouse]\ncommit = ["small", "*-toolkit"]\n')
     project = find(tmp_path)
     return Workspace(project, tree.catalog(), tree.recipes(), templates())
 
@@ -134,20 +133,23 @@ def test_without_recipes_of_its_own_a_project_keeps_nothing(own: Workspace) -> N
     assert kept_names(opened(own.project.root, own.project.recipe_roots[0])) == []
 
 
-def test_bakehouses_own_project_keeps_what_its_recipes_say(own: Workspace) -> None:
+def test_a_project_keeps_what_its_settings_say(own: Workspace) -> None:
     recipes = own.project.recipe_roots[0]
+    every = opened(recipes.parent, recipes)
 
-    assert kept_names(opened(recipes.parent, recipes)) == ["small", "small-toolkit"]
+    assert kept_names(every) == ["small", "small-toolkit", "small-torch"]
+    settings = replace(every.project, commit=("small", "*-toolkit"))
+    assert kept_names(replace(every, project=settings)) == ["small", "small-toolkit"]
 
 
-def test_a_changed_source_is_stale_until_it_is_rendered_but_its_copy_is_not_committed(
+def test_a_changed_file_is_stale_until_it_is_rendered_but_its_copy_is_not_committed(
     tree: Tree, workspace: Workspace
 ) -> None:
-    source = tree.write("images/src/train.py", "pass\n")
-    tree.image(IMAGE + "code: {directory: src, entry_point: train.py}\n")
+    source = tree.write("images/src/conf.py", "pass\n")
+    tree.image(IMAGE + "files: [{from: src, to: /opt/}]\n")
     workspace = replace(workspace, recipes=tree.recipes())
     rendered(workspace, "small")
-    copy = workspace.project.images / "small/files/opt/ml/code/train.py"
+    copy = workspace.project.images / "small/files/opt/conf.py"
     copy.unlink()
     check_rendered(workspace, select(workspace, ["small"]).plan)
 

@@ -13,7 +13,7 @@ import pytest
 
 from bakehouse.catalog.project import Project
 from bakehouse.engine.protocol import Engine
-from bakehouse.errors import Diagnostic, PublishError, Reason, RegistryAuthError, UsageError
+from bakehouse.errors import PublishError, Reason, RegistryAuthError
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.ledger.releases import ReleasedArtifact, ReleaseRecord
 from bakehouse.ledger.store import open_ledger
@@ -76,18 +76,6 @@ def test_an_interrupt_between_two_registries_leaves_the_record_of_the_first(
     [record] = released(project)
     assert record.registry == proxies[0].host
     assert "mpi-cpu" not in fake_registries[0].manifests
-
-
-@pytest.mark.parametrize("seconds", [float("nan"), float("inf"), -5.0, 1e300])
-def test_an_invalid_duration_is_not_a_deadline(seconds: float) -> None:
-    with pytest.raises(UsageError) as caught:
-        PublishOptions(deadline=seconds)
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            f"invalid `--deadline {seconds:g}`",
-            hint="use seconds, at most 2592000 (30 days); 0 is six hours",
-        ),
-    )
 
 
 def test_what_hangs_on_a_release_is_asked_for_too(

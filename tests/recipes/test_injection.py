@@ -29,7 +29,6 @@ from tests.support.trees import Tree, templates
 RECIPE = """\
 summary: @summary=A small image
 name: @name=small
-commit: ["*", @glob=small]
 matrix:
   axis:
     - @variable=x1

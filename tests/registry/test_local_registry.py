@@ -1,8 +1,11 @@
+"""The local registry, with a docker client that starts no container."""
+
+import json
 import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,49 +13,51 @@ import pytest
 
 from bakehouse.catalog.project import Project
 from bakehouse.engine import provision
-from bakehouse.errors import Diagnostic, PublishError, Reason, UsageError
+from bakehouse.errors import Diagnostic, EngineError, PublishError, Reason, UsageError
 from bakehouse.publish import image_push
-from bakehouse.registry.destination import local_registry, manage_local, open_local
-from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.registry import registry_image
+from bakehouse.registry.destination import local_registry, manage_local
+from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryContainer
 from tests.integration.ports import kept_port
+from tests.support.daemons import ENGINE
+
+
+def no_container() -> RegistryContainer:
+    raise AssertionError("a registry that is not started makes no image")
 
 
 def test_its_address_is_on_this_machine(tmp_path: Path) -> None:
-    assert EmbeddedRegistry(tmp_path, 5051).host == "127.0.0.1:5051"
+    assert EmbeddedRegistry(tmp_path, 5051, no_container).host == "127.0.0.1:5051"
 
 
 def test_no_login_is_used(tmp_path: Path) -> None:
-    registry = EmbeddedRegistry(tmp_path)
+    registry = EmbeddedRegistry(tmp_path, 5051, no_container)
     assert (registry.credentials(renew=True), registry.principal()) == (None, "")
 
 
 def test_a_disk_with_free_space_is_accepted(tmp_path: Path) -> None:
-    assert EmbeddedRegistry(tmp_path).known_problems() == ()
+    assert EmbeddedRegistry(tmp_path / "not/yet/there", 5051, no_container).known_problems() == ()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a file system without room: /proc")
 def test_a_full_disk_is_named() -> None:
     reason = Reason("the disk that holds `/proc` has 0 bytes left")
-    assert EmbeddedRegistry(Path("/proc")).known_problems() == (reason,)
+    assert EmbeddedRegistry(Path("/proc"), 5051, no_container).known_problems() == (reason,)
 
 
-def test_without_any_program_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PublishError) as caught:
-        EmbeddedRegistry(tmp_path, 1).__enter__()
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            "the local registry cannot run",
-            reasons=(Reason("neither `docker-registry` nor `docker` is on PATH"),),
-            hint="install Debian's package docker-registry, or set `registry` in [tool.bakehouse]",
-        ),
-    )
-
-
-REGISTRY = """\
+DOCKER = """\
 #!{python}
-import http.server, json, sys
-settings = json.load(open(sys.argv[2]))["http"]
+import http.server, json, os, sys
+arguments = sys.argv[1:]
+with open({asked!r}, "a") as asked:
+    print(json.dumps([arguments, sorted(name for name in os.environ if "REGISTRY_" in name)]), file=asked)
+if arguments[0] != "run":
+    sys.exit()
+values = dict(zip(arguments, arguments[1:]))
+binds = [word for word in arguments if "type=bind" in word]
+mounts = [dict(part.split("=", 1) for part in word.split(",") if "=" in part) for word in binds]
+[path] = [mount["source"] for mount in mounts if mount["target"].endswith("config.yml")]
+settings = json.load(open(path))["http"]
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
@@ -62,26 +67,28 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
     def log_message(self, *_):
         pass
-host, port = settings["addr"].split(":")
+host, port, _ = values["--publish"].split(":")
 http.server.HTTPServer((host, int(port)), Handler).serve_forever()
 """
 
 
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A registry without its API, in place of Debian's."""
-    path = tmp_path / "commands/docker-registry"
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[list[str]]]:
+    """Read the arguments of docker, whose `run` is a registry without its API."""
+    path, commands = tmp_path / "commands/docker", tmp_path / "asked"
     path.parent.mkdir()
-    path.write_text(REGISTRY.format(python=sys.executable))
+    path.write_text(DOCKER.format(python=sys.executable, asked=str(commands)))
     path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
-    monkeypatch.setattr(provision, "ensure_tools", lambda *_: None)
+    monkeypatch.setattr(provision, "ensure", lambda *_: ENGINE)
+    monkeypatch.setattr(registry_image, "ensure", lambda *_: "an-image")
+    return lambda: [json.loads(line)[0] for line in commands.read_text().splitlines()]
 
 
 @pytest.fixture
-def project(tmp_path: Path, program: None) -> Iterator[Project]:
+def project(tmp_path: Path, asked: Callable[[], list[list[str]]]) -> Iterator[Project]:
     with kept_port() as port:
-        project = Project(tmp_path / "project", (), registry_port=port, keep_registry=True)
+        project = Project(tmp_path / "project", (), registry_port=port, user_state=tmp_path / "state")
         yield project
         local_registry(project).stop()
 
@@ -95,7 +102,7 @@ def ends(registry: EmbeddedRegistry) -> bool:
 
 
 def test_a_kept_registry_runs_until_it_is_stopped(project: Project) -> None:
-    with open_local(project, print) as registry:
+    with local_registry(project, print) as registry:
         registry.keep()
     assert registry.is_running()
     with local_registry(project) as second:
@@ -106,47 +113,47 @@ def test_a_kept_registry_runs_until_it_is_stopped(project: Project) -> None:
 
 
 def test_without_keep_it_ends_with_its_last_user(project: Project) -> None:
-    with open_local(project, print) as registry:
+    with local_registry(project, print) as registry:
         assert registry.is_running()
     assert ends(registry)
 
 
 def test_an_interrupted_user_leaves_nothing(project: Project) -> None:
-    with pytest.raises(KeyboardInterrupt), open_local(project, print) as registry:
+    with pytest.raises(KeyboardInterrupt), local_registry(project, print) as registry:
         raise KeyboardInterrupt
     assert ends(registry)
 
 
 def test_the_file_of_a_registry_that_was_killed_does_not_keep_the_next_one(project: Project) -> None:
-    (project.state / "registry").mkdir(parents=True)
-    (project.state / "registry/keep").touch()
-    with open_local(project, print) as registry:
+    project.registry_state.mkdir(parents=True)
+    (project.registry_state / "keep").touch()
+    with local_registry(project, print) as registry:
         pass
     assert ends(registry)
 
 
 def test_a_start_removes_the_uploads_of_killed_pushes(project: Project) -> None:
-    repository = project.state / "registry/data/docker/registry/v2/repositories/bakehouse/mpi-cpu"
+    repository = project.registry_state / "data/docker/registry/v2/repositories/bakehouse/mpi-cpu"
     upload, layer = repository / "_uploads/81fc9804/data", repository / "_layers/sha256/link"
     for path in (upload, layer):
         path.parent.mkdir(parents=True)
         path.write_text("content")
-    with open_local(project, print):
+    with local_registry(project, print):
         pass
 
     assert (upload.exists(), layer.exists()) == (False, True)
 
 
 def test_a_kept_registry_ends_with_its_directory(project: Project) -> None:
-    with open_local(project, print) as registry:
+    with local_registry(project, print) as registry:
         registry.keep()
-    shutil.rmtree(project.state)
+    shutil.rmtree(project.registry_state)
     assert ends(registry)
 
 
 def test_a_registry_in_use_is_not_stopped(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bakehouse.registry.local_registry._STOP_SECONDS", 0.3)
-    with open_local(project, print) as registry:
+    with local_registry(project, print) as registry:
         registry.keep()
         with pytest.raises(PublishError) as caught:
             manage_local(project, "stop", print)
@@ -160,27 +167,86 @@ def test_a_registry_in_use_is_not_stopped(project: Project, monkeypatch: pytest.
     assert ends(registry)
 
 
-def test_the_port_of_another_project(project: Project, tmp_path: Path) -> None:
+def test_all_projects_of_a_user_share_it(project: Project, tmp_path: Path) -> None:
     other = replace(project, root=tmp_path / "other")
+    manage_local(project, "start", print)
+    assert manage_local(other, "status", print).running
+    with local_registry(other, print) as second:
+        assert second.is_running()
+    assert local_registry(project).is_running()
+    assert not manage_local(other, "stop", print).running
+
+
+def test_another_port_is_another_registry(project: Project) -> None:
+    assert project.registry_state.name == f"registry-{project.registry_port}"
+    assert replace(project, registry_port=1).registry_state.name == "registry-1"
+
+
+def test_the_port_of_another_user(project: Project, tmp_path: Path) -> None:
+    other = replace(project, user_state=tmp_path / "other")
     manage_local(project, "start", print)
     for action in ("start", "status"):
         with pytest.raises(PublishError) as caught:
             manage_local(other, action, print)
     assert caught.value.diagnostics == (
         Diagnostic(
-            f"port {project.registry_port} of the local registry is used by the registry of another project, "
-            f"in `{project.state}/registry`",
+            f"port {project.registry_port} of the local registry is used by another local registry, "
+            f"in `{project.registry_state}`",
             hint="set `registry_port` in [tool.bakehouse] to a free port, "
-            "or run `bake registry stop` in that project",
+            "or let its user run `bake registry stop`",
         ),
     )
-    # It does not touch the other project's registry.
+    # It does not touch the other user's registry.
     manage_local(other, "stop", print)
     assert local_registry(project).is_running()
 
 
+def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
+    project: Project, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGISTRY_HTTP_ADDR", "0.0.0.0:5000")
+    with local_registry(project, print):
+        pass
+    name, state = f"bakehouse-registry-{project.registry_port}", project.registry_state
+    assert asked()[:3] == [
+        ["rm", "--force", name],
+        ["network", "create", "--label", "bakehouse=registry", name],
+        [
+            *("run", "--rm", "--name", name, "--label", "bakehouse=registry", "--network", name),
+            *("--user", f"{os.getuid()}:{os.getgid()}"),
+            *("--security-opt", "label=disable", "--cap-drop", "ALL", "--read-only"),
+            *("--publish", f"127.0.0.1:{project.registry_port}:5000"),
+            *("--mount", f"type=bind,source={state}/data,target=/var/lib/registry"),
+            "--mount",
+            f"type=bind,source={state}/config.json,target=/etc/docker/registry/config.yml,readonly",
+            "an-image",
+        ],
+    ]
+    assert asked()[3:] == [["network", "rm", name]]
+
+
+def test_a_rootless_engine_runs_it_as_the_user_that_owns_its_files(
+    project: Project, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(provision, "ensure", lambda *_: replace(ENGINE, rootless=True))
+    with local_registry(project, print):
+        pass
+    command = asked()[2]
+    assert command[command.index("--user") + 1] == "0:0"
+
+
+def test_an_engine_that_cannot_be_used_starts_none(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise EngineError("no container engine answers")
+
+    monkeypatch.setattr(provision, "ensure", refuse)
+    with pytest.raises(EngineError, match="no container engine answers"), local_registry(project, print):
+        pass
+    assert not local_registry(project).is_running()
+
+
 def test_the_task(project: Project) -> None:
-    host, data = f"127.0.0.1:{project.registry_port}", f"{project.state}/registry/data"
+    host, data = f"127.0.0.1:{project.registry_port}", f"{project.registry_state}/data"
 
     def text(action: str) -> str:
         return manage_local(project, action, print).text
@@ -188,7 +254,7 @@ def test_the_task(project: Project) -> None:
     assert text("status") == f"the registry at {host} is not running; 0 bytes in {data}\n"
     assert text("start") == f"the registry at {host} is running; 0 bytes in {data}\n"
     assert text("start") == f"the registry at {host} is running; 0 bytes in {data}\n"
-    (project.state / "registry/data/blob").write_bytes(b"12345")
+    (project.registry_state / "data/blob").write_bytes(b"12345")
     assert text("status") == f"the registry at {host} is running; 5 bytes in {data}\n"
     assert text("stop") == f"the registry at {host} is not running; 5 bytes in {data}\n"
     assert text("stop") == f"the registry at {host} is not running; 5 bytes in {data}\n"
@@ -196,7 +262,7 @@ def test_the_task(project: Project) -> None:
 
 def test_a_push_keeps_the_registry(project: Project) -> None:
     lines: list[str] = []
-    with open_local(project, print) as registry:
+    with local_registry(project, print) as registry:
         image_push._keep_registries([registry], lines.append)
     assert registry.is_running()
     assert lines == [f"the registry at {registry.host} keeps running; `bake registry stop` stops it"]

@@ -8,7 +8,6 @@ from bakehouse.cli import main
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--message", "pull-request.md"], "`--message` needs `--fix`"),
         (["--fix", "--sign"], "`--fix` cannot be combined with `--sign`"),
         (["--fix", "--json"], "`--fix` cannot be combined with `--json`"),
     ],

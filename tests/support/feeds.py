@@ -10,6 +10,7 @@ from bakehouse.catalog.project import HOME, find
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
+from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import required_files
 
 
@@ -21,5 +22,5 @@ def nothing(directory: Path) -> Downloads:
 
 def get(packages: Sequence[Deb], directory: Path) -> None:
     """Put locked packages into a directory, as builds on this machine get them."""
-    with prefetch.open_fetcher(find(HOME), print) as fetcher:
+    with open_fetcher(find(HOME), print) as fetcher:
         prefetch.download_packages(Downloads(required_files([]), fetcher), packages, directory)

@@ -227,6 +227,7 @@ def _started(
                 **os.environ,
                 "PYTHONPATH": str(HOME),
                 "BAKEHOUSE_STATE": "",
+                "XDG_STATE_HOME": str(project / "build/user"),
                 "TMPDIR": str(project / _TEMPORARY),
                 **command.environment,
                 _TOKEN: token,

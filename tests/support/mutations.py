@@ -30,7 +30,6 @@ MATRIX = """\
 summary: PyTorch ${pytorch|minor} for ${python|tag}
 status: ${status}
 name: mutated-${pytorch|minor}-py${python|tag}
-commit: ["mutated-*"]
 matrix:
   pytorch: ["2.13.0", "2.10.0"]
   stack:

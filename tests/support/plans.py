@@ -63,7 +63,7 @@ def image(
         content=Content(entry_point=entry_point),
         scripts={},
     )
-    return Image(keyed, ImageKey(key), gpu=gpu, launchers=launchers)
+    return Image(keyed, ImageKey(key), ImageKey(key), gpu=gpu, launchers=launchers)
 
 
 def stage(

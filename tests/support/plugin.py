@@ -17,19 +17,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """The one setting: whose registry answers."""
     parser.addini(
         "registry_image",
-        "the registry's image; empty makes one of the docker-registry on this machine",
+        "the registry's image; empty is that of the local registry",
         default="",
     )
 
 
 @pytest.fixture(scope="session")
-def registry_reference(pytestconfig: pytest.Config) -> Iterator[str]:
+def registry_reference(pytestconfig: pytest.Config) -> str:
     """The image that registries here are started from."""
-    if named := str(pytestconfig.getini("registry_image")):
-        yield named
-        return
-    with registry_image() as reference:
-        yield reference
+    return str(pytestconfig.getini("registry_image")) or registry_image()
 
 
 @pytest.fixture(scope="session")

@@ -1,20 +1,25 @@
-"""A registry in a container, from its own image or from one made of this machine's docker-registry."""
+"""A registry in a container of the local registry's image, or of another one."""
 
 import contextlib
 import io
 import json
 import os
-import re
-import secrets
-import shutil
-import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-import pytest
+from bakehouse.catalog.project import HOME, find
+from bakehouse.engine import daemon_info
+from bakehouse.fetch.project_fetcher import open_fetcher
+from bakehouse.fetch.required_files import debs
+from bakehouse.registry import registry_image as local_image
+from bakehouse.registry.destination import local_registry
+from bakehouse.registry.local_registry import EmbeddedRegistry
+from bakehouse.util.oci import PLATFORM
 
 # Read by testcontainers when it is imported.
 os.environ["TESTCONTAINERS_RYUK_DISABLED"] = "true"
@@ -26,37 +31,27 @@ _HTPASSWD = "AWS:$2b$04$Zk7yOhcu1xuxI2w2RXcC.e8gosUaWSGdAUcSgdtzX/oi/LHfLZ20q\n"
 """bcrypt of the password above."""
 
 
-@contextlib.contextmanager
-def registry_image() -> Iterator[str]:
-    """An image of the machine's own docker-registry and nothing else, laid out as the `registry` image is."""
-    program = shutil.which("docker-registry")
-    if program is None:
-        pytest.skip("needs Debian's docker-registry on PATH")
-    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", dereference=True) as archive:
-        archive.add(program, arcname="bin/registry")
-        for library in re.findall(r"(/\S+)", linked):
-            archive.add(library, arcname=library.lstrip("/"))
-        for directory in ("tmp", "var/lib/registry", "etc/docker/registry"):
-            entry = tarfile.TarInfo(directory)
-            entry.type, entry.mode = tarfile.DIRTYPE, 0o777
-            archive.addfile(entry)
-    # Of its own: one process may have several at once, and each is removed when it is done with.
-    name, tag = "bakehouse/test-registry", f"{os.getpid()}-{secrets.token_hex(4)}"
-    changes = ['ENTRYPOINT ["/bin/registry", "serve"]', 'CMD ["/etc/docker/registry/config.yml"]']
-    import docker
-    import docker.errors
+def registry_image() -> str:
+    """The image of the local registry."""
+    return local_image.ensure(find(HOME), daemon_info.inspect().platform, print)
 
-    with contextlib.closing(docker.from_env()) as client:
-        changes.append(f"LABEL {LABEL}={OWNER}")
-        client.api.import_image_from_data(buffer.getvalue(), repository=name, tag=tag, changes=changes)
-        try:
-            yield f"{name}:{tag}"
-        finally:
-            # Another cleanup on this machine may have removed it.
-            with contextlib.suppress(docker.errors.ImageNotFound):
-                client.api.remove_image(f"{name}:{tag}", force=True)
+
+def registry_at(directory: Path, port: int) -> EmbeddedRegistry:
+    """The local registry of a user whose state is in a directory, not started."""
+    project = replace(find(HOME), user_state=directory, registry_port=port)
+    return local_registry(project, print)
+
+
+def registry_program(directory: Path) -> list[str]:
+    """The program of that image, for tests that need a process of this machine; unpacked into a directory."""
+    packages = debs(local_image.locked(PLATFORM))
+    with open_fetcher(find(HOME), print) as fetcher:
+        layer = local_image.make_layer([fetcher.get(file) for file in packages])
+    with tarfile.open(fileobj=io.BytesIO(layer)) as archive:
+        archive.extractall(directory, filter="tar")
+    libraries = directory / "lib/x86_64-linux-gnu"
+    loader = libraries / "ld-linux-x86-64.so.2"
+    return [str(loader), "--library-path", str(libraries), str(directory / "usr/bin/docker-registry")]
 
 
 @contextlib.contextmanager

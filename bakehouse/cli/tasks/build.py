@@ -5,7 +5,6 @@ import sys
 from invoke.context import Context
 
 from bakehouse.cli.tasks.declare import (
-    BUILD_CACHE,
     BUILDER,
     IMAGES,
     JSON,
@@ -19,7 +18,6 @@ from bakehouse.cli.tasks.declare import (
     show,
     split,
 )
-from bakehouse.errors import UsageError
 
 
 @bake_task(
@@ -34,7 +32,7 @@ def render(context: Context, images: str, check: bool = False) -> None:
     Write the Dockerfiles and bake files of images below images/.
 
     Without IMAGE, `render` updates the images of the project's own recipes and every image already
-    rendered. It skips combinations that a recipe's `commit` key leaves out.
+    rendered. The setting `commit` of the project selects some of its own.
 
     bake render
     bake render --check
@@ -60,28 +58,13 @@ def fetch(context: Context, images: str, to: str = "") -> None:
     show(download.run(select_images(images), report, sys.stderr, to))
 
 
-@bake_task("name", help={"name": "a base that Bakehouse makes, such as debian-12"})
-def base(context: Context, name: str) -> None:
-    """
-    Make a base image from Debian packages, unless the engine has it.
-
-    `build` makes the bases that it needs. A plain `docker build` needs this first.
-
-    bake base debian-12
-    """
-    from bakehouse.pipeline.build import make_base
-
-    show(f"{make_base(open_project(), name, report).reference}\n")
-
-
 @bake_task(
     "images",
     help={
-        "images": IMAGES,
+        "images": f"{IMAGES}; also bases that Bakehouse makes, such as debian-12",
         "offline": "use no network: every file must be in the cache, in --from or in a mirror directory",
         "from": "a directory filled by `fetch --to`, or another mirror, to search first",
         "builder": BUILDER,
-        "build-cache": BUILD_CACHE,
         "json": JSON_BUILD,
     },
 )
@@ -91,113 +74,32 @@ def build(
     offline: bool = False,
     from_: str = "",
     builder: str = "",
-    build_cache: str = "",
     json: bool = False,
 ) -> None:
     """
     Build images as one graph and compare installed with declared versions.
 
+    It makes the bases that they need from Debian packages. Name a base for a plain `docker build`.
+
     bake build pytorch-cpu
     bake build mpi-cpu 'pytorch-*-cpu'
     bake build pytorch-cpu --offline --from /media/disk
     bake build pytorch-cpu --builder build-farm
+    bake build debian-12
     """
     from bakehouse.builder.build_context import BuildOptions
     from bakehouse.cli import json_report, tables
     from bakehouse.pipeline import build as pipeline
-
-    options = BuildOptions(from_, offline, tuple(split(builder)), build_cache)
-    built = pipeline.build(select_images(images), report, options, json=json)
-    show(json_report.built(built) if json else tables.built_table(built))
-
-
-@bake_task(
-    "images",
-    help={
-        "images": IMAGES,
-        "real-packages": "download every Python package of the locks, also those over 20 MB",
-        "json": JSON_BUILD,
-    },
-    in_checkout=True,
-)
-def rehearse(context: Context, images: str, real_packages: bool = False, json: bool = False) -> None:
-    """
-    Run every build step of images, with stubs for files that are unavailable.
-
-    A rehearsed image is not a build: `smoke`, `push` and `uri` refuse it.
-
-    bake rehearse pytorch-2.10-cu128-py312-efa
-    bake rehearse '*-smp2'
-    """
-    from bakehouse.cli import json_report, tables
-    from bakehouse.maintain import rehearse as rehearsing
-
-    outcome = rehearsing.rehearse(select_images(images), report, real_packages=real_packages, json=json)
-    show(json_report.rehearsed(outcome.rehearsed) if json else tables.rehearsal_table(outcome.rehearsed))
-    outcome.require_all()
-
-
-@bake_task(
-    "images",
-    help={
-        "images": "names, families or globs of images",
-        "image-store": "image stores to build on again: overlay2, containerd; default: both",
-        "sign": "sign that the published image was built again, equal, with `signing_key`",
-        "json": JSON,
-    },
-    in_checkout=True,
-)
-def reproduce(
-    context: Context,
-    images: str,
-    image_store: str = "overlay2,containerd",
-    sign: bool = False,
-    json: bool = False,
-) -> None:
-    """
-    Build images again on a new engine and list the files that differ.
-
-    bake reproduce pytorch-cpu
-    bake reproduce mpi-cpu --image-store overlay2
-    bake reproduce mpi-cpu --sign
-    """
-    from bakehouse.analysis import compare
-    from bakehouse.cli import json_report
-    from bakehouse.maintain import reproduce as reproducing
     from bakehouse.plan.workspace import select
-    from bakehouse.publish.signing import require_bundler
 
-    workspace = open_project(images)
-    bundler = require_bundler(workspace.project) if sign else None
-    stores = split(image_store)
-    reproducing.require_stores(stores)
-    if not images:
-        raise UsageError("`reproduce` needs at least one image", hint="such as `bake reproduce pytorch-cpu`")
-    results = reproducing.reproduce(select(workspace, split(images)), report, stores)
-    show(json_report.reproductions(results) if json else compare.table(results))
-    reproducing.require_same(results)
-    if bundler:
-        reproducing.sign(workspace, results, bundler, report)
-
-
-@bake_task(
-    "images",
-    help={
-        "images": "names, families or globs of images; of a glob, only those that are built",
-        "json": JSON,
-    },
-)
-def digest(context: Context, images: str, json: bool = False) -> None:
-    """
-    Show the digests that built images have in any registry.
-
-    bake digest pytorch-cpu
-    """
-    from bakehouse.cli import json_report, tables
-    from bakehouse.pipeline.build import manifest_digests
-
-    digests = manifest_digests(select_images(images), report)
-    show(json_report.digests(digests) if json else tables.digests(digests))
+    options = BuildOptions(from_, offline, tuple(split(builder)))
+    workspace, words = open_project(images), split(images)
+    bases = pipeline.named_bases(workspace, words)
+    patterns = [word for word in words if word not in bases]
+    selection = select(workspace, patterns) if patterns or not bases else None
+    pipeline.make_bases(workspace.project, bases, report, options)
+    built = pipeline.build(selection, report, options, json=json) if selection else ()
+    show(json_report.built(built, bases) if json else tables.built_table(built, bases))
 
 
 @bake_task(

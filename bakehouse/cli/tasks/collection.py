@@ -1,4 +1,6 @@
-"""The tasks of `bake`, by purpose."""
+"""The commands of `bake`, by purpose."""
+
+from importlib.util import find_spec
 
 from invoke.collection import Collection
 from invoke.context import Context
@@ -7,17 +9,25 @@ from bakehouse.cli.tasks import build, look_up, maintain, publish, sagemaker, te
 from bakehouse.cli.tasks.declare import BakeTask, bake_task, show
 
 
-@bake_task("task", name="help", help={"task": "the task to explain; default: list all tasks"})
-def show_help(context: Context, task: str = "") -> None:
+@bake_task(
+    "command",
+    name="help",
+    help={"command": "the command to explain; default: list those of every day", "all": "list all commands"},
+)
+def show_help(context: Context, command: str = "", all: bool = False) -> None:
     """
-    Show all tasks, or the usage, options and examples of one.
+    Show the commands of every day, or the usage, options and examples of one.
 
     bake help
+    bake help --all
     bake help build
     """
     from bakehouse.cli import command_line, help_text
 
-    show(help_text.task_help(command_line.find_task(task)) if task else help_text.overview(GROUPS))
+    if command:
+        show(help_text.command_help(command_line.find_command(command)))
+    else:
+        show(help_text.overview(GROUPS) if all else help_text.daily(GROUPS))
 
 
 GROUPS: dict[str, tuple[BakeTask, ...]] = {
@@ -35,11 +45,7 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         build.lock,
         build.render,
         build.fetch,
-        build.base,
         build.build,
-        build.rehearse,
-        build.reproduce,
-        build.digest,
         build.sizes,
     ),
     "Test": (look_up.lint, test.smoke, test.run_training_job),
@@ -65,10 +71,14 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         maintain.security,
         maintain.registry,
         maintain.clean,
-        maintain.test,
         maintain.completion,
         show_help,
     ),
 }
+
+if find_spec("bakehouse.maintain"):
+    from bakehouse.cli.tasks import checkout
+
+    GROUPS["In a checkout of Bakehouse"] = (checkout.test, checkout.rehearse, checkout.reproduce)
 
 namespace = Collection(*(task for tasks in GROUPS.values() for task in tasks))

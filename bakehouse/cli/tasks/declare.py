@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 from invoke.exceptions import Exit
@@ -14,7 +13,7 @@ from invoke.tasks import Task, task
 
 from bakehouse.cli import diagnostics
 from bakehouse.cli.command_name import as_typed
-from bakehouse.errors import BakehouseError, Diagnostic, UsageError
+from bakehouse.errors import BakehouseError, Diagnostic
 from bakehouse.util import terminal
 from bakehouse.util.format import format_count
 
@@ -28,9 +27,7 @@ ATTEST = "attach an SBOM and provenance to each digest, without signatures"
 JSON = "print the report as JSON"
 JSON_BUILD = "print progress as JSON lines on standard error and the result as JSON"
 BUILDER = "builders of buildx, separated by commas; the available ones share the images; default: `builders`"
-BUILD_CACHE = "repository of the build cache, as host and path; default: `build_cache`"
-SCAN = "wait for the scan of Amazon ECR; findings at the level of --fail-on block the release"
-FAIL_ON = "CRITICAL, HIGH (default), MEDIUM, LOW, INFORMATIONAL or UNDEFINED; implies --scan"
+FAIL_ON = "wait for the scan of Amazon ECR, and refuse images with findings of this severity, such as HIGH"
 
 
 failures: list[BakehouseError] = []
@@ -55,20 +52,14 @@ def bake_task(
     name: str | None = None,
     iterable: Sequence[str] = (),
     help: Mapping[str, str] | None = None,
-    in_checkout: bool = False,
 ) -> Callable[[Callable[..., None]], BakeTask]:
-    """Declare a task with positional `arguments`; errors end it with their exit code, also under `invoke`.
-
-    A task `in_checkout` uses `bakehouse.maintain`, which the installed package does not contain.
-    """
+    """Declare a task with positional `arguments`; errors end it with their exit code, also under `invoke`."""
 
     def declare(function: Callable[..., None]) -> BakeTask:
         @functools.wraps(function)
         def run(*values: Any, **options: Any) -> None:
             failures.clear()
             try:
-                if in_checkout:
-                    _require_checkout(made.name)
                 function(*values, **options)
             except BakehouseError as error:
                 failures.append(error)
@@ -103,15 +94,6 @@ def bake_task(
     return declare
 
 
-def _require_checkout(task: str) -> None:
-    """Raise UsageError in an installed package."""
-    if not find_spec("bakehouse.maintain"):
-        raise UsageError(
-            f"`{task}` is not part of the installed package",
-            hint=f"run `./bake {task}` in a checkout of Bakehouse",
-        )
-
-
 def report(line: str) -> None:
     """Print a line of progress."""
     print(as_typed(line), file=sys.stderr, flush=True)
@@ -123,7 +105,7 @@ def show(values: object) -> None:
     print(text, end="", flush=True)
 
 
-def job_callbacks(verbose: bool = False) -> "JobCallbacks":
+def job_callbacks() -> "JobCallbacks":
     """Return functions that print the events of a job on SageMaker to standard error."""
     from bakehouse.sagemaker.launch import JobCallbacks
 
@@ -132,7 +114,7 @@ def job_callbacks(verbose: bool = False) -> "JobCallbacks":
         output=report,
         warn=lambda finding: diagnostics.write_warnings([finding.diagnostic], sys.stderr),
         colour=terminal.in_colour(sys.stderr),
-        verbose=verbose,
+        verbose=terminal.is_verbose(),
     )
 
 

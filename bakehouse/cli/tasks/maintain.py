@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 from invoke.context import Context
-from invoke.exceptions import Exit
 
 from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, report, show, split
 
@@ -108,7 +107,6 @@ def update(
         "osv": "OSV's data of PyPI: the export `all.zip`, or a directory of its JSON files",
         "import": "a scanner's report of a published image: JSON of Trivy, Grype or ECR, CycloneDX, SARIF",
         "fix": "lock the fixed versions, and print the text of a pull request",
-        "message": "write the text of the pull request to this file",
         "sign": "attach the signed result to the published images",
         "json": JSON,
     },
@@ -119,7 +117,6 @@ def security(
     osv: str = "",
     import_: list[str] | None = None,
     fix: bool = False,
-    message: str = "",
     sign: bool = False,
     json: bool = False,
 ) -> None:
@@ -134,7 +131,7 @@ def security(
     bake security --osv all.zip
     bake security pytorch-cpu --import trivy.json
     bake security pytorch-cpu --import trivy.json --sign
-    bake security --fix --message pull-request.md
+    bake security --fix > pull-request.md
     """
     from datetime import UTC, datetime
 
@@ -147,10 +144,7 @@ def security(
     from bakehouse.security import findings
     from bakehouse.security import fix as fixing
     from bakehouse.security import report as reporting
-    from bakehouse.util.files import write_whole
 
-    if message and not fix:
-        raise UsageError("`--message` needs `--fix`")
     if json and fix:
         raise UsageError("`--fix` cannot be combined with `--json`")
     if sign and fix:
@@ -174,11 +168,7 @@ def security(
         findings.require_clean(made, hint="add `--fix` to lock the fixed versions")
         return
     result = fixing.fix(workspace, split(images), planned, made, report)
-    text = fixing.message(result)
-    if message:
-        write_whole(Path(message), text)
-    else:
-        show(text)
+    show(fixing.message(result))
     findings.require_clean(result.remaining)
 
 
@@ -213,7 +203,7 @@ def doctor(context: Context, strict: bool = False, builder: str = "", json: bool
 @bake_task("action", help={"action": "`start`, `stop` or `status`; default: `status`", "json": JSON})
 def registry(context: Context, action: str = "status", json: bool = False) -> None:
     """
-    Start, stop or show the local registry of the project.
+    Start, stop or show the local registry, which all projects of a user share.
 
     `push`, `release` and `demo` start it, and let it run for pulls. Only this machine can reach it.
 
@@ -287,34 +277,6 @@ def clean(context: Context, all: bool = False, cache: bool = False, build_cache:
     from bakehouse.cli import clean as cleaning
 
     show(cleaning.run(open_project(), report, everything=all, cache=cache, build_cache=build_cache))
-
-
-@bake_task(
-    help={
-        "pure": "only the tests that need no engine",
-        "projects": "only the projects of customers, each from a changed requirement to a release",
-    },
-    in_checkout=True,
-)
-def test(context: Context, pure: bool = False, projects: bool = False) -> None:  # noqa: PT028 (a task)
-    """
-    Run the linters, the type checker and the tests of Bakehouse.
-
-    bake test
-    bake test --pure
-    bake test --projects
-    """
-    from bakehouse.cli import diagnostics
-    from bakehouse.maintain import selftest
-
-    summary = selftest.run(report, pure=pure, projects=projects)
-    if summary.failed:
-        error = selftest.SelfTestError("failed: " + ", ".join(summary.failed))
-        # Not raised: the numbers of tests are the last line.
-        diagnostics.write_failure(error, sys.stderr)
-    show(summary.text())
-    if summary.failed:
-        raise Exit(code=selftest.SelfTestError.exit_code)
 
 
 @bake_task("shell", help={"shell": "bash, zsh or fish"})

@@ -6,13 +6,10 @@ from invoke.context import Context
 
 from bakehouse.cli.tasks.declare import (
     ATTEST,
-    BUILD_CACHE,
-    BUILDER,
     FAIL_ON,
     IMAGES,
     JSON,
     JSON_BUILD,
-    SCAN,
     bake_task,
     open_project,
     report,
@@ -34,8 +31,6 @@ _CREATE = "create missing ECR repositories"
         "create": _CREATE,
         "candidate": "publish candidates, tested or not; `promote` releases them",
         "attest": ATTEST,
-        "deadline": "seconds after which pushing stops; 0 is six hours",
-        "scan": SCAN,
         "fail-on": FAIL_ON,
     },
 )
@@ -46,9 +41,7 @@ def push(
     create: bool = False,
     candidate: bool = False,
     attest: bool = False,
-    scan: bool = False,
     fail_on: str = "",
-    deadline: float = 0.0,
 ) -> None:
     """
     Push images that passed their required checks.
@@ -64,9 +57,9 @@ def push(
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.options import PublishOptions
 
-    level = ecr_scan.level(fail_on, is_asked=scan)
+    level = ecr_scan.level(fail_on)
     options = PublishOptions(
-        registry=registry, create=create, candidate=candidate, attest=attest, fail_on=level, deadline=deadline
+        registry=registry, create=create, candidate=candidate, attest=attest, fail_on=level
     )
     show(tables.uris(pipeline.push(select_images(images), report, options)))
 
@@ -80,7 +73,6 @@ def push(
         "image-uri": "promote the candidate with this URI, not the newest",
         "report": "results that `smoke --report` wrote on another machine; repeatable",
         "move-tag": "move the tag that is the image's name to this release",
-        "scan": SCAN,
         "fail-on": FAIL_ON,
     },
 )
@@ -91,7 +83,6 @@ def promote(
     registry: str = "",
     image_uri: str = "",
     move_tag: bool = False,
-    scan: bool = False,
     fail_on: str = "",
 ) -> None:
     """
@@ -112,7 +103,7 @@ def promote(
         move_tag=move_tag,
         image_uri=image_uri,
         reports=tuple(Path(file) for file in report_),
-        fail_on=ecr_scan.level(fail_on, is_asked=scan),
+        fail_on=ecr_scan.level(fail_on),
     )
     show(tables.uris([pipeline.promote(select_images(image), report, options)]))
 
@@ -123,13 +114,9 @@ def promote(
         "images": IMAGES,
         "registry": _REGISTRY,
         "create": _CREATE,
-        "scan": SCAN,
         "fail-on": FAIL_ON,
         "gpus": "number of GPUs for the smoke tests",
         "attest": ATTEST,
-        "deadline": "seconds that pushing may take; 0 is six hours",
-        "builder": BUILDER,
-        "build-cache": BUILD_CACHE,
         "json": JSON_BUILD,
     },
 )
@@ -139,12 +126,8 @@ def release(
     registry: str = "",
     create: bool = False,
     attest: bool = False,
-    scan: bool = False,
     fail_on: str = "",
     gpus: int = 0,
-    deadline: float = 0.0,
-    builder: str = "",
-    build_cache: str = "",
     json: bool = False,
 ) -> None:
     """
@@ -155,21 +138,15 @@ def release(
     """
     from dataclasses import asdict
 
-    from bakehouse.builder.build_context import BuildOptions
     from bakehouse.cli import tables
     from bakehouse.pipeline import publish as pipeline
     from bakehouse.pipeline.smoke import SmokeOptions
     from bakehouse.publish import ecr_scan
     from bakehouse.publish.options import PublishOptions
 
-    level = ecr_scan.level(fail_on, is_asked=scan)
-    options = PublishOptions(
-        registry=registry, create=create, attest=attest, fail_on=level, deadline=deadline
-    )
-    building = BuildOptions(builders=tuple(split(builder)), cache=build_cache)
-    records = pipeline.release(
-        select_images(images), report, options, building, SmokeOptions(gpus=gpus), json=json
-    )
+    level = ecr_scan.level(fail_on)
+    options = PublishOptions(registry=registry, create=create, attest=attest, fail_on=level)
+    records = pipeline.release(select_images(images), report, options, SmokeOptions(gpus=gpus), json=json)
     show([asdict(record) for record in records] if json else tables.uris(records))
 
 
@@ -268,12 +245,13 @@ def bisect(
     "image",
     help={
         "image": "one image, or `pytorch` or `tensorflow` for the best that fits",
-        "registry": "only releases in this registry: `local`, `ecr` or a host",
+        "registry": "only releases in this registry: `local`, `ecr` or a host; with --built, as for `push`",
         "region": "only releases in this AWS region",
         "version": "framework version, or its first numbers",
         "py-version": "Python version, such as py311",
         "instance-type": "instance type that the image must support, such as ml.p4d.24xlarge",
         "candidate": "the newest candidate, for a test on another machine",
+        "built": "the URI that the built image will have in the registry",
     },
 )
 def uri(
@@ -285,16 +263,27 @@ def uri(
     py_version: str = "",
     instance_type: str = "",
     candidate: bool = False,
+    built: bool = False,
 ) -> None:
     """
     Print the image URI, by digest, of an image's newest release.
 
     bake uri pytorch-cpu
     bake uri pytorch --version 2.10 --instance-type ml.p4d.24xlarge --region eu-west-1
+    bake uri pytorch-cpu --built
     """
     from bakehouse.catalog.instance_gpus import find_gpus
     from bakehouse.ledger import image_uris
 
+    if built:
+        if region or version or py_version or instance_type or candidate:
+            raise UsageError(
+                "`--built` can only be combined with `--registry`", hint="the other options select a release"
+            )
+        from bakehouse.pipeline.publish import built_uris
+
+        show("".join(f"{uri}\n" for uri in built_uris(select_images(image), report, registry)))
+        return
     instance = find_gpus(instance_type) if instance_type else None
     query = image_uris.ImageQuery(region, version, py_version, registry, instance)
     with image_uris.open_images(None, image) as images:

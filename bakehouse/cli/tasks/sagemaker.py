@@ -38,7 +38,6 @@ _INPUT_GROUP = "instance groups of a channel, `name=group,group`; default: all; 
 _JOB_LISTS = ["group", "hyperparameter", "environment"]
 _FOLLOW_HELP = {
     "stop-on-interrupt": "Ctrl-C also stops the job",
-    "verbose": "also print the environment that the SageMaker Training Toolkit reports",
 }
 
 
@@ -229,7 +228,6 @@ def launch(
     region: str = "",
     detach: bool = False,
     stop_on_interrupt: bool = False,
-    verbose: bool = False,
 ) -> None:
     """
     Start a training job on SageMaker and follow it to its end.
@@ -258,7 +256,7 @@ def launch(
             open_project(),
             image,
             job,
-            job_callbacks(verbose),
+            job_callbacks(),
             region=region,
             detach=detach,
             stop_on_interrupt=stop_on_interrupt,
@@ -267,9 +265,7 @@ def launch(
 
 
 @bake_task("job", help={**_FOLLOW_HELP, "job": "name of a training job", "region": "AWS region of the job"})
-def follow(
-    context: Context, job: str, region: str = "", stop_on_interrupt: bool = False, verbose: bool = False
-) -> None:
+def follow(context: Context, job: str, region: str = "", stop_on_interrupt: bool = False) -> None:
     """
     Follow a training job that was started before, from its first log line.
 
@@ -280,21 +276,18 @@ def follow(
     workspace = open_project()
     job_region = region or launching.default_region(workspace)
     _finish(
-        launching.follow_job(
-            workspace, job, job_region, job_callbacks(verbose), stop_on_interrupt=stop_on_interrupt
-        )
+        launching.follow_job(workspace, job, job_region, job_callbacks(), stop_on_interrupt=stop_on_interrupt)
     )
 
 
 @bake_task(
     "instance",
-    iterable=["helper", "price", "step_seconds"],
+    iterable=["helper", "step_seconds"],
     help={
         "instance": "the instance type that trains",
         "gpus": "GPUs or NeuronCores of the job; default: those of one instance",
         "vcpu_per_gpu": "vCPUs that keep one GPU or NeuronCore busy",
         "helper": "instance type without GPUs to add, instead of c5; repeatable",
-        "price": "TYPE=NUMBER for an hour; also [tool.bakehouse.prices]; repeatable",
         "step_seconds": "measured seconds of a step: `0.2`, or `ml.p4d.24xlarge+2*ml.c5.18xlarge=0.1`",
         "batch": "examples per replica and step",
         "json": JSON,
@@ -306,7 +299,6 @@ def recommend_instances(
     vcpu_per_gpu: float = 0.0,
     gpus: int = 0,
     helper: list[str] | None = None,
-    price: list[str] | None = None,
     step_seconds: list[str] | None = None,
     batch: int = 0,
     json: bool = False,
@@ -326,7 +318,6 @@ def recommend_instances(
     workspace = open_project()
     instance_types = instances(workspace.catalog)
     need = sizing.Need(gpus or find_instance(instance_types, instance).accelerators or 0, vcpu_per_gpu, batch)
-    prices = {**workspace.project.prices, **sizing.read_numbers(price or (), "--price")}
-    seconds = sizing.read_numbers(step_seconds or (), "--step-seconds", is_named=False)
-    result = sizing.recommend(need, instance, instance_types, helper or (), prices, seconds)
+    seconds = sizing.read_step_seconds(step_seconds or ())
+    result = sizing.recommend(need, instance, instance_types, helper or (), workspace.project.prices, seconds)
     show(json_report.sizing(result) if json else sizing.text(result))

@@ -212,7 +212,6 @@ def _results_command(image: str, runner: str, results: Path, options: "SmokeOpti
         "volume-size": "size limit of /opt/ml/model, output and checkpoints, such as 1g",
         "seed": "assign hosts to groups as an earlier run did",
         "json": JSON,
-        "verbose": "also print the environment that the SageMaker Training Toolkit reports",
     },
 )
 def run_training_job(
@@ -243,7 +242,6 @@ def run_training_job(
     volume_size: str = "",
     seed: int = 0,
     json: bool = False,
-    verbose: bool = False,
 ) -> None:
     """
     Run a training job in local containers set up like SageMaker hosts.
@@ -290,6 +288,7 @@ def run_training_job(
         processes_per_host,
     )
     colour = terminal.in_colour(sys.stderr)
+    verbose = terminal.is_verbose()
     listen = functools.partial(log_stream.open_log_stream, write=report, colour=colour, verbose=verbose)
     result = pipeline.run_job(workspace, image, request, report, listen)
     show(job_report.as_json(result) if json else job_report.text(result))

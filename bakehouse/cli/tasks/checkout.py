@@ -1,0 +1,113 @@
+"""Tasks of a checkout of Bakehouse. The installed package contains neither them nor `bakehouse.maintain`."""
+
+import sys
+
+from invoke.context import Context
+from invoke.exceptions import Exit
+
+from bakehouse.cli.tasks.declare import (
+    IMAGES,
+    JSON,
+    JSON_BUILD,
+    bake_task,
+    open_project,
+    report,
+    select_images,
+    show,
+    split,
+)
+from bakehouse.errors import UsageError
+
+
+@bake_task(
+    help={
+        "pure": "only the tests that need no engine",
+        "projects": "only the projects of customers, each from a changed requirement to a release",
+    },
+)
+def test(context: Context, pure: bool = False, projects: bool = False) -> None:  # noqa: PT028 (a task)
+    """
+    Run the linters, the type checker and the tests of Bakehouse.
+
+    bake test
+    bake test --pure
+    bake test --projects
+    """
+    from bakehouse.cli import diagnostics
+    from bakehouse.maintain import selftest
+
+    summary = selftest.run(report, pure=pure, projects=projects)
+    if summary.failed:
+        error = selftest.SelfTestError("failed: " + ", ".join(summary.failed))
+        # Not raised: the numbers of tests are the last line.
+        diagnostics.write_failure(error, sys.stderr)
+    show(summary.text())
+    if summary.failed:
+        raise Exit(code=selftest.SelfTestError.exit_code)
+
+
+@bake_task(
+    "images",
+    help={
+        "images": IMAGES,
+        "real-packages": "download every Python package of the locks, also those over 20 MB",
+        "json": JSON_BUILD,
+    },
+)
+def rehearse(context: Context, images: str, real_packages: bool = False, json: bool = False) -> None:
+    """
+    Run every build step of images, with stubs for files that are unavailable.
+
+    A rehearsed image is not a build: `smoke`, `push` and `uri` refuse it.
+
+    bake rehearse pytorch-2.10-cu128-py312-efa
+    bake rehearse '*-smp2'
+    """
+    from bakehouse.cli import json_report, tables
+    from bakehouse.maintain import rehearse as rehearsing
+
+    outcome = rehearsing.rehearse(select_images(images), report, real_packages=real_packages, json=json)
+    show(json_report.rehearsed(outcome.rehearsed) if json else tables.rehearsal_table(outcome.rehearsed))
+    outcome.require_all()
+
+
+@bake_task(
+    "images",
+    help={
+        "images": "names, families or globs of images",
+        "image-store": "image stores to build on again: overlay2, containerd; default: both",
+        "sign": "sign that the published image was built again, equal, with `signing_key`",
+        "json": JSON,
+    },
+)
+def reproduce(
+    context: Context,
+    images: str,
+    image_store: str = "overlay2,containerd",
+    sign: bool = False,
+    json: bool = False,
+) -> None:
+    """
+    Build images again on a new engine and list the files that differ.
+
+    bake reproduce pytorch-cpu
+    bake reproduce mpi-cpu --image-store overlay2
+    bake reproduce mpi-cpu --sign
+    """
+    from bakehouse.analysis import compare
+    from bakehouse.cli import json_report
+    from bakehouse.maintain import reproduce as reproducing
+    from bakehouse.plan.workspace import select
+    from bakehouse.publish.signing import require_bundler
+
+    workspace = open_project(images)
+    bundler = require_bundler(workspace.project) if sign else None
+    stores = split(image_store)
+    reproducing.require_stores(stores)
+    if not images:
+        raise UsageError("`reproduce` needs at least one image", hint="such as `bake reproduce pytorch-cpu`")
+    results = reproducing.reproduce(select(workspace, split(images)), report, stores)
+    show(json_report.reproductions(results) if json else compare.table(results))
+    reproducing.require_same(results)
+    if bundler:
+        reproducing.sign(workspace, results, bundler, report)
