@@ -35,11 +35,11 @@ from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.util import process
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import display_path, write_whole
-from bakehouse.util.format import format_bytes
+from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.heartbeat import Heartbeat, heartbeat
 from bakehouse.util.oci import EPOCH, PLATFORM, architecture_of
 from bakehouse.util.tempdir import private_directory
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.terminal import Reporter, detail, is_verbose
 
 _CREATED = "2026-01-01T00:00:00Z"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -117,7 +117,8 @@ def _bootstrap(base: BootstrappedBase, state: Path, report: Reporter, get: Get) 
             hint="run `apt-get install debian-archive-keyring`",
         )
     packages = f" with {', '.join(base.packages)}" if base.packages else ""
-    report(f"base {base.reference}: bootstrapping Debian {base.suite}{packages}")
+    began = time.monotonic()
+    detail(report)(f"base {base.reference}: bootstrapping Debian {base.suite}{packages}")
     with private_directory(state) as directory:
         if base.debs:
             with heartbeat(report, "running: download of the base packages"):
@@ -149,9 +150,10 @@ def _bootstrap(base: BootstrappedBase, state: Path, report: Reporter, get: Get) 
             write_whole(log_file, "".join(f"{line}\n" for line in tail.lines()))
             raise _failure(base, tail.lines(), [mirror.url for mirror in mirrors], log_file)
         sizes = f"{format_bytes(layer.size)}, {format_bytes(layer.stored)} compressed"
-        report(f"base {base.reference}: {sizes}; loading")
+        detail(report)(f"base {base.reference}: loading")
         with heartbeat(report, f"running: docker load of {base.reference}"):
             _load(base, layer)
+    report(f"base {base.reference}: made in {format_seconds(time.monotonic() - began)}, {sizes}")
 
 
 def _command(base: BootstrappedBase, mirrors: Sequence[apt_config.AptSource], directory: Path) -> list[str]:
@@ -276,8 +278,11 @@ class _LogReader:
                 self._tail.add(f"{line}\n")
             elif line.endswith("..."):
                 step = f"base {self._base.reference}: {line[3:-3]}"
-                self._report(step)
-                self.beat.restart(f"running: {step}")
+                if is_verbose():
+                    self._report(step)
+                    self.beat.restart(f"running: {step}")
+                else:
+                    self.beat.rename(f"running: {step}")
 
 
 def _load(base: BootstrappedBase, layer: _Layer) -> None:

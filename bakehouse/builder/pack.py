@@ -18,7 +18,7 @@ from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes
 from bakehouse.util.oci import Digest
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.terminal import Reporter, detail
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class Packer:
 
         def compress(layer: IO[bytes]) -> None:
             compressed = cache.add(iter(lambda: layer.read(READ_BYTES), b""))
-            report(f"compressed layer {short(compressed.diff_id)} ({format_bytes(compressed.bytes)})")
+            detail(report)(f"compressed layer {short(compressed.diff_id)} ({format_bytes(compressed.bytes)})")
 
         def reader_of(digest: str) -> Callable[[IO[bytes]], None] | None:
             # An uncompressed layer is stored under the digest of its content.

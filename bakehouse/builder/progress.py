@@ -12,9 +12,9 @@ from typing import Self, TextIO
 
 from bakehouse.builder.timings import BuildTimes, StepTime, Work
 from bakehouse.engine.buildkit_events import EXPORT, Event, Step
-from bakehouse.util.format import format_bytes, format_seconds
+from bakehouse.util.format import format_bytes, format_count, format_seconds
 from bakehouse.util.heartbeat import SILENT_SECONDS
-from bakehouse.util.terminal import Redrawn, clip, in_colour
+from bakehouse.util.terminal import Redrawn, clip, in_colour, is_verbose
 
 _REDRAW_SECONDS = 0.5
 _MAX_ROWS = 6
@@ -41,9 +41,13 @@ class Progress:
     """Receives the events of a build, from any thread, and prints its progress."""
 
     @classmethod
-    def on(cls, stream: TextIO, *, json: bool = False) -> Self:
-        """Choose the mode by the stream: a table on a terminal, else lines; JSON on request."""
-        return cls(stream, Mode.JSON if json else mode_for(stream), colour=in_colour(stream))
+    def on(cls, stream: TextIO, *, json: bool = False, brief: float = _BRIEF_SECONDS) -> Self:
+        """Choose the mode by the stream: a table on a terminal, else lines; JSON on request.
+
+        Unless verbose, stages of fewer than `brief` seconds are counted, not reported.
+        """
+        mode = Mode.JSON if json else mode_for(stream)
+        return cls(stream, mode, colour=in_colour(stream), verbose=is_verbose(), brief=brief)
 
     def __init__(
         self,
@@ -51,10 +55,14 @@ class Progress:
         mode: Mode,
         *,
         colour: bool = False,
+        verbose: bool = False,
+        brief: float = _BRIEF_SECONDS,
         width: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._stream, self._mode, self._clock = stream, mode, clock
+        self._brief = brief
+        self._reports_steps = verbose or mode is Mode.JSON
         self._rows = Redrawn(stream, colour=colour, width=width)
         self._times = BuildTimes()
         self._began = self._last_line = clock()
@@ -62,6 +70,7 @@ class Progress:
         self._started: set[tuple[str, str]] = set()
         """Keys of the steps whose start was printed."""
         self._ended: set[tuple[str, str]] = set()
+        """Keys of the steps whose end was printed, also as that of their stage."""
         self._lock = threading.RLock()
 
     def __enter__(self) -> Self:
@@ -71,6 +80,13 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._rows.erase()
+        with self._lock:
+            now = self._clock()
+            for stage in self._stages(self._times.shown()):
+                if not any(work.step.error for work in stage):
+                    self._report_stage(stage, now)
+            if self._mode is not Mode.JSON and self._completed():
+                self.report(self.summary())
         self._stream.flush()
 
     def __call__(self, event: Event, builder: str = "") -> None:
@@ -81,8 +97,10 @@ class Progress:
         work = self._times.note(event, builder)
         now = self._clock()
         if isinstance(event, Step) and work and work.is_shown:
-            if work.completed:
+            if work.completed and (self._reports_steps or work.step.error):
                 self._report_end(work, now)
+            elif work.completed:
+                self._report_stages(work, now)
             elif work.is_running and work.key in self._ended:
                 # The step was stopped, and the next call of buildx runs it again.
                 self._ended.discard(work.key)
@@ -109,9 +127,12 @@ class Progress:
 
     def summary(self) -> str:
         """Return the counts of completed and cached steps, such as `12 steps, 9 of them cached`."""
-        ended = [work for work in self._times.shown() if work.completed and work.step.text != EXPORT]
-        cached = sum(work.is_cached for work in ended)
-        return f"{len(ended)} steps, {cached} of them cached"
+        completed = self._completed()
+        cached = sum(work.is_cached for work in completed)
+        return f"{format_count(len(completed), 'step')}, {cached} of them cached"
+
+    def _completed(self) -> list[Work]:
+        return [work for work in self._times.shown() if work.completed and work.step.text != EXPORT]
 
     def _report_end(self, work: Work, now: float) -> None:
         if work.key in self._ended:
@@ -131,9 +152,41 @@ class Progress:
             text += f": {' '.join(work.step.error.split())}"
         self._write(text, self._facts("failed" if work.step.error else "done", work, now))
 
+    def _report_stages(self, work: Work, now: float) -> None:
+        """Report the stages that the end of a step completes."""
+        same_name = [one for one in self._times.shown() if one.stage == work.stage]
+        for stage in self._stages(same_name):
+            if work in stage and len(stage) >= work.steps_of_stage and all(map(_is_done, stage)):
+                self._report_stage(stage, now)
+
+    def _stages(self, works: Sequence[Work]) -> list[list[Work]]:
+        """Return the steps of each stage that has steps whose end was not printed.
+
+        The steps of a stage are those of one image: images can have different stages of one name.
+        """
+        stages: dict[tuple[str, ...], list[Work]] = {}
+        for work in works:
+            for image in work.images:
+                stages.setdefault((work.builder, work.stage, image), []).append(work)
+        by_steps = {frozenset(work.key for work in stage): stage for stage in stages.values()}
+        return [stage for keys, stage in by_steps.items() if not keys <= self._ended]
+
+    def _report_stage(self, stage: Sequence[Work], now: float) -> None:
+        done = [work for work in stage if _is_done(work)]
+        self._ended |= {work.key for work in done}
+        ran = [work for work in done if not work.is_cached]
+        if not ran:
+            return
+        seconds = max(work.completed or now for work in ran) - min(work.started or now for work in ran)
+        if seconds < self._brief:
+            return
+        moved = _moved(sum(work.moved()[0] for work in ran))
+        images = _images(min(ran, key=lambda work: len(work.images)))
+        self._write(f"{ran[0].stage}: done in {format_seconds(seconds)}{moved} ({images})", {})
+
     def _report_running(self, now: float) -> None:
         running = [work for work in self._times.shown() if work.is_running]
-        for work in running:
+        for work in running if self._reports_steps else ():
             is_long = work.seconds(now) >= _BRIEF_SECONDS
             if is_long and work.key not in self._started and not work.is_cached:
                 self._started.add(work.key)
@@ -211,10 +264,15 @@ def _builder(work: Work) -> str:
 
 def _bytes(work: Work) -> str:
     moved, total = work.moved()
-    if moved < _MEGABYTE:
-        return ""
-    of_total = f" of {format_bytes(total)}" if total else ""
-    return f", {format_bytes(moved)}{of_total}"
+    return _moved(moved, f" of {format_bytes(total)}" if total else "")
+
+
+def _moved(bytes: int, of_total: str = "") -> str:
+    return f", {format_bytes(bytes)}{of_total}" if bytes >= _MEGABYTE else ""
+
+
+def _is_done(work: Work) -> bool:
+    return bool(work.completed and not work.step.error)
 
 
 def _command(text: str) -> str:

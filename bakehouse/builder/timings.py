@@ -83,6 +83,11 @@ class Work:
 
     @property
     def label(self) -> str:
+        return f"{self.stage} {self.step.position}".strip() if self.steps_of_stage else self.stage
+
+    @property
+    def stage(self) -> str:
+        """Name of the stage, or of a step of its own."""
         if self.step.text == EXPORT:
             return "export"
         if self.step.text.startswith(_CACHE):
@@ -90,8 +95,13 @@ class Work:
         if self.step.stage == "internal":
             return "context" if self.is_shown else self.step.text
         # Many stages share a FROM step, which has the name of one of them.
-        is_base = self.step.text.startswith("FROM ")
-        return "base" if is_base else f"{self.step.stage} {self.step.position}".strip()
+        return "base" if self.step.text.startswith("FROM ") else self.step.stage
+
+    @property
+    def steps_of_stage(self) -> int:
+        """Number of the stage's steps; 0 for a step of its own."""
+        is_own = self.stage != self.step.stage
+        return 0 if is_own else int(self.step.position.rpartition("/")[2] or 0)
 
     @property
     def doing(self) -> str:

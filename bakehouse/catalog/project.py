@@ -56,7 +56,10 @@ _KEYS = (
     "ci",
     "signing_key",
     "policy",
+    "jobs",
 )
+_JOB_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
+"""Names of jobs: without dots and slashes, which files have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,8 @@ class Project:
     """Requirements on images that are promoted or launched; None without such a table."""
     ci: "CiSettings | None" = None
     """Settings of generated pipelines; None without such a table."""
+    jobs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Tables of jobs by name, as written; `jobs.job_settings` reads them."""
     state_directory: Path | None = None
     """`state`, if it is not in the project."""
     is_fallback: bool = False
@@ -234,6 +239,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         signing_key=_signing_key(root, table, environment),
         policy=_policy(root, table),
         ci=_ci(table),
+        jobs=_jobs(table),
     )
     problems.raise_as(RecipeError)
     return project
@@ -310,6 +316,21 @@ def _ci(table: TomlTable) -> "CiSettings | None":
     return read_ci(table)
 
 
+def _jobs(table: TomlTable) -> dict[str, Mapping[str, object]]:
+    """Read the names of jobs. Commands that use a job read its table."""
+    given = table.child("jobs", "a table of names and jobs")
+    jobs: dict[str, Mapping[str, object]] = {}
+    for name, job in given.values.items():
+        if not isinstance(job, dict):
+            given.report_type(name, "a table")
+        elif not _JOB_NAME.fullmatch(name):
+            message = f"`{name}` in [{given.name}] is not a valid name of a job"
+            given.report(name, message, "use at most 64 letters, digits, `-` and `_`")
+        else:
+            jobs[name] = job
+    return jobs
+
+
 def _prices(table: TomlTable) -> dict[str, float]:
     """Read the price of each instance type, in the currency of the user."""
     given = table.child("prices", "a table of instance types and prices")
@@ -317,6 +338,9 @@ def _prices(table: TomlTable) -> dict[str, float]:
     for name, price in given.values.items():
         if isinstance(price, int | float) and 0 < price < _MAX_PRICE and not isinstance(price, bool):
             prices[name] = float(price)
+        elif isinstance(price, dict):
+            hint = f'quote it: `"{given.dotted(name)}"`'
+            given.report(name, f"`{name}` in [{given.name}] is not an instance type", hint)
         else:
             given.report_type(name, "a number above 0")
     return prices

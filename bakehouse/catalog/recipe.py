@@ -41,6 +41,7 @@ STATUSES = ("current", "frozen", "legacy")
 FORMATS = ("docker", "oci", "oci-zstd")
 """Docker schema 2 or OCI with gzip layers, or OCI with zstd layers (impossible in Docker schema 2)."""
 _NAME = re.compile(r"[a-z0-9]+([._-][a-z0-9]+)*")
+_MAX_NAME = 100
 GPU_CHECKS = ("nccl_all_reduce", "gpu")
 EFA_BANDWIDTH = "efa_bandwidth"
 JOB_CHECKS = (
@@ -289,9 +290,12 @@ def read_recipe(
 ) -> Recipe:
     """Read the recipe of one image, without `matrix`; its files must be within `reach`."""
     platforms = read_platforms(fields, (PLATFORM,))
-    if not _NAME.fullmatch(name) or len(name) > 100:
+    if not is_image_name(name):
         label = "lowercase letters and digits, single `-`, `.` and `_` between them"
-        fields.report(f"`{name}` is not an image name", fields.place("name"), label)
+        # In a matrix, a variable can be the mistake
+        other = "" if fields.has("name") else proposed_name(name)
+        hint = f"call it `{other}`" if other else ""
+        fields.report(f"`{name}` is not an image name", fields.place("name"), label, hint)
     if fields.text("name", name) != name:
         fields.report(
             "only a recipe with a matrix has a `name`",
@@ -398,6 +402,17 @@ def check_instance(
         problems.add(Diagnostic(message, instance.location, hint=hint))
 
 
+def is_image_name(name: str) -> bool:
+    """Return whether a text can be the name of an image."""
+    return _NAME.fullmatch(name) is not None and len(name) <= _MAX_NAME
+
+
+def proposed_name(name: str) -> str:
+    """Return the image name that is most like a text; empty if it has no letters or digits."""
+    words = re.sub(r"[^a-z0-9._-]+", "-", name.lower())
+    return re.sub(r"[._-]*([._-])[._-]*", r"\1", words).strip("._-")[:_MAX_NAME]
+
+
 def is_driver(driver: Scalar, problems: Problems) -> bool:
     """Return whether a text is a driver version; report it if it is not."""
     if is_version(driver.text):
@@ -424,6 +439,10 @@ def _base(fields: Fields, catalog: Catalog) -> Requirement:
         hint = suggestion(component, bases) or f"use one of {format_names(sorted(bases))}"
         if version and component in bases:
             hint = f'write a base with a version as `{{{component}: "{version[0]}"}}`'
+        elif (component := component.rpartition("/")[2]) in catalog.components:
+            hint = (
+                f'`{component}` is a component: name it in `components`, on a base such as `{{debian: "12"}}`'
+            )
         fields.report(f"unknown base `{name.text}`", name.location, hint=hint)
     return base
 

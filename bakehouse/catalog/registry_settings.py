@@ -4,10 +4,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bakehouse.errors import PublishError
 from bakehouse.util.json_reader import parse_json
-from bakehouse.util.oci import check_names
+from bakehouse.util.oci import ACCOUNT_HINT, check_names
 from bakehouse.util.toml_table import TomlTable
 
 SEVERITIES = ("CRITICAL", "HIGH", "MEDIUM", "LOW", "INFORMATIONAL", "UNDEFINED")
@@ -78,9 +79,20 @@ def read_registries(settings: TomlTable) -> dict[str, RegistrySettings]:
         elif not _NAME.fullmatch(name) or name in _TAKEN:
             hint = "use lowercase letters, digits, `-` and `_`; `local` and `ecr` are reserved"
             tables.report(name, f"`{name}` is not a registry name", hint)
+        elif (dotted := _dotted(name, tables.values[name])) != name:
+            hint = f"use a name without dots: `[{tables.name}.NAME]`, then `host`, or `account` and `regions`"
+            tables.report(name, f"`{dotted}` is not a registry name", hint)
         else:
             registries[name] = _registry(name, tables.child(name))
     return registries
+
+
+def _dotted(name: str, values: Mapping[str, Any]) -> str:
+    """Return the name in a header: without quotes, TOML makes tables in tables of a name with dots."""
+    for key, value in values.items():
+        if isinstance(value, dict) and key not in KEYS:
+            return f"{name}.{_dotted(key, value)}"
+    return name
 
 
 def _registry(name: str, table: TomlTable) -> RegistrySettings:
@@ -97,10 +109,10 @@ def _registry(name: str, table: TomlTable) -> RegistrySettings:
     if prefix:
         _check(table, "prefix", "registry.example.com", prefix)
     role = table.text("role", pattern=ROLE, hint="such as `arn:aws:iam::123456789012:role/Pusher`")
-    account = table.text("account", pattern=_ACCOUNT, hint="an account number has 12 digits")
+    account = table.text("account", pattern=_ACCOUNT, hint=ACCOUNT_HINT)
     if role and not account:
         account = role.split(":")[4]
-    if not host and not account:
+    if not {"host", "account", "role"} & table.values.keys():
         table.report("account", f"[{table.name}] needs `account`, `role` or `host`")
     if account and not table.values.get("regions"):
         table.report("regions", f"[{table.name}] has no `regions`", 'such as `regions = ["eu-west-1"]`')

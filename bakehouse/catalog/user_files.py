@@ -10,6 +10,7 @@ from bakehouse.catalog import ignore_file
 from bakehouse.catalog.source_tree import Limits, SourceTree, read_tree
 from bakehouse.errors import Location
 from bakehouse.util.files import display_path, is_directory, is_file
+from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Scalar
 
@@ -130,10 +131,22 @@ def read_code(fields: Fields, directory: Path, reach: Reach = ANYWHERE) -> tuple
         label = "a path below `directory`, of letters, digits and `._+@-`"
         child.report(f"`{entry_point}` is not a plain relative path", spot, label)
     elif entry_point and not is_file(source / entry_point):
-        child.report(f"`{child.text('directory')}` does not contain `{entry_point}`", spot)
+        message = f"`{child.text('directory')}` does not contain `{entry_point}`"
+        child.report(message, spot, hint=_near_entry_point(entry_point, tree))
     elif entry_point and (rule := tree.rule_of(entry_point)):
         _report_left_out(child, entry_point, rule, spot)
     return _placed(tree, CODE_DIRECTORY, child, child.place("directory")), entry_point or None
+
+
+def _near_entry_point(entry_point: str, tree: SourceTree) -> str:
+    """Return a hint with the file of the same name elsewhere, or else with the most similar path."""
+    names = [file.name for file in tree.files]
+    base = PurePosixPath(entry_point).name
+    same = min((name for name in names if PurePosixPath(name).name == base), key=len, default="")
+    if same:
+        return f"did you mean `{same}`?"
+    scripts = [name for name in names if name.endswith((".py", ".sh"))]
+    return suggestion(entry_point, scripts) or suggestion(base, scripts)
 
 
 def beside(fields: Fields, key: str, directory: Path, reach: Reach = ANYWHERE) -> Path | None:

@@ -41,10 +41,23 @@ _REPLACED = {
     "follow": "launch --follow JOB",
     "--builder": "set `builders` in [tool.bakehouse]",
     "--build-cache": "set `build_cache` in [tool.bakehouse]",
+    "--channel-group": "set `groups` of the channel in a job file, for `--job`",
+    "--cpus": "set `local.cpus` in a job file, for `--job`",
     "--deadline": "limit the time of the whole command, such as with `timeout 1800 bake push`",
+    "--file": "did you mean `--job`?",
+    "--hosts": "did you mean `--instance-count`?",
+    "--input": "did you mean `--channel`?",
+    "--input-group": "set `groups` of the channel in a job file, for `--job`",
+    "--keep-alive": "set `keep_alive` in a job file, for `--job`",
+    "--memory": "set `local.memory` in a job file, for `--job`",
     "--message": "redirect the text: `bake security --fix > pull-request.md`",
+    "--netem": "set `local.netem` in a job file, for `--job`",
+    "--output": "set `output` in a job file, for `--job`",
     "--price": "add the price to [tool.bakehouse.prices]",
     "--scan": "did you mean `--fail-on HIGH`?",
+    "--stop-grace": "set `local.stop_grace` in a job file, for `--job`",
+    "--timeout": "did you mean `--max-run`?",
+    "--volume-size": "set `volume_size` in a job file, for `--job`",
 }
 """Commands and options of earlier versions, with the commands and hints that replace them."""
 

@@ -18,9 +18,18 @@ from bakehouse.plan.workspace import Workspace, select
 from bakehouse.publish import release_gate
 from bakehouse.publish.options import PublishOptions
 from bakehouse.util.format import format_seconds, format_table
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.heartbeat import heartbeat
+from bakehouse.util.terminal import Reporter, detail
 
 IMAGE = "pytorch-cpu"
+_BRIEF_SECONDS = 10.0
+"""The result is what a demo is about: at most 40 lines come before it."""
+NEXT = (
+    ("bake explain pytorch-cpu", "# why each version was chosen"),
+    ("bake run pytorch-cpu --source-dir src --entry-point train.py", "# your script, as SageMaker runs it"),
+    ("bake init", "# in your repository: an image of your own"),
+)
+"""Commands to continue with, and the purpose of each."""
 
 
 @contextmanager
@@ -35,10 +44,10 @@ def run(workspace: Workspace, report: Reporter) -> str:
     times: dict[str, float] = {}
     with _timed("engine", times):
         provision.ensure(provision.ask_at_terminal, report)
-    with _timed("build", times), Progress.on(sys.stderr) as progress:
+    with _timed("build", times), Progress.on(sys.stderr, brief=_BRIEF_SECONDS) as progress:
         built = build(select(workspace, [IMAGE]), report, progress=progress)
-    with _timed("smoke", times):
-        reports = smoke_images(workspace, built, report)
+    with _timed("smoke", times), heartbeat(report, "running: smoke tests"):
+        reports = smoke_images(workspace, built, detail(report))
     with _timed("push", times):
         records = push_images(workspace, built, report, PublishOptions(registry="local"))
     tested = release_gate.is_tested(built[0], smoke_report.load(workspace.project.state, built[0].digest))
@@ -61,5 +70,8 @@ def run(workspace: Workspace, report: Reporter) -> str:
             ((step, format_seconds(seconds)) for step, seconds in times.items()), align="lr", indent="  "
         ).rstrip("\n"),
         *([f"  build steps, which run in parallel: {inside}"] if inside else []),
+        "",
+        "next:",
+        format_table(NEXT, indent="  ").rstrip("\n"),
     ]
     return "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from bakehouse.catalog import project
 from bakehouse.catalog.cache import cached_catalog
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
+from bakehouse.catalog.recipe import is_image_name, proposed_name
 from bakehouse.cli import dockerfile_import
 from bakehouse.dockerfile.account import AccountRow, Fate
 from bakehouse.dockerfile.bases import DEFAULT_BASE
@@ -145,16 +146,14 @@ def _root(start: Path) -> Path:
 
 
 def _default_name(root: Path) -> str:
-    name = re.sub(r"[^a-z0-9]+", "-", root.resolve().name.lower()).strip("-")
-    return name or "training"
+    return proposed_name(root.resolve().name) or "training"
 
 
 def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[a-z0-9]+([._-][a-z0-9]+)*", name) or len(name) > 100:
-        raise UsageError(
-            f"`{name}` is not an image name",
-            hint="use lowercase letters and digits, with single `-`, `.` or `_` between them",
-        )
+    if not is_image_name(name):
+        rule = "use lowercase letters and digits, with single `-`, `.` or `_` between them"
+        other = proposed_name(name)
+        raise UsageError(f"`{name}` is not an image name", hint=f"{rule}: `{other}`" if other else rule)
 
 
 def with_settings(text: str, path: Path, region: str = "") -> tuple[str, str]:

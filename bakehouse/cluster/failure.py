@@ -83,9 +83,7 @@ class _Rule(NamedTuple):
 _PORT_HINT = "use another port, or stop the program on {host} that listens on it"
 _NAME_HINT = "use a host of this job: {hosts}; SM_HOSTS lists them"
 _CONNECTION_HINT = "check whether the server has started, ended early, or is unreachable from {host}"
-_SPACE_HINT = (
-    "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
-)
+_SPACE_HINT = "increase `volume_size` of the job; `bake run` has no limit unless `local.volume_size` is set"
 
 _RULES = (
     _Rule(

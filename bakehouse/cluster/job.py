@@ -27,6 +27,12 @@ _CHANNEL: Mapping[str, Any] = {
 }
 
 
+class Encoded(str):
+    """A hyperparameter as a request of the API has it: hosts get this text."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Hosts of one instance type."""
@@ -235,4 +241,6 @@ def _hyperparameters(job: TrainingJob) -> dict[str, str]:
     elif job.code_archive:
         parameters["sagemaker_submit_directory"] = CODE_ARCHIVE
     parameters |= job.hyperparameters
-    return {name: json.dumps(value) for name, value in parameters.items()}
+    return {
+        name: value if isinstance(value, Encoded) else json.dumps(value) for name, value in parameters.items()
+    }

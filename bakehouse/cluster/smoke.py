@@ -7,7 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -33,9 +33,10 @@ from bakehouse.engine.protocol import ContainerSpec, Engine
 from bakehouse.errors import SmokeError, UsageError
 from bakehouse.plan.model import Image
 from bakehouse.util.format import format_seconds
+from bakehouse.util.heartbeat import SILENT_SECONDS
 from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.terminal import Reporter, detail, is_verbose
 
 COMPONENT_SECONDS = 600.0
 _STARTUP_SECONDS = 60.0
@@ -141,7 +142,7 @@ class _Checks:
         return tuple(results) or (unanswered,)
 
     def _probe(self, check: str, options: verify.ProbeOptions) -> tuple[CheckResult, ...]:
-        self.report(f"{check} started")
+        detail(self.report)(f"{check} started")
         probes = verify.run_probes(
             self.engine,
             self.built.image,
@@ -154,7 +155,7 @@ class _Checks:
     def _job(self, check: SmokeCheck) -> tuple[CheckResult, ...]:
         if check.job is None:
             return (not_tested(check, check.not_tested),)
-        self.report(f"{check.name} started")
+        detail(self.report)(f"{check.name} started")
         logs = empty_directory(self.directory / check.name)
         job = replace(check.job, deadline=self.deadline) if self.deadline else check.job
         evaluate = evaluate_user_job if check.smoke else evaluate_job
@@ -162,7 +163,7 @@ class _Checks:
 
     def _private_keys(self) -> tuple[CheckResult, ...]:
         """Search the image for private keys that its base does not have, without starting it."""
-        self.report(f"{PRIVATE_KEYS} started")
+        detail(self.report)(f"{PRIVATE_KEYS} started")
         started = time.monotonic()
         spec = ContainerSpec(self.built.stored, ("true",), image_name=self.built.image.name)
         with self.engine.container(spec) as container:
@@ -197,15 +198,22 @@ def require_checks(image: Image, only: Sequence[str], *, with_long: bool = True)
 def _run_all(engine: Engine, checks: Mapping[str, RunCheck], report: Reporter) -> tuple[CheckResult, ...]:
     """Return all results in the order of `checks`."""
     results: dict[str, tuple[CheckResult, ...]] = {}
+    began = time.monotonic()
     # A job of two hosts is mostly idle, so one thread more than cores keeps them busy.
     with ThreadPoolExecutor(max_workers=(os.cpu_count() or 1) + 1) as pool:
         running = {pool.submit(check): name for name, check in checks.items()}
         try:
-            for future in as_completed(running):
-                name = running[future]
-                results[name] = future.result()
-                for result in results[name]:
-                    report(_line(result))
+            pending = {*running}
+            while pending:
+                ended, pending = wait(pending, SILENT_SECONDS, FIRST_COMPLETED)
+                for future in ended:
+                    name = running[future]
+                    results[name] = future.result()
+                    for line in _lines(name, results[name], time.monotonic() - began):
+                        report(line)
+                if not ended:
+                    names = ", ".join(sorted(running[future] for future in pending if future.running()))
+                    report(f"still running: {names} ({format_seconds(time.monotonic() - began)})")
         except BaseException:
             for future in running:
                 future.cancel()
@@ -222,6 +230,15 @@ def _thread_safe(report: Reporter) -> Reporter:
             report(line)
 
     return report_line
+
+
+def _lines(name: str, results: Sequence[CheckResult], seconds: float) -> list[str]:
+    """Return a line for each result; unless verbose, one for all that passed."""
+    if len(results) <= 1 or is_verbose():
+        return [_line(result) for result in results]
+    others = [result for result in results if result.outcome is not Outcome.PASSED]
+    count = f"{len(results) - len(others)} of {len(results)}"
+    return [*map(_line, others), f"{name}: {count} checks passed in {format_seconds(seconds)}"]
 
 
 def _line(result: CheckResult) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from bakehouse.errors import EngineError
 from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import heartbeat
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.terminal import Reporter, detail
 
 PIN = """\
 Package: *
@@ -80,7 +80,7 @@ class Apt:
 
     def update(self, report: Reporter) -> None:
         """Download the package lists."""
-        report("apt-get update")
+        detail(report)("apt-get update")
         self._run(["update"], "could not download the package lists", report)
 
     def add_release(self, own: str, codename: str) -> None:
@@ -101,7 +101,7 @@ class Apt:
     def install(self, packages: Sequence[str], report: Reporter, release: str = "") -> None:
         """Install packages and their dependencies, optionally from another release."""
         arguments = [f"{package}/{release}" if release else package for package in packages]
-        report(f"apt-get install {' '.join(arguments)}")
+        detail(report)(f"apt-get install {' '.join(arguments)}")
         # `package/release` upgrades no installed package; `-t release` would replace libc.
         self._run(
             [

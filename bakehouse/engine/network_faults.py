@@ -31,9 +31,10 @@ def require(netem: str, *, cuts: bool) -> None:
             shlex.split(netem)
         except ValueError as error:
             raise UsageError(
-                f"`--netem` cannot be split into words: {error}", hint="use for example `delay 100ms loss 1%`"
+                f"`local.netem` cannot be split into words: {error}",
+                hint="use for example `delay 100ms loss 1%`",
             ) from error
-        _try("--netem", _netem(netem, "lo"))
+        _try("local.netem", _netem(netem, "lo"))
     if cuts:
         _try("--partition", _blocking(_TEST_ADDRESS))
 
@@ -74,7 +75,7 @@ def _try(option: str, command: Sequence[str]) -> None:
         raise _unsupported(option, reason, "try `modprobe sch_netem`, or use another machine")
     if result.returncode and command[0] == "tc":
         raise UsageError(
-            f"`tc` rejects the value of `--netem`: {output.splitlines()[0]}",
+            f"`tc` rejects the value of `local.netem`: {output.splitlines()[0]}",
             hint="use for example `delay 100ms loss 1%`; `man tc-netem` lists all options",
         )
     if result.returncode:

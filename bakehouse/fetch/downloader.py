@@ -23,6 +23,7 @@ from bakehouse.fetch.retry import DOWNLOAD, IDLE_SECONDS, Retries, SourceBackoff
 from bakehouse.fetch.sources import Offer
 from bakehouse.util.deadline import OverdueError, bounded
 from bakehouse.util.format import format_bytes, format_seconds
+from bakehouse.util.terminal import detail
 
 MAX_CONCURRENT_DOWNLOADS = 8
 _OPEN_SECONDS = 16.0
@@ -201,7 +202,7 @@ class Fetcher:
             if part.sha256 != file.sha256:
                 self._fetch(part, transfer)
                 if transfer.fetched >= _MIN_REPORTED_BYTES:
-                    self.say(_summary(transfer))
+                    detail(self.say)(_summary(transfer))
             return self._store.keep(part, file.sha256, file.file)
 
     def _copy(self, path: Path, part: PartialFile, transfer: FileDownload) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from bakehouse.fetch.connection import bundle_of, redacted
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.sources import DownloadConfig, is_mirror
+from bakehouse.util.format import format_bytes, format_count, format_seconds
 from bakehouse.util.terminal import Reporter
 
 
@@ -45,9 +47,14 @@ def open_fetcher(
         here=machine.here,
         copies=bool(to),
     )
+    began = time.monotonic()
     with fetcher:
         try:
             yield fetcher
         finally:
+            fetched = [transfer.fetched for transfer in fetcher.transfers if transfer.fetched]
+            if fetched:
+                spent = f"{format_bytes(sum(fetched))} in {format_seconds(time.monotonic() - began)}"
+                report(f"fetched {format_count(len(fetched), 'file')}: {spent}")
             with contextlib.suppress(OSError):
                 hashes.save()

@@ -29,6 +29,9 @@ r"""Java's classes of characters within brackets, for Python. `\w` adds an under
 _TYPE = "InstanceType"
 """AWS adds instance types faster than botocore is updated, so an unknown one is a warning of its own rule."""
 
+_COMPLETED = ("AlgorithmSpecification", "ResourceConfig", "OutputDataConfig", "StoppingCondition")
+"""Structures whose required fields Bakehouse adds to those of the user."""
+
 
 @dataclass(frozen=True, slots=True)
 class ApiField:
@@ -82,6 +85,44 @@ def flatten(
             yield from flatten(value, inner_path, inner_name, snake_case=snake_case)
         else:
             yield ApiField(inner_path, inner_name, value)
+
+
+def unknown_names(content: object, path: str = "") -> Iterator[tuple[tuple[str | int, ...], tuple[str, ...]]]:
+    """Yield the keys of names that the API does not have, each with the names that it has there."""
+    yield from _unknown(find_shape(path), content, ())
+
+
+def _unknown(
+    shape: Any, value: object, keys: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], tuple[str, ...]]]:
+    if shape.type_name == "list" and isinstance(value, list):
+        for index, element in enumerate(value):
+            yield from _unknown(shape.member, element, (*keys, index))
+    elif shape.type_name == "structure" and isinstance(value, dict):
+        for name, inner in value.items():
+            if name in shape.members:
+                yield from _unknown(shape.members[name], inner, (*keys, name))
+            else:
+                yield (*keys, name), tuple(shape.members)
+
+
+def missing_names(content: object) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield the keys of incomplete structures and what they lack, except for those of the job itself."""
+    for keys, name in _missing(_request_shape(), content, ()):
+        if keys and keys[-1] not in _COMPLETED:
+            yield keys, name
+
+
+def _missing(
+    shape: Any, value: object, keys: tuple[str | int, ...]
+) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    if shape.type_name == "list" and isinstance(value, list):
+        for index, element in enumerate(value):
+            yield from _missing(shape.member, element, (*keys, index))
+    elif shape.type_name == "structure" and isinstance(value, dict):
+        yield from ((keys, name) for name in shape.required_members if value.get(name) is None)
+        for name, inner in shape.members.items():
+            yield from _missing(inner, value.get(name), (*keys, name))
 
 
 def _member_name(member: str, snake_case: bool) -> str:

@@ -11,8 +11,6 @@ from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 
 _INFO = 20
 """Log level of the toolkit that the SDK sends."""
-_MAX_SPOT_WAIT = 3600
-"""Seconds that a job waits for Spot capacity, beyond its time limit."""
 
 
 def script_path(request: TrainingRequest) -> str:
@@ -43,27 +41,45 @@ def api_request(
     output: str,
 ) -> dict[str, object]:
     """Return the arguments of `create_training_job`: the request, with the limits and channels of the job."""
-    limits = {"MaxRuntimeInSeconds": job.max_run}
-    if job.spot:
-        limits["MaxWaitTimeInSeconds"] = job.max_run + _MAX_SPOT_WAIT
     arguments: dict[str, object] = {
         "TrainingJobName": name,
         "RoleArn": job.role,
         "AlgorithmSpecification": {"TrainingImage": image.uri, "TrainingInputMode": "File"},
         "HyperParameters": hyperparameters,
-        "ResourceConfig": _resources(request, job.volume_gib),
+        "ResourceConfig": _resources(request),
         "OutputDataConfig": {"S3OutputPath": output},
-        "StoppingCondition": limits,
     }
-    if job.spot:
-        arguments["EnableManagedSpotTraining"] = True
-    if job.inputs:
-        arguments["InputDataConfig"] = [
-            _channel(channel, uri, request.channels.get(channel, ())) for channel, uri in job.inputs.items()
-        ]
+    for field in job.api_fields:
+        _set(arguments, field.path.split("."), field.value)
+    channels = [
+        _channel(channel, uri, request.channels.get(channel, ())) for channel, uri in job.inputs.items()
+    ]
+    if channels:
+        # A channel of a request that is sent again keeps its other settings.
+        arguments["InputDataConfig"] = _joined(arguments.get("InputDataConfig"), channels)
     if request.environment:
         arguments["Environment"] = dict(request.environment)
     return arguments
+
+
+def _set(arguments: dict[str, object], path: Sequence[str], value: object) -> None:
+    for name in path[:-1]:
+        inner = arguments.setdefault(name, {})
+        assert isinstance(inner, dict)
+        arguments = inner
+    arguments[path[-1]] = value
+
+
+def _joined(given: object, channels: Sequence[dict[str, object]]) -> list[object]:
+    """Return the given channels with the sources of others, and the others that are new."""
+    sources = {str(channel["ChannelName"]): channel["DataSource"] for channel in channels}
+    old = [channel for channel in given if isinstance(channel, dict)] if isinstance(given, list) else []
+    names = [str(channel.get("ChannelName")) for channel in old]
+    replaced = [
+        {**channel, "DataSource": sources[name]} if name in sources else channel
+        for name, channel in zip(names, old, strict=True)
+    ]
+    return [*replaced, *(channel for channel in channels if channel["ChannelName"] not in names)]
 
 
 def _channel(name: str, uri: str, groups: Sequence[str]) -> dict[str, object]:
@@ -77,15 +93,12 @@ def _channel(name: str, uri: str, groups: Sequence[str]) -> dict[str, object]:
     return {"ChannelName": name, "DataSource": {"S3DataSource": source}}
 
 
-def _resources(request: TrainingRequest, volume_gib: int) -> dict[str, object]:
-    resources: dict[str, object] = {"VolumeSizeInGB": volume_gib}
-    if request.keep_alive is not None:
-        resources["KeepAlivePeriodInSeconds"] = request.keep_alive
+def _resources(request: TrainingRequest) -> dict[str, object]:
     groups = [{"InstanceType": group.instance_type, "InstanceCount": group.count} for group in request.groups]
     if not request.groups[0].name:
-        return {**groups[0], **resources}
+        return dict(groups[0])
     named_groups = [
         {"InstanceGroupName": group.name, **fields}
         for group, fields in zip(request.groups, groups, strict=True)
     ]
-    return {"InstanceGroups": named_groups, **resources}
+    return {"InstanceGroups": named_groups}

@@ -3,42 +3,37 @@
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.catalog.instance_types import instances
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
 from bakehouse.jobs.code_archive import IGNORED_BY_V3, sdk_findings
-from bakehouse.jobs.job_file import JobFile
+from bakehouse.jobs.given_job import GivenJob
 from bakehouse.jobs.job_images import find_image
-from bakehouse.jobs.job_spec import CheckedJob, JobSpec, check_job
+from bakehouse.jobs.job_spec import CheckedJob, check_job
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.plan.workspace import Workspace
 
 
-def check_settings(workspace: Workspace, image: str, job: JobSpec, file: str = "") -> CheckedJob:
-    """Check a job, or the one in a JSON file, with an image given by name or URI.
+def check_settings(workspace: Workspace, given: GivenJob) -> CheckedJob:
+    """Check a job with an image given by name or URI.
 
     Raises UsageError if the image is unknown, or the settings are incomplete or contradict each other.
     """
-    if file:
-        if job != JobSpec():
-            raise UsageError(
-                "`--file` cannot be combined with settings of a job", hint="change the settings in the file"
-            )
-        content = JobFile(Path(file), instances(workspace.catalog))
-        name = image or content.image
-        return _explain(content.check_with(find_image(workspace, name) if name else None))
-    if not image:
+    job = given.spec
+    if given.file:
+        image = find_image(workspace, given.image) if given.image else None
+        return _explain(given.file.check_with(image))
+    if not given.image:
         raise UsageError(
-            "`validate` needs IMAGE or `--file`",
-            hint="name an image, or set `--file`: `bake help validate` shows both",
+            "`validate` needs an image",
+            hint="name one, or set `image` in the job file; `--job` also takes a CreateTrainingJob request",
         )
     if job.sdk == "boto3":
         raise UsageError(
             "`--sdk boto3` has no settings of its own to check",
-            hint="save the request as JSON, and run `bake validate --file request.json`",
+            hint="save the request as JSON, and run `bake validate --job request.json`",
         )
     code_root = Path() if job.source_dir else None
-    launch_image = find_image(workspace, image, job.instance_type)
+    launch_image = find_image(workspace, given.image, job.instance_type)
     checked = check_job(launch_image, job, workspace.catalog, code_root=code_root)
     ignored = IGNORED_BY_V3 if checked.sdk == "v3" else ()
     findings = (*checked.findings, *sdk_findings(job.source_dir, ignored))

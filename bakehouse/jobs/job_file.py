@@ -1,23 +1,25 @@
-"""Jobs from JSON files: the arguments of an estimator or ModelTrainer, or a CreateTrainingJob request."""
+"""Job files in the forms of the SDK and the API: arguments, requests and answers of DescribeTrainingJob."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, NoReturn
 
 from bakehouse.catalog.instance_types import Instance
+from bakehouse.cluster.job import Encoded, Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
-from bakehouse.jobs.api_fields import flatten
+from bakehouse.jobs.api_fields import ApiField, find_shape, flatten
 from bakehouse.jobs.code_archive import IGNORED_BY_V3, sdk_findings
+from bakehouse.jobs.distribution import LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
-from bakehouse.jobs.job_spec import CheckedJob
+from bakehouse.jobs.job_document import JobDocument
+from bakehouse.jobs.job_settings import OWN_FIELDS
+from bakehouse.jobs.job_spec import DRIVERS, STRATEGIES, CheckedJob, JobSpec
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.sdk_fields import estimator_fields, trainer_fields
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
-from bakehouse.jobs.validate import validate
-from bakehouse.util.json_reader import parse_json
+from bakehouse.jobs.validate import launch_context, validate
 from bakehouse.util.suggest import suggestion
 
 _ESTIMATOR = """
@@ -44,33 +46,196 @@ training_input_mode training_mode
 """
 """Arguments of ModelTrainer (sagemaker-train 1.27.0)."""
 _REQUEST = ("AlgorithmSpecification", "ResourceConfig", "TrainingJobName", "InputDataConfig")
+_ANSWER = ("TrainingJobArn", "TrainingJobStatus")
+"""Fields that only answers of the API have."""
 _ENABLED = "sagemaker_{}_enabled"
+_STARTED_BY_TOOLKIT = ("mpi", "torch_distributed", "parameter_server", "multi_worker_mirrored_strategy")
+_SCOPE = "sagemaker_distribution_instance_groups"
+_LAUNCHER_PARAMETERS = frozenset(
+    {
+        *(_ENABLED.format(name) for name in (*_STARTED_BY_TOOLKIT, "distributed_dataparallel")),
+        "sagemaker_mpi_num_of_processes_per_host",
+        "sagemaker_mpi_custom_mpi_options",
+        "sagemaker_distributed_dataparallel_custom_mpi_options",
+        "sagemaker_instance_type",
+        "mp_parameters",
+        _SCOPE,
+    }
+)
+"""Hyperparameters that start a launcher."""
+_OF_THE_RUN = ("sagemaker_program", "sagemaker_submit_directory", "sagemaker_job_name")
+_SENT_WITH_CODE = (*_OF_THE_RUN, "sagemaker_container_log_level", "sagemaker_region")
+"""Hyperparameters that each job gets anew."""
+_INSTANCES = ("InstanceType", "InstanceCount", "InstanceGroups", "InstancePreferences")
+
+
+def is_request(values: Mapping[str, Any]) -> bool:
+    """Return whether a file is a CreateTrainingJob request, or an answer of DescribeTrainingJob."""
+    return any(name in values for name in (*_REQUEST, *_ANSWER))
+
+
+def is_of_sdk(values: Mapping[str, Any], own: Collection[str]) -> bool:
+    """Return whether a file has arguments of the SDK, and no keys that only Bakehouse has.
+
+    `own` are all keys of Bakehouse.
+    """
+    theirs = {*_ESTIMATOR.split(), *_TRAINER.split()}
+    return bool((theirs - {*own}) & values.keys()) and not ({*own} - theirs) & values.keys()
 
 
 class JobFile:
-    """A job in a JSON file."""
+    """A job in a file of the SDK or of the API, with the settings that replace its own."""
 
-    def __init__(self, path: Path, types: Mapping[str, Instance]) -> None:
-        """Read a file. Raises UsageError if it is not a JSON object or a value has the wrong type."""
-        self._path, self._types = path, types
-        try:
-            content = parse_json(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            self._refuse(f"cannot read `{path}`", "set `--file` to a JSON file", error)
-        except ValueError as error:
-            self._refuse(f"`{path}` is not valid JSON: {error}", "keys and strings need double quotes", error)
-        if not isinstance(content, dict):
-            self._refuse(f"`{path}` is not a JSON object", 'such as `{"instance_type": "ml.p4d.24xlarge"}`')
-        self._content: dict[str, Any] = content
-        self._has_class = "class" in content
+    def __init__(self, document: JobDocument, types: Mapping[str, Instance], line: JobSpec) -> None:
+        """Read a file. Raises UsageError if a value has the wrong type.
+
+        `line` are the settings of the command line, which win.
+        """
+        self._title, self._types = document.title, types
+        self._content: dict[str, Any] = dict(document.values)
+        self._has_class = "class" in self._content
         self.findings = Findings()
         """Mistakes in the names and types of arguments."""
-        if any(name in content for name in _REQUEST):
+        if is_request(self._content):
             self.image, self._request = self._read_api()
-        elif {"training_image", "compute", "source_code"} & content.keys():
+        elif {"training_image", "compute", "source_code"} & self._content.keys():
             self.image, self._request = self._read_trainer()
         else:
             self.image, self._request = self._read_estimator()
+        self.has_new_launcher = bool(line.launcher) or line.distribution is not None
+        """The command line replaces the launcher."""
+        self._override(line)
+
+    @property
+    def is_request(self) -> bool:
+        """The file is of the API, not of the SDK."""
+        return self._request.sender == "API"
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command that replaces the one of the image; empty without one."""
+        algorithm = self._mapping(self._content, "AlgorithmSpecification")
+        words = (*self._list(algorithm, "ContainerEntrypoint"), *self._list(algorithm, "ContainerArguments"))
+        return tuple(map(str, words)) if algorithm.get("ContainerEntrypoint") else ()
+
+    @property
+    def sent_hyperparameters(self) -> dict[str, object]:
+        """The hyperparameters of a request as its hosts got them, except for those of its name and code."""
+        texts = self._texts(self._content, "HyperParameters")
+        return {
+            name: Encoded(texts[name]) if name in texts and _decoded(texts[name]) == value else value
+            for name, value in self._request.hyperparameters.items()
+            if name not in _OF_THE_RUN
+        }
+
+    @property
+    def launcher(self) -> LaunchSettings:
+        """The launcher that the hyperparameters of a request start."""
+        distribution = self._request.distribution
+        names = [name for name in _STARTED_BY_TOOLKIT if name in distribution]
+        if not names and "smdistributed" in distribution:
+            names = ["smdistributed.dataparallel"]
+        groups = distribution.get("instance_groups")
+        return LaunchSettings(
+            next(iter(names), ""), groups=tuple(map(str, groups)) if isinstance(groups, list) else ()
+        )
+
+    def spec(self, image: LaunchImage | None) -> JobSpec:
+        """Return the settings of a request, to send it again under another name.
+
+        The launcher's hyperparameters become a distribution, unless the SDK would send other ones.
+        """
+        request = self._request
+        parameters = {
+            name: value for name, value in request.hyperparameters.items() if name not in _SENT_WITH_CODE
+        }
+        distribution = request.distribution
+        if not self.has_new_launcher:
+            try:
+                sent = launch_settings(distribution, launch_context(request, image)).hyperparameters
+                is_same = all(name in parameters and parameters[name] == sent[name] for name in sent)
+            except UsageError:
+                is_same = False
+            if is_same:
+                parameters = {name: value for name, value in parameters.items() if name not in sent}
+            else:
+                distribution = {}
+        values = {field.path: field.value for field in request.fields}
+        has_groups = any(group.name for group in request.groups)
+        groups = tuple(Group(group.name, group.instance_type, group.count) for group in request.groups)
+        return JobSpec(
+            entry_point=request.entry_point,
+            source_dir=request.source_dir,
+            role=_text(values.get("RoleArn")),
+            instance_type="" if has_groups or not groups else groups[0].instance_type,
+            instance_count=None if has_groups or not groups else groups[0].count,
+            groups=groups if has_groups else (),
+            distribution=distribution,
+            hyperparameters=parameters,
+            environment=request.environment,
+            keep_alive=request.keep_alive,
+            channels=request.channels,
+            output=_text(values.get("OutputDataConfig.S3OutputPath")),
+            max_run=_whole(values.get("StoppingCondition.MaxRuntimeInSeconds")),
+            volume_gib=_whole(values.get("ResourceConfig.VolumeSizeInGB")),
+            spot=values.get("EnableManagedSpotTraining") is True,
+            request=tuple(field for field in request.fields if field.path not in OWN_FIELDS),
+        )
+
+    def _override(self, line: JobSpec) -> None:
+        """Replace settings by those of the command line."""
+        request = self._request
+        groups, fields = request.groups, request.fields
+        if line.groups:
+            groups = tuple(
+                instance_group(self._types, group.instance_type, group.count, group.name)
+                for group in line.groups
+            )
+        elif line.instance_type or line.instance_count is not None:
+            if any(group.name for group in groups) and not line.instance_type:
+                self._refuse(
+                    f"`--instance-count` does not say which group of {self._title} it is for",
+                    "use `--group`, or set `--instance-type` too",
+                )
+            old = groups[0] if groups and not groups[0].name else None
+            count = (old.count if old else 1) if line.instance_count is None else line.instance_count
+            instance_type = line.instance_type or (old.instance_type if old else "")
+            groups = (instance_group(self._types, instance_type, count),)
+        if groups != request.groups:
+            fields = tuple(field for field in fields if field.path.rpartition(".")[2] not in _INSTANCES)
+            fields = (*fields, *_instance_fields(groups))
+            request = replace(request, extra_instance_type="")
+        hyperparameters, distribution = {**request.hyperparameters}, request.distribution
+        names = DRIVERS if request.sender == "ModelTrainer" else STRATEGIES
+        if line.launcher and line.launcher not in names:
+            self._refuse(f"unknown launcher `{line.launcher}`", f"use {', '.join(names)}")
+        new = {names[line.launcher]: {"enabled": True}} if line.launcher else line.distribution
+        if new is not None:
+            distribution = new
+            hyperparameters = {
+                name: value for name, value in hyperparameters.items() if name not in _LAUNCHER_PARAMETERS
+            }
+        hyperparameters |= line.hyperparameters
+        if request.sender == "API":
+            texts = {name: json.dumps(value) for name, value in line.hyperparameters.items()}
+            changes = {"HyperParameters": texts, "Environment": line.environment}
+            fields = tuple(_extended(field, changes.get(field.path, {})) for field in fields)
+        channels = dict.fromkeys(line.inputs, ()) | {**request.channels}
+        limits = {"StoppingCondition.MaxRuntimeInSeconds": line.max_run, "RoleArn": line.role or None}
+        for path, value in limits.items():
+            if value is not None:
+                fields = (*(field for field in fields if field.path != path), ApiField(path, path, value))
+        self._request = replace(
+            request,
+            groups=groups,
+            fields=fields,
+            distribution=distribution,
+            hyperparameters=hyperparameters,
+            environment={**request.environment, **line.environment},
+            entry_point=line.entry_point or request.entry_point,
+            source_dir=line.source_dir or request.source_dir,
+            channels=channels,
+        )
 
     def check_with(self, image: LaunchImage | None) -> CheckedJob:
         """Check the job with an image. Without one, the SDK selects it by version."""
@@ -98,7 +263,7 @@ class JobFile:
         sender = next((sender for sender in _CLASSES if sender == name), None)
         if sender is None:
             hint = suggestion(name, _CLASSES)
-            self._refuse(f"`class` in `{self._path}` is `{name}`, which is not a class of SDK v2", hint)
+            self._refuse(f"`class` in {self._title} is `{name}`, which is not a class of SDK v2", hint)
         has_groups = "instance_groups" in self._content
         compiler = self._content.get("compiler_config")
         enabled = compiler.get("enabled", True) if isinstance(compiler, dict) else compiler is not None
@@ -146,6 +311,8 @@ class JobFile:
         return self._text(self._content, "training_image"), request
 
     def _read_api(self) -> tuple[str, TrainingRequest]:
+        if any(name in self._content for name in _ANSWER):
+            self._content = _sent(self._content)
         self._check_request()
         algorithm = self._mapping(self._content, "AlgorithmSpecification")
         resources = self._mapping(self._content, "ResourceConfig")
@@ -214,7 +381,7 @@ class JobFile:
         if groups is None:
             return (group(content, ""),) if content.get(type_key) else ()
         if not isinstance(groups, list) or not all(isinstance(values, dict) for values in groups):
-            self._refuse(f"`{key}` in `{self._path}` must be a list of mappings", f"with `{name_key}`")
+            self._refuse(f"`{key}` in {self._title} must be a list of mappings", f"with `{name_key}`")
         return tuple(group(values, self._text(values, name_key)) for values in groups)
 
     def _text(self, content: Mapping[str, Any], key: str) -> str:
@@ -242,11 +409,47 @@ class JobFile:
         """Return a value, or None if it is missing or null."""
         value = content.get(key)
         if value is not None and not is_valid(value):
-            self._refuse(f"`{key}` in `{self._path}` must be {kind}", "")
+            self._refuse(f"`{key}` in {self._title} must be {kind}", "")
         return value
 
     def _refuse(self, message: str, hint: str, error: Exception | None = None) -> NoReturn:
         raise UsageError(message, hint=hint) from error
+
+
+def _sent(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the request that an answer of DescribeTrainingJob describes."""
+    request = {name: value for name, value in answer.items() if name in find_shape("").members}
+    resources = request.get("ResourceConfig")
+    if isinstance(resources, dict):
+        resources = dict(resources)
+        for name in ("InstanceType", "InstanceCount"):
+            if (value := resources.pop(f"Selected{name}", None)) is not None:
+                resources[name] = value
+                resources.pop("InstancePreferences", None)
+        request["ResourceConfig"] = resources
+    return request
+
+
+def _instance_fields(groups: Sequence[InstanceGroup]) -> tuple[ApiField, ...]:
+    """Return the fields of hosts that the command line sets."""
+    if groups[0].name:
+        return (ApiField("ResourceConfig.InstanceGroups", "--group", [{} for _ in groups]),)
+    return (
+        ApiField("ResourceConfig.InstanceType", "--instance-type", groups[0].instance_type),
+        ApiField("ResourceConfig.InstanceCount", "--instance-count", groups[0].count),
+    )
+
+
+def _extended(field: ApiField, values: Mapping[str, str]) -> ApiField:
+    return replace(field, value={**field.value, **values}) if isinstance(field.value, dict) else field
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _whole(value: object) -> int | None:
+    return value if type(value) is int else None
 
 
 def _preferred(resources: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -276,7 +479,7 @@ def _distribution(parameters: Mapping[str, object]) -> dict[str, object]:
             if name in parameters:
                 mpi[key] = parameters[name]
         distribution["mpi"] = mpi
-    for strategy in ("torch_distributed", "parameter_server", "multi_worker_mirrored_strategy"):
+    for strategy in _STARTED_BY_TOOLKIT[1:]:
         if parameters.get(_ENABLED.format(strategy)):
             distribution[strategy] = {"enabled": True}
     if "mp_parameters" in parameters:
@@ -286,6 +489,6 @@ def _distribution(parameters: Mapping[str, object]) -> dict[str, object]:
         options = parameters.get("sagemaker_distributed_dataparallel_custom_mpi_options", "")
         data = {"enabled": True, "custom_mpi_options": options}
         distribution["smdistributed"] = {"dataparallel": data}
-    if distribution and "sagemaker_distribution_instance_groups" in parameters:
-        distribution["instance_groups"] = parameters["sagemaker_distribution_instance_groups"]
+    if distribution and _SCOPE in parameters:
+        distribution["instance_groups"] = parameters[_SCOPE]
     return distribution

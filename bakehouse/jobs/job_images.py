@@ -36,6 +36,28 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
     return planned_image(image, workspace.catalog)
 
 
+def find_release(
+    workspace: Workspace, name: str, instance_type: str, region: str = "", registry: str = ""
+) -> ReleaseRecord:
+    """Return the newest release of an image, the best one of a framework for a type, or the one of a URI.
+
+    Raises UsageError if there is none.
+    """
+    images = workspace.project.images
+    if is_uri(name):
+        record = _find_record(images, name)
+        if record is None:
+            raise UsageError(
+                f"`{name}` is not a release of this project", hint="name an image of the project"
+            )
+        return record
+    is_framework = bool(instance_type) and name in image_uris.FRAMEWORKS
+    query = image_uris.ImageQuery(
+        region=region, registry=registry, instance=find_gpus(instance_type) if is_framework else None
+    )
+    return image_uris.find(images, name, query, lambda: workspace.recipes)
+
+
 def is_uri(name: str) -> bool:
     """Return whether a text is the URI of an image and not the name of one."""
     return "/" in name or ":" in name or "@" in name
@@ -60,10 +82,9 @@ def planned_image(image: Image, catalog: Catalog) -> LaunchImage:
 
 
 def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
-    for ledger in sorted(workspace.project.images.glob("*/releases.json")):
-        record = _record(ledger, uri)
-        if record is not None:
-            return launch_image(record, workspace.catalog)
+    record = _find_record(workspace.project.images, uri)
+    if record is not None:
+        return launch_image(record, workspace.catalog)
     repository = uri.partition("@")[0].partition("/")[2]
     for component in workspace.catalog.components.values():
         if component.registries is None:
@@ -82,6 +103,19 @@ def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
                     part = ReleasedComponent(component.name, release.version, variant.name)
                     return add_parts(image, [part], workspace.catalog)
     return LaunchImage(uri, uri, is_known=False)
+
+
+def _find_record(images: Path, uri: str) -> ReleaseRecord | None:
+    """Return the release of the project with this URI."""
+    records = (_record(ledger, uri) for ledger in sorted(images.glob("*/releases.json")))
+    return next((record for record in records if record), None)
+
+
+def local_references(workspace: Workspace, image: str) -> tuple[str, ...]:
+    """Return the names under which an engine may have an image of a URI: itself and its digests."""
+    record = _find_record(workspace.project.images, image) if is_uri(image) else None
+    digests = (image.partition("@")[2], record.digest if record else "", record.config if record else "")
+    return (image, *filter(None, digests))
 
 
 def _record(ledger: Path, uri: str) -> ReleaseRecord | None:

@@ -26,6 +26,13 @@ SDKS = {
     "v3": "version 3 of the SageMaker SDK",
     "boto3": "boto3",
 }
+_MAX_RUN, _MAX_WAIT = "StoppingCondition.MaxRuntimeInSeconds", "StoppingCondition.MaxWaitTimeInSeconds"
+_KEEP_ALIVE = "ResourceConfig.KeepAlivePeriodInSeconds"
+_VOLUME, _SPOT = "ResourceConfig.VolumeSizeInGB", "EnableManagedSpotTraining"
+MAX_SPOT_WAIT = 3600
+"""Seconds that a job waits for Spot capacity, beyond its time limit."""
+_SCRIPT = "train.py"
+"""Script of a job that names none."""
 _LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
 """Warnings about jobs that SDK v3 starts otherwise than SDK v2 does."""
 S3 = "s3://"
@@ -35,12 +42,12 @@ _INSTANCE_COUNT = 2
 _GPUS = 8
 """GPUs of a host whose type is unknown: that of all types for SMP."""
 _LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
-_STRATEGIES = {
+STRATEGIES = {
     "mpirun": "mpi",
     "torchrun": "torch_distributed",
     "tensorflow": "multi_worker_mirrored_strategy",
 }
-_DRIVERS = {"mpirun": "MPI", "torchrun": "Torchrun"}
+DRIVERS = {"mpirun": "MPI", "torchrun": "Torchrun"}
 _LIBRARIES = frozenset({"smp", "aws-smp2", "smddp"})
 """Components that are the purpose of an image: jobs use these libraries unless a launcher is set."""
 COMPILER = "sagemaker_training_compiler_enabled"
@@ -52,44 +59,73 @@ _OLDEST_XLA = (1, 11)
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """Settings of a SageMaker job, as they are given."""
+    """Settings of a SageMaker job, as they are given. None and empty texts mean that nothing is given."""
 
     sdk: str = ""
     """One of `SDKS`; empty means v3, or v2 for a job that v3 cannot start."""
-    entry_point: str = "train.py"
-    """Script to send; ignored for an image that contains its own."""
+    entry_point: str = ""
+    """Script to send; empty means the script of the image, or else `train.py`."""
     source_dir: str = ""
     """Directory of the script, or S3 URI of an archive; empty means to send the script alone."""
     role: str = ""
     """ARN of the execution role; empty means the role of the caller within SageMaker."""
     instance_type: str = ""
     """Empty means a type that suits the image."""
-    instance_count: int = 0
-    """0 means 2."""
+    instance_count: int | None = None
+    """None means 2."""
     groups: tuple[Group, ...] = ()
     """Instance groups, instead of one type and count."""
     launcher: str = ""
-    processes_per_host: int = 0
-    """0 means one for each GPU, or one on hosts without GPUs."""
+    processes_per_host: int | None = None
+    """None means one for each GPU, or one on hosts without GPUs."""
     distribution: Mapping[str, object] | None = None
     """Replaces the launcher; empty means no launcher, and None the launcher that suits the image."""
     hyperparameters: Mapping[str, object] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
-    keep_alive: int = 0
+    keep_alive: int | None = None
     """Seconds to keep the instances for the next job."""
     channels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Instance groups of each channel; empty means all."""
     inputs: Mapping[str, str] = field(default_factory=dict)
-    """S3 URIs of the channels."""
+    """S3 URIs of the channels; directories for a job on this machine."""
     output: str = ""
     """S3 URI for the model and the code; empty means the bucket of the SageMaker SDK."""
     name: str = ""
     """Empty means image name and time."""
-    max_run: int = DAY
-    """Seconds until SageMaker stops the job; each host may be billed for so long."""
-    volume_gib: int = VOLUME_GIB
-    """Disk of each host."""
-    spot: bool = False
+    max_run: int | None = None
+    """Seconds until SageMaker stops the job; each host may be billed for so long. None means a day."""
+    volume_gib: int | None = None
+    """Disk of each host; None means 30."""
+    spot: bool | None = None
+    """Use Spot instances."""
+    request: tuple[ApiField, ...] = ()
+    """Further fields of CreateTrainingJob."""
+
+    @property
+    def hosts(self) -> int:
+        """Number of hosts of a job without instance groups."""
+        return _INSTANCE_COUNT if self.instance_count is None else self.instance_count
+
+    @property
+    def time_limit(self) -> int:
+        return DAY if self.max_run is None else self.max_run
+
+    @property
+    def disk_gib(self) -> int:
+        return VOLUME_GIB if self.volume_gib is None else self.volume_gib
+
+    @property
+    def api_fields(self) -> tuple[ApiField, ...]:
+        """The fields of the API that are not those of the hosts, the image or the script."""
+        given = {field.path: field for field in self.request}
+        own = {_MAX_RUN: ApiField(_MAX_RUN, "max_run", self.time_limit)}
+        own[_VOLUME] = ApiField(_VOLUME, "volume_size", self.disk_gib)
+        if self.keep_alive is not None:
+            own[_KEEP_ALIVE] = ApiField(_KEEP_ALIVE, "keep_alive", self.keep_alive)
+        if self.spot:
+            own[_SPOT] = ApiField(_SPOT, _SPOT, True)
+            own[_MAX_WAIT] = ApiField(_MAX_WAIT, _MAX_WAIT, self.time_limit + MAX_SPOT_WAIT)
+        return tuple({**own, **given}.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +231,13 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
     if job.sdk == "boto3" and not job.role:
         message = "a boto3 request needs the execution role"
         _refuse(message, "set `--role arn:aws:iam::123456789012:role/SageMakerRole`")
-    if job.groups and (job.instance_type or job.instance_count):
+    if job.groups and (job.instance_type or job.instance_count is not None):
         hint = "give each group its type and count: `--group data=ml.c5.18xlarge:2`"
         _refuse("`--group` replaces `--instance-type` and `--instance-count`", hint)
-    if job.distribution is not None and (job.launcher or job.processes_per_host):
+    if job.distribution is not None and (job.launcher or job.processes_per_host is not None):
         message = "`--distribution` replaces `--launcher` and `--processes-per-host`"
         _refuse(message, "set them in the distribution")
-    if job.spot and job.keep_alive:
-        _refuse("`--spot` can't be used with `--keep-alive`", "remove one of them")
-    if image.entry_point and (source_dir or job.entry_point != JobSpec().entry_point):
+    if image.entry_point and (source_dir or job.entry_point not in ("", image.entry_point)):
         message = f"`{image.name}` contains its own code, `{image.entry_point}`, so no other code is sent"
         _refuse(message, "remove `--entry-point` and `--source-dir`")
     if source_dir and not source_dir.startswith(S3) and not Path(source_dir).is_dir():
@@ -225,7 +259,7 @@ def _request(
     if image.components & _LIBRARIES:
         # SMP and SMDDP do not support G5.
         default_type = "ml.p4d.24xlarge"
-    single_group = Group("", job.instance_type or default_type, job.instance_count or _INSTANCE_COUNT)
+    single_group = Group("", job.instance_type or default_type, job.hosts)
     groups = tuple(
         instance_group(instance_types, group.instance_type, group.count, group.name)
         for group in job.groups or (single_group,)
@@ -233,7 +267,7 @@ def _request(
     sender: Sender = "TensorFlow" if image.framework == "tensorflow" else "PyTorch"
     if job.sdk == "v3" and not image.entry_point:
         sender = "ModelTrainer"
-    source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point
+    source_dir, entry_point = job.source_dir, image.entry_point or job.entry_point or _SCRIPT
     script, requirements = PurePosixPath(entry_point), ""
     if sender == "ModelTrainer" and not source_dir:
         source_dir, entry_point = str(script.parent), script.name
@@ -264,13 +298,10 @@ def _request(
         environment=job.environment,
         framework_version=framework_version,
         compiler=True if is_compiled else None,
-        keep_alive=job.keep_alive or None,
+        keep_alive=job.keep_alive,
         channels=job.channels,
         code_root=None if image.entry_point else code_root,
-        fields=(
-            ApiField("StoppingCondition.MaxRuntimeInSeconds", "--max-run", job.max_run),
-            ApiField("ResourceConfig.VolumeSizeInGB", "--volume-size", job.volume_gib),
-        ),
+        fields=job.api_fields,
     )
 
 
@@ -291,11 +322,11 @@ def _distribution(
         _refuse(message, "use `--processes-per-host` with `mpirun` only")
     if is_driver:
         processes = {"process_count_per_node": job.processes_per_host} if job.processes_per_host else {}
-        return {_DRIVERS[launcher]: processes}
+        return {DRIVERS[launcher]: processes}
     settings: dict[str, object] = {"enabled": True}
     if job.processes_per_host:
         settings["processes_per_host"] = job.processes_per_host
-    return {_STRATEGIES[launcher]: settings, **_launch_group(groups)}
+    return {STRATEGIES[launcher]: settings, **_launch_group(groups)}
 
 
 def _launch_group(groups: tuple[InstanceGroup, ...]) -> dict[str, object]:

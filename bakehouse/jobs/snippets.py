@@ -16,7 +16,7 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.create_training_job import api_request, script_path, toolkit_parameters
-from bakehouse.jobs.job_spec import COMPILER, DAY, S3, SDKS, CheckedJob, JobSpec, valid_job
+from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, valid_job
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
@@ -66,7 +66,7 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
     if checked.sdk == "boto3":
         lines += _boto3_code(request, image, job, base_name, record.registry)
     elif checked.sdk == "v3":
-        lines += _trainer_code(request, image, job.role, base_name)
+        lines += _trainer_code(request, image, job, base_name)
     else:
         lines += _estimator_code(request, image, job.role, base_name)
     ignored = code_archive.IGNORED_BY_V3 if checked.sdk == "v3" else ()
@@ -162,7 +162,7 @@ def _class(request: TrainingRequest, image: LaunchImage) -> str:
     return "HuggingFace" if "transformers" in image.versions else request.sender
 
 
-def _trainer_code(request: TrainingRequest, image: LaunchImage, role: str, base_name: str) -> list[str]:
+def _trainer_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, base_name: str) -> list[str]:
     """Return a ModelTrainer of SDK v3. The toolkit starts code in the image and expects JSON."""
     configs = ["Compute"]
     compute: dict[str, object] = {}
@@ -184,7 +184,7 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, role: str, base_
         }
     if request.keep_alive is not None:
         compute["keep_alive_period_in_seconds"] = request.keep_alive
-    arguments: dict[str, object] = {"training_image": image.uri} | _unless_empty("role", role)
+    arguments: dict[str, object] = {"training_image": image.uri} | _unless_empty("role", job.role)
     imports = ["from sagemaker.train import ModelTrainer"]
     parameters = request.hyperparameters
     if image.entry_point:
@@ -208,7 +208,7 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, role: str, base_
     imports.insert(0, f"from sagemaker.core.training.configs import {', '.join(configs)}")
     arguments["compute"] = _call("Compute", **compute)
     # The default of the SDK is one hour.
-    arguments["stopping_condition"] = _call("StoppingCondition", max_runtime_in_seconds=DAY)
+    arguments["stopping_condition"] = _call("StoppingCondition", max_runtime_in_seconds=job.time_limit)
     arguments |= _unless_empty("hyperparameters", parameters) | _unless_empty(
         "environment", request.environment
     )

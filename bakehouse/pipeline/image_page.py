@@ -113,7 +113,7 @@ def _usage(image: Image) -> str:
     source = "" if image.entry_point else " --source-dir src --entry-point train.py"
     return (
         "Run a training job in local containers that are set up like SageMaker hosts:\n\n"
-        f"```console\n$ bake run {image.name}{source} --hosts 2\n```\n\n"
+        f"```console\n$ bake run {image.name}{source} --instance-count 2\n```\n\n"
         "Once it is released, print Python code that starts the job on SageMaker:\n\n"
         f"```console\n$ bake estimator {image.name} --instance-type {_example_type(image)}\n```\n\n"
         "In your own code:\n\n"

@@ -1,7 +1,7 @@
 """The use case `run`: a training job in local containers."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from bakehouse.cluster.job import TrainingJob
@@ -11,12 +11,13 @@ from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.errors import UsageError
 from bakehouse.jobs.distribution import Framework
+from bakehouse.jobs.job_images import find_image, is_uri, local_references
+from bakehouse.jobs.training_request import LaunchImage
 from bakehouse.pipeline.build import ensure_built
 from bakehouse.plan.workspace import Selection, Workspace, require_valid
-from bakehouse.resolve.resolver import Resolution
-from bakehouse.sagemaker import local_job
+from bakehouse.sagemaker import local_job, local_request
 from bakehouse.sagemaker.local_job import OpenStream, RunRequest
-from bakehouse.util.oci import PLATFORM, Digest
+from bakehouse.util.oci import PLATFORM, Digest, region_of
 from bakehouse.util.suggest import suggestion
 from bakehouse.util.terminal import Reporter
 
@@ -37,9 +38,14 @@ def run_job(
     project, recipe = workspace.project, workspace.recipes.get(image)
     require_valid(workspace, [image])
     selection = Selection(workspace, (recipe,), (image,)) if recipe else None
-    framework = _framework(selection.resolutions[0]) if selection else ("", "")
+    known = find_image(workspace, image) if not recipe and is_uri(image) else None
+    framework = _framework(selection.resolutions[0].version_of if selection else _versions(known))
+    own = recipe.content.entry_point if recipe else known.entry_point if known else None
+    if request.code_uri and not request.source_dir and not own:
+        region = region_of(image.partition("/")[0]) or project.region or ""
+        code = local_request.download_code(request.code_uri, region, report)
+        request = replace(request, job=replace(request.job, code_archive=code))
     job = local_job.prepare(request, image, workspace.catalog, *framework, report=report)
-    own = recipe.content.entry_point if recipe else None
     if own and (warning := local_job.ignored_code(replace(request, job=job), own)):
         report(f"note: {warning}")
     if selection:
@@ -48,12 +54,10 @@ def run_job(
     platforms = [recipe.platform] if recipe else [PLATFORM]
     with open_engine(report, Feature.LOCAL, Feature.PLATFORM, platforms=platforms) as engine:
         if not selection:
-            stored = engine.image(image)
+            found = (engine.image(name) for name in local_references(workspace, image))
+            stored = next(filter(None, found), None)
             if stored is None:
-                raise UsageError(
-                    f"no recipe is named `{image}`, and the engine has no such image",
-                    hint=suggestion(image, workspace.recipes) or "`bake list` lists the images",
-                )
+                raise _missing(workspace, image)
             reference = Digest(stored.digest)
         job = replace(job, image=reference)
         with listen(job) as handler:
@@ -62,9 +66,22 @@ def run_job(
             return local_job.run(engine, job, directory, handler, efa_types)
 
 
-def _framework(resolution: Resolution) -> tuple[Framework, str]:
+def _missing(workspace: Workspace, image: str) -> UsageError:
+    """Return the error for an image that the engine does not have."""
+    if is_uri(image):
+        return UsageError(f"the engine has no image `{image}`", hint=f"run `docker pull {image}`")
+    hint = suggestion(image, workspace.recipes) or "`bake list` lists the images"
+    return UsageError(f"no recipe is named `{image}`, and the engine has no such image", hint=hint)
+
+
+def _versions(image: LaunchImage | None) -> Callable[[str], str | None]:
+    versions = dict(image.versions) if image else {}
+    return lambda name: versions.get(name)
+
+
+def _framework(version_of: Callable[[str], str | None]) -> tuple[Framework, str]:
     """Return the framework of an image and its version; empty without one."""
-    if version := resolution.version_of("pytorch"):
+    if version := version_of("pytorch"):
         return "pytorch", version
-    version = resolution.version_of("tensorflow") or ""
+    version = version_of("tensorflow") or ""
     return ("tensorflow", version) if version else ("", "")

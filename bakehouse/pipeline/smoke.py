@@ -120,7 +120,7 @@ def smoke_on_sagemaker(
     project = workspace.project
     candidate = promote.find_candidate(project, image.name, "ecr", options.image_uri)
     gpus = smoke_job.check_job(job, candidate, workspace.catalog)
-    remote = _remote_smoke(workspace, image, candidate, options, gpus=gpus, hosts=job.instance_count)
+    remote = _remote_smoke(workspace, image, candidate, options, gpus=gpus, hosts=job.hosts)
     sign = _report_signer(workspace, options)
     logs = project.state / "smoke" / image.name / "sagemaker"
     launched, result = smoke_job.smoke_on_sagemaker(

@@ -28,7 +28,7 @@ from bakehouse.util.deadline import OverdueError, remaining
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.format import format_bytes, format_count
 from bakehouse.util.oci import Digest, check_names
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.terminal import Reporter, detail
 
 SIX_HOURS = 21600.0
 """Default deadline of a push."""
@@ -146,8 +146,8 @@ class _Push:
         published = self.tags.published(tag, manifest, was_there=existing is not None, candidate=is_candidate)
         if sent:
             reused = manifest.layer_bytes - sent
-            detail = f", reused {format_bytes(reused)}" if reused else ""
-            self._report(f"uploaded {format_bytes(sent)}{detail}")
+            extra = f", reused {format_bytes(reused)}" if reused else ""
+            self._report(f"uploaded {format_bytes(sent)}{extra}")
         return replace(published, sent=sent)
 
     @property
@@ -175,7 +175,7 @@ class _Push:
             raise self.diagnostics.unfit(reasons, pushed=False)
         manifest = packed.manifest
         size = f"{format_count(len(packed.layers), 'layer')}, {format_bytes(manifest.bytes)}"
-        self._report(f"pushing {short(manifest.digest)} ({size}) to {self.target.reference}")
+        detail(self._report)(f"pushing {short(manifest.digest)} ({size}) to {self.target.reference}")
         form = self.target.form
         if form is not FORMS["docker"]:
             self._report(f"its recipe builds an {form}; SageMaker may reject it, but accepts Docker schema 2")
@@ -205,7 +205,7 @@ class _Push:
             except DamagedFileError as error:
                 layer.path.unlink(missing_ok=True)
                 raise self.diagnostics.damaged(layer.diff_id) from error
-            self._report(f"layer {short(layer.diff_id)} {state} ({format_bytes(layer.bytes)})")
+            detail(self._report)(f"layer {short(layer.diff_id)} {state} ({format_bytes(layer.bytes)})")
             return layer.bytes if state is Sent.UPLOADED else 0
 
         self._upload_blob(config, progress)

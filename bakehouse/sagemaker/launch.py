@@ -13,7 +13,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from bakehouse.catalog.instance_gpus import find_gpus
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
 from bakehouse.cluster.job import job_name
@@ -21,11 +20,10 @@ from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.create_training_job import api_request, toolkit_parameters
+from bakehouse.jobs.job_images import find_release
 from bakehouse.jobs.job_spec import S3, JobSpec, valid_job
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.training_request import LOCAL, LaunchImage, TrainingRequest, launch_image
-from bakehouse.ledger import image_uris
-from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker import launch_report
 from bakehouse.sagemaker.client import TrainingService
@@ -86,7 +84,8 @@ def launch(
     errors in the job, LaunchError if it could not be sent.
     """
     _check_settings(job)
-    record = _find_release(workspace, image, job, region)
+    # SageMaker pulls only from Amazon ECR.
+    record = find_release(workspace, image, job.instance_type, region, registry="ecr")
     sent_image = launch_image(record, workspace.catalog)
     checked = valid_job(sent_image, replace(job, sdk="boto3"), workspace.catalog, code_root=Path())
     policy.require(workspace.project, record, callbacks.report)
@@ -215,18 +214,6 @@ def _follow(
     return launch_report.report(name, service.region, followed)
 
 
-def _find_release(workspace: Workspace, image: str, job: JobSpec, region: str) -> ReleaseRecord:
-    """Return the newest release of an image, or the best release of a framework for a job."""
-    is_framework = image in image_uris.FRAMEWORKS
-    query = image_uris.ImageQuery(
-        region=region,
-        # SageMaker pulls only from Amazon ECR.
-        registry="ecr",
-        instance=find_gpus(job.instance_type) if is_framework and job.instance_type else None,
-    )
-    return image_uris.find(workspace.project.images, image, query, lambda: workspace.recipes)
-
-
 def _check_settings(job: JobSpec) -> None:
     """Check the settings that the API would reject after the upload of the code."""
     problems = Problems()
@@ -242,10 +229,10 @@ def _check_settings(job: JobSpec) -> None:
         add("SageMaker does not run local jobs", "use `bake run` to run it on this machine")
     if job.name and not _NAME.fullmatch(job.name):
         add(f"`{job.name}` is not a valid job name", "use at most 63 letters, digits and hyphens")
-    if job.max_run < 1:
-        add(f"invalid time limit of {job.max_run} seconds", "set `--max-run` to at least 1")
-    if job.volume_gib < 1:
-        add("the hosts have no disk", "set `--volume-size`, for example to `30g`")
+    if job.time_limit < 1:
+        add(f"invalid time limit of {job.time_limit} seconds", "set `--max-run` to at least 1")
+    if job.disk_gib < 1:
+        add("the hosts have no disk", "set `volume_size` of the job, for example to `30g`")
     for channel, uri in job.inputs.items():
         if not CHANNEL_NAME.fullmatch(channel):
             add(f"`{channel}` is not a valid channel name", CHANNEL_NAME_HINT)
@@ -255,7 +242,7 @@ def _check_settings(job: JobSpec) -> None:
     if len(job.inputs) > _MAX_CHANNELS:
         add(f"the job has {len(job.inputs)} channels", f"use at most {_MAX_CHANNELS}")
     if job.output and not is_s3(job.output):
-        add(f"`--output {job.output}` is not an S3 URI", "use for example `s3://bucket/models`")
+        add(f"`output` is `{job.output}`, which is not an S3 URI", "use for example `s3://bucket/models`")
     problems.raise_as(UsageError)
 
 
@@ -333,7 +320,7 @@ def _send(service: TrainingService, arguments: Mapping[str, Any]) -> None:
                 diagnostic, message="the account's quota for these instances is too low", hint=hint
             )
         elif error.fault in (AwsFault.UNREACHABLE, AwsFault.BUSY):
-            hint = f"check whether the job exists: `bake follow {name} --region {service.region}`"
+            hint = f"check whether the job exists: `bake launch --follow {name} --region {service.region}`"
             diagnostic = replace(diagnostic, hint=hint)
         raise LaunchError.of(diagnostic) from error
 

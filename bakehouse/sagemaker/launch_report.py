@@ -56,7 +56,7 @@ class LaunchReport:
 
     @property
     def follow_command(self) -> str:
-        return shlex.join(["bake", "follow", self.job, "--region", self.region])
+        return shlex.join(["bake", "launch", "--follow", self.job, "--region", self.region])
 
 
 def report(job: str, region: str, followed: FollowResult) -> LaunchReport:

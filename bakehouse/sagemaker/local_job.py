@@ -10,14 +10,14 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.source_tree import SourceTree
 from bakehouse.cluster import job_report, job_runner
-from bakehouse.cluster.job import CODE_DIRECTORY, HOMOGENEOUS, ML, Group, TrainingJob, job_name
+from bakehouse.cluster.job import CODE_DIRECTORY, HOMOGENEOUS, ML, Encoded, Group, TrainingJob, job_name
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive, model_trainer
-from bakehouse.jobs.distribution import Framework, LaunchContext, launch_settings
+from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import check_channels, instance_group
 from bakehouse.jobs.rules import Findings
 from bakehouse.util.files import write_whole
@@ -51,8 +51,12 @@ class RunRequest:
     """The estimator's, or `{"Torchrun": {…}}` or `{"MPI": {…}}` for SDK v3."""
     sdk: Path | None = None
     """Directory with the installed SDK v3, whose drivers start the ranks."""
-    processes_per_host: int = 0
-    """0 means the number in `distribution`, or else one for each GPU, or else one."""
+    processes_per_host: int | None = None
+    """None means the number in `distribution`, or else one for each GPU, or else one."""
+    code_uri: str = ""
+    """S3 URI of the archive of the training code, which is needed without a `source_dir`; or empty."""
+    launcher: LaunchSettings | None = None
+    """Launcher of a request whose hyperparameters start it; None if `distribution` does."""
 
 
 def prepare(
@@ -165,15 +169,15 @@ def _add_launcher(
         return replace(job, has_toolkit=False, baked_code=files, processes_per_host=processes), ()
     if model_trainer.is_for_model_trainer(request.distribution):
         return _add_drivers(job, request, code, context)
-    settings = launch_settings(request.distribution, context)
+    settings = request.launcher or launch_settings(request.distribution, context)
     parameters = {**job.hyperparameters, **settings.hyperparameters}
     starts_ranks = settings.launcher not in _ONE_PROCESS
-    if request.processes_per_host and not starts_ranks:
+    if request.processes_per_host is not None and not starts_ranks:
         raise UsageError(
             "`--processes-per-host` needs a launcher",
             hint="set `--distribution` to a launcher, such as `mpi` or `torch_distributed`",
         )
-    if request.processes_per_host:
+    if request.processes_per_host is not None:
         parameters[_PROCESSES] = request.processes_per_host
     job = replace(job, hyperparameters=parameters, launcher_groups=settings.groups)
     processes = _processes(job, request, parameters.get(_PROCESSES)) if starts_ranks else 1
@@ -191,11 +195,11 @@ def _add_drivers(
     [name] = list(request.distribution)[:1]
     if request.sdk is None or not (request.sdk / "sagemaker/train/container_drivers").is_dir():
         message = f"`{name}` needs the drivers of SageMaker SDK v3"
-        reason = f"`{request.sdk}` does not contain them" if request.sdk else "`--sdk` is not set"
+        reason = f"`{request.sdk}` does not contain them" if request.sdk else "`local.sdk` is not set"
         raise UsageError(
             message,
             facts=(("because", reason),),
-            hint="run `pip install --target sdk sagemaker-train sagemaker-core` and add `--sdk sdk`",
+            hint="run `pip install --target sdk sagemaker-train sagemaker-core`, and set `local.sdk`",
         )
     if code is None:
         raise UsageError(
@@ -203,7 +207,7 @@ def _add_drivers(
             hint="set `--source-dir` to the script's directory",
         )
     settings = model_trainer.driver_settings(request.distribution, context, str(code.source))
-    if request.processes_per_host:
+    if request.processes_per_host is not None:
         raise UsageError(
             f"`--processes-per-host` can't be used with `{name}`",
             hint=f'write `{{"{name}": {{"process_count_per_node": {request.processes_per_host}}}}}` instead',
@@ -228,9 +232,11 @@ def _processes(job: TrainingJob, request: RunRequest, setting: object = None) ->
     """Return the ranks on each host that has some."""
     names = job.launcher_groups or job.hosts_by_group
     gpus = max(group.gpus for group in job.groups if group.name in names)
+    if isinstance(setting, Encoded) and setting.isdecimal():
+        setting = int(setting)
     if isinstance(setting, int) and setting > 0:
         return setting
-    return request.processes_per_host or max(gpus, 1)
+    return max(gpus, 1) if request.processes_per_host is None else request.processes_per_host
 
 
 def _drop_missing_gpus(group: Group, instance_types: Mapping[str, Instance]) -> Group:

@@ -54,10 +54,10 @@ def check_job(job: JobSpec, candidate: ReleaseRecord, catalog: Catalog) -> int:
     check_role(job.role, problems)
     if not job.instance_type:
         problems.add(Diagnostic("no instance type given", hint="set `--instance-type`"))
-    if job.instance_count < 1:
+    if job.hosts < 1:
         problems.add(Diagnostic("the job has no host", hint="set `--instance-count` to at least 1"))
-    if job.max_run < 1:
-        message = f"invalid time limit of {job.max_run} seconds"
+    if job.time_limit < 1:
+        message = f"invalid time limit of {job.time_limit} seconds"
         problems.add(Diagnostic(message, hint="set `--max-run` to at least 1"))
     if job.output and not is_s3(job.output):
         message = f"`--output {job.output}` is not an S3 URI"
@@ -76,7 +76,7 @@ def check_job(job: JobSpec, candidate: ReleaseRecord, catalog: Catalog) -> int:
 
 def estimate(job: JobSpec, prices: Mapping[str, float]) -> str:
     """Return the highest cost of a job: billable seconds, and a price if the project sets it."""
-    return f"at most {_billed(job, job.max_run, prices)}"
+    return f"at most {_billed(job, job.time_limit, prices)}"
 
 
 def smoke_on_sagemaker(
@@ -94,7 +94,7 @@ def smoke_on_sagemaker(
     """
     region = region_of(remote.uri.partition("/")[0])
     service, name = TrainingService(region), job.name or job_name(f"smoke-{remote.image.name}")
-    hosts, report_line = f"{job.instance_count} x {job.instance_type}", callbacks.report
+    hosts, report_line = f"{job.hosts} x {job.instance_type}", callbacks.report
     report_line(f"{name}: {hosts} in {region}; {estimate(job, prices)}")
     try:
         bucket, owner = job.output.removeprefix("s3://").partition("/")[0], ""
@@ -123,10 +123,11 @@ def smoke_on_sagemaker(
 
 
 def _arguments(remote: RemoteSmoke, job: JobSpec, catalog: Catalog, name: str, inputs: str) -> dict[str, Any]:
+    own = tuple(field for field in job.request if field.path != "InputDataConfig")
     arguments: dict[str, Any] = api_request(
         _request(job, catalog),
         LaunchImage(remote.image.name, remote.uri),
-        replace(job, inputs={CHANNEL: inputs}),
+        replace(job, inputs={CHANNEL: inputs}, request=own),
         name=name,
         hyperparameters={},
         output=inputs.removesuffix(f"{name}/{CHANNEL}/"),
@@ -137,14 +138,14 @@ def _arguments(remote: RemoteSmoke, job: JobSpec, catalog: Catalog, name: str, i
 
 
 def _request(job: JobSpec, catalog: Catalog) -> TrainingRequest:
-    group = instance_group(instances(catalog), job.instance_type, job.instance_count, "")
+    group = instance_group(instances(catalog), job.instance_type, job.hosts, "")
     return TrainingRequest("API", (group,))
 
 
 def _billed(job: JobSpec, seconds: int, prices: Mapping[str, float]) -> str:
     """Return billable seconds of all hosts, with their price. SageMaker reports those of one host."""
-    total = seconds * job.instance_count
-    text = f"{format_count(total, 'billable instance second')} ({job.instance_count} x {seconds})"
+    total = seconds * job.hosts
+    text = f"{format_count(total, 'billable instance second')} ({job.hosts} x {seconds})"
     price = prices.get(job.instance_type)
     if price is None:
         return f"{text}; no price of {job.instance_type} in [tool.bakehouse.prices]"

@@ -21,9 +21,14 @@ class Heartbeat:
         self.restart(phrase)
 
     def restart(self, phrase: str) -> None:
-        """Begin a new step; the line is `still <phrase> (25 s)`."""
+        """Begin a new step that was reported; the line is `still <phrase> (25 s)`."""
+        self.rename(phrase)
+        self._last = self._started
+
+    def rename(self, phrase: str) -> None:
+        """Begin a new step that was not reported: the next line comes as soon as without it."""
         self._phrase = phrase
-        self._started = self._last = self._clock()
+        self._started = self._clock()
 
     def tick(self) -> None:
         """Report the step if its last line is too long ago; to be called often."""

@@ -79,12 +79,22 @@ def region_of(host: str) -> str:
     return match["region"] if match else ""
 
 
+ACCOUNT_DIGITS = 12
+ACCOUNT_HINT = f"an account number has {ACCOUNT_DIGITS} digits"
+_ECR_ACCOUNT = re.compile(r"([0-9]+)\.dkr[.-]ecr[.-]")
+
+
 def check_names(host: str, repository: str, *tags: str) -> None:
     """Raise PublishError for names that a registry would reject after minutes of pushing."""
     if not _HOST.fullmatch(host):
         raise PublishError(
             f"`{host}` is not a registry host",
             hint="write a host and, if needed, a port, as in `registry.example.com:5000`",
+        )
+    if (account := _ECR_ACCOUNT.match(host)) and len(account[1]) != ACCOUNT_DIGITS:
+        raise PublishError(
+            f"`{host}` is not a host of Amazon ECR: `{account[1]}` has {len(account[1])} digits",
+            hint=ACCOUNT_HINT,
         )
     if not _REPOSITORY.fullmatch(repository) or len(repository) not in _REPOSITORY_LENGTHS:
         message = f"`{repository}` is not a valid repository name"

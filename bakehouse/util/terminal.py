@@ -21,6 +21,11 @@ def is_verbose() -> bool:
     return _is_verbose
 
 
+def detail(report: Reporter) -> Reporter:
+    """Return a reporter of lines that are printed only with `--verbose`."""
+    return lambda line: report(line) if _is_verbose else None
+
+
 class Redrawn:
     """Rows at the end of a terminal. Erase them before you write other lines."""
 

@@ -80,6 +80,14 @@ class TomlTable:
             value = {}
         return TomlTable(value, f"{self.name}.{key}", self.path, self.problems)
 
+    def dotted(self, key: str) -> str:
+        """Return a key with those of the tables in it: TOML splits an unquoted name at its dots."""
+        names, value = [key], self.values.get(key)
+        while isinstance(value, dict) and len(value) == 1:
+            [(name, value)] = value.items()
+            names.append(name)
+        return ".".join(names)
+
     def report_type(self, key: str, kind: str) -> None:
         self.report(key, f"`{key}` in [{self.name}] must be {kind}")
 
@@ -100,7 +108,7 @@ def key_location(path: Path, key: str, table: str) -> Location:
             if inside and table_location is None:
                 table_location = _word_location(path, number, line, header.split(".")[-1])
         name = line.split("=")[0].strip().strip("\"'")
-        if inside and name == key:
+        if inside and (name == key or line.strip().startswith(f"{key}.")):
             return _word_location(path, number, line, key)
     if table_location is None and "." in table:
         # It may be an inline table of its parent.

@@ -6,7 +6,7 @@ because its composer recurses in C and crashes on 100,000 brackets.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -25,6 +25,11 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud8
 """Characters that double quotes can hide: controls, line separators, changes of direction."""
 _UNQUOTED = re.compile(r"""(?:[:,\[{]|-\s)\s*(?P<value>[>*!&%@`|][^\s,"'\]}#]*)""")
 """A value that starts with an indicator character of YAML, like a version range."""
+_SECOND_MAPPING = "mapping values are not allowed in this context"
+_COLON_IN_TEXT = re.compile(
+    r"""\s*(?P<start>-|[\w.-]+:)\s+(?P<value>[^\s"'\[{>|&*!#-].*:\s.*?)\s*""",
+)
+"""An item, or a key and its value, whose text has a colon and a space, so that YAML sees one key too many."""
 _OPEN = {
     "while parsing a flow mapping": "not closed, or a comma is missing after it",
     "while parsing a flow sequence": "not closed, or a comma is missing after it",
@@ -33,10 +38,17 @@ _OPEN = {
 """Mistakes reported where they start, because the parser fails much later."""
 
 
+def _quoted(text: str) -> str:
+    """Return a text in quotes for YAML, in double ones unless it contains characters that they change."""
+    return "'" + text.replace("'", "''") + "'" if {'"', "\\"} & {*text} else f'"{text}"'
+
+
 @dataclass(frozen=True, slots=True)
 class Scalar:
     text: str
     location: Location
+    is_plain: bool = field(default=False, compare=False)
+    """Written without quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +190,7 @@ class _Reader:
             raise RecipeError(
                 f"a text has more than {MAX_TEXT:,} characters", location, hint="move it to a file"
             )
-        return Scalar(value, location)
+        return Scalar(value, location, is_plain=bool(event.implicit and event.implicit[0]))
 
     def _close(self, event: yaml.Event, items: list[Node]) -> Node:
         location = self._location(event.start_mark, 1)
@@ -211,6 +223,8 @@ class _Reader:
         for match in _UNQUOTED.finditer(spot.text):
             if match.start("value") < spot.column <= match.end("value") + 1:
                 hint = f'put quotes around it: "{match["value"]}"'
+        if error.problem == _SECOND_MAPPING and (line := _COLON_IN_TEXT.fullmatch(spot.text)):
+            hint = f"put quotes around the text: `{line['start']} {_quoted(line['value'])}`"
         return Diagnostic("this is not YAML", spot, (error.problem or "").strip(), hint=hint)
 
     def _unreadable(self) -> Location:

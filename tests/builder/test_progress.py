@@ -4,11 +4,13 @@ import io
 import json
 import os
 import pty
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from bakehouse.builder.progress import Mode, Progress, mode_for
-from bakehouse.engine.buildkit_events import Log, Step, StepTransfer, Tick
+from bakehouse.engine.buildkit_events import EXPORT, Log, Step, StepTransfer, Tick
 
 
 class Clock:
@@ -32,9 +34,9 @@ def step(
     return Step(digest, target, stage, "2/4", text, started, completed, cached, error)
 
 
-def shown(mode: Mode, *, width: int = 60) -> tuple[Progress, Clock, io.StringIO]:
+def shown(mode: Mode, *, width: int = 60, verbose: bool = True) -> tuple[Progress, Clock, io.StringIO]:
     clock, stream = Clock(), io.StringIO()
-    return Progress(stream, mode, width=width, clock=clock), clock, stream
+    return Progress(stream, mode, verbose=verbose, width=width, clock=clock), clock, stream
 
 
 def test_plain_lines_of_a_step_with_a_heartbeat() -> None:
@@ -59,6 +61,7 @@ def test_plain_lines_of_a_step_with_a_heartbeat() -> None:
         "   22 s  still running: metis 2/4 (22 s): cc two.c\n"
         "   32 s  still running: metis 2/4 (32 s): cc two.c\n"
         "   34 s  metis 2/4: done in 34 s (a, b)\n"
+        "   34 s  1 step, 0 of them cached\n"
     )
 
 
@@ -294,3 +297,64 @@ def test_a_table_needs_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("TERM", "dumb")
         assert mode_for(terminal) is Mode.LINES
     assert mode_for(io.StringIO()) is Mode.LINES
+
+
+def part(position: str, started: float, completed: float, target: str = "a", **facts: Any) -> Step:
+    """Return a step of a stage that has ended."""
+    stage = facts.pop("stage", "metis")
+    digest = f"{stage} {position} {target}"
+    return Step(digest, target, stage, position, "RUN x", started, completed, **facts)
+
+
+def test_without_verbose_a_stage_that_ran_is_one_line() -> None:
+    progress, clock, stream = shown(Mode.LINES, verbose=False)
+    with progress:
+        progress(part("1/2", 1000.0, 1004.0))
+        progress(replace(part("2/2", 1004.0, 0.0), completed=None))
+        clock.now += 12
+        progress(Tick())
+        progress(part("2/2", 1004.0, 1012.0))
+        progress(part("1/1", 1000.0, 1000.2, stage="brief"))
+        progress(part("1/1", 1000.0, 1005.0, stage="cached", cached=True))
+        progress(Step("e", "a", "a", "", EXPORT, 1012.0, 1014.0))
+    assert stream.getvalue() == (
+        "   12 s  still running: metis 2/2 (8.0 s)\n"
+        "   12 s  metis: done in 12 s (a)\n"
+        "   12 s  export: done in 2.0 s (a)\n"
+        "   12 s  4 steps, 1 of them cached\n"
+    )
+
+
+def test_the_seconds_from_which_a_stage_is_a_line_can_be_set() -> None:
+    clock, stream = Clock(), io.StringIO()
+    with Progress(stream, Mode.LINES, brief=10.0, clock=clock) as progress:
+        progress(part("1/1", 1000.0, 1009.0, stage="brief"))
+        progress(part("1/1", 1000.0, 1010.0, stage="long"))
+    assert stream.getvalue() == "  0.0 s  long: done in 10 s (a)\n  0.0 s  2 steps, 0 of them cached\n"
+
+
+def test_stages_of_one_name_are_told_apart_by_their_images() -> None:
+    progress, _, stream = shown(Mode.LINES, verbose=False)
+    for target in ("a", "b"):
+        progress(replace(part("1/2", 1000.0, 1002.0, target), digest="shared"))
+    progress(part("2/2", 1002.0, 1004.0, "a"))
+    progress(part("2/2", 1002.0, 1007.0, "b"))
+    assert stream.getvalue() == ("  0.0 s  metis: done in 4.0 s (a)\n  0.0 s  metis: done in 7.0 s (b)\n")
+
+
+def test_a_stage_whose_last_steps_were_not_reported_is_a_line_at_the_end() -> None:
+    progress, _, stream = shown(Mode.LINES, verbose=False)
+    with progress:
+        progress(part("1/3", 1000.0, 1002.0))
+        assert stream.getvalue() == ""
+    assert stream.getvalue() == ("  0.0 s  metis: done in 2.0 s (a)\n  0.0 s  1 step, 0 of them cached\n")
+
+
+def test_a_step_that_fails_is_a_line_of_its_own() -> None:
+    progress, _, stream = shown(Mode.LINES, verbose=False)
+    with progress:
+        progress(part("1/2", 1000.0, 1002.0))
+        progress(part("2/2", 1002.0, 1003.0, error="exit code: 1"))
+    assert stream.getvalue() == (
+        "  0.0 s  metis 2/2: failed after 1.0 s (a)\n  0.0 s  2 steps, 0 of them cached\n"
+    )

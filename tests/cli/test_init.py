@@ -147,7 +147,7 @@ def test_gitignore_is_extended(repository: Path) -> None:
 def test_invalid_arguments(repository: Path) -> None:
     with pytest.raises(UsageError) as caught:
         init.run(repository, "Churn Model")
-    hint = "use lowercase letters and digits, with single `-`, `.` or `_` between them"
+    hint = "use lowercase letters and digits, with single `-`, `.` or `_` between them: `churn-model`"
     assert caught.value.diagnostics == (Diagnostic("`Churn Model` is not an image name", hint=hint),)
     with pytest.raises(UsageError) as caught:
         init.run(repository, "", "nosuch")

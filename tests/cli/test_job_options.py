@@ -17,21 +17,6 @@ GROUP_HINT = (
 )
 
 
-def test_hosts_of_one_type() -> None:
-    groups = job_options.cluster([], 2, "ml.p4d.24xlarge", [], 0)
-
-    assert groups == (Group("homogeneousCluster", "ml.p4d.24xlarge", 2),)
-
-
-def test_groups_of_several_types_with_their_share_of_the_machine() -> None:
-    groups = ["data=ml.c5.18xlarge:2", "dnn=ml.p4d.24xlarge"]
-
-    assert job_options.cluster(groups, 0, "", ["data=1.5"], 1) == (
-        Group("data", "ml.c5.18xlarge", 2, 1.5, 1),
-        Group("dnn", "ml.p4d.24xlarge", 1, None, 1),
-    )
-
-
 def test_hyperparameters_are_json_where_they_can_be() -> None:
     assert job_options.hyperparameters(["lr=0.1", "name=x y", "deep=[1, 2]", "equal=a=b"]) == {
         "lr": 0.1,
@@ -39,21 +24,6 @@ def test_hyperparameters_are_json_where_they_can_be() -> None:
         "deep": [1, 2],
         "equal": "a=b",
     }
-
-
-def test_channels_of_instance_groups() -> None:
-    assert job_options.channel_groups(["training", "test"], ["training=train,data"]) == {
-        "training": ("train", "data"),
-        "test": (),
-    }
-    with pytest.raises(UsageError) as caught:
-        job_options.channel_groups(["training"], ["trainig=train"])
-    assert caught.value.diagnostics == (
-        Diagnostic(
-            "`--input-group` names the channel `trainig`, which has no `--input`",
-            hint="did you mean `training`?",
-        ),
-    )
 
 
 def test_groups_have_the_names_that_sagemaker_allows() -> None:
@@ -68,9 +38,8 @@ def test_groups_have_the_names_that_sagemaker_allows() -> None:
 def test_a_name_is_given_once() -> None:
     channels = ["train=s3://a/b", "train=s3://a/c"]
     readers: dict[str, Callable[[Sequence[str]], object]] = {
-        "--input": partial(job_options.pairs, option="--input"),
         "--hyperparameter": job_options.hyperparameters,
-        "--channel": job_options.channels,
+        "--channel": partial(job_options.pairs, option="--channel"),
     }
     for option, read in readers.items():
         with pytest.raises(UsageError) as caught:
@@ -84,37 +53,14 @@ def test_a_distribution_is_json_or_a_file_that_holds_it(tmp_path: Path) -> None:
     text = '{"mpi": {"enabled": true}}'
     (tmp_path / "mpi.json").write_text(text)
 
-    assert job_options.distribution(text) == job_options.distribution(str(tmp_path / "mpi.json"))
-    assert job_options.distribution("") is None
-    assert job_options.distribution("{}") == {}
-    assert job_options.distribution("torch_distributed") == {"torch_distributed": {"enabled": True}}
-
-
-def test_code_is_in_a_directory_or_in_the_image(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("")
-
-    assert job_options.code(str(tmp_path), "train.py") == tmp_path
-    assert job_options.code("", "train.py") is None
-
-
-def test_code_that_a_command_starts_needs_no_entry_point(tmp_path: Path) -> None:
-    assert job_options.code(str(tmp_path), "", "torchrun /opt/ml/code/train.py") == tmp_path
+    assert job_options.read_distribution(text) == job_options.read_distribution(str(tmp_path / "mpi.json"))
+    assert job_options.read_distribution("") is None
+    assert job_options.read_distribution("{}") == {}
+    assert job_options.read_distribution("torch_distributed") == {"torch_distributed": {"enabled": True}}
 
 
 def test_a_command_is_parted_as_a_shell_parts_it() -> None:
     assert job_options.command("python -c 'import sys'", "") == ("python", "-c", "import sys")
-
-
-def test_the_sdk_is_in_a_directory_or_in_a_virtual_environment(tmp_path: Path) -> None:
-    packages = tmp_path / "venv/lib/python3.11/site-packages"
-    (packages / "sagemaker").mkdir(parents=True)
-
-    assert job_options.sdk(str(tmp_path / "venv")) == job_options.sdk(str(packages)) == packages
-    assert job_options.sdk("") is None
-
-
-def test_channels_are_directories(tmp_path: Path) -> None:
-    assert job_options.channels([f"training={tmp_path}"]) == {"training": str(tmp_path)}
 
 
 def test_what_dies_and_when() -> None:
@@ -132,53 +78,28 @@ def test_what_is_cut_off_from_what_and_when() -> None:
     )
 
 
-@pytest.mark.parametrize(("text", "size"), [("", None), ("512m", 512 * 2**20), ("2G", 2 * 2**30)])
-def test_sizes(text: str, size: int | None) -> None:
-    assert job_options.size(text, "--memory") == size
-
-
 @pytest.mark.parametrize(
     ("call", "message", "hint"),
     [
         (
-            lambda: job_options.cluster(["a=ml.x"], 2, "", [], 0),
-            "`--group` cannot be combined with `--hosts` or `--instance-type`",
-            "give each group a type and a count: `--group data=ml.c5.18xlarge:2`",
-        ),
-        (
-            lambda: job_options.cluster(["data"], 0, "", [], 0),
+            lambda: job_options.named_groups(["data"]),
             "invalid group `--group data`",
             GROUP_HINT,
         ),
         (
-            lambda: job_options.cluster(["a=ml.x:0"], 0, "", [], 0),
+            lambda: job_options.named_groups(["a=ml.x:0"]),
             "invalid group `--group a=ml.x:0`",
             GROUP_HINT,
         ),
         (
-            lambda: job_options.cluster(["a=ml.x", "a=ml.y"], 0, "", [], 0),
+            lambda: job_options.named_groups(["a=ml.x", "a=ml.y"]),
             "two groups have the same name",
             "SageMaker requires unique names",
         ),
         (
-            lambda: job_options.cluster([f"g{n}=ml.x" for n in range(6)], 0, "", [], 0),
+            lambda: job_options.named_groups([f"g{n}=ml.x" for n in range(6)]),
             "6 groups",
             "SageMaker allows at most 5",
-        ),
-        (
-            lambda: job_options.cluster([], 65, "", [], 0),
-            "more than 64 hosts",
-            "use fewer; all hosts share this machine",
-        ),
-        (
-            lambda: job_options.cluster(["a=ml.x"], 0, "", ["b=1"], 0),
-            "`--cpus` names unknown group `b`",
-            "the groups are a",
-        ),
-        (
-            lambda: job_options.cluster(["a=ml.x"], 0, "", ["a=many"], 0),
-            "invalid number `many` in `--cpus`",
-            "a number of cores above 0, such as `data=1.5`",
         ),
         (
             lambda: job_options.hyperparameters(["lr"]),
@@ -186,37 +107,12 @@ def test_sizes(text: str, size: int | None) -> None:
             "write `--hyperparameter name=value`",
         ),
         (
-            lambda: job_options.code("no/such", "train.py"),
-            "directory `no/such` does not exist",
-            "`--source-dir` is the directory that contains the entry point",
-        ),
-        (
-            lambda: job_options.code(HERE, ""),
-            "`--source-dir` needs `--entry-point`",
-            "such as `--entry-point train.py`",
-        ),
-        (
-            lambda: job_options.code(HERE, "trian.py"),
-            f"`{HERE}` contains no `trian.py`",
-            "`--entry-point` is a path relative to `--source-dir`",
-        ),
-        (
-            lambda: job_options.channels([f"../../model={HERE}"]),
-            "`../../model` is not a valid channel name",
-            "use at most 64 letters, digits and `._-`",
-        ),
-        (
-            lambda: job_options.channels(["training=no/such"]),
-            "directory `no/such` of channel `training` does not exist",
-            "`--channel training=data` mounts the directory `data`",
-        ),
-        (
-            lambda: job_options.distribution("no/such.json"),
+            lambda: job_options.read_distribution("no/such.json"),
             "cannot read `no/such.json` as a distribution",
             "use a launcher such as `torch_distributed`, JSON or a JSON file",
         ),
         (
-            lambda: job_options.distribution("{'mpi': 1}"),
+            lambda: job_options.read_distribution("{'mpi': 1}"),
             "`--distribution` is not valid JSON: Expecting property name enclosed in double quotes:"
             " line 1 column 2 (char 1)",
             "keys and strings need double quotes",
@@ -237,19 +133,9 @@ def test_sizes(text: str, size: int | None) -> None:
             "quote it as in a shell",
         ),
         (
-            lambda: job_options.sdk("no/such"),
-            "`--sdk no/such` contains no SageMaker SDK",
-            "run `pip install --target sdk sagemaker-train`",
-        ),
-        (
             lambda: job_options.partitions(["data@10s"]),
             "`--partition data@10s` does not name two groups and a time",
             "write `--partition data,dnn@10s`",
-        ),
-        (
-            lambda: job_options.size("much", "--memory"),
-            "invalid size `--memory much`",
-            "such as `512m` or `2g`",
         ),
     ],
 )

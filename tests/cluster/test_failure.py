@@ -20,9 +20,7 @@ ABORTED_EXIT = (
     "end the script with `del model; gc.collect(); dist.destroy_process_group()`: gloo's threads run until "
     "the last reference to their group is gone, and the DDP model has one",
 )
-DISK_HINT = (
-    "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
-)
+DISK_HINT = "increase `volume_size` of the job; `bake run` has no limit unless `local.volume_size` is set"
 
 
 def log(name: str) -> str:

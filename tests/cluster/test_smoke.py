@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import re
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +11,14 @@ import pytest
 
 from bakehouse.builder.verify import Outcome
 from bakehouse.cli.diagnostics import failure_text
+from bakehouse.cluster import smoke as running
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke import smoke
-from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.cluster.smoke_report import CheckResult, SmokeReport
 from bakehouse.engine.protocol import ContainerSpec
 from bakehouse.errors import SmokeError, UsageError
 from bakehouse.plan.model import InstalledComponent
+from bakehouse.util import terminal
 from tests.support.fake_engine import DIGEST, FakeEngine, Run, built, image
 
 STEPS = ("started", "arrived", "finished")
@@ -60,7 +64,55 @@ def test_a_good_image_passes_and_its_report_is_kept(tmp_path: Path) -> None:
         "no_private_keys": Outcome.PASSED,
     }
     assert smoke_report.load(tmp_path, DIGEST) == report
-    assert "mpi_2x2 started" in messages
+    assert sorted(line.partition(" passed")[0] for line in messages if " passed in " in line) == [
+        *("mpi_2x2", "mpirun_1x2", "no_private_keys", "train_failure", "train_success")
+    ]
+    assert len(messages) == len(report.checks)
+
+
+def test_verbose_reports_the_start_of_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "_is_verbose", True)
+    messages: list[str] = []
+
+    smoke(FakeEngine(good), built(image()), tmp_path, report=messages.append)
+
+    assert {"components started", "mpi_2x2 started", "no_private_keys started"} <= {*messages}
+
+
+def test_results_that_passed_are_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    results = (
+        CheckResult("components.a", Outcome.PASSED, 1.0),
+        CheckResult("components.b", Outcome.FAILED, 2.0, reason="no file"),
+        CheckResult("components.c", Outcome.PASSED, 3.0),
+    )
+
+    assert running._lines("components", results, 6.0) == [
+        "components.b failed in 2.0 s: no file",
+        "components: 2 of 3 checks passed in 6.0 s",
+    ]
+    assert running._lines("components.a", results[:1], 6.0) == ["components.a passed in 1.0 s"]
+    monkeypatch.setattr(terminal, "_is_verbose", True)
+    assert len(running._lines("components", results, 6.0)) == 3
+
+
+def test_checks_that_take_long_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "SILENT_SECONDS", 0.1)
+    release = threading.Event()
+    messages: list[str] = []
+
+    def slow() -> tuple[CheckResult, ...]:
+        release.wait(20)
+        return (CheckResult("slow", Outcome.PASSED, 1.0),)
+
+    def report(line: str) -> None:
+        messages.append(line)
+        if line.startswith("still running"):
+            release.set()
+
+    running._run_all(FakeEngine(good), {"slow": slow}, report)
+
+    assert re.fullmatch(r"still running: slow \(0\.\d s\)", messages[0])
+    assert messages[-1] == "slow passed in 1.0 s"
 
 
 def test_an_image_without_ranks_reports_no_transport(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine import apt_install
 from bakehouse.engine.apt_install import Apt, AptEntry
 from bakehouse.errors import EngineError
-from bakehouse.util import heartbeat
+from bakehouse.util import heartbeat, terminal
 from tests.support.fake_commands import put
 
 # As apt prints them: another vendor uses the release's name too, and Debian has several archives.
@@ -127,6 +127,7 @@ def test_a_failed_installation_shows_the_output_of_apt(tmp_path: Path) -> None:
 
 
 def test_an_installation_that_takes_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "_is_verbose", True)
     monkeypatch.setattr(heartbeat, "SILENT_SECONDS", 0.0)
     monkeypatch.setattr(heartbeat, "_TICK_SECONDS", 0.01)
     put(tmp_path, monkeypatch, apt_get="sleep 0.3")

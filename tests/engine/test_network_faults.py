@@ -29,7 +29,7 @@ def test_a_kernel_without_netem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     fake_commands.put(tmp_path, monkeypatch, **{**CAN, "tc": says})
 
     assert error_message(EngineError, "delay 100ms") == (
-        "error: this machine does not support `--netem`: its kernel has no netem (CONFIG_NET_SCH_NETEM)\n"
+        "error: this machine does not support `local.netem`: its kernel has no netem (CONFIG_NET_SCH_NETEM)\n"
         "\n"
         "hint: try `modprobe sch_netem`, or use another machine\n"
     )
@@ -40,7 +40,7 @@ def test_words_that_tc_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyP
     fake_commands.put(tmp_path, monkeypatch, **{**CAN, "tc": says})
 
     assert error_message(UsageError, "much") == (
-        'error: `tc` rejects the value of `--netem`: What is "much"?\n'
+        'error: `tc` rejects the value of `local.netem`: What is "much"?\n'
         "\n"
         "hint: use for example `delay 100ms loss 1%`; `man tc-netem` lists all options\n"
     )
@@ -62,7 +62,7 @@ def test_a_machine_without_the_tool(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     fake_commands.only(tmp_path, monkeypatch, nsenter="", unshare="")
 
     assert error_message(EngineError, "delay 1ms") == (
-        "error: this machine does not support `--netem`: `tc` is not installed\n"
+        "error: this machine does not support `local.netem`: `tc` is not installed\n"
         "\n"
         "hint: install the Debian package `iproute2`\n"
     )

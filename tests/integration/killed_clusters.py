@@ -135,7 +135,7 @@ def swept(look: Callable[[], list[str]], most: int = SWEEPS) -> tuple[int, list[
 @contextlib.contextmanager
 def _running(image: str, project: Path, token: str) -> Iterator[subprocess.Popen[str]]:
     bake = (sys.executable, "-P", "-c", _BAKE, "run", image)
-    code = ("--source-dir", "code", "--entry-point", "train.py", "--hosts", "2")
+    code = ("--source-dir", "code", "--entry-point", "train.py", "--instance-count", "2")
     with subprocess.Popen(
         [*bake, *code, "--environment", f"ROUND={token}"],
         cwd=project,

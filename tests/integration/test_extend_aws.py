@@ -59,7 +59,7 @@ JOURNEY = Journey(
     "extend-aws",
     "extend-aws",
     "requirements.txt",
-    ("--distribution", "mpi", "--hosts", "2"),
+    ("--distribution", "mpi", "--instance-count", "2"),
     "torch 2.5.1+vendor on two ranks",
 )
 FROZEN_STACK = HOME / "tests/integration/stubs/frozen_stack"

@@ -133,6 +133,10 @@ def test_demo_ends_with_an_address_and_a_snippet(workspace: Workspace, fleet: Fl
     uri = bake(workspace, "uri", "pytorch-cpu").stdout.strip()
     assert uri == f"127.0.0.1:{workspace.project.registry_port}/bakehouse/pytorch-cpu@" + uri.split("@")[1]
     assert f'    training_image="{uri}",\n' in result.stdout
+    assert len(result.stderr.splitlines()) <= 40
+    heading, *commands = result.stdout.splitlines()[-4:]
+    assert heading == "next:"
+    assert [line.split()[1] for line in commands] == ["explain", "run", "init"]
     [record] = releases.load(workspace.project.images / "pytorch-cpu" / "releases.json")
     assert record.tested
     assert record.config == fleet.images["pytorch-cpu"].digest

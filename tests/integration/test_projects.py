@@ -213,7 +213,7 @@ def test_the_estimator_of_an_image_with_smp_switches_it_on(customer: Customer) -
 
 FEATURES = (
     *("--source-dir", "teams/ads/features", "--entry-point", "features.py"),
-    *("--distribution", "mpi", "--hosts", "2"),
+    *("--distribution", "mpi", "--instance-count", "2"),
 )
 JOURNEYS = (
     Journey(
@@ -227,7 +227,7 @@ JOURNEYS = (
         "tabular",
         "tabular",
         "requirements.txt",
-        ("--distribution", "mpi", "--hosts", "2"),
+        ("--distribution", "mpi", "--instance-count", "2"),
         "trained on 2 ranks",
     ),
     Journey("vision", "vision", "requirements.txt", (), "brightness ", moves_base=True),

@@ -23,6 +23,7 @@ from bakehouse.publish.tags import PublishedImage
 from bakehouse.registry.client import Repository
 from bakehouse.registry.manifest import DOCKER_MANIFEST, GZIP_LAYER, OCI_MANIFEST, short
 from bakehouse.registry.registry import Credentials, NamedRegistry
+from bakehouse.util import terminal
 from bakehouse.util.oci import Digest
 from tests.integration.ports import kept_port
 from tests.integration.tiny_images import built, passed
@@ -101,7 +102,15 @@ def test_the_tested_image_is_in_the_registry_in_the_format_of_sagemaker(
     assert published.bytes == manifest.bytes > 400_000
 
 
-def test_progress_is_printed_in_plain_lines(push: Push, image: BuiltImage) -> None:
+def test_a_push_is_one_line(push: Push, image: BuiltImage) -> None:
+    push(image)
+    assert push.lines == ["mpi-cpu: uploaded 0.4 MB"]
+
+
+def test_verbose_progress_is_printed_in_plain_lines(
+    push: Push, image: BuiltImage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(terminal, "_is_verbose", True)
     published = push(image)
     what = f"{short(published.digest)} (2 layers, 0.4 MB)"
     assert push.lines[2] == f"mpi-cpu: pushing {what} to {published.registry}/{published.repository}:{TAG}"

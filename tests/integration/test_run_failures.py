@@ -117,9 +117,7 @@ MODULE = (
     "add the package of `no_such_module` to the image's recipe, or to a `requirements.txt` next to the "
     "script, which the toolkit installs"
 )
-DISK_HINT = (
-    "increase `--volume-size`, or `volume_size` in the SDK; without it, `bake run` uses this machine's disk"
-)
+DISK_HINT = "increase `volume_size` of the job; `bake run` has no limit unless `local.volume_size` is set"
 SCRIPT = (
     "set `--entry-point` to a path below `--source-dir`, or below /opt/ml/code if the image contains the code"
 )

@@ -10,6 +10,7 @@ import pytest
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import job_check
+from bakehouse.jobs.given_job import read_job
 from bakehouse.jobs.job_images import find_image
 from bakehouse.jobs.job_spec import CheckedJob, JobSpec, check_job
 from bakehouse.ledger.releases import append
@@ -30,6 +31,11 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return open_workspace(directory)
 
 
+def check(workspace: Workspace, image: str = "", job: JobSpec | None = None, file: str = "") -> CheckedJob:
+    """Check a job as `bake validate IMAGE --job FILE` does."""
+    return job_check.check_settings(workspace, read_job(workspace, image, file, job or JobSpec()))
+
+
 def names(result: CheckedJob) -> list[str]:
     return [finding.rule.name for finding in result.findings]
 
@@ -42,12 +48,12 @@ def in_file(directory: Path, content: object) -> str:
 
 def refused(workspace: Workspace, image: str = "", job: JobSpec | None = None, file: str = "") -> str:
     with pytest.raises(UsageError) as caught:
-        job_check.check_settings(workspace, image, job or JobSpec(), file)
+        check(workspace, image, job, file)
     return error_text(caught.value).strip()
 
 
 def test_an_image_without_a_release_is_checked(workspace: Workspace) -> None:
-    result = job_check.check_settings(workspace, "pytorch-cpu", JobSpec(instance_type="ml.c5.2xlarge"))
+    result = check(workspace, "pytorch-cpu", JobSpec(instance_type="ml.c5.2xlarge"))
 
     assert result.findings == ()
     assert (result.title, result.image and result.image.uri) == ("pytorch-cpu", "")
@@ -60,15 +66,15 @@ def test_the_parts_of_the_recipe_count(workspace: Workspace) -> None:
     mpi = {**ON, "processes_per_host": 8, "custom_mpi_options": options}
     job = JobSpec(instance_type="ml.p3dn.24xlarge", distribution={"smdistributed": library, "mpi": mpi})
 
-    assert names(job_check.check_settings(workspace, SMP, job)) == ["rdma-ignored"]
-    result = job_check.check_settings(workspace, "mpi-cpu", job)
+    assert names(check(workspace, SMP, job)) == ["rdma-ignored"]
+    result = check(workspace, "mpi-cpu", job)
     assert names(result)[:2] == ["rdma-not-there", "launcher-not-there"]
     assert result.findings[1].rule.source == "the recipe of the image"
 
 
 def test_the_uri_of_an_image_of_aws(workspace: Workspace) -> None:
     job = JobSpec(instance_type="ml.p3.16xlarge", distribution={"torch_distributed": ON})
-    result = job_check.check_settings(workspace, COMPILER, job)
+    result = check(workspace, COMPILER, job)
 
     assert names(result) == ["launcher-not-there", "efa-unused"]
     assert result.findings[0].rule.source == "the base in recipes/components"
@@ -78,7 +84,7 @@ def test_the_uri_of_an_image_of_aws(workspace: Workspace) -> None:
 
 def test_the_uri_of_an_unknown_image(workspace: Workspace) -> None:
     job = JobSpec(instance_type="ml.p4d.24xlarge", launcher="torchrun")
-    [finding] = job_check.check_settings(workspace, "ghcr.io/ada/churn:1", job).findings
+    [finding] = check(workspace, "ghcr.io/ada/churn:1", job).findings
 
     assert (finding.message, finding.hint, finding.is_error) == (
         "the content of `ghcr.io/ada/churn:1` is unknown, so only the settings are checked",
@@ -100,7 +106,7 @@ def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
     by_tag = f"{record.registry}/{record.repository}:{record.tags[0]}"
 
     for uri in (record.image_uri, by_tag):
-        result = job_check.check_settings(project, uri, JobSpec(instance_type="ml.c5.2xlarge"))
+        result = check(project, uri, JobSpec(instance_type="ml.c5.2xlarge"))
         assert result.title == record.image
 
 
@@ -111,22 +117,15 @@ def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
             "",
             JobSpec(),
             "",
-            "error: `validate` needs IMAGE or `--file`\n\n"
-            "hint: name an image, or set `--file`: `bake help validate` shows both",
-        ),
-        (
-            "pytorch-cpu",
-            JobSpec(instance_type="ml.c5.xlarge"),
-            "job.json",
-            "error: `--file` cannot be combined with settings of a job\n\n"
-            "hint: change the settings in the file",
+            "error: `validate` needs an image\n\n"
+            "hint: name one, or set `image` in the job file; `--job` also takes a CreateTrainingJob request",
         ),
         (
             "pytorch-cpu",
             JobSpec(sdk="boto3"),
             "",
             "error: `--sdk boto3` has no settings of its own to check\n\n"
-            "hint: save the request as JSON, and run `bake validate --file request.json`",
+            "hint: save the request as JSON, and run `bake validate --job request.json`",
         ),
         (
             "some.example/image:1",
@@ -146,7 +145,8 @@ def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
             "",
             JobSpec(),
             "missing.json",
-            "error: cannot read `missing.json`\n\nhint: set `--file` to a JSON file",
+            "error: cannot read `missing.json`: no such file or directory\n\n"
+            "hint: set `--job` to a YAML or JSON file",
         ),
     ],
 )
@@ -175,11 +175,11 @@ ESTIMATOR: dict[str, Any] = {
 
 
 def test_arguments_of_an_estimator(workspace: Workspace, tmp_path: Path) -> None:
-    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, ESTIMATOR))
+    result = check(workspace, "", JobSpec(), in_file(tmp_path, ESTIMATOR))
     assert names(result) == ["image-unknown"]
 
     mistaken = {**ESTIMATOR, "instance_type": "ml.g4dn.12xlarge", "instance_cont": 2}
-    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, mistaken))
+    result = check(workspace, "", JobSpec(), in_file(tmp_path, mistaken))
     assert [(finding.rule.name, finding.message, finding.hint) for finding in result.findings[:1]] == [
         ("unknown-argument", "`instance_cont` is unknown", "did you mean `instance_count`?")
     ]
@@ -188,7 +188,7 @@ def test_arguments_of_an_estimator(workspace: Workspace, tmp_path: Path) -> None
 
 def test_an_image_replaces_the_one_in_the_file(workspace: Workspace, tmp_path: Path) -> None:
     content = {**ESTIMATOR, "distribution": {"torch_distributed": ON}}
-    result = job_check.check_settings(workspace, "mpi-cpu", JobSpec(), in_file(tmp_path, content))
+    result = check(workspace, "mpi-cpu", JobSpec(), in_file(tmp_path, content))
 
     assert result.title == "mpi-cpu"
     assert names(result) == ["launcher-not-there", "gpu-unused"]
@@ -207,7 +207,7 @@ def test_groups_and_channels_of_an_estimator(workspace: Workspace, tmp_path: Pat
         "instance_groups": groups,
         "inputs": {"training": {"s3_data": "s3://our-data/flowers", "instance_groups": ["trian"]}},
     }
-    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
+    result = check(workspace, "", JobSpec(), in_file(tmp_path, content))
 
     assert (result.title, names(result)) == ("image of AWS", ["groups-framework", "groups-channels"])
 
@@ -219,7 +219,7 @@ def test_arguments_of_a_model_trainer(workspace: Workspace, tmp_path: Path) -> N
         "source_code": {"source_dir": "src", "entry_script": "train.py"},
         "distributed": {"Torchrun": {"smp": {"hybrid_shard_degree": 16}}},
     }
-    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
+    result = check(workspace, "", JobSpec(), in_file(tmp_path, content))
 
     assert [finding.message for finding in result.findings if finding.is_error] == [
         "`distributed.Torchrun.smp.hybrid_shard_degree` is 16, but the job has 8 ranks"
@@ -241,7 +241,7 @@ def test_files_that_the_sdk_uploads_are_warnings(
 
     def messages(job: JobSpec | None = None, content: object = None) -> list[str]:
         image, file = ("", in_file(tmp_path, content)) if content else ("pytorch-cpu", "")
-        result = job_check.check_settings(workspace, image, job or JobSpec(), file)
+        result = check(workspace, image, job or JobSpec(), file)
         return [each.message for each in result.findings if each.rule.name == "uploaded-files"]
 
     assert messages(replace(job, sdk="v2")) == [
@@ -286,9 +286,7 @@ REQUEST: dict[str, Any] = {
 
 
 def test_a_request_of_the_api(workspace: Workspace, tmp_path: Path) -> None:
-    assert names(job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, REQUEST))) == [
-        "efa-unused"
-    ]
+    assert names(check(workspace, "", JobSpec(), in_file(tmp_path, REQUEST))) == ["efa-unused"]
 
     source = {"S3DataType": "S3Prefix", "S3Uri": "s3://our-data/", "InstanceGroupNames": ["trian"]}
     channel = {"ChannelName": "training", "DataSource": {"S3DataSource": source}}
@@ -299,7 +297,7 @@ def test_a_request_of_the_api(workspace: Workspace, tmp_path: Path) -> None:
         "HyperParameters": {**REQUEST["HyperParameters"], **options},
     }
     del content["RoleArn"]
-    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
+    result = check(workspace, "", JobSpec(), in_file(tmp_path, content))
     assert [finding.message for finding in result.findings if finding.is_error] == [
         'missing required parameter in input: "RoleArn"',
         "`distribution.mpi.custom_mpi_options` sets `pml`, which the toolkit always sets to `ob1`",
@@ -314,7 +312,7 @@ def test_each_limit_of_a_request_is_reported_once(workspace: Workspace, tmp_path
         "Tags": [{"Key": "", "Value": 1}],
         "HyperParameters": {"a" * 257: "b"},
     }
-    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
+    result = check(workspace, "", JobSpec(), in_file(tmp_path, content))
     assert [
         finding.message for finding in result.findings if finding.rule.name in ("request", "api-field")
     ] == [
@@ -341,7 +339,7 @@ def test_a_request_may_prefer_instance_types(workspace: Workspace, tmp_path: Pat
         "ResourceConfig": {"InstancePreferences": preferences, "VolumeSizeInGB": 30},
         "HyperParameters": {"sagemaker_program": "train.py"},
     }
-    result = job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))
+    result = check(workspace, "", JobSpec(), in_file(tmp_path, content))
     assert result.errors == ()
     assert [group.count for group in result.request.groups] == [2]
 
@@ -367,16 +365,17 @@ def test_the_launcher_of_a_request(
     resources = {"InstanceType": "ml.p3.8xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30}
     content = {**REQUEST, "ResourceConfig": resources, "HyperParameters": hyperparameters}
 
-    assert names(job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))) == rules
+    assert names(check(workspace, "", JobSpec(), in_file(tmp_path, content))) == rules
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([], "`{}` is not a JSON object"),
+        ([], "`{}` is not a mapping"),
+        ({"environment": {"A": 1}}, "`environment.A` must be a text"),
         ({**ESTIMATOR, "instance_count": "2"}, "`instance_count` in `{}` must be a whole number"),
-        ({"distribution": "mpi"}, "`distribution` in `{}` must be a mapping"),
-        ({"environment": {"A": 1}}, "`A` in `{}` must be a string"),
+        ({**ESTIMATOR, "distribution": "mpi"}, "`distribution` in `{}` must be a mapping"),
+        ({**ESTIMATOR, "environment": {"A": 1}}, "`A` in `{}` must be a string"),
         ({"instance_groups": ["train"]}, "`instance_groups` in `{}` must be a list of mappings"),
         ({"inputs": {"train": {"instance_groups": 5}}}, "`instance_groups` in `{}` must be a list"),
         ({**REQUEST, "InputDataConfig": 5}, "`InputDataConfig` in `{}` must be a list"),
@@ -398,8 +397,8 @@ def test_values_of_wrong_types_are_refused(
 def test_a_channel_without_groups_may_be_null(workspace: Workspace, tmp_path: Path) -> None:
     content = {**ESTIMATOR, "inputs": {"train": {"instance_groups": None}}}
     without = in_file(tmp_path, ESTIMATOR)
-    expected = names(job_check.check_settings(workspace, "", JobSpec(), without))
-    assert names(job_check.check_settings(workspace, "", JobSpec(), in_file(tmp_path, content))) == expected
+    expected = names(check(workspace, "", JobSpec(), without))
+    assert names(check(workspace, "", JobSpec(), in_file(tmp_path, content))) == expected
 
 
 def test_a_file_that_is_not_json(workspace: Workspace, tmp_path: Path) -> None:

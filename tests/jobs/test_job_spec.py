@@ -38,8 +38,12 @@ def test_settings_that_contradict_each_other(job: JobSpec, message: str) -> None
 
 
 def test_spot_instances_are_not_kept() -> None:
-    with pytest.raises(UsageError, match="`--spot` can't be used with `--keep-alive`"):
-        valid_job(launch_image(a_record()), JobSpec(spot=True, keep_alive=60))
+    checked = valid_job(launch_image(a_record()), JobSpec(spot=True, keep_alive=60))
+    assert [finding.message for finding in checked.warnings] == [
+        "`keep_alive` can't be used with `EnableManagedSpotTraining`",
+        "`EnableManagedSpotTraining` starts an interrupted job again without its checkpoints",
+    ]
+    assert valid_job(launch_image(a_record()), JobSpec(spot=False, keep_alive=0)).warnings == ()
 
 
 def test_an_empty_distribution_is_no_launcher() -> None:

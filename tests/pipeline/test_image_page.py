@@ -45,7 +45,7 @@ def test_a_page_has_purpose_versions_launchers_and_how_to_use_the_image(workspac
     assert "| Launchers | `torchrun` |\n" in content
     assert "| Runs on | CPU instances |\n" in content
     assert "| Tested | no build is recorded |\n| `image_uri` | not released |\n" in content
-    assert "$ bake run small --source-dir src --entry-point train.py --hosts 2\n" in content
+    assert "$ bake run small --source-dir src --entry-point train.py --instance-count 2\n" in content
     assert "$ bake estimator small --instance-type ml.c5.4xlarge\n" in content
     assert 'image_uris.retrieve("small")' in content
     assert "| torch | 2.9.0 | cpu-py311 |\n" in content
@@ -113,7 +113,7 @@ def test_an_image_with_baked_code_is_run_without_a_script(workspace: Workspace) 
     )
     content = page(ImagePage(image, run_log.Level.REHEARSED, None, ()))
 
-    assert "$ bake run small --hosts 2\n" in content
+    assert "$ bake run small --instance-count 2\n" in content
     assert "| Runs on | GPU instances with compute capability >=7.5 |\n" in content
 
 

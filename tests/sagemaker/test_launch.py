@@ -427,7 +427,7 @@ def test_warnings_are_reported_before_a_job_is_sent(session: Session) -> None:
             ],
         ),
         ({"inputs": {f"c{n}": "s3://a/b" for n in range(21)}}, ["the job has 21 channels"]),
-        ({"output": "models"}, ["`--output models` is not an S3 URI"]),
+        ({"output": "models"}, ["`output` is `models`, which is not an S3 URI"]),
     ],
 )
 def test_errors_that_the_api_would_reject(
@@ -762,7 +762,7 @@ COMEBACK = """\
 {job}: is running in eu-west-1; Bakehouse no longer follows it
   because {why}
   to stop it    aws sagemaker stop-training-job --region eu-west-1 --training-job-name {job}
-  to follow it  bake follow {job} --region eu-west-1
+  to follow it  bake launch --follow {job} --region eu-west-1
 """
 
 
@@ -977,7 +977,7 @@ def test_a_second_interrupt_leaves_a_job_that_is_stopping(session: Session) -> N
     assert (result.status, result.exit_code, session.aws.stopped) == (None, 130, ["stopping"])
     assert launch_report.text(result) == (
         "stopping: is stopping in eu-west-1; Bakehouse no longer follows it\n"
-        "  to follow it  bake follow stopping --region eu-west-1\n"
+        "  to follow it  bake launch --follow stopping --region eu-west-1\n"
     )
 
 
@@ -1183,7 +1183,7 @@ def test_ctrl_c_at_the_command(project: Path, aws: TrainingFront, stops: bool) -
 
 def test_a_detached_job_at_the_command(project: Path, aws: TrainingFront) -> None:
     arguments = command(
-        *LAUNCH_COMMAND, "--job-name", "sent-only", "--input", "train=s3://data/a", "--detach"
+        *LAUNCH_COMMAND, "--job-name", "sent-only", "--channel", "train=s3://data/a", "--detach"
     )
     result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
 
@@ -1198,7 +1198,7 @@ def test_following_again_at_the_command(project: Path, aws: TrainingFront, sessi
     session.launch("cli-again", detach=True)
     aws.play("cli-again", "Failed", FailureReason="ClientError: no such image")
     aws.played["cli-again"].more["TrainingEndTime"] = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
-    arguments = command("follow", "cli-again", "--region", REGION)
+    arguments = command("launch", "--follow", "cli-again", "--region", REGION)
     result = subprocess.run(arguments, env=environment(aws), capture_output=True, text=True)
 
     assert result.returncode == 6, result.stderr

@@ -299,7 +299,7 @@ def test_version_3_of_the_sdk_starts_its_own_drivers(instance_tree: Tree, sdk: P
 
 
 @pytest.mark.parametrize(
-    ("directory", "why"), [("", "`--sdk` is not set"), ("empty", "`empty` does not contain them")]
+    ("directory", "why"), [("", "`local.sdk` is not set"), ("empty", "`empty` does not contain them")]
 )
 def test_drivers_of_an_sdk_that_is_not_there(instance_tree: Tree, directory: str, why: str) -> None:
     with pytest.raises(UsageError) as caught:
@@ -309,7 +309,7 @@ def test_drivers_of_an_sdk_that_is_not_there(instance_tree: Tree, directory: str
         "error: `MPI` needs the drivers of SageMaker SDK v3\n"
         f"  because  {why}\n"
         "\n"
-        "hint: run `pip install --target sdk sagemaker-train sagemaker-core` and add `--sdk sdk`\n"
+        "hint: run `pip install --target sdk sagemaker-train sagemaker-core`, and set `local.sdk`\n"
     )
 
 

@@ -54,3 +54,16 @@ def test_a_blocking_call_is_reported_from_a_thread(monkeypatch: pytest.MonkeyPat
     count = len(lines)
     time.sleep(0.05)
     assert len(lines) == count
+
+
+def test_a_step_that_was_not_reported_does_not_delay_the_next_line() -> None:
+    lines: list[str] = []
+    seconds = [0.0]
+    beat = Heartbeat(lines.append, "running: a", lambda: seconds[-1])
+    for now, rename in ((8.0, True), (9.9, False), (10.0, False)):
+        seconds.append(now)
+        if rename:
+            beat.rename("running: b")
+        beat.tick()
+
+    assert lines == ["still running: b (2.0 s)"]

@@ -61,7 +61,6 @@ GROUPS: dict[str, tuple[BakeTask, ...]] = {
         sagemaker.validate,
         sagemaker.estimator,
         sagemaker.launch,
-        sagemaker.follow,
         sagemaker.recommend_instances,
     ),
     "Maintain": (

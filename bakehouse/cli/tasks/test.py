@@ -4,12 +4,14 @@ import functools
 import shlex
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from bakehouse.cli.tasks import job_arguments
 from bakehouse.cli.tasks.declare import (
     IMAGES,
     JSON,
@@ -27,8 +29,13 @@ from bakehouse.util.files import display_path
 from bakehouse.util.format import format_names
 
 if TYPE_CHECKING:
+    from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.pipeline.smoke import SmokeOptions
     from bakehouse.plan.workspace import Selection
+
+_TIME_LIMIT = 3600
+"""Seconds until a job that smoke-tests an image is stopped."""
+_JOB_HELP = job_arguments.help_of(job_arguments.SMOKE)
 
 
 @bake_task(
@@ -42,17 +49,17 @@ if TYPE_CHECKING:
         "report": "also write the results to this file, for `promote` on another machine",
         "on": "where to test the newest candidate: sagemaker, ssh://HOST, slurm, kubernetes or batch",
         "results": "results or log of a job that --on printed",
-        "instance-type": "of --on sagemaker, such as ml.g6.12xlarge",
-        "instance-count": "number of hosts of --on sagemaker",
-        "role": "ARN of the execution role of --on sagemaker",
+        **{name: f"{text}; with --on sagemaker" for name, text in _JOB_HELP.items()},
+        "max-run": "seconds until the job of --on is stopped; default: 3600",
         "spot": "use Spot instances of --on sagemaker",
-        "max-run": "seconds until the job of --on is stopped",
-        "output": "S3 location of --on sagemaker; default: the bucket of SageMaker's SDK",
         "json": JSON,
     },
 )
+@job_arguments.with_job(job_arguments.SMOKE)
 def smoke(
     context: Context,
+    line: "JobSpec",
+    job: str,
     images: str,
     check: str = "",
     gpus: int = 0,
@@ -60,12 +67,7 @@ def smoke(
     image_uri: str = "",
     report_: str = "",
     on: str = "",
-    instance_type: str = "",
-    instance_count: int = 1,
-    role: str = "",
     spot: bool = False,
-    max_run: int = 3600,
-    output: str = "",
     results: str = "",
     json: bool = False,
 ) -> None:
@@ -80,15 +82,16 @@ def smoke(
     bake smoke pytorch-cu130 --on sagemaker --instance-type ml.g6.12xlarge --instance-count 2 --role ARN
     """
     from bakehouse.cli import json_report, tables
-    from bakehouse.jobs.job_spec import JobSpec
+    from bakehouse.jobs.given_job import read_job, require_job
     from bakehouse.pipeline import smoke as pipeline
     from bakehouse.sagemaker import launch_report
 
     if on == "sagemaker":
         _refuse({"--gpus": gpus, "--results": results}, "cannot be combined with `--on sagemaker`")
     else:
-        hosts = {"--instance-type": instance_type, "--instance-count": instance_count != 1, "--role": role}
-        _refuse({**hosts, "--spot": spot, "--output": output}, "needs `--on sagemaker`")
+        others = {"--instance-type": line.instance_type, "--instance-count": line.instance_count is not None}
+        others |= {"--role": line.role, "--spot": spot, "--output": line.output, "--job": job}
+        _refuse(others, "needs `--on sagemaker`")
     if results and not on:
         _refuse({"--results": results}, "needs `--on` with the runner of the job")
     selection = select_images(images)
@@ -101,17 +104,16 @@ def smoke(
     )
     if on:
         if on != "sagemaker":
-            _smoke_elsewhere(selection, on, max_run, results, options, json)
+            seconds = _TIME_LIMIT if line.max_run is None else line.max_run
+            _smoke_elsewhere(selection, on, seconds, results, options, json)
             return
-        job = JobSpec(
-            role=role,
-            instance_type=instance_type,
-            instance_count=instance_count,
-            spot=spot,
-            max_run=max_run,
-            output=output,
-        )
-        launched, result = pipeline.smoke_on_sagemaker(selection, job, job_callbacks(), options)
+        given = read_job(selection.workspace, images, job, replace(line, spot=spot or None))
+        require_job(given, "smoke")
+        spec = given.spec
+        hosts = 1 if spec.instance_count is None else spec.instance_count
+        seconds = _TIME_LIMIT if spec.max_run is None else spec.max_run
+        spec = replace(spec, instance_count=hosts, max_run=seconds)
+        launched, result = pipeline.smoke_on_sagemaker(selection, spec, job_callbacks(), options)
         report(launch_report.text(launched).rstrip())
         if result:
             show(json_report.smoke([result]) if json else tables.smoke_table([result]))
@@ -175,122 +177,68 @@ def _results_command(image: str, runner: str, results: Path, options: "SmokeOpti
 @bake_task(
     "image",
     name="run",
-    iterable=[
-        "group",
-        "cpus",
-        "hyperparameter",
-        "channel",
-        "channel_group",
-        "environment",
-        "kill",
-        "partition",
-    ],
+    iterable=[*job_arguments.lists(job_arguments.LOCAL), "kill", "partition"],
     help={
-        "image": "an image of a recipe, or any image that the engine has",
-        "source-dir": "directory of the training code; default: the code in the image",
-        "entry-point": "the script, relative to --source-dir",
-        "hosts": "number of hosts of one type",
-        "instance-type": "instance type that the hosts report, such as ml.p4d.24xlarge",
-        "group": "instance group of a heterogeneous cluster, `name=type:count`; repeatable",
+        **job_arguments.help_of(job_arguments.LOCAL),
+        "image": "an image of a recipe, or any image that the engine has; default: that of --job",
         "command": "command that every host runs instead of the SageMaker Training Toolkit, in /opt/ml/code",
-        "distribution": "`distribution` of the estimator or ModelTrainer: a launcher, JSON or a JSON file",
-        "sdk": "directory with version 3 of the SageMaker SDK, for the `Torchrun` and `MPI` of ModelTrainer",
-        "hyperparameter": "`name=value`; repeatable",
-        "channel": "`name=directory`, mounted at /opt/ml/input/data/<name>; repeatable",
-        "channel_group": "instance groups of a channel, `name=group,group`; default: all; repeatable",
-        "processes-per-host": "ranks on each host; default: as in --distribution, else one per GPU, else one",
-        "environment": "`NAME=value`; repeatable",
         "gpus": "GPUs of this machine for each host; no GPU is shared",
-        "cpus": "`group=cores` for each host of the group; repeatable",
-        "memory": "memory limit of each host, such as 2g",
-        "timeout": "seconds until the job is stopped, like MaxRuntimeInSeconds",
         "stop-after": "seconds until the job is stopped like StopTrainingJob: SIGTERM, then SIGKILL",
-        "stop-grace": "seconds between SIGTERM and SIGKILL",
         "kill": "`algo-2@10s`, or once a text is in the log `algo-2@/TEXT/`: kill this host; repeatable",
         "partition": "`data,dnn@10s`: drop all packets between these groups or hosts; repeatable",
-        "netem": "delay and loss on each host's network, such as 'delay 100ms loss 1%'",
-        "volume-size": "size limit of /opt/ml/model, output and checkpoints, such as 1g",
         "seed": "assign hosts to groups as an earlier run did",
         "json": JSON,
     },
 )
+@job_arguments.with_job(job_arguments.LOCAL)
 def run_training_job(
     context: Context,
-    image: str,
-    group: list[str],
-    cpus: list[str],
-    hyperparameter: list[str],
-    channel: list[str],
-    channel_group: list[str],
-    environment: list[str],
+    line: "JobSpec",
+    job: str,
     kill: list[str],
     partition: list[str],
-    source_dir: str = "",
-    entry_point: str = "",
-    hosts: int = 0,
-    instance_type: str = "",
+    image: str = "",
     command: str = "",
-    distribution: str = "",
-    sdk: str = "",
-    processes_per_host: int = 0,
     gpus: int = 0,
-    memory: str = "",
-    timeout: int = 3600,
-    stop_after: int = 0,
-    stop_grace: int = 120,
-    netem: str = "",
-    volume_size: str = "",
-    seed: int = 0,
+    stop_after: int = job_arguments.UNSET,
+    seed: int = job_arguments.UNSET,
     json: bool = False,
 ) -> None:
     """
     Run a training job in local containers set up like SageMaker hosts.
 
-    The report predicts the status that SageMaker would give the job.
+    The report predicts the status that SageMaker would give the job. A job that SageMaker ran is
+    repeated with the answer of `aws sagemaker describe-training-job`.
 
-    bake run pytorch-cpu --source-dir src --entry-point train.py --hosts 2
+    bake run pytorch-cpu --source-dir src --entry-point train.py --instance-count 2
+    bake run --job failed.json --channel training=data
     bake run tensorflow-cpu --source-dir src --entry-point train.py \\
         --group data=ml.c5.18xlarge:2 --group dnn=ml.p4d.24xlarge:1
-    bake run mpi-cpu --source-dir src --entry-point train.py --hosts 2 --kill algo-2@10s
+    bake run mpi-cpu --source-dir src --entry-point train.py --instance-count 2 --kill algo-2@10s
     """
     from bakehouse.cli import job_options
     from bakehouse.cluster import job_report, log_stream
     from bakehouse.cluster.job import TrainingJob
+    from bakehouse.jobs.given_job import read_job, require_job
     from bakehouse.pipeline import run as pipeline
-    from bakehouse.sagemaker.local_job import RunRequest
+    from bakehouse.sagemaker.local_request import local_request
 
     workspace = open_project(image)
-    channels = job_options.channels(channel)
-    channel_groups = job_options.channel_groups(channels, channel_group, "--channel")
-    job = TrainingJob(
-        groups=job_options.cluster(group, hosts, instance_type, cpus, gpus),
-        entry_point=entry_point,
-        command=job_options.command(command, entry_point),
-        hyperparameters=job_options.hyperparameters(hyperparameter),
-        environment=job_options.pairs(environment, "--environment"),
-        channel_directories=channels,
-        channel_groups={name: groups for name, groups in channel_groups.items() if groups},
-        memory=job_options.size(memory, "--memory"),
-        deadline=float(timeout),
-        stop_after=float(stop_after) if stop_after else None,
-        stop_grace=float(stop_grace),
+    given = read_job(workspace, image, job, line)
+    require_job(given, "run")
+    seconds = job_arguments.given(stop_after)
+    faults = TrainingJob(
+        command=job_options.command(command, line.entry_point),
+        stop_after=None if seconds is None else float(seconds),
         kills=job_options.kills(kill),
         partitions=job_options.partitions(partition),
-        netem=netem,
-        volume_bytes=job_options.size(volume_size, "--volume-size"),
-        seed=seed or None,
+        seed=job_arguments.given(seed),
     )
-    request = RunRequest(
-        job,
-        job_options.code(source_dir, entry_point, command),
-        job_options.distribution(distribution) or {},
-        job_options.sdk(sdk),
-        processes_per_host,
-    )
+    request = local_request(given, faults, gpus)
     colour = terminal.in_colour(sys.stderr)
     verbose = terminal.is_verbose()
     listen = functools.partial(log_stream.open_log_stream, write=report, colour=colour, verbose=verbose)
-    result = pipeline.run_job(workspace, image, request, report, listen)
+    result = pipeline.run_job(workspace, given.image, request, report, listen)
     show(job_report.as_json(result) if json else job_report.text(result))
     if not result.passed:
         raise Exit(code=SmokeError.exit_code)

@@ -1,0 +1,124 @@
+"""Options of a job, declared once for `run`, `smoke`, `validate`, `estimator` and `launch`."""
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from invoke.context import Context
+
+if TYPE_CHECKING:
+    from bakehouse.jobs.job_spec import JobSpec
+
+UNSET = -1
+"""Default of a number that may be zero: invoke finds the type of an option by its default."""
+HELP = {
+    "job": "a job of [tool.bakehouse.jobs], or a YAML or JSON file; other options win over it",
+    "instance-type": "such as ml.p4d.24xlarge",
+    "instance-count": "number of hosts",
+    "group": "instance group `name=type:count`, instead of one type and count; repeatable",
+    "launcher": "torchrun, mpirun or tensorflow",
+    "distribution": "`distribution` of the estimator or ModelTrainer: a strategy, JSON or a JSON file",
+    "processes-per-host": "ranks on each host",
+    "entry-point": "the script to send; default: the script of the image",
+    "source-dir": "directory to send that contains the script",
+    "hyperparameter": "`name=value`; repeatable",
+    "environment": "`NAME=value`; repeatable",
+    "channel": "`name=s3://bucket/data`, or `name=directory` for `run`; repeatable",
+    "max-run": "seconds until the job is stopped",
+    "role": "ARN of the execution role of the job",
+    "output": "S3 location of the results; default: the bucket of SageMaker's SDK",
+}
+"""Help of the options."""
+_LISTS = ("group", "hyperparameter", "environment", "channel")
+_HOSTS = ("job", "instance_type", "instance_count", "max_run")
+_SCRIPT = (
+    *("group", "launcher", "distribution", "processes_per_host", "entry_point", "source_dir"),
+    *("hyperparameter", "environment", "channel"),
+)
+LOCAL = (*_HOSTS, *_SCRIPT)
+"""Options of a job on this machine."""
+SMOKE = (*_HOSTS, "role", "output")
+"""Options of a job that runs smoke tests."""
+SAGEMAKER = (*_HOSTS, *_SCRIPT, "role")
+"""Options of a job on SageMaker."""
+
+
+def line_job(
+    group: Sequence[str] = (),
+    hyperparameter: Sequence[str] = (),
+    environment: Sequence[str] = (),
+    channel: Sequence[str] = (),
+    instance_type: str = "",
+    instance_count: int = UNSET,
+    launcher: str = "",
+    distribution: str = "",
+    processes_per_host: int = UNSET,
+    entry_point: str = "",
+    source_dir: str = "",
+    max_run: int = UNSET,
+    role: str = "",
+    output: str = "",
+) -> "JobSpec":
+    """Return the job that the options give."""
+    from bakehouse.cli import job_options
+    from bakehouse.jobs.job_spec import JobSpec
+
+    inputs = job_options.pairs(channel, "--channel")
+    return JobSpec(
+        groups=job_options.named_groups(group),
+        hyperparameters=job_options.hyperparameters(hyperparameter),
+        environment=job_options.pairs(environment, "--environment"),
+        distribution=job_options.read_distribution(distribution),
+        entry_point=entry_point,
+        source_dir=source_dir,
+        role=role,
+        instance_type=instance_type,
+        instance_count=given(instance_count),
+        launcher=launcher,
+        processes_per_host=given(processes_per_host),
+        channels=dict.fromkeys(inputs, ()),
+        inputs=inputs,
+        output=output,
+        max_run=given(max_run),
+    )
+
+
+def with_job(names: Sequence[str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Add options of a job to a task, which receives them as its arguments `line` and `job`."""
+    common = inspect.signature(line_job).parameters
+    first = inspect.Parameter("job", inspect.Parameter.POSITIONAL_OR_KEYWORD, default="", annotation=str)
+
+    def declare(function: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(function)
+        def run(context: Context, **values: Any) -> None:
+            line = line_job(**{name: values.pop(name) for name in common if name in names})
+            function(context, line=line, **values)
+
+        own = inspect.signature(function).parameters
+        parameters = [parameter for name, parameter in own.items() if name not in ("line", "job")]
+        parameters.append(first)
+        for name in filter(names.__contains__, common):
+            # invoke finds the lists among the options by their lack of a default.
+            default = inspect.Parameter.empty if name in _LISTS else common[name].default
+            parameters.append(common[name].replace(default=default))
+        parameters.sort(key=lambda parameter: parameter.default is not parameter.empty)
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return run
+
+    return declare
+
+
+def lists(names: Sequence[str]) -> list[str]:
+    """Return those of some options that can be repeated."""
+    return [name for name in _LISTS if name in names]
+
+
+def help_of(names: Sequence[str]) -> dict[str, str]:
+    """Return the help of some options."""
+    return {name: text for name, text in HELP.items() if name.replace("-", "_") in names}
+
+
+def given(number: int) -> int | None:
+    """Return the value of a number; None if the option is not given."""
+    return None if number == UNSET else number

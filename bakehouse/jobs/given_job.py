@@ -1,0 +1,98 @@
+"""A job as the command line and a job file give it. What the command line says wins."""
+
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NoReturn
+
+from bakehouse.catalog.instance_types import instances
+from bakehouse.errors import UsageError
+from bakehouse.jobs.job_document import open_document
+from bakehouse.jobs.job_file import JobFile, is_of_sdk, is_request
+from bakehouse.jobs.job_images import find_image
+from bakehouse.jobs.job_settings import KEYS, LocalSettings, read_settings
+from bakehouse.jobs.job_spec import JobSpec
+from bakehouse.plan.workspace import Workspace
+
+_UNSET = JobSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class GivenJob:
+    """Settings of a job, and the file that they are from."""
+
+    image: str
+    """Name or URI; empty if none is given."""
+    spec: JobSpec
+    local: LocalSettings = field(default_factory=LocalSettings)
+    file: JobFile | None = None
+    """The file, if it is one of the SDK or of the API."""
+
+
+def read_job(workspace: Workspace, image: str, job: str, line: JobSpec) -> GivenJob:
+    """Return the settings of `--job`, if it is given, with those of the command line.
+
+    The settings of a file of the SDK are only in `file`. Raises UsageError with all mistakes in the file.
+    """
+    if not job:
+        return GivenJob(image, line)
+    document = open_document(workspace.project, job)
+    if is_request(document.values) or is_of_sdk(document.values, KEYS):
+        file = JobFile(document, instances(workspace.catalog), line)
+        name = image or file.image
+        if not file.is_request:
+            return GivenJob(name, line, file=file)
+        known = find_image(workspace, name) if name else None
+        spec = file.spec(known)
+        return GivenJob(name, replace(spec, **_given(line, *_OF_THE_CALL)), file=file)
+    settings = read_settings(document)
+    return GivenJob(image or settings.image, override(settings.spec, line, document.title), settings.local)
+
+
+_OF_THE_CALL = ("sdk", "name", "inputs", "output", "spot", "processes_per_host")
+"""Settings that a request does not have, or that `JobFile` does not replace."""
+
+
+def require_job(given: GivenJob, command: str) -> None:
+    """Raise UsageError unless a job names its image and its settings are known."""
+    if given.file and not given.file.is_request:
+        _refuse(
+            f"`{command}` does not read arguments of the SDK",
+            "use Bakehouse's keys, or a CreateTrainingJob request; `validate` also reads arguments",
+        )
+    if not given.image:
+        _refuse(f"`{command}` needs an image", "name one, or set `image` in the job file")
+
+
+def override(file: JobSpec, line: JobSpec, title: str) -> JobSpec:
+    """Return the settings of a file with those of the command line, which win."""
+    has_type, has_count = bool(line.instance_type), line.instance_count is not None
+    if file.groups and has_count and not has_type:
+        message = f"`--instance-count` does not say which group of {title} it is for"
+        _refuse(message, "use `--group`, or set `--instance-type` too")
+    if line.groups:
+        file = replace(file, instance_type="", instance_count=None)
+    elif has_type and file.groups:
+        file = replace(file, groups=())
+    if line.distribution is not None:
+        file = replace(file, launcher="", processes_per_host=None)
+    elif line.launcher:
+        file = replace(file, distribution=None)
+    merged: dict[str, Any] = {
+        "hyperparameters": {**file.hyperparameters, **line.hyperparameters},
+        "environment": {**file.environment, **line.environment},
+        "inputs": {**file.inputs, **line.inputs},
+        "channels": {**line.channels, **file.channels},
+    }
+    return replace(file, **{**_given(line), **merged})
+
+
+def _given(line: JobSpec, *names: str) -> dict[str, Any]:
+    """Return the settings that are given, or those of some names."""
+    return {
+        each.name: getattr(line, each.name)
+        for each in fields(JobSpec)
+        if getattr(line, each.name) != getattr(_UNSET, each.name) and (not names or each.name in names)
+    }
+
+
+def _refuse(message: str, hint: str) -> NoReturn:
+    raise UsageError(message, hint=hint)
