@@ -307,7 +307,10 @@ def _questionable_packages(
         Drift(DriftKind.QUESTIONABLE, resolution.recipe.name, text)
         for resolution in resolve_all(workspace, locked)
         for text in questionable_packages(
-            resolution, [package for package in resolution.recipe.content.packages if package.file]
+            resolution,
+            [package for package in resolution.recipe.content.packages if package.file],
+            # The lock does not record which package requires which
+            lambda _: True,
         )
     ]
 

@@ -10,7 +10,7 @@ import re
 import subprocess
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,13 @@ _NO_SOLUTION = 1
 """uv's exit code if no versions fit; it differs for an unreachable index."""
 _NOT_FOUND = re.compile(r"(\S+) was not found in the (?:package registry|provided package locations)")
 _NEEDS_BACKEND = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
+_WITH_DEPENDENTS = (
+    "--format=requirements.txt",
+    "--annotation-style=line",
+    "--no-header",
+    "--no-strip-extras",
+)
+_DEPENDENTS = re.compile(r"([A-Za-z0-9._-]+)\S* .*# via (.+)")
 _INDEX_HINT = "the indexes of this machine's pip are used; run `pip config list` to see them"
 
 
@@ -256,6 +263,32 @@ def versions(
     return {canonicalize_name(package["name"]): package["version"] for package in packages}
 
 
+def requires_another(
+    names: Collection[str],
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    installed: Sequence[Package] = (),
+) -> bool:
+    """Return whether a package requires another of them, maybe through others. Raises like `resolve`."""
+    rows = _run_uv(requirements, constraints, index, installed, (), options=_WITH_DEPENDENTS)
+    dependents = {
+        canonicalize_name(row["name"]): {
+            canonicalize_name(name.partition("[")[0]) for name in row["dependents"]
+        }
+        for row in rows
+    }
+    for name in names:
+        seen: set[str] = set()
+        todo = {*dependents.get(canonicalize_name(name), ())}
+        while todo:
+            seen |= todo
+            todo = {each for parent in todo for each in dependents.get(canonicalize_name(parent), ())} - seen
+        if seen & {*names} - {name}:
+            return True
+    return False
+
+
 def _compile(
     requirements: Sequence[str],
     constraints: Sequence[str],
@@ -336,7 +369,8 @@ def _uv_packages(
             python = interpreter.write_powerless(python, directory)
         settings = directory / "uv.toml"
         command = [
-            find_uv_bin(), "pip", "compile", "--quiet", "--format=pylock.toml",
+            find_uv_bin(), "pip", "compile", "--quiet",
+            *(() if options == _WITH_DEPENDENTS else ("--format=pylock.toml",)),
             "--config-file", str(settings), "--python", python,
             "--python-version", index.python_version, "--python-platform",
             f"{_MACHINES[index.platform]}-manylinux_2_{_GLIBC}",
@@ -372,6 +406,9 @@ def _uv_packages(
                 tail=tail,
                 hint=_INDEX_HINT if "Failed to fetch" in result.stderr else "",
             )
+        if options == _WITH_DEPENDENTS:
+            matches = map(_DEPENDENTS.match, output.read_text().splitlines())
+            return [{"name": match[1], "dependents": match[2].split(", ")} for match in matches if match]
         packages: list[Mapping[str, Any]] = tomllib.loads(output.read_text()).get("packages", [])
         environment = marker_environment(index.python_version, index.platform)
         return [

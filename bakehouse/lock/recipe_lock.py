@@ -7,11 +7,11 @@ which versions it replaces.
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -27,7 +27,16 @@ from bakehouse.catalog.requirements_file import (
     RequiredPackage,
     Requirements,
 )
-from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Reason, RecipeError, UsageError
+from bakehouse.errors import (
+    BakehouseError,
+    ConflictError,
+    Diagnostic,
+    Location,
+    Problems,
+    Reason,
+    RecipeError,
+    UsageError,
+)
 from bakehouse.lock import python as pylock
 from bakehouse.lock.git_requirements import git_archives
 from bakehouse.lock.project_locks import ProjectPackage, fits, project_files, read_project_locks
@@ -248,7 +257,11 @@ def lock_image(
         tuple(file.name for file in files),
         tuple(file.name for file in files if file.name in image.locked),
         tuple(replacements),
-        (*notes, *questionable_packages(resolution, files)),
+        (
+            *notes,
+            *questionable_packages(resolution, files, partial(_are_related, requirements, image, files)),
+            *source_distributions(files),
+        ),
     )
 
 
@@ -358,9 +371,14 @@ def _check_given(packages: Sequence[ProjectPackage], image: _ImagePackages, repo
 
 
 def questionable_packages(
-    resolution: Resolution, files: Iterable[pylock.LockedFile] | Iterable[Package]
+    resolution: Resolution,
+    files: Iterable[pylock.LockedFile] | Iterable[Package],
+    are_related: Callable[[Sequence[str]], bool],
 ) -> Iterator[str]:
-    """Yield packages that an image may not need: for GPUs that it does not use, or a library twice."""
+    """Yield packages that an image may not need: for GPUs that it does not use, or a library twice.
+
+    `are_related` returns whether one of several packages requires another one.
+    """
     choices = resolution.all_choices
     locked = {normal_name(package.name) for packages in resolution.owners.values() for package in packages}
     wheels = {name for choice in choices for name in choice.candidate.wheels}
@@ -377,8 +395,30 @@ def questionable_packages(
     for name in sorted({*names, *locked, *wheels}):
         libraries.setdefault(_FLAVOR.sub("", name), []).append(name)
     for same in libraries.values():
-        if len(same) > 1 and names.intersection(same):
+        if len(same) > 1 and names.intersection(same) and not are_related(same):
             yield f"one library in several packages: {', '.join(same)}; keep one of them"
+
+
+def _are_related(
+    requirements: Requirements,
+    image: _ImagePackages,
+    files: Iterable[pylock.LockedFile],
+    names: Sequence[str],
+) -> bool:
+    """Return whether one of several locked packages requires another one; True if this is unknown."""
+    texts = [line.text for line in requirements.packages if not line.git]
+    installed = (*image.wheels.values(), *image.frozen, *image.contained)
+    pins = [f"{file.name}=={file.version}" for file in files if not file.origin]
+    try:
+        return pylock.requires_another(names, texts, [*image.constraints, *pins], image.index, installed)
+    except BakehouseError:
+        return True
+
+
+def source_distributions(files: Iterable[pylock.LockedFile]) -> Iterator[str]:
+    """Yield a text about packages without a wheel, which a build compiles."""
+    if names := [file.name for file in files if not file.file.endswith(".whl")]:
+        yield f"locked as a source distribution, which the build compiles: {', '.join(names)}"
 
 
 def _relative(origin: str, directory: Path) -> str:

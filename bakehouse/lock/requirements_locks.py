@@ -5,20 +5,26 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from packaging.requirements import Requirement as Parsed
+
+from bakehouse.catalog.component import Requirement
 from bakehouse.catalog.python_lock import Package, normal_name, preferred_packages
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.requirements_file import Requirements
 from bakehouse.catalog.requirements_lock import LockState, RequirementsLock, read_lock, state_of
-from bakehouse.errors import BakehouseError, Diagnostic, Location
+from bakehouse.errors import BakehouseError, ConflictError, Diagnostic, Location, Problems, Reason
+from bakehouse.lock import drift
 from bakehouse.lock import python as pylock
 from bakehouse.lock.recipe_lock import LockedImage, lock_image
 from bakehouse.plan.workspace import Workspace, is_own
-from bakehouse.resolve.resolver import resolve
+from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.terminal import Reporter
 
 _VERSION = re.compile(r"(?P<name>[^=\s]+)==(?P<version>\S+) --hash")
 _MAX_NAMES = 2
+_PYTORCH = "pytorch"
 
 Contained = Callable[[Recipe], Iterable[Package]]
 """Returns the Python packages that the base of an image contains."""
@@ -81,6 +87,7 @@ def lock_requirements(
                     before=before,
                     contained=contained(recipe),
                 )
+                _refuse_other_builds(recipe, requirements, image, workspace)
             except BakehouseError as error:
                 failures[name] = error
                 continue
@@ -102,6 +109,40 @@ def lock_requirements(
     outcome.lines += _version_lines(versions)
     outcome.failures = list(merged_failures(failures))
     return outcome
+
+
+def _refuse_other_builds(
+    recipe: Recipe, requirements: Requirements, image: LockedImage, workspace: Workspace
+) -> None:
+    """Raise ConflictError for packages that a component compiles against the image's PyTorch.
+
+    The package index has one build of them, for one CUDA.
+    """
+    assert recipe.requirements
+    problems = Problems()
+    present = {choice.name for choice in resolve(recipe, workspace.catalog).all_choices}
+    for name in image.names:
+        component = workspace.catalog.components.get(name)
+        if component is None or name in present or name in image.shared_names or _PYTORCH not in present:
+            continue
+        candidates = drift.candidates([component])
+        if not any(item.name == _PYTORCH for each in candidates for item in each.spec.requires):
+            continue
+        lines = [line for line in requirements.packages if line.name == name]
+        added = Requirement(name, "", recipe.location)
+        try:
+            resolution = resolve(replace(recipe, components=(*recipe.components, added)), workspace.catalog)
+        except Unsatisfiable:
+            continue
+        version = resolution.version_of(name) or ""
+        if not all(Parsed(line.text).specifier.contains(version, prereleases=True) for line in lines):
+            continue
+        place = lines[0].location if lines else recipe.requirements.files[0].location
+        message = f"`{name}` of the package index may be built for another PyTorch than image `{recipe.name}`"
+        reason = Reason(f"component `{name}` {version} is built for the PyTorch of the image")
+        hint = f'add `{name}: "{version}"` to `components` of {recipe.location.path.name}'
+        problems.add(Diagnostic(message, place, reasons=(reason,), hint=hint))
+    problems.raise_as(ConflictError)
 
 
 def _by_lock(workspace: Workspace) -> Mapping[Path, list[Recipe]]:

@@ -336,8 +336,22 @@ def test_packages_that_an_image_hardly_wants_are_pointed_out(pin: Pin, tmp_path:
         "own: one library in several packages: opencv-python, opencv-python-headless; keep one of them",
     )
     drifts = [drift for drift in _check(tmp_path, "own") if drift.kind is DriftKind.QUESTIONABLE]
-    assert drifts == [Drift(DriftKind.QUESTIONABLE, "own", text.removeprefix("own: ")) for text in locked]
+    assert drifts == [Drift(DriftKind.QUESTIONABLE, "own", locked[0].removeprefix("own: "))]
     locking.require_locked(drifts)
+
+
+def test_packages_that_require_each_other_are_both_kept(pin: Pin, tmp_path: Path, image: Path) -> None:
+    wheel(tmp_path / "wheels", "engine", "1.0", requires=("bridge",))
+    wheel(tmp_path / "wheels", "bridge", "1.0", requires=("engine-cu12",))
+    wheel(tmp_path / "wheels", "engine_cu12", "1.0")
+    (image.parent / "requirements.txt").write_text("engine\n")
+
+    assert not [line for line in pin("own") if "keep one of them" in line]
+
+    wheel(tmp_path / "wheels", "engine", "1.0")
+    (image.parent / "requirements.txt").write_text("engine==1.0\nengine-cu12\n")
+    advice = "own: one library in several packages: engine, engine-cu12; keep one of them"
+    assert advice in pin("own")
 
 
 def test_a_lock_is_checked_against_the_components(pin: Pin, tmp_path: Path, image: Path) -> None:
