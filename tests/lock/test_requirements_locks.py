@@ -317,3 +317,70 @@ def test_further_requirements_fit_a_lock_of_uv(locked_project: Tree) -> None:
     [image] = locked_project.recipes().values()
     versions = {each.name: each.version for each in image.content.packages}
     assert versions == {"native": "2.0", "plain": "1.0", "needs": "1.0", "torch": "2.9.0+cpu"}
+
+
+TORCH_BUILD = """\
+summary: PyTorch
+releases:
+  - version: "2.9.0"
+    variants:
+      - {name: cpu-py311, requires: {python: "3.11"}}
+"""
+VISION = """\
+summary: torchvision
+releases:
+  - {version: "0.24.0", requires: {pytorch: "2.9.0"}}
+"""
+
+
+@pytest.mark.parametrize("line", ["torchvision\n", "models\n"])
+def test_a_package_that_a_component_compiles_is_refused_with_the_line_to_add(
+    project: Tree, line: str
+) -> None:
+    wheel(project.root / "wheels", "torchvision", "0.25.0")
+    wheel(project.root / "wheels", "models", "1.0", requires=("torchvision",))
+    project.component("pytorch", TORCH_BUILD)
+    project.component("torchvision", VISION)
+    project.write("images/requirements.txt", line)
+    recipe = HEAD.replace('{python: "3.11"}', '{python: "3.11", pytorch: "*"}')
+    project.image(recipe + "requirements: requirements.txt\n")
+
+    with pytest.raises(ConflictError) as caught:
+        run(project)
+
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == (
+        "`torchvision` of the package index may be built for another PyTorch than image `small`"
+    )
+    assert [reason.text for reason in diagnostic.reasons] == [
+        "component `torchvision` 0.24.0 is built for the PyTorch of the image"
+    ]
+    assert diagnostic.hint == 'add `torchvision: "0.24.0"` to `components` of small.yaml'
+    assert diagnostic.location
+    assert diagnostic.location.path.name == ("requirements.txt" if "vision" in line else "small.yaml")
+
+
+def test_another_version_than_that_of_the_component_is_locked_from_the_index(project: Tree) -> None:
+    wheel(project.root / "wheels", "torchvision", "0.25.0")
+    project.component("pytorch", TORCH_BUILD)
+    project.component("torchvision", VISION)
+    project.write("images/requirements.txt", "torchvision==0.25.0\n")
+    recipe = HEAD.replace('{python: "3.11"}', '{python: "3.11", pytorch: "*"}')
+    project.image(recipe + "requirements: requirements.txt\n")
+
+    run(project)
+
+    assert rows(project) == ["torchvision==0.25.0"]
+
+
+def test_an_index_of_pytorch_is_not_searched_if_a_component_installs_it(project: Tree) -> None:
+    project.component("pytorch", TORCH_BUILD)
+    text = "--extra-index-url https://download.pytorch.org/whl/cu128\nplain\n"
+    project.write("images/requirements.txt", text)
+    recipe = HEAD.replace('{python: "3.11"}', '{python: "3.11", pytorch: "*"}')
+    project.image(recipe + "requirements: requirements.txt\n")
+
+    assert run(project) == (
+        "requirements.txt.lock: 1 package",
+        "small: PyTorch is for cpu; the index for cu128 in line 1 of requirements.txt is not searched",
+    )
