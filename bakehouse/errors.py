@@ -271,10 +271,8 @@ class Problems:
         kinds: dict[tuple[Path, str], list[Diagnostic]] = {}
         for diagnostic in sorted(self._diagnostics, key=_file_order):
             spot = diagnostic.location
-            kind = _QUOTED.sub("", diagnostic.message)
-            kinds.setdefault((spot.path, kind) if spot else (Path(), diagnostic.message), []).append(
-                diagnostic
-            )
+            kind = _QUOTED.sub("", diagnostic.message) if spot else diagnostic.message
+            kinds.setdefault((spot.path if spot else Path(), kind), []).append(diagnostic)
         shown: list[Diagnostic] = []
         for (path, _), diagnostics in kinds.items():
             shown += diagnostics[:_MAX_OF_ONE_KIND]

@@ -258,7 +258,10 @@ def test_the_versions_and_hashes_are_those_of_the_lock_of_uv(locked_project: Tre
     [recipe] = locked_project.recipes().values()
     content = tomllib.loads((locked_project.root / "app/uv.lock").read_text())
     stated = {
-        normal_name(each["name"]): (each["version"], {wheel["path"] for wheel in each.get("wheels", ())})
+        normal_name(each["name"]): (
+            each["version"],
+            {Path(wheel["path"]).name for wheel in each.get("wheels", ())},
+        )
         for each in content["package"]
     }
     packages = {each.name: each for each in recipe.content.packages}
