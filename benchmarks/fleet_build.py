@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/fleet_build.py [--only fleet,export,bump,monoliths,prefix]
 
 The images are recipes in `benchmarks/fleet`. `benchmarks/monoliths` has the same content as single-stage
-Dockerfiles with the same versions; the benchmark compares the contents of both. It needs root, mmdebstrap and
+Dockerfiles with the same versions; the benchmark compares the contents of both. It needs root and
 up to 8 GB below `--directory`. Each engine is separate and has only the base image.
 
 - fleet: `./bake build` of all six; again after the monoliths, under the same load of the machine

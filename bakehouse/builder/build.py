@@ -19,11 +19,11 @@ from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.builder.stage_cache import open_cache
 from bakehouse.builder.verify import verify_image
 from bakehouse.catalog.project import Project
-from bakehouse.engine import buildx, daemon_info, provision
+from bakehouse.engine import buildx, daemon_info
 from bakehouse.engine.buildkit_errors import ImagesFailed
 from bakehouse.engine.protocol import Engine
 from bakehouse.errors import BuildError, Diagnostic, EngineError
-from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.plan.model import Image
 from bakehouse.util.format import format_bytes, format_count, format_names
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.terminal import Reporter
@@ -78,8 +78,6 @@ def open_context(
         # Before anything is downloaded
         builders.available()
     with contextlib.ExitStack() as stack:
-        if any(isinstance(image.base, BootstrappedBase) for image in images):
-            provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
         downloads = stack.enter_context(
             prefetch.start_downloads(
                 images, project, engine, report, source=options.source, offline=options.offline
@@ -109,7 +107,7 @@ def open_context(
 def build(
     images: Sequence[Image], context: BuildContext, present: Sequence[Image] = ()
 ) -> tuple[BuiltImage, ...]:
-    """Bootstrap the bases, then build and verify images; `present` ones are up to date.
+    """Make the bases, then build and verify images; `present` ones are up to date.
 
     A failed image does not stop the others; failures are raised at the end.
     """

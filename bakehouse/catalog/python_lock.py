@@ -45,6 +45,8 @@ class Package:
     """The version in the lock of a component that this one replaces; ANY_VERSION if it is a component's."""
     origin: str = ""
     """URL or absolute path of a file that package indexes may not have."""
+    build: "tuple[Package, ...] | None" = None
+    """Build requirements of a source distribution; None if they are unknown."""
 
     @cached_property
     def is_sdist(self) -> bool:
@@ -57,7 +59,9 @@ class Package:
     @cached_property
     def key_input(self) -> Json:
         """Contribution of the package to build keys."""
-        return json_of(self.requirement)
+        if not self.build:
+            return json_of(self.requirement)
+        return json_of([self.requirement, *(package.requirement for package in self.build)])
 
     @cached_property
     def row(self) -> str:

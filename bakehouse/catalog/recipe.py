@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from bakehouse.catalog.build_requirements import read_undeclared
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.matrix import MATRIX, cells, expand
@@ -146,6 +147,10 @@ class Recipe:
     platform: str = PLATFORM
     directory: str = "recipes"
     """Recipe directory that contains it, relative to the project."""
+    build_packages: SystemPackages = NO_PACKAGES
+    """Distribution packages that only the builds of source distributions need."""
+    build_requirements: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Build requirements that source distributions do not declare, by normal name."""
     untested_imports: tuple[tuple[Scalar, Scalar], ...] = ()
     """Packages of `requirements` that no smoke check imports, each with the reason."""
 
@@ -333,7 +338,7 @@ def read_recipe(
             fields, {*catalog.components, *(component.name for component in catalog.broken)}
         ),
         trim=read_kinds(fields),
-        package_lines=package_lines(fields, "packages"),
+        package_lines=package_lines(fields, "packages") | package_lines(fields, "build_packages"),
         smoke=read_smoke(
             fields,
             path.parent,
@@ -341,6 +346,8 @@ def read_recipe(
             [file.target for file in (*content.files, *content.code)],
         ),
         platform=platform,
+        build_packages=read_packages(fields, "build_packages"),
+        build_requirements=read_undeclared(fields),
         untested_imports=_untested_imports(fields),
     )
     fields.finish(_hints(fields, catalog))

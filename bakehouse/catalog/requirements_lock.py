@@ -11,6 +11,7 @@ from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 
+from bakehouse.catalog.build_requirements import MARK
 from bakehouse.catalog.python_lock import conflict_marker, section_images, section_line
 
 _HEADING = re.compile(r"# of (?P<name>.+) sha256:(?P<sha256>[0-9a-f]{64}) for (?P<images>.+)")
@@ -73,6 +74,10 @@ def read_lock(path: Path) -> RequirementsLock:
     for line in text.splitlines():
         if images := section_images(line):
             section = [image for image in images if image in lines]
+        elif line.startswith(MARK):
+            # Build requirements belong to the package before them
+            for image in section:
+                lines[image][-1:] = [f"{before}\n{line}" for before in lines[image][-1:]]
         elif line and not line.startswith("#"):
             for image in section:
                 lines[image].append(line)

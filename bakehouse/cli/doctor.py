@@ -94,7 +94,6 @@ def examine(
             *_room(engine, project.root),
             directory_finding("build directory", project.state, "nothing can be built or recorded"),
             directory_finding("cache directory", project.cache, "downloaded files cannot be kept"),
-            *tool_findings(provision.read_host_info().tools),
             gpu_finding(gpus.result(), engine),
             *[future.result() for future in registry],
             target.result(),
@@ -226,19 +225,6 @@ def disk_finding(directory: Path, free: int) -> DoctorCheck:
     cost = f"{need}; a build that does not fit is refused"
     return DoctorCheck(
         "disk", CheckState.MISSING, detail, cost, "run `docker builder prune` and `docker image prune`"
-    )
-
-
-def tool_findings(installed: Sequence[str]) -> tuple[DoctorCheck, ...]:
-    """Return findings about programs of Debian packages."""
-    costs = {
-        "mmdebstrap": "Debian bases cannot be created, so only images on vendor bases can be built",
-    }
-    return tuple(
-        DoctorCheck(tool, CheckState.OK, "installed")
-        if tool in installed
-        else DoctorCheck(tool, CheckState.MISSING, "not installed", cost, f"apt-get install {tool}")
-        for tool, cost in costs.items()
     )
 
 
@@ -453,7 +439,7 @@ def apt_finding(
     named: Callable[[], Sequence[tuple[str, str]]], check: Callable[[str, str], None]
 ) -> DoctorCheck:
     """Return whether apt's mirrors have their suites; `named` returns URLs and suites."""
-    cost = "Debian bases and tools cannot be installed"
+    cost = "files of Debian packages cannot be downloaded"
 
     def ask() -> str:
         suites = named()

@@ -51,12 +51,6 @@ def resolution_table(resolutions: Iterable[Resolution]) -> str:
     return f"{blocks}{warnings_text(images)}"
 
 
-def _note(resolution: Resolution) -> str:
-    from bakehouse.resolve import what_if
-
-    return "" if what_if.uses_gpus(resolution) else "  no component uses the GPUs\n"
-
-
 def _components(resolution: Resolution) -> str:
     lines = []
     for choice in resolution.all_choices:
@@ -75,7 +69,7 @@ def fit(assumptions: Assumptions, resolutions: Sequence[Resolution], undecided: 
     bases = ", ".join(str(resolution.base.candidate) for resolution in others)
     also = f"\nalso on {bases}\n" if others else ""
     unknown = f"\nnot known on {', '.join(undecided)}: the search ended first\n" if undecided else ""
-    return f"{heading}\n{_components(first)}{_note(first)}{also}{unknown}{warnings_text(resolutions)}"
+    return f"{heading}\n{_components(first)}{also}{unknown}{warnings_text(resolutions)}"
 
 
 def image_fits(fits: Sequence[ImageFit]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bakehouse.engine import missing_packages
 from bakehouse.engine.buildkit_events import TAIL_LINES, Step
 from bakehouse.engine.step_output import command_of, telling_lines
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, EngineError, Location, Reason
@@ -75,6 +76,8 @@ _BASE = re.compile(r"(?<!\S)(?P<name>\S{1,512}): failed to resolve source metada
 _SECRET = re.compile(r"secret (?P<name>\S+): not found")
 _EXIT_CODE = re.compile(r"exit code: (?P<code>\d+)")
 _KILLED = "137"
+_BUILDS = "requirements-wheels"
+"""The stage that builds the source distributions of a recipe."""
 
 
 class LayerLost(BuildError):
@@ -272,6 +275,8 @@ def _verdict(cause: _Cause) -> _Verdict:
     if match and match["code"] == _KILLED:
         return _Verdict(f"{stage} was killed", "reduce the number of parallel jobs (probably out of memory)")
     if match and cause.stage and cause.location:
+        if cause.stage == _BUILDS and (hint := missing_packages.advice(cause.output)):
+            return _Verdict(what, hint)
         directory = display_path(cause.location.path.parent)
         return _Verdict(what, f"run this stage alone: `docker build --target {cause.stage} {directory}`")
     return _Verdict(what)

@@ -126,6 +126,11 @@ def export_files(target: Target, to: Path, options: BakeOptions) -> None:
     _call([target], options, {target.target: f'type=local,"dest={to.absolute()}"'})
 
 
+def export_archive(target: Target, to: Path, options: BakeOptions) -> None:
+    """Build a target and write the files of its last stage to a tar archive, without creating an image."""
+    _call([target], options, {target.target: f'type=tar,"dest={to.absolute()}"'})
+
+
 def _call(
     targets: Sequence[Target], options: BakeOptions, outputs: Mapping[str, str] | None = None
 ) -> dict[str, BakedImage]:

@@ -21,7 +21,7 @@ OLDEST_BUILDX = (0, 13)
 _DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
 START_SELECTED = "start the engine of DOCKER_HOST or of the docker context, or unset it"
 """Hint at an engine that the user selected and that does not answer."""
-REQUIRED_PROGRAMS = "Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap"
+REQUIRED_PROGRAMS = "Docker Engine 24 or newer and buildx 0.13 or newer"
 
 
 class Feature(StrEnum):

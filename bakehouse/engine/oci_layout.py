@@ -60,13 +60,12 @@ class OciLayout:
                         with source.open("rb") as content:
                             add_entry(archive, name, content, source.stat().st_size)
 
+        return self.add_layer(write, {"architecture": "amd64", "os": "linux", "config": {}})
+
+    def add_layer(self, write: Callable[[IO[bytes]], object], config: Mapping[str, object]) -> Digest:
+        """Add an image of one layer, whose archive `write` writes, with a configuration."""
         layer, size = self._add(write)
-        config = {
-            "architecture": "amd64",
-            "os": "linux",
-            "config": {},
-            "rootfs": {"type": "layers", "diff_ids": [layer]},
-        }
+        config = {**config, "rootfs": {"type": "layers", "diff_ids": [layer]}}
         return self._add_manifest(_json(config), [{"mediaType": _LAYER, "digest": layer, "size": size}])
 
     def add_image(self, reference: str, engine: Engine, changes: int = 0) -> Digest:

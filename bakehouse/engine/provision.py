@@ -1,4 +1,4 @@
-"""Provisioning of this machine: install and start a container engine, and install Debian tools."""
+"""Provisioning of this machine: install and start a container engine, with apt."""
 
 import contextlib
 import fcntl
@@ -24,9 +24,6 @@ from bakehouse.util.terminal import Reporter
 Ask = Callable[[str], bool]
 
 OLDEST_DOCKERD = (24, 0)
-TOOLS = ("mmdebstrap",)
-RARE_TOOLS = ("gcc",)
-"""Tools that are installed only for the task that needs them, not with an engine."""
 OLD_RELEASE, NEXT_RELEASE = "bookworm", "trixie"
 """Debian release whose own engine is too old, and the release that provides its engine."""
 SERVICE_SECONDS = 30
@@ -34,7 +31,7 @@ IDLE_SECONDS = 600
 """Time to wait for an engine to become idle before a restart."""
 _POLL_SECONDS = 0.5
 _ROOT_HINT = (
-    "run the same command as root: it installs docker.io, docker-cli, docker-buildx and mmdebstrap with apt"
+    "run the same command as root: it installs docker.io, docker-cli and docker-buildx with apt"
     " and starts dockerd; or install and start them yourself"
 )
 
@@ -53,8 +50,8 @@ class HostInfo:
     dockerd: tuple[int, ...]
     """Version of the installed dockerd; () without one."""
     client: bool
-    tools: tuple[str, ...]
-    """Installed tools among TOOLS and RARE_TOOLS."""
+    has_apt: bool
+    """apt is installed, and the system is Debian or Ubuntu."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,21 +107,18 @@ def _process(paths: DaemonPaths) -> int | None:
     return dockerd.process_of(paths.pidfile, "dockerd", str(paths.configuration))
 
 
-def ensure_tools(ask: Ask, report: Reporter, *tools: str, paths: DaemonPaths | None = None) -> None:
-    """Install the missing ones of these tools (TOOLS or RARE_TOOLS)."""
-    # Every build asks, and `read_host_info` starts a program.
-    if not (missing := tuple(tool for tool in tools if tool not in _tools_here())):
+def ensure_compiler(ask: Ask, report: Reporter, paths: DaemonPaths | None = None) -> None:
+    """Install gcc if it is missing. Raises EngineError."""
+    if shutil.which("gcc", path=dockerd.program_path()):
         return
-    paths, host = paths or DaemonPaths(), read_host_info()
-    names = " and ".join(f"`{tool}`" for tool in missing)
-    problem = f"{names} {'is' if len(missing) == 1 else 'are'} not installed"
-    steps = Steps(packages=_tool_packages(host, missing))
-    if host.system not in ("debian", "ubuntu"):
-        raise EngineError(problem, hint=f"install {names} from the packages of your system")
+    paths, host, problem = paths or DaemonPaths(), read_host_info(), "`gcc` is not installed"
+    steps = Steps(packages=("gcc", "libc6-dev"))
+    if not host.has_apt:
+        raise EngineError(problem, hint="install `gcc` from the packages of your system")
     if not host.root:
         raise EngineError(problem, hint=f"run `apt-get install {' '.join(steps.packages)}` as root")
     with _lock(paths, report):
-        _confirm(Diagnostic(problem, hint=f"install {names}"), steps, paths, ask, report)
+        _confirm(Diagnostic(problem, hint="install `gcc`"), steps, paths, ask, report)
         _execute(steps, paths, report)
 
 
@@ -184,7 +178,7 @@ def refusal(daemon: UnavailableDaemon, host: HostInfo, paths: DaemonPaths) -> Di
     if host.architecture != "x86_64":
         hint = f"run `bake` on a linux/amd64 machine; this one is {host.architecture}"
         return daemon_info.unavailable(daemon, hint)
-    if host.system not in ("debian", "ubuntu"):
+    if not host.has_apt:
         return daemon_info.unavailable(
             daemon, f"install {daemon_info.REQUIRED_PROGRAMS}, and start the engine"
         )
@@ -192,7 +186,7 @@ def refusal(daemon: UnavailableDaemon, host: HostInfo, paths: DaemonPaths) -> Di
 
 
 def plan_steps(host: HostInfo, daemon: UnavailableDaemon, *, engine: bool) -> Steps:
-    """Return the steps that install an engine and its tools; only missing packages are installed."""
+    """Return the steps that install an engine; only missing packages are installed."""
     no_dockerd = engine and host.dockerd < OLDEST_DOCKERD
     needed = {
         "docker.io": no_dockerd or (host.system == "ubuntu" and not host.client),
@@ -201,12 +195,11 @@ def plan_steps(host: HostInfo, daemon: UnavailableDaemon, *, engine: bool) -> St
         "docker-buildx": not daemon.buildx,
     }
     packages = tuple(package for package, is_needed in needed.items() if is_needed)
-    missing_tools = tuple(tool for tool in TOOLS if tool not in host.tools)
     old = host.system == "debian" and host.release == "12"
     return Steps(
         service=host.systemd and no_dockerd,
         from_next_release=packages if old else (),
-        packages=(() if old else packages) + _tool_packages(host, missing_tools),
+        packages=() if old else packages,
         start=engine,
     )
 
@@ -249,12 +242,8 @@ def read_host_info() -> HostInfo:
         systemd=Path("/run/systemd/system").is_dir(),
         dockerd=_dockerd_version(),
         client=shutil.which("docker") is not None,
-        tools=_tools_here(),
+        has_apt=release.get("ID") in ("debian", "ubuntu") and shutil.which("apt-get") is not None,
     )
-
-
-def _tools_here() -> tuple[str, ...]:
-    return tuple(tool for tool in TOOLS + RARE_TOOLS if shutil.which(tool, path=dockerd.program_path()))
 
 
 def _execute(steps: Steps, paths: DaemonPaths, report: Reporter) -> None:
@@ -302,13 +291,6 @@ def _needs_engine(daemon: UnavailableDaemon, paths: DaemonPaths) -> bool:
     # Without a client the probe asked no engine, but DOCKER_HOST or the default socket may have one.
     unknown = daemon.reason is UnavailableReason.NO_CLIENT
     return not (unknown and ("DOCKER_HOST" in os.environ or dockerd.answers(paths.socket)))
-
-
-def _tool_packages(host: HostInfo, tools: tuple[str, ...]) -> tuple[str, ...]:
-    # Bases are Debian, whose keys are not on Ubuntu.
-    keys = ("debian-archive-keyring",) if host.system == "ubuntu" and "mmdebstrap" in tools else ()
-    headers = ("libc6-dev",) if "gcc" in tools else ()
-    return tools + keys + headers
 
 
 def _dockerd_version() -> tuple[int, ...]:

@@ -11,9 +11,9 @@ _NOISE = re.compile(
     r"Building wheels?|Created wheel|Stored in |(?:Get|Err|Hit|Ign):\d|Fetched |Reading |Selecting |"
     r"Unpacking |404 +Not Found|note: |hint: |\u00d7 |╰─>|\[end of output\]|\[\d+ lines of output\]|"
     r"WARNING: Retrying |During handling |Encountered error |Traceback |File \"|"
-    r"(?:\w+: )?https?://\S+$|\+ |Need to get |After this operation)"
+    r"(?:\w+: )?https?://\S+$|\+ |Need to get |After this operation|raise |[~^ ]+$)"
 )
-"""Progress of pip and apt, URLs, and hints of pip to output that is not shown."""
+"""Progress of pip and apt, URLs, code of tracebacks, and hints of pip to output that is not shown."""
 _TELLING = re.compile(
     r"(?i)\berror\b|exception|\bfatal\b|\bfailed\b|cannot|can ?not|could not|no such|not found|undefined|"
     r"unable|denied|killed|abort|unsatisfied|\bE: |\b\w+(?:Error|Exit|Interrupt)\b|invalid|missing"

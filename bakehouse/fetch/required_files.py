@@ -107,7 +107,7 @@ def debs(packages: Iterable[Deb]) -> tuple[RequiredFile, ...]:
 
 def _of_stage(stage: Stage) -> Iterator[RequiredFile]:
     yield from map(_artifact, stage.artifacts.values())
-    yield from map(_package, (*stage.wheels, *stage.sdists))
+    yield from map(_package, (*stage.wheels, *stage.sdists, *stage.build_requirements))
 
 
 def _artifact(artifact: Artifact) -> RequiredFile:

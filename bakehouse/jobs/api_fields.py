@@ -73,7 +73,7 @@ def flatten(
 ) -> Iterator[ApiField]:
     """Yield the fields in a structure at a path and under a name. Lists and maps are fields themselves."""
     for member, inner in find_shape(path).members.items():
-        own_name = _member_name(member, snake_case)
+        own_name = member_name(member, snake_case=snake_case)
         value = content.get(own_name)
         if value is None:
             continue
@@ -125,7 +125,8 @@ def _missing(
             yield from _missing(inner, value.get(name), (*keys, name))
 
 
-def _member_name(member: str, snake_case: bool) -> str:
+def member_name(member: str, *, snake_case: bool) -> str:
+    """Return the name of a field in the API, or in SDK v3."""
     from botocore import xform_name  # type: ignore[import-untyped]
 
     return str(xform_name(member)) if snake_case else member
@@ -151,7 +152,7 @@ def _problems(shape: Any, value: object, name: str, snake_case: bool) -> Iterato
             yield from _problems(shape.value, element, f"{name}.{key}", snake_case)
     elif isinstance(value, dict):
         for member, inner in shape.members.items():
-            own_name = _member_name(member, snake_case)
+            own_name = member_name(member, snake_case=snake_case)
             if value.get(own_name) is not None and member != _TYPE:
                 yield from _problems(inner, value[own_name], f"{name}.{own_name}", snake_case)
 

@@ -60,6 +60,9 @@ def check_image(request: TrainingRequest, image: LaunchImage, findings: Findings
     _check_open_mpi(request, image, findings)
     _check_arguments(request, image, findings)
     _check_instances(request, image, findings)
+    if image.is_oci:
+        message = f"`{image.name}` has an OCI manifest, which endpoints of SageMaker refuse"
+        findings.add(rules.OCI_MANIFEST, message, "set `format: docker` in the recipe, the default")
     framework = image.framework
     version = image.versions.get(framework, "")
     if request.framework_version and version and request.framework_version != version:

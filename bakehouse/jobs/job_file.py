@@ -179,7 +179,10 @@ class JobFile:
             max_run=_whole(values.get("StoppingCondition.MaxRuntimeInSeconds")),
             volume_gib=_whole(values.get("ResourceConfig.VolumeSizeInGB")),
             spot=values.get("EnableManagedSpotTraining") is True,
-            request=tuple(field for field in request.fields if field.path not in OWN_FIELDS),
+            # Answers have empty texts for fields that were not set.
+            request=tuple(
+                field for field in request.fields if field.path not in OWN_FIELDS and field.value != ""
+            ),
         )
 
     def _override(self, line: JobSpec) -> None:

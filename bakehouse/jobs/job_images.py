@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import find_gpus
+from bakehouse.catalog.recipe import FORMATS
 from bakehouse.errors import UsageError
 from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
 from bakehouse.ledger import image_uris
@@ -75,6 +76,7 @@ def planned_image(image: Image, catalog: Catalog) -> LaunchImage:
         gpu_architecture=image.gpu_architecture,
         neuron_architecture=image.neuron_architecture,
         platform=image.platform,
+        is_oci=image.format != FORMATS[0],
         source="the recipe of the image",
     )
     parts = [ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts]

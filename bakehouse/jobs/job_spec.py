@@ -16,6 +16,7 @@ from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
 from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
 from bakehouse.jobs.rules import RuleViolation
+from bakehouse.jobs.sdk_fields import estimator_argument, trainer_argument
 from bakehouse.jobs.smp_parameters import SmpContext
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
 from bakehouse.jobs.validate import launch_context, validate
@@ -28,6 +29,8 @@ SDKS = {
 }
 _MAX_RUN, _MAX_WAIT = "StoppingCondition.MaxRuntimeInSeconds", "StoppingCondition.MaxWaitTimeInSeconds"
 _KEEP_ALIVE = "ResourceConfig.KeepAlivePeriodInSeconds"
+_OUTPUT = "OutputDataConfig.S3OutputPath"
+_FILE_MODE = ("AlgorithmSpecification.TrainingInputMode", "File")
 _VOLUME, _SPOT = "ResourceConfig.VolumeSizeInGB", "EnableManagedSpotTraining"
 MAX_SPOT_WAIT = 3600
 """Seconds that a job waits for Spot capacity, beyond its time limit."""
@@ -127,6 +130,17 @@ class JobSpec:
             own[_MAX_WAIT] = ApiField(_MAX_WAIT, _MAX_WAIT, self.time_limit + MAX_SPOT_WAIT)
         return tuple({**own, **given}.values())
 
+    @property
+    def sdk_fields(self) -> tuple[ApiField, ...]:
+        """The given fields that code of the SDK has to set, apart from its defaults."""
+        defaults = {_MAX_RUN, _KEEP_ALIVE} | ({_VOLUME} if self.volume_gib is None else set())
+        fields = tuple(
+            field
+            for field in self.api_fields
+            if field.path not in defaults and (field.path, field.value) != _FILE_MODE
+        )
+        return (*fields, ApiField(_OUTPUT, "output", self.output)) if self.output else fields
+
 
 @dataclass(frozen=True, slots=True)
 class CheckedJob:
@@ -204,6 +218,8 @@ def _select_sdk(
         reason = limits[0].message if limits else ""
     except UsageError as error:
         reason = error.diagnostics[0].message
+    if reason and any(not estimator_argument(field.path) for field in job.sdk_fields):
+        return replace(job, sdk="boto3"), reason
     return replace(job, sdk="v2") if reason else job, reason
 
 
@@ -231,6 +247,10 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
     if job.sdk == "boto3" and not job.role:
         message = "a boto3 request needs the execution role"
         _refuse(message, "set `--role arn:aws:iam::123456789012:role/SageMakerRole`")
+    argument_of = {"v2": estimator_argument, "v3": trainer_argument}.get(job.sdk)
+    missing = [field.path for field in job.sdk_fields if argument_of and not argument_of(field.path)]
+    if missing:
+        _refuse(f"{SDKS[job.sdk]} has no argument for `{missing[0]}`", "use `--sdk boto3`, or `bake launch`")
     if job.groups and (job.instance_type or job.instance_count is not None):
         hint = "give each group its type and count: `--group data=ml.c5.18xlarge:2`"
         _refuse("`--group` replaces `--instance-type` and `--instance-count`", hint)

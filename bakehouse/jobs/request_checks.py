@@ -9,6 +9,7 @@ from bakehouse.catalog.instance_gpus import instance_type_hint, is_instance_type
 from bakehouse.jobs import rules
 from bakehouse.jobs.instance_groups import check_channels, numbers
 from bakehouse.jobs.rules import Findings
+from bakehouse.jobs.script_arguments import flag_findings
 from bakehouse.jobs.training_request import LOCAL, LaunchImage, TrainingRequest
 
 MAX_URI = 255
@@ -153,6 +154,10 @@ def _check_code(request: TrainingRequest, image: LaunchImage | None, findings: F
         )
     elif script:
         _check_reach(request, image, findings)
+    if script and request.code_root is not None:
+        path = request.code_root / request.source_dir / script
+        for finding in flag_findings(path, request.hyperparameters):
+            findings.add(finding.rule, finding.message, finding.hint)
 
 
 def _check_source(request: TrainingRequest, findings: Findings) -> None:

@@ -245,6 +245,18 @@ SHELL = Rule(
     "the shell splits, expands or cuts the value",
     is_error=False,
 )
+FLAG = Rule(
+    "flag-with-a-value",
+    f"{_TOOLKIT}: mapping.py; {_V3}: container_drivers/common/utils.py",
+    "argparse ends the script, because the job gives each hyperparameter with a value",
+    is_error=False,
+)
+OCI_MANIFEST = Rule(
+    "oci-manifest",
+    "github.com/aws/amazon-sagemaker-feedback/issues/180",
+    "endpoints of SageMaker refuse it; whether training jobs do is not known",
+    is_error=False,
+)
 OPEN_MPI_5 = Rule(
     "open-mpi-5", f"{_TOOLKIT}: mpi.py", "the toolkit uses options of Open MPI 4, so mpirun fails"
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from bakehouse.jobs.api_fields import ApiField, flatten
+from bakehouse.jobs.api_fields import ApiField, flatten, member_name
 
 _STAMP = 24
 """Characters that SDK v2 appends to `base_job_name`: a hyphen and the time. SDK v3 appends fewer."""
@@ -112,6 +112,23 @@ def trainer_fields(arguments: Mapping[str, object]) -> Iterator[ApiField]:
             name = f"input_data_config[{index}].channel_name"
             if isinstance(channel, dict):
                 yield from _field("InputDataConfig.ChannelName", name, channel.get("channel_name"))
+
+
+def estimator_argument(path: str) -> str:
+    """Return the argument of SDK v2 that becomes a field; empty if it has none."""
+    return next((name for name, field in ESTIMATOR.items() if field == path), "")
+
+
+def trainer_argument(path: str) -> str:
+    """Return the argument of SDK v3 that becomes a field, such as `networking.subnets`; or an empty text."""
+    for name, field in _TRAINER_VALUES.items():
+        if field == path:
+            return name
+    for name, structure in _TRAINER.items():
+        member = path.removeprefix(f"{structure}.")
+        if member != path and "." not in member:
+            return f"{name}.{member_name(member, snake_case=True)}"
+    return ""
 
 
 def _field(path: str, name: str, value: object) -> Iterator[ApiField]:

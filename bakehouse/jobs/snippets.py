@@ -12,13 +12,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.jobs import code_archive
+from bakehouse.jobs.api_fields import member_name
 from bakehouse.jobs.create_training_job import api_request, script_path, toolkit_parameters
 from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, valid_job
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.rules import RuleViolation
+from bakehouse.jobs.sdk_fields import estimator_argument, trainer_argument
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.util.oci import is_loopback, region_of
@@ -28,6 +31,15 @@ _INSTALL = {
     "v3": "pip install 'sagemaker>=3'",
     "boto3": "pip install boto3",
 }
+_CONFIGS = {
+    "compute": "Compute",
+    "stopping_condition": "StoppingCondition",
+    "networking": "Networking",
+    "output_data_config": "OutputDataConfig",
+    "checkpoint_config": "CheckpointConfig",
+    "training_image_config": "TrainingImageConfig",
+}
+"""Classes of the structures among the arguments of ModelTrainer."""
 _NO_ROLE = {
     "v2": "Outside SageMaker, get_execution_role() fails: set role to the ARN of an execution role.",
     "v3": "Outside SageMaker, set role to the ARN of an execution role: the default is the caller's role.",
@@ -68,7 +80,7 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
     elif checked.sdk == "v3":
         lines += _trainer_code(request, image, job, base_name)
     else:
-        lines += _estimator_code(request, image, job.role, base_name)
+        lines += _estimator_code(request, image, job, base_name)
     ignored = code_archive.IGNORED_BY_V3 if checked.sdk == "v3" else ()
     warnings = (*checked.warnings, *code_archive.sdk_findings(job.source_dir, ignored))
     return Snippet("\n".join(lines) + "\n", checked.sdk, warnings)
@@ -103,8 +115,9 @@ def _comments(record: ReleaseRecord, image: LaunchImage, checked: CheckedJob, jo
     return [f"# {' '.join(comment.split())}" for comment in comments]
 
 
-def _estimator_code(request: TrainingRequest, image: LaunchImage, role: str, base_name: str) -> list[str]:
+def _estimator_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, base_name: str) -> list[str]:
     """Return an estimator of SDK v2."""
+    role = job.role
     name = "Estimator" if image.entry_point else _class(request, image)
     arguments: dict[str, object] = {"image_uri": image.uri}
     if not image.entry_point:
@@ -150,11 +163,20 @@ def _estimator_code(request: TrainingRequest, image: LaunchImage, role: str, bas
         # argument that it may not support.
         arguments["framework_version"] = request.framework_version
         arguments["model_dir"] = False
+    if job.max_run is not None:
+        arguments["max_run"] = job.max_run
+    arguments |= {estimator_argument(field.path): field.value for field in job.sdk_fields}
     arguments["base_job_name"] = base_name
+    inputs: dict[str, object] = dict(job.inputs)
+    for channel, names_of_groups in request.channels.items():
+        if names_of_groups and channel in inputs:
+            inputs[channel] = _call("TrainingInput", inputs[channel], instance_groups=list(names_of_groups))
+            imports.append("from sagemaker.inputs import TrainingInput")
     config = ", TrainingCompilerConfig" if request.compiler else ""
     imports.append(f"from sagemaker.{name.lower()} import {name}{config}")
     lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
-    return [*imports, "", *before, f"estimator = {name}(", *lines, ")", "estimator.fit()"]
+    fit = f"estimator.fit({_literal(inputs) if inputs else ''})"
+    return [*dict.fromkeys(imports), "", *before, f"estimator = {name}(", *lines, ")", fit]
 
 
 def _class(request: TrainingRequest, image: LaunchImage) -> str:
@@ -204,17 +226,49 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, ba
                 kinds, values["smp"] = ["SMP", driver], _call("SMP", **values["smp"])
             imports.append(f"from sagemaker.train.distributed import {', '.join(kinds)}")
             arguments["distributed"] = _call(driver, **values)
-    configs.append("StoppingCondition")
-    imports.insert(0, f"from sagemaker.core.training.configs import {', '.join(configs)}")
-    arguments["compute"] = _call("Compute", **compute)
-    # The default of the SDK is one hour.
-    arguments["stopping_condition"] = _call("StoppingCondition", max_runtime_in_seconds=job.time_limit)
+    # The default of the time limit is one hour.
+    own: dict[str, dict[str, object]] = {
+        "compute": compute,
+        "stopping_condition": {"max_runtime_in_seconds": job.time_limit},
+    }
+    values = {}
+    for field in job.sdk_fields:
+        structure, _, name = trainer_argument(field.path).partition(".")
+        if name:
+            own.setdefault(structure, {})[name] = field.value
+        else:
+            values[structure] = _snake_case(field.value)
+    arguments |= {name: _call(_CONFIGS[name], **settings) for name, settings in own.items()}
+    configs += [_CONFIGS[name] for name in own if _CONFIGS[name] not in configs]
+    if "tags" in values and isinstance(values["tags"], list):
+        configs.append("Tag")
+        values["tags"] = [_call("Tag", **tag) for tag in values["tags"]]
+    arguments |= values
     arguments |= _unless_empty("hyperparameters", parameters) | _unless_empty(
         "environment", request.environment
     )
     arguments["base_job_name"] = base_name
+    channels = []
+    for channel, uri in job.inputs.items():
+        source: object = uri
+        if groups := request.channels.get(channel):
+            configs.append("S3DataSource")
+            source = _call(
+                "S3DataSource", s3_data_type="S3Prefix", s3_uri=uri, instance_group_names=list(groups)
+            )
+        configs.append("InputData")
+        channels.append(_call("InputData", channel_name=channel, data_source=source))
+    imports.insert(0, f"from sagemaker.core.training.configs import {', '.join(dict.fromkeys(configs))}")
     lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
-    return [*imports, "", "trainer = ModelTrainer(", *lines, ")", "trainer.train()"]
+    train = f"trainer.train({f'input_data_config={_literal(channels)}' if channels else ''})"
+    return [*imports, "", "trainer = ModelTrainer(", *lines, ")", train]
+
+
+def _snake_case(value: object) -> Any:
+    """Return a value of the API with the names of SDK v3."""
+    if isinstance(value, Mapping):
+        return {member_name(name, snake_case=True): _snake_case(item) for name, item in value.items()}
+    return [_snake_case(item) for item in value] if isinstance(value, list) else value
 
 
 def _unless_empty(name: str, value: Mapping[str, object] | str) -> dict[str, object]:
@@ -257,7 +311,7 @@ def _boto3_code(
         job,
         name=Code("name"),
         hyperparameters=Code("{key: json.dumps(value) for key, value in hyperparameters.items()}"),
-        output=Code('f"s3://{bucket}/"'),
+        output=job.output or Code('f"s3://{bucket}/"'),
     )
     imports = ["import io", "import json", "import tarfile", "import time"]
     return [

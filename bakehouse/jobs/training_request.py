@@ -53,6 +53,8 @@ class LaunchImage:
     source: str = RELEASE
     """Source of its content, as findings name it."""
     platform: str = PLATFORM
+    is_oci: bool = False
+    """Its manifest is one of OCI and not of Docker."""
     is_known: bool = True
     """False if its content is unknown, so that only its URI counts."""
 
@@ -136,6 +138,7 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
         gpu_architecture=record.gpu_architecture,
         neuron_architecture=record.neuron_architecture,
         platform=record.platform,
+        is_oci=".oci." in record.media_type,
     )
     return add_parts(image, record.parts, catalog)
 

@@ -3,11 +3,9 @@
 import contextlib
 import json
 import re
-import tarfile
 import threading
 import tomllib
-import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,13 +18,15 @@ from packaging.version import Version
 
 from bakehouse.builder import base_image, prefetch
 from bakehouse.builder.build_inputs import BuildInputs, Downloads
-from bakehouse.engine import daemon_info, docker, provision
+from bakehouse.engine import daemon_info, docker
 from bakehouse.engine.buildkit_events import Event
+from bakehouse.engine.step_output import telling_lines
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import FileKind, RequiredFile, RequiredFiles, debs
 from bakehouse.lock import python as pylock
+from bakehouse.lock import sdist_metadata
 from bakehouse.lock.base_step import BuildSettings, run_step
 from bakehouse.lock.interpreter import MAX_LINES
 from bakehouse.lock.python import Index, LockedFile, Metadata
@@ -41,9 +41,9 @@ _BASES = {"3.13": "debian-13", "3.11": "debian-12"}
 """The bases by the version of their Python; the last one replaces those of other versions."""
 _DEFAULT_REQUIRES = ("setuptools>=40.8.0", "wheel")
 """Build requirements of projects that state none (PEP 518)."""
-_MAX_PROJECT_BYTES = 1_000_000
 _MAX_STEPS = 5
 _MISSING = re.compile(r"No matching distribution found for (.+)")
+_UNDECLARED = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _DOCKERFILE = """\
 FROM {{ base }} AS base
 COPY wheels/ /wheels/
@@ -92,16 +92,26 @@ class Backends:
                     files[f"wheels/{wheel.file}"] = _path(wheel, fetcher).read_bytes()
                 output = run_step(requirement, filled(_DOCKERFILE, base=base.reference), settings, files)
                 if "report.json" in output:
-                    return _metadata(requirement, output["report.json"])
+                    metadata = _metadata(requirement, output["report.json"])
+                    return replace(metadata, build_requires=tuple(requires[1:]))
                 # The backend itself may ask for more
                 missing = _missing(output.get("log", ""))
                 if not missing or missing in requires:
                     break
                 requires.append(missing)
-        tail = tuple(output.get("log", "").splitlines()[-MAX_LINES:])
+        log = output.get("log", "")
+        undeclared = _UNDECLARED.search(log)
+        if undeclared and (recorded := sdist_metadata.recorded(sdist)):
+            message = (
+                f"`{requirement}` imports `{undeclared[1]}` to state its metadata, and does not declare it"
+            )
+            self.report(f"{message}; the metadata in its archive is taken")
+            return replace(recorded, build_requires=tuple(requires[1:]))
+        lines = log.splitlines()
         raise BuildError(
             f"the build backend of `{requirement}` failed in a container without network",
-            tail=tail,
+            reasons=tuple(map(Reason, telling_lines(lines))),
+            tail=tuple(lines[-MAX_LINES:]),
             hint="name a wheel, or a version that has one",
         )
 
@@ -110,7 +120,6 @@ class Backends:
         base = bootstrapped_bases(self.workspace.catalog, self.workspace.apt_locks)[name]
         with contextlib.closing(docker.connect()) as engine:
             if not engine.image(base.reference):
-                provision.ensure_tools(provision.ask_at_terminal, self.report, "mmdebstrap")
                 packages = debs(base.debs)
                 needed = RequiredFiles(packages, dict.fromkeys(packages, (f"base {name}",)), (packages,))
                 get = partial(prefetch.download_packages, Downloads(needed, fetcher))
@@ -119,12 +128,13 @@ class Backends:
         return base
 
 
-def run_backend(
-    workspace: Workspace, report: Reporter, on_event: Callable[[Event], None]
-) -> pylock.RunBackend | None:
-    """Return the function that runs build backends for a project; None if they may run on this machine."""
-    if workspace.project.build_on_host:
-        return None
+def index_with_backends(
+    index: Index, workspace: Workspace, report: Reporter, on_event: Callable[[Event], None]
+) -> Index:
+    """Return an index that runs build backends in containers.
+
+    With `build_on_host`, uv runs them on this machine to learn the metadata.
+    """
     backends = Backends(workspace, report, on_event)
 
     def run(requirement: str, file: LockedFile, index: Index) -> Metadata:
@@ -132,7 +142,14 @@ def run_backend(
             return pylock.no_engine(requirement, file, index)
         return backends.run(requirement, file, index)
 
-    return run
+    def run_for_build(requirement: str, file: LockedFile, index: Index) -> Metadata | None:
+        if not isinstance(daemon_info.probe(), daemon_info.Daemon):
+            report(f"the build requirements of {requirement} are not locked: no container engine answers")
+            return None
+        return backends.run(requirement, file, index)
+
+    on_host = workspace.project.build_on_host
+    return replace(index, run_backend=None if on_host else run, run_for_build=run_for_build)
 
 
 def _wheels(requirement: str, requires: Sequence[str], index: Index) -> tuple[LockedFile, ...]:
@@ -164,9 +181,9 @@ def _path(file: LockedFile, fetcher: Fetcher) -> Path:
 
 def _build_requires(sdist: Path) -> tuple[str, ...]:
     """Return the build requirements that a source distribution states in pyproject.toml."""
-    text = next(_projects(sdist), b"")
+    text = sdist_metadata.read(sdist, "pyproject.toml")
     try:
-        requires = tomllib.loads(text.decode())["build-system"]["requires"]
+        requires = tomllib.loads(text)["build-system"]["requires"]
         return tuple(filter(None, map(_by_name, requires)))
     except (ValueError, KeyError, TypeError, RecursionError):
         # Without a valid table, pip reports it
@@ -189,23 +206,6 @@ def _by_name(text: str) -> str:
     except InvalidRequirement:
         return ""
     return "" if requirement.url else str(requirement)
-
-
-def _projects(sdist: Path) -> Iterator[bytes]:
-    """Yield the pyproject.toml files at the top of an archive, without unpacking it."""
-    top = re.compile(r"(?:\./)?[^/]+/pyproject\.toml")
-    with contextlib.suppress(OSError, tarfile.TarError, zipfile.BadZipFile):
-        if zipfile.is_zipfile(sdist):
-            with zipfile.ZipFile(sdist) as archive:
-                for entry in archive.infolist():
-                    if top.fullmatch(entry.filename) and entry.file_size <= _MAX_PROJECT_BYTES:
-                        yield archive.read(entry)
-            return
-        with tarfile.open(sdist) as archive:
-            for member in archive:
-                if top.fullmatch(member.name) and member.isfile() and member.size <= _MAX_PROJECT_BYTES:
-                    content = archive.extractfile(member)
-                    yield content.read() if content else b""
 
 
 def _metadata(requirement: str, report: str) -> Metadata:

@@ -462,5 +462,5 @@ def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable
 
 def _index(workspace: Workspace, python: str, report: Reporter, on_event: OnEvent) -> pylock.Index:
     pip = pip_config.read()
-    run_backend = build_backend.run_backend(workspace, report, on_event)
-    return pylock.Index(pip, bundle_of(workspace.project.ca, pip), python, run_backend=run_backend)
+    index = pylock.Index(pip, bundle_of(workspace.project.ca, pip), python)
+    return build_backend.index_with_backends(index, workspace, report, on_event)

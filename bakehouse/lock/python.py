@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -24,6 +25,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 from uv import find_uv_bin
 
+from bakehouse.catalog.build_requirements import MARK, NOTHING
 from bakehouse.catalog.python_lock import Package
 from bakehouse.errors import BuildError, ConflictError, Reason
 from bakehouse.fetch.connection import redacted
@@ -66,9 +68,21 @@ class LockedFile:
     """The version of a component's lock that this one replaces."""
     origin: str = ""
     """URL or path of a file that a requirement names."""
+    uploaded: date | None = None
+    """Day of the upload; None if the index does not state it."""
+    build: "tuple[LockedFile, ...] | None" = None
+    """Build requirements of a source distribution; None if they are unknown."""
 
     @property
     def line(self) -> str:
+        """Line of a lock, with one for each build requirement."""
+        if self.build is None:
+            return self._line
+        requirements = [file.line for file in self.build] or [NOTHING]
+        return "\n".join([self._line, *(MARK + line for line in requirements)])
+
+    @property
+    def _line(self) -> str:
         replaces = f" replaces {self.replaces}" if self.replaces else ""
         origin = f" from {self.origin}" if self.origin else ""
         line = f"{self.name}=={self.version} --hash=sha256:{self.sha256}  # {self.file} {self.bytes}"
@@ -83,6 +97,8 @@ class Metadata:
     version: str
     requires: tuple[str, ...]
     requires_python: str
+    build_requires: tuple[str, ...] = ()
+    """Build requirements, also those that the backend asks for itself."""
 
     @property
     def table(self) -> str:
@@ -111,8 +127,14 @@ def no_engine(requirement: str, file: LockedFile, index: "Index") -> Metadata:
     )
 
 
+def unknown_build(requirement: str, file: LockedFile, index: "Index") -> None:
+    """Leave build requirements unknown."""
+
+
 RunBackend = Callable[[str, LockedFile, "Index"], Metadata]
 """Returns the metadata of a source distribution, given its requirement and file. Raises BuildError."""
+RunForBuild = Callable[[str, LockedFile, "Index"], Metadata | None]
+"""Returns the same with the build requirements; None if they are unknown, because no engine answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +153,7 @@ class Index:
     """Further options of uv, from the requirements file."""
     searched_by_builds: PipConfig | None = None
     """Indexes that builds search, if requirements name others; None if these are those of `pip`."""
+    run_for_build: RunForBuild = unknown_build
     metadata: dict[str, Metadata] = field(default_factory=dict, compare=False)
     """Metadata that build backends stated, by requirement. The copies of an index share it."""
     results: dict[object, list[Mapping[str, Any]]] = field(default_factory=dict, compare=False)
@@ -176,12 +199,16 @@ def resolve_beside(
     *,
     without: Sequence[str] = (),
     preferred: Iterable[Package] = (),
+    only_wheels: bool = False,
 ) -> tuple[tuple[LockedFile, ...], tuple[Package, ...]]:
     """Return the same without `installed` packages, which have to fit, and those of them that are needed.
 
     No index needs to have the installed packages.
     """
-    packages = _compile(requirements, constraints, index, installed, without=without, preferred=preferred)
+    if only_wheels:
+        packages = _run_uv(requirements, constraints, index, installed, (), options=("--no-build",))
+    else:
+        packages = _compile(requirements, constraints, index, installed, without=without, preferred=preferred)
     by_name = {canonicalize_name(package.name): package for package in installed}
     left = [package for package in packages if canonicalize_name(package["name"]) not in by_name]
     names = {canonicalize_name(package["name"]) for package in packages}
@@ -221,6 +248,7 @@ def files_of(
             file["hashes"]["sha256"],
             size,
             origin=file.get("origin") or ("" if _is_found(name, file, index) else _place(file)),
+            uploaded=_day(file.get("upload-time")),
         )
         for (name, version, file), size in zip(chosen, sizes, strict=True)
     ]
@@ -244,6 +272,10 @@ def _place(file: Mapping[str, Any]) -> str:
     """Return the URL of a file, or its path."""
     url = str(file.get("url") or file["path"])
     return url2pathname(urlsplit(url).path) if url.startswith("file:") else url
+
+
+def _day(time: object) -> date | None:
+    return time.date() if isinstance(time, datetime) else None
 
 
 def versions(

@@ -17,6 +17,8 @@ from urllib.parse import quote, urlsplit
 
 from packaging.requirements import Requirement as Parsed
 
+from bakehouse.catalog.build_requirements import read_build_requirements
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import (
     INSTALLED,
     Package,
@@ -38,7 +40,10 @@ from bakehouse.errors import (
     UsageError,
 )
 from bakehouse.lock import python as pylock
+from bakehouse.lock.build_requirements import with_build_requirements
+from bakehouse.lock.component_advice import component_advice
 from bakehouse.lock.git_requirements import git_archives
+from bakehouse.lock.import_warnings import import_warnings
 from bakehouse.lock.project_locks import ProjectPackage, fits, project_files, read_project_locks
 from bakehouse.lock.requirements_options import (
     build_of_pytorch,
@@ -187,11 +192,13 @@ def lock_image(
     *,
     before: Sequence[Package],
     contained: Iterable[Package] = (),
+    catalog: Catalog | None = None,
 ) -> LockedImage:
     """Lock a recipe's requirements to versions that fit the packages of its components and its base.
 
     Packages of `before` keep their versions where they fit, also if the requirements change. `contained` are
-    the packages of the base, which the lock leaves out if they fit.
+    the packages of the base, which the lock leaves out if they fit. `catalog` has the components that the
+    report proposes instead of packages.
     """
     recipe = resolution.recipe
     assert recipe.requirements
@@ -204,6 +211,8 @@ def lock_image(
             hint="add `python` to its components",
         )
     report(f"{recipe.name}: locking {recipe.requirements.path.name} for Python {python}")
+    for line in component_advice(resolution, requirements.packages, catalog) if catalog else ():
+        report(line)
     base = resolution.base.candidate
     kept = {frozen.pattern: base.provided.get(frozen.known_as) for frozen in base.component.frozen}
     pins = [f"{name}=={version}" for name, version in kept.items() if version and "*" not in name]
@@ -227,15 +236,29 @@ def lock_image(
         expected: tuple[Package, ...] = ()
         if requirements.packages:
             files, expected = _resolved(archives.requirements, before, image, report)
+        image = replace(image, given=())
+        known, kept_names = read_build_requirements(lock), {normal_name(package.name) for package in before}
+        files = with_build_requirements(
+            (*files, *given.files),
+            (*image.locked.values(), *image.wheels.values(), *image.frozen, *image.contained),
+            index,
+            fixed=image.wheels,
+            undeclared=recipe.build_requirements,
+            known={
+                file.sha256: known[file.sha256]
+                for file in (*files, *given.files)
+                if file.sha256 in known and file.name in kept_names
+            },
+        )
     _check_hashes(requirements, files)
-    image = replace(image, given=())
+    files = tuple(map(archives.locked, files))
     files = tuple(
         replace(
             file,
             replaces=file.replaces or image.replaced.get(file.name, ""),
             origin=_relative(file.origin, lock.parent),
         )
-        for file in (*map(archives.locked, files), *given.files)
+        for file in files
     )
     expected = (*expected, *given.expected)
     notes += given.notes
@@ -252,6 +275,13 @@ def lock_image(
         for file in files
         if file.name in versions
     ]
+    installed = {
+        **image.locked,
+        **image.wheels,
+        **{name: item for item in image.contained if (name := normal_name(item.name))},
+    }
+    numpy = next((file.version for file in files if file.name == "numpy"), "")
+    numpy = numpy or (installed["numpy"].version if "numpy" in installed else "")
     return LockedImage(
         tuple(named[name] for name in sorted(named)),
         tuple(file.name for file in files),
@@ -261,6 +291,10 @@ def lock_image(
             *notes,
             *questionable_packages(resolution, files, partial(_are_related, requirements, image, files)),
             *source_distributions(files),
+            *(
+                warning.removeprefix(f"{recipe.name}: ")
+                for warning in import_warnings(recipe.name, files, numpy, index)
+            ),
         ),
     )
 

@@ -86,6 +86,7 @@ def lock_requirements(
                     report,
                     before=before,
                     contained=contained(recipe),
+                    catalog=workspace.catalog,
                 )
                 _refuse_other_builds(recipe, requirements, image, workspace)
             except BakehouseError as error:

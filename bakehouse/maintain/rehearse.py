@@ -11,7 +11,6 @@ from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import build_inputs
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.rehearse import RehearsalResults, Rehearsed
-from bakehouse.engine import provision
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
 from bakehouse.errors import EngineError
 from bakehouse.pipeline.build import platforms_of, record_runs, runnable_plan
@@ -38,7 +37,6 @@ def rehearse(
         progress = stack.enter_context(Progress.on(sys.stderr, json=json))
         platforms = platforms_of(plan.images)
         engine = stack.enter_context(open_engine(progress.report, *BUILD_FEATURES, platforms=platforms))
-        provision.ensure_tools(provision.ask_at_terminal, progress.report, "mmdebstrap")
         downloads = stack.enter_context(rehearsal.start_downloads(prepared, debian, project, progress.report))
         inputs = build_inputs(project, progress.report, rehearsal.step_needs(plan.images), downloads)
         context = BuildContext(project, engine, progress, downloads, stack.enter_context(inputs))

@@ -10,7 +10,7 @@ from bakehouse.analysis.compare import Reproduction, Side
 from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
 from bakehouse.errors import BuildError, DifferenceError, EngineError, UsageError
-from bakehouse.maintain.isolated_engine import COMPILER, FakeClock, isolated_engine
+from bakehouse.maintain.isolated_engine import FakeClock, isolated_engine
 from bakehouse.pipeline.build import build_plan, manifest_digests, runnable_plan
 from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace, select
@@ -74,7 +74,7 @@ def sign(
 
 def _clock(report: Reporter) -> FakeClock | None:
     try:
-        provision.ensure_tools(provision.ask_at_terminal, report, COMPILER)
+        provision.ensure_compiler(provision.ask_at_terminal, report)
     except EngineError as error:
         report(f"note: the second build uses the same clock: {error}")
         return None

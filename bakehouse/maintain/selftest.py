@@ -141,7 +141,6 @@ def run(report: Reporter, *, pure: bool, projects: bool) -> Summary:
 
 def _provide_engine(report: Reporter) -> None:
     provision.ensure(provision.ask_at_terminal, report)
-    provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
     engine = daemon_info.probe()
     if isinstance(engine, daemon_info.Daemon) and not engine.remote:
         _check_space(report, Path(engine.data_root), _ENGINE_BYTES)

@@ -148,7 +148,6 @@ def _make_base(
     project: Project, name: str, base: BootstrappedBase, report: Reporter, options: BuildOptions
 ) -> None:
     with open_engine(report, *BUILD_FEATURES, platforms=[base.platform]) as engine:
-        provision.ensure_tools(provision.ask_at_terminal, report, "mmdebstrap")
         files = debs(base.debs)
         needed = RequiredFiles(files, dict.fromkeys(files, (f"base {name}",)), (files,))
         source, offline = options.source, options.offline

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from bakehouse.catalog.apt_lock import AptLock, Deb, NotLocked
 from bakehouse.catalog.base_image_lock import AptLocks, BaseLock
 from bakehouse.catalog.component import BaseSource, VariantSpec
+from bakehouse.catalog.size_budget import REQUIREMENTS
 from bakehouse.errors import Diagnostic, Location, Problems, Reason
 from bakehouse.resolve.resolver import Resolution
 
@@ -19,7 +20,7 @@ class AptSteps:
     base: tuple[Deb, ...] = ()
     toolchain: tuple[Deb, ...] = ()
     stages: Mapping[str, tuple[Deb, ...]] = field(default_factory=dict)
-    """By component name."""
+    """By component name; the recipe's own packages are `requirements`."""
     image: tuple[Deb, ...] = ()
     on_pulled: bool = False
     """True if these are all packages that steps add to a vendor base."""
@@ -68,12 +69,18 @@ def build_packages(resolution: Resolution, spec: VariantSpec) -> tuple[str, ...]
     return spec.build_packages.names(resolution.base.spec.manager)
 
 
+def requirements_packages(resolution: Resolution) -> tuple[str, ...]:
+    """Return the distribution packages that builds of the recipe's source distributions need."""
+    return resolution.recipe.build_packages.names(resolution.base.spec.manager)
+
+
 def installs_with_dnf(resolution: Resolution) -> bool:
     """Return whether steps of an image or of its build stages install packages with dnf."""
     if resolution.base.spec.manager != "dnf":
         return False
     specs = (choice.spec for choice in resolution.all_choices)
-    return bool(apt_of(resolution)) or any(build_packages(resolution, spec) for spec in specs)
+    own = (*apt_of(resolution), *requirements_packages(resolution))
+    return bool(own) or any(build_packages(resolution, spec) for spec in specs)
 
 
 def suite_lists(resolution: Resolution) -> list[tuple[str, ...]]:
@@ -81,7 +88,8 @@ def suite_lists(resolution: Resolution) -> list[tuple[str, ...]]:
     spec = resolution.base.spec
     base = spec.base.packages if spec.base else ()
     below = (*base, *build_packages(resolution, spec))
-    added = (build_packages(resolution, choice.spec) for choice in resolution.choices)
+    components = (build_packages(resolution, choice.spec) for choice in resolution.choices)
+    added = (*components, requirements_packages(resolution))
     stages = ((*below, *names) for names in added if names)
     return [tuple(sorted({*names})) for names in (below, *stages, (*base, *apt_of(resolution)))]
 
@@ -95,7 +103,8 @@ def pulled_lists(resolution: Resolution) -> tuple[PulledLists, ...]:
     built = [choice for choice in resolution.choices if choice.candidate.component.template]
     # An image without build stages has no toolchain
     shared = build_packages(resolution, spec) if built or resolution.user_packages else ()
-    added = ((choice.name, build_packages(resolution, choice.spec)) for choice in built)
+    components = ((choice.name, build_packages(resolution, choice.spec)) for choice in built)
+    added = (*components, (REQUIREMENTS, requirements_packages(resolution)))
     stages = {name: (*shared, *names) for name, names in added if names}
     if not source.build_reference:
         return (PulledLists(source.reference, source.digest, shared, stages, image),)
@@ -143,6 +152,9 @@ def _on_bootstrapped(
         for choice in resolution.choices
         if (names := build_packages(resolution, choice.spec))
     }
+    if names := requirements_packages(resolution):
+        step = "building the requirements"
+        stages[REQUIREMENTS] = closure(lambda lock: lock.install(names, below), step, recipe.location)
     apt = apt_of(resolution)
     image = closure(lambda lock: lock.install(apt, base), f"image `{recipe.name}`", recipe.location)
     return AptSteps(base, toolchain, stages, image)

@@ -17,6 +17,7 @@ from bakehouse.catalog.size_budget import REQUIREMENTS, Budget
 from bakehouse.catalog.trim import TrimChoice
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import UserSmoke
+from bakehouse.plan import base_steps
 from bakehouse.plan.required_imports import RequiredImport
 from bakehouse.util.hashing import (
     Json,
@@ -42,14 +43,14 @@ DNF_TEMPLATE = "dnf.j2"
 
 @dataclass(frozen=True, slots=True)
 class BootstrappedBase:
-    """A base made on this machine with mmdebstrap."""
+    """A base that BuildKit makes from locked Debian packages."""
 
     reference: str
     """The name in FROM, such as `bakehouse/debian:12-<key8>`."""
     suite: str
     packages: tuple[str, ...]
     debs: tuple[Deb, ...] = ()
-    """All packages of the base; empty if the suite has no lock, so that mirrors decide the versions."""
+    """All packages of the base; empty if the suite has no lock, so that the base cannot be made."""
     platform: str = PLATFORM
 
 
@@ -107,7 +108,7 @@ def _base_input(base: BootstrappedBase | RegistryBase) -> tuple[str, ...]:
 @lru_cache(64)
 def key_of_bootstrapped(lock: str, packages: tuple[str, ...], debs: tuple[Deb, ...]) -> str:
     """Return the key of a bootstrapped base; `lock` is the name of its lock of distribution packages."""
-    return key_of(lock, packages, _checksums(debs))
+    return key_of(lock, packages, _checksums(debs), base_steps.KEY)
 
 
 def _checksums(debs: Iterable[Deb]) -> list[str]:
@@ -185,12 +186,14 @@ class KeyedStage:
 
     @property
     def key(self) -> StageKey:
-        omitted = CONSTANT_REQUIREMENTS_FIELDS if self.part.component == REQUIREMENTS else ()
-        return StageKey(key_of_fields(self, omitted))
+        if self.part.component != REQUIREMENTS:
+            return StageKey(key_of_fields(self))
+        used = {"build_apt", "debs"} if self.build_apt else set()
+        return StageKey(key_of_fields(self, CONSTANT_REQUIREMENTS_FIELDS - used))
 
 
 CONSTANT_REQUIREMENTS_FIELDS = frozenset({"part", "artifacts", "build_apt", "debs", "facts", "files"})
-"""Fields with the same values in all stages of a recipe's own packages; not part of their keys."""
+"""Fields that no stage of a recipe's own packages uses, apart from `build_packages` of the recipe."""
 
 
 @dataclass(frozen=True)
@@ -295,6 +298,22 @@ class Stage:
             raise LookupError(message)
         return f"requirements/{self._label}-sdists.txt"
 
+    @property
+    def locks_build(self) -> bool:
+        """Return whether the build requirements of all source distributions are locked."""
+        return bool(self.sdists) and all(package.build is not None for package in self.sdists)
+
+    @property
+    def build_list(self) -> str:
+        """Path in `inputs/` of the build requirements of each of the `sdists`."""
+        return f"requirements/{self._label}-build.txt"
+
+    @property
+    def build_requirements(self) -> tuple[Package, ...]:
+        """Build requirements of all source distributions, without duplicates."""
+        packages = (package for sdist in self.sdists for package in sdist.build or ())
+        return tuple({package.sha256: package for package in packages}.values())
+
     def file(self, name: str) -> str:
         """Return the path in `inputs/` of a file of the component. Raises KeyError for an unknown name."""
         if name not in self.files:
@@ -309,6 +328,8 @@ class Stage:
             files[self.requirements] = _requirements_file(self.wheels)
         if self.sdists:
             files[self.sdists_list] = _requirements_file(self.sdists)
+        if self.locks_build:
+            files[self.build_list] = _build_file(self.sdists)
         if self.debs:
             files[self.debs_list] = debs_file(self.debs)
         return files
@@ -319,7 +340,12 @@ class Stage:
         name = self.name if self.name == REQUIREMENTS else self.part.label
         if self.name != REQUIREMENTS and not self.is_partial:
             return name
-        lines = [package.requirement for package in (*self.wheels, *self.sdists)]
+        packages = (
+            *self.wheels,
+            *self.sdists,
+            *(build for sdist in self.sdists for build in sdist.build or ()),
+        )
+        lines = [package.requirement for package in packages]
         return f"{name}-{key_of(lines)[:8]}"
 
 
@@ -649,6 +675,12 @@ def debs_file(debs: Iterable[Deb]) -> bytes:
 
 def _requirements_file(packages: Iterable[Package]) -> bytes:
     return "".join(f"{package.requirement}\n" for package in packages).encode()
+
+
+def _build_file(sdists: Iterable[Package]) -> bytes:
+    """Return the input of `build-sdists`: each file name, and below it the build requirements."""
+    groups = (f"# {sdist.file}\n".encode() + _requirements_file(sdist.build or ()) for sdist in sdists)
+    return b"".join(groups)
 
 
 def sorted_by_layer(stages: Iterable[Stage]) -> tuple[Stage, ...]:

@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.base_image_lock import AptLocks
+from bakehouse.catalog.build_requirements import with_build_requirements
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Artifact, BaseSource
 from bakehouse.catalog.python_lock import Package
@@ -21,7 +22,14 @@ from bakehouse.catalog.trim import drop_patterns, trim_choices
 from bakehouse.catalog.user_files import CODE_DIRECTORY
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
-from bakehouse.plan.apt_packages import AptSteps, apt_of, apt_steps, build_packages, installs_with_dnf
+from bakehouse.plan.apt_packages import (
+    AptSteps,
+    apt_of,
+    apt_steps,
+    build_packages,
+    installs_with_dnf,
+    requirements_packages,
+)
 from bakehouse.plan.model import (
     DNF_TEMPLATE,
     BootstrappedBase,
@@ -51,8 +59,8 @@ SHARED_TEMPLATES = ("Dockerfile.j2", "macros.j2")
 """Templates that all stages depend on."""
 IMAGE_SCRIPTS = ("bin/diff-tree", "bin/download-debs", "bin/finish-step", "bin/require-apt-sources")
 """Scripts of the steps that belong to no component."""
-REQUIREMENTS_TEMPLATE = "requirements.j2"
-"""Template of the Python packages of a recipe; only their stage depends on it."""
+REQUIREMENTS_TEMPLATE, SDISTS_TEMPLATE = "requirements.j2", "requirements-sdists.j2"
+"""Templates of the Python packages of a recipe, without and with locked build requirements."""
 _LABEL = "org.bakehouse"
 _MOUNTED = re.compile(r'"bin/([a-z-]+)"')
 
@@ -228,18 +236,25 @@ def _stages(
             )
         )
     if resolution.user_packages:
-        stages.append(_user_stage(resolution, foundation, templates, stages))
+        debs = locked.stages.get(REQUIREMENTS, ())
+        stages.append(_user_stage(resolution, foundation, debs, templates, stages))
     return tuple(stages)
 
 
 def _user_stage(
-    resolution: Resolution, foundation: Foundation, templates: Mapping[str, str], below: Iterable[Stage]
+    resolution: Resolution,
+    foundation: Foundation,
+    debs: tuple[Deb, ...],
+    templates: Mapping[str, str],
+    below: Iterable[Stage],
 ) -> Stage:
     """Return the stage of the Python packages of a recipe."""
-    recipe, packages = resolution.recipe, resolution.user_packages
-    template = templates[REQUIREMENTS_TEMPLATE]
+    recipe, packages = resolution.recipe, with_build_requirements(resolution.user_packages)
+    has_build = any(package.build is not None for package in packages)
+    template = templates[SDISTS_TEMPLATE if has_build else REQUIREMENTS_TEMPLATE]
+    debs = debs if has_build else ()
     scripts = _scripts(
-        template, REQUIREMENTS, (), packages, has_debs=False, is_frozen=bool(foundation.frozen)
+        template, REQUIREMENTS, (), packages, has_debs=bool(debs), is_frozen=bool(foundation.frozen)
     )
     keyed = KeyedStage(
         foundation=foundation.key,
@@ -247,15 +262,21 @@ def _user_stage(
         template=template,
         artifacts={},
         packages=packages,
-        build_apt=(),
-        debs=(),
+        build_apt=requirements_packages(resolution) if has_build else (),
+        debs=debs,
         facts={},
         files={},
         scripts=_script_texts(scripts, templates),
         dropped=drop_patterns((), recipe.trim),
         below=_keys_below(template, (), below),
     )
-    return Stage(keyed, keyed.key, source=recipe.location.path.parent)
+    base = _part(resolution.base).label
+    return Stage(
+        keyed,
+        keyed.key,
+        source=recipe.location.path.parent,
+        debs_list=f"debs/{base}/{REQUIREMENTS}-{keyed.key[:8]}.txt" if debs else "",
+    )
 
 
 def _scripts(
@@ -384,14 +405,16 @@ def _check_packages(image: Image, resolution: Resolution, problems: Problems) ->
     """Report packages without a name that the package manager of the base accepts."""
     recipe, manager = resolution.recipe, resolution.base.spec.manager
     label = f"`{resolution.base.name}` uses {manager}"
-    own, lines = recipe.content.system_packages, recipe.package_lines
-    if own.lacks(manager):
-        message = f"`packages` of image `{image.name}` has no names for {manager}"
-        hint = f"add `{manager}: [NAMES]`, or `{manager}: []` if it needs none"
-        location = next(iter(lines.values()), recipe.location)
-        problems.add(Diagnostic(message, location, label, hint=hint))
-    for name in own.invalid(manager):
-        problems.add(_invalid_package(name, manager, lines.get(name, recipe.location), label))
+    lines = recipe.package_lines
+    own = {"packages": recipe.content.system_packages, "build_packages": recipe.build_packages}
+    for key, packages in own.items():
+        if packages.lacks(manager):
+            message = f"`{key}` of image `{image.name}` has no names for {manager}"
+            hint = f"add `{manager}: [NAMES]`, or `{manager}: []` if it needs none"
+            location = next(iter(lines.values()), recipe.location)
+            problems.add(Diagnostic(message, location, label, hint=hint))
+        for name in packages.invalid(manager):
+            problems.add(_invalid_package(name, manager, lines.get(name, recipe.location), label))
     built = {stage.name for stage in image.stages}
     for choice in resolution.all_choices:
         spec, location = choice.spec, choice.candidate.variant.location

@@ -68,6 +68,14 @@ def warning_text(candidate: Candidate, incompatibility: Incompatibility, targets
     return f"{owner_text(candidate, incompatibility)} {joint} {others}: {incompatibility.reason}"
 
 
+def idle_gpus(resolution: Resolution) -> str:
+    """Return the instance types of an image whose GPUs nothing in it uses; empty without one."""
+    if any(choice.spec.gpu for choice in resolution.all_choices):
+        return ""
+    types = (target for target in resolution.targets if target.provided.get("gpus", "0") != "0")
+    return ", ".join(target.variant.name for target in types)
+
+
 def warnings_text(resolutions: Iterable[Resolution], name: str = "") -> str:
     """Format combinations with a known problem for which they are not refused: each once, with its images.
 
@@ -82,6 +90,9 @@ def warnings_text(resolutions: Iterable[Resolution], name: str = "") -> str:
             text = warning_text(candidate, problem, resolution.targets)
             source = f"  source: {problem.source}   {location_text(problem.location)}\n"
             images.setdefault(f"{text}\n{source}", []).append(resolution.recipe.name)
+        if not name and (types := idle_gpus(resolution)):
+            text = f"nothing in the image uses the GPUs of {types}\n"
+            images.setdefault(text, []).append(resolution.recipe.name)
     return "".join(f"warning: {_image_list(names)}{text}" for text, names in images.items())
 
 
@@ -95,7 +106,7 @@ def _image_list(names: Sequence[str]) -> str:
 def requester_text(demand: Demand) -> str:
     """Return the source of a demand: a component, the image, or the person at the command line."""
     if demand.required_by:
-        return str(demand.required_by)
+        return candidate_text(demand.required_by)
     return "the image" if demand.requirement.location.line else "you"
 
 

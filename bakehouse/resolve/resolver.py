@@ -254,7 +254,10 @@ class _Search:
         self._targets = _targets(recipe, catalog)
         requirements = (recipe.base, *recipe.components)
         self._named = {requirement.name for requirement in recipe.components}
-        self._demands = tuple(Demand(requirement, None) for requirement in requirements)
+        self._demands = (
+            *(Demand(requirement, None) for requirement in requirements),
+            *(Demand(needed, target) for target in self._targets for needed in target.spec.requires),
+        )
         shared = CompatibilityCache.of(catalog)
         self._compatibility = Compatibility(
             recipe,

@@ -9,6 +9,7 @@ from pathlib import Path
 from bakehouse.catalog import spec_reader
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Component, Requirement
+from bakehouse.catalog.instance_types import instances
 from bakehouse.catalog.recipe import Content, Recipe, Targets, check_instance, is_driver
 from bakehouse.errors import (
     ConflictError,
@@ -45,6 +46,7 @@ CALLS_FOR_EACH = 60
 _MAX_ALTERNATIVES = 5
 _MAX_SEARCHED = 40
 _WORD = re.compile(r"(?P<name>[A-Za-z0-9_-]+)(?P<sign>[=<>!~]?)(?P<rest>.*)", re.DOTALL)
+NEURON_SDK = "neuron-sdk"
 _NO_TARGETS = Targets()
 
 
@@ -140,8 +142,10 @@ def with_assumptions(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
     kept = (requirement for requirement in recipe.components if requirement.name not in names)
     added = [requirement for requirement in assumed_components if requirement is not base]
     targets = assumptions.targets
-    for name, glob in _gpu_variants(assumptions, catalog):
-        variants.setdefault(name, glob)
+    cuda = next((assumed.location for assumed in assumptions.components if assumed.name == "cuda"), None)
+    if cuda:
+        for name, glob in _builds(names, catalog, cuda, gpu=True):
+            variants.setdefault(name, glob)
     return replace(
         recipe,
         base=base,
@@ -153,18 +157,19 @@ def with_assumptions(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
     )
 
 
-def _gpu_variants(assumptions: Assumptions, catalog: Catalog) -> Iterator[tuple[str, Scalar]]:
-    """Yield variants for GPUs if CUDA is assumed: a framework's build for CPUs does not answer that."""
-    requirements = assumptions.components
-    cuda = next((requirement.location for requirement in requirements if requirement.name == "cuda"), None)
-    for component in (catalog.components.get(requirement.name) for requirement in requirements):
-        if cuda is None or component is None or component.is_base:
-            continue
+def _builds(
+    names: Iterable[str], catalog: Catalog, location: Location, *, gpu: bool
+) -> Iterator[tuple[str, Scalar]]:
+    """Yield the variants of components that have builds for GPUs and for CPUs: those of one kind.
+
+    A framework's build for CPUs answers no question about CUDA or GPUs.
+    """
+    for component in filter(None, map(catalog.components.get, names)):
         builds = [variant for release in component.releases for variant in release.variants]
-        prefixes = {build.name[:2] for build in builds if build.spec.gpu}
-        others = {build.name[:2] for build in builds if not build.spec.gpu}
+        prefixes = {build.name[:2] for build in builds if build.spec.gpu == gpu}
+        others = {build.name[:2] for build in builds if build.spec.gpu != gpu}
         if len(prefixes) == 1 and others and not prefixes & others:
-            yield component.name, Scalar(f"{prefixes.pop()}*", cuda)
+            yield component.name, Scalar(f"{prefixes.pop()}*", location)
 
 
 def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog) -> Resolution:
@@ -293,25 +298,50 @@ def _attempts(assumptions: Assumptions, catalog: Catalog) -> list[tuple[Alternat
     named = {requirement.name for requirement in assumptions.components}
     named |= {name for name, _ in assumptions.variants}
     bases = [base for base in bases if base.name in named] or bases
-    recipes = [with_assumptions(_only_base(base, assumptions), assumptions, catalog) for base in bases]
+    recipes = [_recipe_on(base, assumptions, catalog) for base in bases]
     # Each base is decided with a budget of its own; only the search for alternatives shares one
     calls, budget = CALLS // len(bases), BUDGET // len(bases)
     searches = [AlternativeSearch(recipe, catalog, calls, budget=budget) for recipe in recipes]
     return [(search, search.attempt({})) for search in searches]
 
 
+def _recipe_on(base: Component, assumptions: Assumptions, catalog: Catalog) -> Recipe:
+    """Return the recipe of assumptions on a base, with builds for the processors of the assumed instances."""
+    recipe = with_assumptions(_only_base(base, assumptions), assumptions, catalog)
+    targets = [
+        instance
+        for pattern in assumptions.targets.instances
+        for name, instance in instances(catalog).items()
+        if fnmatchcase(name, pattern.text) and instance.gpus is not None
+    ]
+    have_gpus = {bool(instance.gpus) for instance in targets}
+    if len(have_gpus) != 1 or any(assumed.name == "cuda" for assumed in assumptions.components):
+        return recipe
+    location = assumptions.targets.instances[0].location
+    names = (base.name, *(assumed.name for assumed in assumptions.components))
+    return replace(
+        recipe, variants={**dict(_builds(names, catalog, location, gpu=have_gpus.pop())), **recipe.variants}
+    )
+
+
 def _base_fits(outcomes: Iterable[tuple[AlternativeSearch, Outcome]]) -> BaseFits:
     resolutions = [outcome for _, outcome in outcomes if isinstance(outcome, Resolution)]
     return BaseFits(
-        tuple(sorted(resolutions, key=lambda resolution: not uses_gpus(resolution))),
+        tuple([resolution for resolution in resolutions if _suits(resolution)] or resolutions),
         tuple(search.base for search, outcome in outcomes if isinstance(outcome, Undecided)),
     )
 
 
-def uses_gpus(resolution: Resolution) -> bool:
-    """Return whether a component uses GPUs, if the targets have GPUs."""
-    has_gpus = any(target.provided.get("gpus", "0") != "0" for target in resolution.targets)
-    return not has_gpus or any(choice.spec.gpu for choice in resolution.choices)
+def _suits(resolution: Resolution) -> bool:
+    """Return whether an image uses the accelerators that the assumed instances have, and no others."""
+    provided = [target.provided for target in resolution.targets if "gpus" in target.provided]
+    specs = [choice.spec for choice in resolution.all_choices]
+    uses_gpus = any(spec.gpu for spec in specs)
+    uses_neuron = any(NEURON_SDK in spec.provides for spec in specs)
+    return not provided or (uses_gpus, uses_neuron) == (
+        any(names["gpus"] != "0" for names in provided),
+        any("neuron-cores" in names for names in provided),
+    )
 
 
 def _is_included(first: Alternative, second: Alternative) -> bool:

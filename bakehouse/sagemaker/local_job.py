@@ -20,6 +20,7 @@ from bakehouse.jobs import code_archive, model_trainer
 from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import check_channels, instance_group
 from bakehouse.jobs.rules import Findings
+from bakehouse.jobs.script_arguments import flag_findings
 from bakehouse.util.files import write_whole
 from bakehouse.util.terminal import Reporter
 
@@ -98,7 +99,9 @@ def prepare(
     findings.raise_errors()
     context = LaunchContext(groups, framework, version, job.entry_point)
     job, warnings = _add_launcher(job, request, code, context)
-    for warning in warnings:
+    script = request.source_dir / request.job.entry_point if request.source_dir else None
+    flags = flag_findings(script, job.hyperparameters) if script else ()
+    for warning in (*warnings, *(finding.message for finding in flags)):
         report(f"note: {warning}")
     return job
 

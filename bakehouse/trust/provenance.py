@@ -103,11 +103,11 @@ def _files(image: Image) -> Iterator[dict[str, Any]]:
 
 
 def _packages(image: Image) -> Iterator[dict[str, Any]]:
-    """Python packages of all locks, each file once."""
+    """Python packages of all locks and their build requirements, each file once."""
     packages = {
         (package.file, package.sha256): package
         for stage in image.stages
-        for package in (*stage.wheels, *stage.sdists)
+        for package in (*stage.wheels, *stage.sdists, *stage.build_requirements)
     }
     for _, package in sorted(packages.items(), key=lambda item: item[0]):
         uri = package.origin if package.origin.startswith(git.PREFIX) else distribution_purl(package)

@@ -91,13 +91,12 @@ def run(
     certificates = bundle_of(workspace.project.ca, pip)
     downloads = DownloadConfig((), pip, certificates, os.environ)
     updates = []
-    run_backend = build_backend.run_backend(workspace, report, lambda _: None)
+    index = pylock.Index(pip, certificates)
+    index = build_backend.index_with_backends(index, workspace, report, lambda _: None)
     with scratch_directory() as directory:
         root = directory / "recipes"
         (root / "components").mkdir(parents=True)
-        updater = _Updater(
-            workspace, root, downloads, pylock.Index(pip, certificates, run_backend=run_backend)
-        )
+        updater = _Updater(workspace, root, downloads, index)
         for component in components:
             update = ComponentUpdate(component)
             updates.append(update)

@@ -28,7 +28,7 @@ LAYERS = (
     layer(Member("opt/torch/lib/libtorch.so", RANDOM), Member("opt/torch/a.h", b"12")),
     layer(Member("toolkit", b"t")),
 )
-MADE_BY = ("mmdebstrap bookworm", *["COPY /out/ / # buildkit"] * 3)
+MADE_BY = ("Debian bookworm", *["COPY /out/ / # buildkit"] * 3)
 
 
 class Machine:

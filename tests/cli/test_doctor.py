@@ -195,18 +195,6 @@ def test_a_disk_that_is_nearly_full() -> None:
     )
 
 
-def test_missing_tools() -> None:
-    assert doctor.tool_findings(()) == (
-        DoctorCheck(
-            "mmdebstrap",
-            CheckState.MISSING,
-            "not installed",
-            "Debian bases cannot be created, so only images on vendor bases can be built",
-            "apt-get install mmdebstrap",
-        ),
-    )
-
-
 def test_a_machine_without_gpus() -> None:
     assert doctor.gpu_finding(ProgramResult(127, ""), ENGINE) == DoctorCheck(
         "GPUs", CheckState.MISSING, "none: nvidia-smi is not installed", NO_NCCL
@@ -571,7 +559,7 @@ def test_apts_mirrors_without_their_passwords() -> None:
 
 
 def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
-    cost = "Debian bases and tools cannot be installed"
+    cost = "files of Debian packages cannot be downloaded"
     hint = "run `apt-get update`; it names the mirrors that fail"
 
     assert doctor.apt_finding(list, lambda url, suite: None) == DoctorCheck(
@@ -595,7 +583,7 @@ def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_aws")
 def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        provision, "read_host_info", lambda: HostInfo(True, "debian", "12", "amd64", False, (), False, ())
+        provision, "read_host_info", lambda: HostInfo(True, "debian", "12", "amd64", False, (), False, True)
     )
     monkeypatch.setattr(daemon_info, "run_program", lambda *_: ProgramResult(127, ""))
     monkeypatch.setattr(doctor, "apt_sources", tuple)
@@ -618,7 +606,7 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
 
     assert [finding.name for finding in findings if finding.state is CheckState.OK] == []
     assert {finding.name for finding in findings} == {
-        *("engine", "disk", "build directory", "cache directory", "mmdebstrap", "GPUs"),
+        *("engine", "disk", "build directory", "cache directory", "GPUs"),
         *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "apt"),
     }
 

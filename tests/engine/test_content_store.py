@@ -15,7 +15,7 @@ from tests.support.errors import error_text
 from tests.support.layer_archives import Form, Member, compressed, config_of, layer
 
 LOWER, UPPER = layer(Member("a", b"1")), layer(Member("b", b"22"))
-MADE_BY = ("mmdebstrap bookworm", "COPY /out/ / # buildkit")
+MADE_BY = ("Debian bookworm", "COPY /out/ / # buildkit")
 
 
 def skip(digest: str) -> Reader | None:

@@ -210,7 +210,7 @@ def test_no_docker_command() -> None:
     assert silence(lambda *_: ProgramResult(127, "", "docker: command not found")) == (
         "error: no `docker` command on PATH, so Bakehouse cannot use a container engine\n"
         "\n"
-        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start the engine\n"
+        "hint: install Docker Engine 24 or newer and buildx 0.13 or newer, and start the engine\n"
     )
 
 

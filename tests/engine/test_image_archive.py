@@ -14,7 +14,7 @@ from tests.support.errors import error_text
 from tests.support.layer_archives import Form, Member, compressed, layer, saved
 
 LOWER, UPPER = layer(Member("a", b"1")), layer(Member("b", b"22"), Member("c", b"333"))
-MADE_BY = ("mmdebstrap bookworm", "COPY /out/ / # buildkit")
+MADE_BY = ("Debian bookworm", "COPY /out/ / # buildkit")
 
 
 def skip(digest: str) -> Reader | None:

@@ -26,7 +26,7 @@ BARE = HostInfo(
     systemd=False,
     dockerd=(),
     client=False,
-    tools=(),
+    has_apt=True,
 )
 NOTHING = UnavailableDaemon(UnavailableReason.NOT_RUNNING, "unix:///var/run/docker.sock", "", "0.13.1")
 NO_CLIENT = UnavailableDaemon(UnavailableReason.NO_CLIENT, "", "")
@@ -47,13 +47,11 @@ def test_debian_12_gets_its_engine_from_the_next_release() -> None:
 
     assert steps == Steps(
         from_next_release=("docker.io", "docker-cli", "docker-buildx"),
-        packages=("mmdebstrap",),
         start=True,
     )
     assert provision.describe_steps(steps, DaemonPaths()) == (
         "apt-get install docker.io docker-cli docker-buildx from Debian trixie, because the engine of this"
         " release is too old (same mirror; pinned, so that no other package is upgraded)",
-        "apt-get install mmdebstrap",
         "start dockerd with the containerd image store and its data in /var/lib/docker",
     )
 
@@ -62,20 +60,20 @@ def test_debian_12_gets_its_engine_from_the_next_release() -> None:
 def test_a_current_debian_uses_its_own_packages(release: str) -> None:
     steps = provision.plan_steps(machine(release=release), NO_CLIENT, engine=True)
 
-    assert steps == Steps(packages=("docker.io", "docker-cli", "docker-buildx", "mmdebstrap"), start=True)
+    assert steps == Steps(packages=("docker.io", "docker-cli", "docker-buildx"), start=True)
 
 
-def test_ubuntu_has_the_client_in_the_engines_package_and_needs_debians_keys() -> None:
+def test_ubuntu_has_the_client_in_the_engines_package() -> None:
     steps = provision.plan_steps(machine(system="ubuntu", release="24.04"), NO_CLIENT, engine=True)
 
     assert steps == Steps(
-        packages=("docker.io", "docker-buildx", "mmdebstrap", "debian-archive-keyring"),
+        packages=("docker.io", "docker-buildx"),
         start=True,
     )
 
 
 def test_a_machine_that_has_everything_only_needs_a_start() -> None:
-    complete = machine(dockerd=(26, 1), client=True, tools=provision.TOOLS)
+    complete = machine(dockerd=(26, 1), client=True)
 
     assert provision.plan_steps(complete, NOTHING, engine=True) == Steps(start=True)
 
@@ -85,18 +83,18 @@ def test_only_what_is_missing_is_installed() -> None:
     engine = dataclasses.replace(NOTHING, buildx=None)
 
     assert provision.plan_steps(partly, engine, engine=True) == Steps(
-        from_next_release=("docker-buildx",), packages=("mmdebstrap",), start=True
+        from_next_release=("docker-buildx",), start=True
     )
 
 
 def test_an_engine_that_is_too_old_counts_as_missing() -> None:
-    old = machine(dockerd=(20, 10), client=True, tools=provision.TOOLS)
+    old = machine(dockerd=(20, 10), client=True)
 
     assert provision.plan_steps(old, NOTHING, engine=True).from_next_release == ("docker.io",)
 
 
 def test_where_an_engine_is_named_only_the_client_is_installed() -> None:
-    steps = provision.plan_steps(machine(release="13", tools=provision.TOOLS), NO_CLIENT, engine=False)
+    steps = provision.plan_steps(machine(release="13"), NO_CLIENT, engine=False)
 
     assert steps == Steps(packages=("docker-cli", "docker-buildx"))
 
@@ -106,7 +104,7 @@ def test_systemd_starts_what_is_installed_so_it_is_reported_before(tmp_path: Pat
 
     assert provision.describe_steps(steps, DaemonPaths(configured=tmp_path / "daemon.json")) == (
         f"write {tmp_path / 'daemon.json'}: the containerd image store, a limit for the build cache",
-        "apt-get install docker.io docker-cli docker-buildx mmdebstrap",
+        "apt-get install docker.io docker-cli docker-buildx",
         "start dockerd with the containerd image store and its data in /var/lib/docker",
     )
 
@@ -129,16 +127,17 @@ def test_a_plain_user_is_reported_what_to_install() -> None:
     assert refusal_text(NOTHING, machine(root=False)) == (
         "error: no container engine answers at `unix:///var/run/docker.sock`\n"
         "\n"
-        "hint: run the same command as root: it installs docker.io, docker-cli, docker-buildx and mmdebstrap"
+        "hint: run the same command as root: it installs docker.io, docker-cli and docker-buildx"
         " with apt and starts dockerd; or install and start them yourself\n"
     )
 
 
-def test_another_system_is_reported_what_to_install() -> None:
-    assert refusal_text(NO_CLIENT, machine(system="fedora", release="42")) == (
+@pytest.mark.parametrize("system", ["fedora", "debian"])
+def test_a_system_without_apt_is_reported_what_to_install(system: str) -> None:
+    assert refusal_text(NO_CLIENT, machine(system=system, has_apt=False)) == (
         "error: no `docker` command on PATH, so Bakehouse cannot use a container engine\n"
         "\n"
-        "hint: install Docker Engine 24 or newer, buildx 0.13 or newer and mmdebstrap, and start the engine\n"
+        "hint: install Docker Engine 24 or newer and buildx 0.13 or newer, and start the engine\n"
     )
 
 

@@ -1,4 +1,4 @@
-"""A base made by the real mmdebstrap, killed in the middle and made again."""
+"""Bases made by the engine: killed in the middle and made again, and on other engines the same."""
 
 import contextlib
 import json
@@ -8,13 +8,17 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
+from typing import Any
 
 import pytest
 
 from bakehouse.builder import base_image
 from bakehouse.engine import docker
-from bakehouse.plan.model import BootstrappedBase
+from bakehouse.engine.daemon_paths import CONTAINERD
+from bakehouse.maintain.isolated_engine import FakeClock, isolated_engine
+from tests.integration import projects
+from tests.integration.bases import base, own_reference
+from tests.integration.foreign_host import FEDORA, foreign_host
 from tests.support import feeds
 from tests.support.programs import started
 
@@ -25,19 +29,35 @@ import sys
 from pathlib import Path
 from bakehouse.builder.base_image import ensure_base
 from bakehouse.engine.docker import connect
-from bakehouse.plan.model import BootstrappedBase
+from tests.integration.bases import base
 from tests.support import feeds
-base = BootstrappedBase(sys.argv[1], "bookworm", ())
 report = lambda text: print(text, flush=True)
-ensure_base(base, engine=connect(), state=Path(sys.argv[2]), report=report, get=feeds.get)
+own = base(reference=sys.argv[1])
+ensure_base(own, engine=connect(), state=Path(sys.argv[2]), report=report, get=feeds.get)
 """
+
+
+MAKE_FROM_FILES = """\
+import os, shutil, sys
+from pathlib import Path
+from bakehouse.builder.base_image import ensure_base
+from bakehouse.engine.docker import connect
+from tests.integration.bases import base
+
+def get(debs, directory):
+    shutil.copytree("packages", directory)
+
+os.umask(0o077)
+own = base(reference=sys.argv[1])
+ensure_base(own, engine=connect(), state=Path("state"), report=print, get=get)
+"""
+"""The same from files in a directory, and with another umask."""
 
 
 @pytest.fixture
 def reference() -> Iterator[str]:
-    name = f"bakehouse/test-base:{uuid4().hex[:8]}"
-    yield name
-    subprocess.run(["docker", "image", "rm", name], capture_output=True, check=False)
+    with own_reference() as name:
+        yield name
 
 
 def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
@@ -47,33 +67,36 @@ def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
         [sys.executable, "-c", MAKE, reference, str(tmp_path)], stdout=subprocess.PIPE, text=True
     ) as run:
         assert run.stdout
-        begun = any("extracting archives" in line for line in run.stdout)
+        begun = any("installing the packages in a build step" in line for line in run.stdout)
         run.kill()
     assert begun
     deadline = time.monotonic() + 30
     while (left := mentioning(str(tmp_path))) and time.monotonic() < deadline:
         time.sleep(0.2)
     assert left == []
-    assert str(tmp_path) not in Path("/proc/self/mounts").read_text()
 
-    base = BootstrappedBase(reference, "bookworm", ())
     messages: list[str] = []
     with contextlib.closing(docker.connect()) as engine:
         assert engine.image(reference) is None
-        base_image.ensure_base(base, engine=engine, state=tmp_path, report=messages.append, get=feeds.get)
-        count = len(messages)
-        base_image.ensure_base(base, engine=engine, state=tmp_path, report=messages.append, get=feeds.get)
-    assert count > 5
-    assert len(messages) == count
+        for _ in range(2):
+            base_image.ensure_base(
+                base(reference=reference),
+                engine=engine,
+                state=tmp_path,
+                report=messages.append,
+                get=feeds.get,
+            )
+    assert [line for line in messages if not line.startswith("still ")][:2] == [
+        f"base {reference}: unpacking 120 Debian packages",
+        f"base {reference}: installing the packages in a build step",
+    ]
+    assert len([line for line in messages if line.endswith("; loading")]) == 1
     assert list((tmp_path / "private").iterdir()) == []
     check_image(reference)
 
 
 def check_image(reference: str) -> None:
-    inspected = subprocess.run(
-        ["docker", "image", "inspect", reference], capture_output=True, check=True
-    ).stdout
-    (image,) = json.loads(inspected)
+    image = inspected(reference)
     assert (image["Os"], image["Architecture"], image["Created"]) == (
         "linux",
         "amd64",
@@ -82,16 +105,21 @@ def check_image(reference: str) -> None:
     assert image["Config"]["Labels"] == {"org.bakehouse.base": reference}
     command = """
     grep CODENAME /etc/os-release
-    grep -c ^deb /etc/apt/sources.list
-    ls /etc/apt/apt.conf.d /etc/apt/sources.list.d
+    cat /etc/apt/sources.list
+    ls /etc/apt/apt.conf.d /etc/dpkg/dpkg.cfg.d
+    dpkg --audit
+    dpkg-query --show --showformat '${db:Status-Status}\\n' | sort | uniq -c
     find /var/lib/apt/lists /var/log /usr/share/man -type f -size +0
     find / -xdev -newermt "2026-01-01 00:00:01" -type f ! -path "/etc/host*" ! -name resolv.conf \\
         ! -name .dockerenv
     """
     shell = ["docker", "run", "--rm", "--network=none", reference, "sh", "-c", command]
     assert subprocess.run(shell, capture_output=True, text=True).stdout == (
-        "VERSION_CODENAME=bookworm\n3\n"
-        "/etc/apt/apt.conf.d:\n01autoremove\n70debconf\n99mmdebstrap\n\n/etc/apt/sources.list.d:\n"
+        "VERSION_CODENAME=bookworm\n"
+        "# The packages of this image are locked by sha256. To install others, name a mirror here.\n"
+        "/etc/apt/apt.conf.d:\n01autoremove\n70debconf\n90bakehouse\n\n"
+        "/etc/dpkg/dpkg.cfg.d:\nbakehouse\n"
+        "    120 installed\n"
     )
 
 
@@ -103,3 +131,35 @@ def mentioning(text: str) -> list[str]:
             with contextlib.suppress(OSError):
                 commands.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
     return [line for line in commands if text in line]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a second engine needs root")
+@pytest.mark.parametrize(
+    ("store", "clock", "user"),
+    [
+        pytest.param("overlay2", FakeClock(), 12345, id="overlay2, 40 days ahead, ordinary user"),
+        pytest.param("containerd", None, 0, id="containerd, root"),
+    ],
+)
+def test_other_engines_hosts_users_and_days_give_the_same_digest(
+    store: str, clock: FakeClock | None, user: int
+) -> None:
+    reference = projects.base()
+    with isolated_engine(store, print, clock) as engine, foreign_host(FEDORA, user=user) as host:
+        engine.state.parent.chmod(0o755)
+        os.chown(engine.socket, user, user)
+        feeds.get(base().debs, host.directory / "packages")
+        environment = {"DOCKER_HOST": engine.endpoint, "TZ": "Asia/Tokyo", "LC_ALL": "C"}
+        host.python(MAKE_FROM_FILES, reference, environment=environment)
+        made = inspected(reference, "--host", engine.endpoint)
+    expected = inspected(reference)
+    assert made["RootFS"] == expected["RootFS"]
+    assert made["Config"]["Labels"] == expected["Config"]["Labels"]
+    if store == CONTAINERD:
+        assert made["Id"] == expected["Id"], "the digest of the manifest"
+
+
+def inspected(reference: str, *options: str) -> dict[str, Any]:
+    command = ["docker", *options, "image", "inspect", reference]
+    [image] = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return dict(image)

@@ -381,7 +381,6 @@ def test_a_job_of_an_answer(workspace: Workspace) -> None:
     assert [field.path for field in job.spec.request] == [
         "AlgorithmSpecification.TrainingInputMode",
         "InputDataConfig",
-        "OutputDataConfig.KmsKeyId",
     ]
     assert [finding.rule.name for finding in check_settings(workspace, job).findings] == ["image-unknown"]
 

@@ -406,3 +406,22 @@ def test_a_file_that_is_not_json(workspace: Workspace, tmp_path: Path) -> None:
     path.write_text("{'a': 1}")
 
     assert refused(workspace, file=str(path)).startswith(f"error: `{path}` is not valid JSON: ")
+
+
+def test_flags_and_oci_manifests_are_warnings(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src/train.py").write_text("p.add_argument('--amp', action='store_true')\n")
+    job = JobSpec(source_dir="src", instance_type="ml.c5.2xlarge", hyperparameters={"amp": True, "lr": 1})
+    assert names(check(workspace, "pytorch-cpu", job)) == ["flag-with-a-value"]
+    assert names(check(workspace, "pytorch-cpu", replace(job, hyperparameters={"lr": 1}))) == []
+
+    image = replace(find_image(workspace, "pytorch-cpu"), is_oci=True)
+    [finding] = check_job(image, JobSpec(instance_type="ml.c5.2xlarge")).warnings
+    assert (finding.message, finding.hint, finding.rule.source) == (
+        "`pytorch-cpu` has an OCI manifest, which endpoints of SageMaker refuse",
+        "set `format: docker` in the recipe, the default",
+        "github.com/aws/amazon-sagemaker-feedback/issues/180",
+    )

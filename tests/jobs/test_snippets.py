@@ -9,6 +9,7 @@ import pytest
 from bakehouse.cluster.job import Group
 from bakehouse.errors import Diagnostic, UsageError
 from bakehouse.jobs import snippets
+from bakehouse.jobs.api_fields import flatten
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
 from tests.support.snippets import DEFAULTS, HOST, MPI, PYTORCH, snippet
@@ -23,6 +24,7 @@ TENSORFLOW = replace(
 
 
 V2 = JobSpec(sdk="v2")
+ROLE = "arn:aws:iam::123456789012:role/SageMakerRole"
 
 
 def test_an_image_with_torchrun() -> None:
@@ -576,3 +578,111 @@ def test_numbers_that_have_no_literal_are_written_as_python_reads_them() -> None
     code = snippet(PYTORCH, JobSpec(hyperparameters={"limit": float("inf"), "start": float("nan")}))
 
     assert '{"limit": float("inf"), "start": float("nan")}' in code
+
+
+FIELDS = {
+    "VpcConfig": {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]},
+    "CheckpointConfig": {"S3Uri": "s3://data/checkpoints"},
+    "EnableNetworkIsolation": True,
+    "ResourceConfig": {"VolumeKmsKeyId": "key"},
+    "Tags": [{"Key": "team", "Value": "ads"}],
+}
+FULL = JobSpec(
+    role=ROLE,
+    instance_type="ml.p4d.24xlarge",
+    instance_count=2,
+    inputs={"training": "s3://data/flowers"},
+    channels={"training": ()},
+    max_run=7200,
+    volume_gib=100,
+    keep_alive=0,
+    spot=True,
+    output="s3://models/",
+    request=tuple(flatten(FIELDS)),
+)
+
+
+def test_further_fields_in_version_3() -> None:
+    code = snippet(PYTORCH, FULL)
+    assert code[code.index("from sagemaker.core") :] == (
+        """\
+from sagemaker.core.training.configs import Compute, SourceCode, StoppingCondition, Networking, \
+CheckpointConfig, OutputDataConfig, Tag, InputData
+from sagemaker.train import ModelTrainer
+from sagemaker.train.distributed import Torchrun
+
+trainer = ModelTrainer(
+    training_image="123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c",
+    role="arn:aws:iam::123456789012:role/SageMakerRole",
+    source_code=SourceCode(source_dir=".", entry_script="train.py"),
+    distributed=Torchrun(),
+    compute=Compute(instance_type="ml.p4d.24xlarge", instance_count=2, keep_alive_period_in_seconds=0, \
+volume_size_in_gb=100, enable_managed_spot_training=True, volume_kms_key_id="key"),
+    stopping_condition=StoppingCondition(max_runtime_in_seconds=7200, max_wait_time_in_seconds=10800),
+    networking=Networking(security_group_ids=["sg-1"], subnets=["subnet-1"], enable_network_isolation=True),
+    checkpoint_config=CheckpointConfig(s3_uri="s3://data/checkpoints"),
+    output_data_config=OutputDataConfig(s3_output_path="s3://models/"),
+    tags=[Tag(key="team", value="ads")],
+    base_job_name="pytorch-cpu",
+)
+trainer.train(input_data_config=[InputData(channel_name="training", data_source="s3://data/flowers")])
+"""
+    )
+
+
+def test_further_fields_in_version_2() -> None:
+    code = snippet(
+        PYTORCH,
+        replace(
+            FULL,
+            sdk="v2",
+            channels={"training": ("train",)},
+            groups=(Group("train", "ml.p4d.24xlarge", 2),),
+            instance_type="",
+            instance_count=None,
+            keep_alive=None,
+        ),
+    )
+    assert code[code.index("estimator = ") :] == (
+        """\
+estimator = PyTorch(
+    image_uri="123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c",
+    entry_point="train.py",
+    role="arn:aws:iam::123456789012:role/SageMakerRole",
+    instance_groups=list(groups.values()),
+    distribution={"torch_distributed": {"enabled": True}},
+    max_run=7200,
+    volume_size=100,
+    use_spot_instances=True,
+    max_wait=10800,
+    volume_kms_key="key",
+    security_group_ids=["sg-1"],
+    subnets=["subnet-1"],
+    tags=[{"Key": "team", "Value": "ads"}],
+    enable_network_isolation=True,
+    checkpoint_s3_uri="s3://data/checkpoints",
+    output_path="s3://models/",
+    base_job_name="pytorch-cpu",
+)
+estimator.fit({"training": TrainingInput("s3://data/flowers", instance_groups=["train"])})
+"""
+    )
+
+
+def test_fields_without_an_argument_need_boto3() -> None:
+    job = replace(FULL, request=tuple(flatten({"InputDataConfig": [{"ChannelName": "a"}]})))
+    for sdk, name in (("v2", "version 2"), ("v3", "version 3")):
+        with pytest.raises(UsageError) as caught:
+            snippet(PYTORCH, replace(job, sdk=sdk))
+        assert caught.value.diagnostics == (
+            Diagnostic(
+                f"{name} of the SageMaker SDK has no argument for `InputDataConfig`",
+                hint="use `--sdk boto3`, or `bake launch`",
+            ),
+        )
+    code = snippet(PYTORCH, job)
+    assert (
+        "# Not for version 3: version 3 of the SageMaker SDK has no argument for `InputDataConfig`." in code
+    )
+    assert "create_training_job(**request)" in code
+    assert '"OutputDataConfig": {"S3OutputPath": "s3://models/"},' in code

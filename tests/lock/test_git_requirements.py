@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.engine import daemon_info
 from bakehouse.errors import BakehouseError
 from bakehouse.fetch import pip_config
 from bakehouse.fetch.pip_config import PipConfig
@@ -30,6 +31,7 @@ def own(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> Tree:
     wheel(tree.root / "wheels", "six", "1.17.0")
     pip = PipConfig(find_links=(str(tree.root / "wheels"),), no_index=True)
     monkeypatch.setattr(pip_config, "read", lambda: pip)
+    monkeypatch.setattr(daemon_info, "probe", lambda: None)
     monkeypatch.setenv("UV_CACHE_DIR", str(tree.root / "cache"))
     return tree
 

@@ -33,7 +33,6 @@ def report_of(selected: int, passed: int = 0, failed: int = 0, **skipped: int) -
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "ensure", lambda *arguments: None)
-    monkeypatch.setattr(provision, "ensure_tools", lambda *arguments: None)
     monkeypatch.setattr(daemon_info, "probe", lambda: replace(ENGINE, data_root="/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=10**12))
     monkeypatch.setattr(selftest, "_LINTERS", {"types": python("pass")})

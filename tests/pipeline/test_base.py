@@ -29,7 +29,6 @@ def bases(monkeypatch: pytest.MonkeyPatch) -> list[BootstrappedBase]:
         bases.append(base)
 
     monkeypatch.setattr(build, "open_engine", engine)
-    monkeypatch.setattr("bakehouse.engine.provision.ensure_tools", lambda *_: None)
     monkeypatch.setattr("bakehouse.builder.base_image.ensure_base", ensure_base)
     return bases
 

@@ -285,6 +285,54 @@ def test_own_packages_are_installed_by_a_stage_of_their_own(tree: Tree) -> None:
     assert [step.rest for step in steps if "--link" in step.rest][-1] == "--link --from=requirements /out/ /"
 
 
+BUILT = f"""\
+mine==1 --hash=sha256:{SHA}  # mine-1.tar.gz 5
+#   built with tool==2 --hash=sha256:{"e" * 64}  # tool-2-py3-none-any.whl 7
+"""
+
+
+def test_source_distributions_are_built_with_locked_build_requirements(tree: Tree) -> None:
+    tree.write("images/own.lock", BUILT)
+    tree.image(IMAGE + "requirements: own.lock\n")
+    files = {file.path: file.content.decode() for file in rendering.render(tree.plan(), templates())}
+    text = files["small/Dockerfile"]
+
+    [wheels] = re.findall(r"(?s)FROM \S+ AS requirements-wheels\n(.*?)\nFROM \S+ AS requirements\n", text)
+    download, more, build = (step for step in instructions(wheels) if step.word == "RUN")
+    assert download.rest.endswith("download-sdists /mnt/sdists.txt /tmp/sdists")
+    assert more.rest.endswith("download-sdists /mnt/build.txt /tmp/build-requirements")
+    assert build.rest.startswith("--network=none ")
+    assert "secret" not in build.rest
+    command = "build-sdists /mnt/build.txt /tmp/sdists /tmp/build-requirements /tmp/wheels "
+    assert build.rest.endswith(f"{command}python3 -m pip --python /opt/venv/bin/python")
+    [listed] = [content for path, content in files.items() if path.endswith("-build.txt")]
+    assert listed == f"# mine-1.tar.gz\ntool==2 --hash=sha256:{'e' * 64}\n"
+
+
+def test_build_requirements_are_part_of_the_key(tree: Tree) -> None:
+    tree.image(IMAGE + "requirements: own.lock\n")
+    keys = []
+    for text in (BUILT, BUILT.replace("e" * 64, "f" * 64), BUILT.partition("#  ")[0]):
+        tree.write("images/own.lock", text)
+        keys.append(tree.planned_image().stages[-1].key)
+
+    assert len({*keys}) == len(keys)
+
+
+def test_builds_need_packages_of_the_distribution(tree: Tree) -> None:
+    tree.write("images/own.lock", BUILT)
+    tree.image(IMAGE + "requirements: own.lock\nbuild_packages: [cmake]\n")
+    first = tree.planned_image()
+    tree.image(IMAGE + "requirements: own.lock\nbuild_packages: [cmake, swig]\n")
+
+    assert first.stages[-1].build_apt == ("cmake",)
+    assert first.apt == ()
+    assert tree.planned_image().stages[-1].key != first.stages[-1].key
+    text = tree.dockerfile()
+    [wheels] = re.findall(r"(?s)FROM \S+ AS requirements-wheels\n(.*?)\nFROM \S+ AS requirements\n", text)
+    assert "apt-get install -q -y --no-install-recommends cmake swig" in wheels
+
+
 def test_a_stage_of_its_own_makes_the_wheels_of_source_distributions(tree: Tree) -> None:
     tree.write("images/own.lock", f"mine==1 --hash=sha256:{SHA}  # mine-1.tar.gz 5\n")
     tree.image(IMAGE + "requirements: own.lock\n")

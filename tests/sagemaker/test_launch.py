@@ -1194,6 +1194,48 @@ def test_a_detached_job_at_the_command(project: Path, aws: TrainingFront) -> Non
     assert aws.job("sent-only")["InputDataConfig"][0]["ChannelName"] == "train"
 
 
+def test_a_job_file_at_the_command(project: Path, aws: TrainingFront) -> None:
+    """Options win over the file, and further fields of the API are sent."""
+    (project / "job.yaml").write_text(
+        f"image: pytorch-cpu\nrole: {ROLE}\ninstance_type: ml.c5.2xlarge\nspot: true\nkeep_alive: 0\n"
+        "hyperparameters: {lr: 0.1, epochs: 1}\nmax_run: 7200\nvolume_size: 100g\n"
+        "channels: {train: s3://data/a}\n"
+        "request:\n  CheckpointConfig: {S3Uri: s3://data/checkpoints}\n"
+        "  VpcConfig: {Subnets: [subnet-1], SecurityGroupIds: [sg-1]}\n"
+        "  StoppingCondition: {MaxWaitTimeInSeconds: 10000}\n"
+    )
+    words = (
+        "launch",
+        "--job",
+        "job.yaml",
+        "--job-name",
+        "of-a-file",
+        "--hyperparameter",
+        "epochs=5",
+        "--detach",
+    )
+    result = subprocess.run(
+        command(*words), env=environment(aws), capture_output=True, text=True, cwd=project
+    )
+
+    assert (result.returncode, result.stderr.count("warning")) == (0, 0), result.stderr
+    job = aws.job("of-a-file")
+    assert {name: hyperparameters(job)[name] for name in ("lr", "epochs")} == {"lr": 0.1, "epochs": 5}
+    assert job["ResourceConfig"] == {
+        "InstanceType": "ml.c5.2xlarge",
+        "InstanceCount": 1,
+        "VolumeSizeInGB": 100,
+        "KeepAlivePeriodInSeconds": 0,
+    }
+    assert job["StoppingCondition"] == {"MaxRuntimeInSeconds": 7200, "MaxWaitTimeInSeconds": 10000}
+    assert (job["EnableManagedSpotTraining"], job["CheckpointConfig"]) == (
+        True,
+        {"S3Uri": "s3://data/checkpoints"},
+    )
+    assert job["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
+    assert [channel["ChannelName"] for channel in job["InputDataConfig"]] == ["train"]
+
+
 def test_following_again_at_the_command(project: Path, aws: TrainingFront, session: Session) -> None:
     session.launch("cli-again", detach=True)
     aws.play("cli-again", "Failed", FailureReason="ClientError: no such image")

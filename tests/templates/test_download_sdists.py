@@ -79,4 +79,4 @@ def test_a_file_with_another_checksum_is_refused(index: Path) -> None:
     result = download(index, f"bad==2.0 --hash=sha256:{'0' * 64}")
 
     assert result.returncode == 1
-    assert result.stderr == f"download-sdists: no index has a source of bad 2.0 with sha256 {'0' * 64}\n"
+    assert result.stderr == f"download-sdists: no index has a file of bad 2.0 with sha256 {'0' * 64}\n"

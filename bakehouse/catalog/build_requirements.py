@@ -1,0 +1,76 @@
+"""Build requirements of source distributions, as a lock has them below the line of each."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from bakehouse.catalog.python_lock import Package, normal_name
+from bakehouse.errors import Location
+from bakehouse.util.yaml_fields import Fields
+
+MARK = "#   built with "
+"""Start of the lines; other readers of a lock take them for comments."""
+NOTHING = "nothing else"
+_LINE = re.compile(
+    r"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+) --hash=sha256:(?P<sha256>[0-9a-f]{64})"
+    r"  # (?P<file>[A-Za-z0-9._+-]+) (?P<bytes>[0-9]{1,18})"
+)
+_HASH = re.compile(r"--hash=sha256:(?P<sha256>[0-9a-f]{64})")
+
+
+def read_undeclared(fields: Fields) -> dict[str, tuple[str, ...]]:
+    """Read the build requirements that a recipe adds to source distributions, by normal name."""
+    requirements = {}
+    for name, texts in fields.text_pairs("build_requirements"):
+        for text in texts.text.split():
+            try:
+                Requirement(text)
+            except InvalidRequirement:
+                hint = "separate requirements by spaces: `build_requirements: {NAME: packaging ninja>=1.11}`"
+                fields.report(f"`{text}` is not a requirement", texts.location, hint=hint)
+        requirements[normal_name(name.text)] = tuple(texts.text.split())
+    return requirements
+
+
+def read_build_requirements(lock: Path) -> Mapping[str, tuple[Package, ...]]:
+    """Return the build requirements by the sha256 of the source distribution; none of an unreadable lock.
+
+    A source distribution whose build requirements are unknown is left out.
+    """
+    try:
+        lines = lock.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError):
+        return {}
+    known: dict[str, tuple[Package, ...]] = {}
+    sha256 = ""
+    for number, line in enumerate(lines, 1):
+        if not line.startswith(MARK):
+            match = _HASH.search(line)
+            sha256 = match["sha256"] if match else ""
+        elif line == MARK + NOTHING:
+            known[sha256] = ()
+        elif match := _LINE.fullmatch(line.removeprefix(MARK)):
+            spot = Location(lock, number, 1, len(line), line)
+            package = Package(
+                match["name"], match["version"], match["sha256"], match["file"], int(match["bytes"]), spot
+            )
+            known[sha256] = (*known.get(sha256, ()), package)
+    return known
+
+
+def with_build_requirements(packages: Iterable[Package]) -> tuple[Package, ...]:
+    """Return packages with the build requirements that their locks have."""
+    locks: dict[Path, Mapping[str, tuple[Package, ...]]] = {}
+
+    def complete(package: Package) -> Package:
+        if not package.is_sdist:
+            return package
+        path = package.location.path
+        if path not in locks:
+            locks[path] = read_build_requirements(path)
+        return replace(package, build=locks[path].get(package.sha256))
+
+    return tuple(map(complete, packages))

@@ -1,0 +1,48 @@
+"""Check of hyperparameters with the argument parser of the script that gets them."""
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from bakehouse.jobs import rules
+from bakehouse.jobs.rules import RuleViolation
+
+_FLAGS = ("store_true", "store_false", "store_const", "append_const", "count", "BooleanOptionalAction")
+"""Actions of argparse that take no value."""
+
+
+def flag_findings(script: Path, hyperparameters: Iterable[str]) -> Iterator[RuleViolation]:
+    """Yield a warning for each hyperparameter that a Python script reads as a flag.
+
+    Scripts that cannot be read or parsed are not checked.
+    """
+    try:
+        tree = ast.parse(script.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return
+    flags = {name for call in ast.walk(tree) for name in _flag_names(call)}
+    for name in hyperparameters:
+        if name in flags:
+            message = f"`{script.name}` reads `--{name}` as a flag, but a hyperparameter always has a value"
+            hint = "declare it with a value, such as `type=json.loads`, and set it to true or false"
+            yield RuleViolation(rules.FLAG, message, hint)
+
+
+def _flag_names(call: ast.AST) -> Iterator[str]:
+    """Yield the names of an option that takes no value."""
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return
+    if call.func.attr != "add_argument":
+        return
+    actions = [keyword.value for keyword in call.keywords if keyword.arg == "action"]
+    if any(_word(action) in _FLAGS for action in actions):
+        for word in call.args:
+            if isinstance(word, ast.Constant) and isinstance(word.value, str):
+                yield word.value.lstrip("-")
+
+
+def _word(node: ast.expr) -> object:
+    """Return a text, or the last name of an expression such as `argparse.BooleanOptionalAction`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    return node.id if isinstance(node, ast.Name) else getattr(node, "value", None)
