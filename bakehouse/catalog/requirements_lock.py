@@ -81,7 +81,7 @@ def read_lock(path: Path) -> RequirementsLock:
         elif line and not line.startswith("#"):
             for image in section:
                 lines[image].append(line)
-    return RequirementsLock(name, sums, {image: tuple(rows) for image, rows in lines.items()})
+    return RequirementsLock(name, sums, {image: tuple(sorted(rows)) for image, rows in lines.items()})
 
 
 def state_of(path: Path, image: str, digest: str) -> LockState:

@@ -119,3 +119,16 @@ def test_an_image_without_a_lock_prefers_the_versions_of_the_others(tmp_path: Pa
     }
 
     assert kept == {"c": {"one": "1.0", "two": "2.0"}, "new": {"one": "1.0", "two": "1.0"}}
+
+
+def test_build_requirements_stay_with_their_package(tmp_path: Path) -> None:
+    built = f"{row('built')}\n#   built with {row('tool')}"
+    lock = RequirementsLock(
+        "r.txt", dict.fromkeys("ab", "0" * 64), {"a": (built, row("one")), "b": (row("one"),)}
+    )
+    path = tmp_path / "r.txt.lock"
+    path.write_text(lock.text)
+
+    assert read_lock(path) == lock
+    path.write_text(lock.text.replace("with tool==1.0", "with tool==2.0"))
+    assert state_of(path, "a", "0" * 64) is LockState.EDITED
