@@ -235,7 +235,7 @@ def quantity(value: float, unit: Unit) -> str:
 def machine() -> Machine:
     """Return this machine, and the commit of this checkout."""
     return Machine(
-        cores=len(os.sched_getaffinity(0)),
+        cores=os.cpu_count() or 1,
         memory_gib=round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         cpu=cpu_model(Path("/proc/cpuinfo").read_text()),
         kernel=platform.release(),

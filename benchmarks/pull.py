@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bakehouse.builder.pack import Packer
-from bakehouse.engine import daemon_info
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.pipeline.build import ensure_built
 from bakehouse.plan.workspace import open_workspace, select
@@ -73,7 +72,7 @@ def measured(options: argparse.Namespace) -> Result:
         else:
             (built,) = ensure_built(select(open_workspace(ROOT), [image]), say)
         local = stack.enter_context(harness.local_registry(directory, free_port()))
-        connected = stack.enter_context(open_engine(say, daemon_info.Feature.LOCAL))
+        connected = stack.enter_context(open_engine(say))
         publication = PushOptions(day=datetime.now(UTC).date(), locks=directory / "locks", candidate=True)
         published = publish(
             built, None, NamedRegistry(local.host, say), Packer(connected, directory), publication, say

@@ -19,7 +19,6 @@ from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.pack import Packer
-from bakehouse.engine import daemon_info
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.pipeline.build import ensure_built
 from bakehouse.plan.workspace import open_workspace, select
@@ -78,7 +77,7 @@ def measured(options: argparse.Namespace) -> Result:
         publication = PushOptions(
             day=datetime.now(UTC).date(), locks=state / "locks", prefix="b", candidate=True
         )
-        engine = stack.enter_context(open_engine(say, daemon_info.Feature.LOCAL))
+        engine = stack.enter_context(open_engine(say))
         packer = Packer(engine, state)
         local = stack.enter_context(harness.local_registry(state, free_port()))
         proxy = stack.enter_context(Proxy(int(local.host.rpartition(":")[2])).running())

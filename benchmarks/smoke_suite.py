@@ -18,7 +18,6 @@ from bakehouse.builder.built_image import BuiltImage
 from bakehouse.builder.verify import Outcome
 from bakehouse.cluster import smoke
 from bakehouse.cluster.smoke_report import SmokeReport
-from bakehouse.engine import daemon_info
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.engine.protocol import Engine
 from bakehouse.pipeline.build import ensure_built
@@ -52,7 +51,7 @@ def measured_in(root: Path, names: Sequence[str], rounds: int) -> Result:
     same: list[str] = []
     with (
         tempfile.TemporaryDirectory() as directory,
-        open_engine(say, daemon_info.Feature.LOCAL) as engine,
+        open_engine(say) as engine,
     ):
         for _ in range(rounds):
             for image in built:

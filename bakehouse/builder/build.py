@@ -1,13 +1,11 @@
 """Build images: skip those that are up to date, bake the others as one BuildKit graph, verify them all."""
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
-from bakehouse.builder import base_image, prefetch, registry_auth, up_to_date
+from bakehouse.builder import base_image, prefetch, registry_auth, sent_files, up_to_date
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import StepNeeds, build_inputs, remote_inputs
@@ -16,12 +14,13 @@ from bakehouse.builder.code_copies import write_code
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.remote import open_remote_build
 from bakehouse.builder.remote_builders import RemoteBuilders
+from bakehouse.builder.sent_files import SentFiles
 from bakehouse.builder.stage_cache import open_cache
 from bakehouse.builder.verify import verify_image
 from bakehouse.catalog.project import Project
-from bakehouse.engine import buildx, daemon_info
+from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
-from bakehouse.engine.protocol import Engine
+from bakehouse.engine.protocol import Engine, EngineHost
 from bakehouse.errors import BuildError, Diagnostic, EngineError
 from bakehouse.plan.model import Image
 from bakehouse.util.format import format_bytes, format_count, format_names
@@ -77,17 +76,20 @@ def open_context(
     if builders:
         # Before anything is downloaded
         builders.available()
+    host = EngineHost() if builders else engine.host()
+    if host.problem:
+        report(f"build steps cannot reach this host ({host.problem}): sending their files with the build")
     with contextlib.ExitStack() as stack:
         downloads = stack.enter_context(
             prefetch.start_downloads(
-                images, project, engine, report, source=options.source, offline=options.offline
+                images, project, engine, host, report, source=options.source, offline=options.offline
             )
         )
         needs = StepNeeds.of(images, offline=options.offline)
         inputs = (
-            remote_inputs(project, report, needs)
-            if builders
-            else build_inputs(project, report, needs, downloads)
+            build_inputs(project, report, needs, downloads)
+            if host.address
+            else remote_inputs(project, report, needs)
         )
         cache = open_cache(project, options.cache, report, remote=bool(builders)) if options.cache else None
         references = [*registry_auth.pulled_bases(images), *([cache.reference] if cache else [])]
@@ -101,6 +103,7 @@ def open_context(
             environment=stack.enter_context(logins),
             builders=builders,
             cache=cache,
+            sends_files=bool(host.problem),
         )
 
 
@@ -112,7 +115,7 @@ def build(
     A failed image does not stop the others; failures are raised at the end.
     """
     absent = [image for image in images if not context.engine.image(image.reference)]
-    _require_disk(absent, present)
+    _require_disk(absent, present, context.engine)
     base_image.ensure_bases((image.base for image in images), context)
     for image in images:
         write_code(image, context.project.state)
@@ -145,10 +148,17 @@ def _bake(
         first = leaders(image for image in absent if image.name in names)
         return bake_with_inputs(targets, context, first=first)
 
+    def bake_with_sent_files(targets: Sequence[buildx.Target]) -> dict[str, buildx.BakedImage]:
+        by_name = {image.name: image for image in images}
+        return sent_files.bake_with_files(targets, by_name, context, bake_on_engine)
+
     with contextlib.ExitStack() as stack:
         bake: Callable[[Sequence[buildx.Target]], dict[str, buildx.BakedImage]] = bake_on_engine
         if context.builders:
             bake = stack.enter_context(open_remote_build(images, context.builders, context)).bake
+        elif context.sends_files:
+            stack.enter_context(sent_files.alone(SentFiles(context)))
+            bake = bake_with_sent_files
         targets = (target_of(image, context.project.state) for image in images)
         return buildx.bake_with_retries(targets, bake, on_failure, context.restart_engine, report), failures
 
@@ -213,19 +223,19 @@ def leaders(images: Iterable[Image]) -> frozenset[str]:
     return frozenset(image.name for image in first)
 
 
-def _require_disk(absent: Sequence[Image], present: Sequence[Image]) -> None:
+def _require_disk(absent: Sequence[Image], present: Sequence[Image], engine: Engine) -> None:
     """Raise EngineError if the engine's disk is too small; it keeps images compressed and unpacked."""
-    directory = _engine_directory() if absent else None
-    if directory is None:
+    free = engine.host().free if absent else None
+    if free is None:
         return
-    needed, free = 2 * expected_bytes(absent, present), shutil.disk_usage(directory).free
+    needed = 2 * expected_bytes(absent, present)
     if needed > free:
         names = format_names(image.name for image in absent[:_MAX_NAMES])
         more = f" and {len(absent) - _MAX_NAMES} more" if absent[_MAX_NAMES:] else ""
         message = f"not enough disk space to build {names}{more}"
         facts = (
             ("needed", f"about {format_bytes(needed)}"),
-            ("free", f"{format_bytes(free)} in {directory}"),
+            ("free", f"{format_bytes(free)} on the engine's disk"),
         )
         raise EngineError(
             message,
@@ -240,9 +250,3 @@ def expected_bytes(images: Sequence[Image], present: Sequence[Image] = ()) -> in
     stages = {stage.key: stage for image in images for stage in image.stages if stage.key not in present_keys}
     wheels = sum(package.bytes for stage in stages.values() for package in (*stage.wheels, *stage.sdists))
     return int(wheels * _UNPACKED_RATIO) + _SYSTEM_BYTES * len(images)
-
-
-def _engine_directory() -> Path | None:
-    """Return the engine's data directory; None if it is not on this machine."""
-    path = daemon_info.docker("info", "--format", "{{.DockerRootDir}}").out.strip()
-    return Path(path) if path and Path(path).is_dir() else None

@@ -42,6 +42,8 @@ class BuildContext:
     """Builders that build instead of the engine."""
     cache: StageCache | None = None
     """Cache that stages are read from, and written to."""
+    sends_files: bool = False
+    """The engine receives the files of steps with the build, because they cannot reach this host."""
 
     def restart_engine(self) -> bool:
         """Restart an engine that lost a layer, if nothing else uses it; return whether it was restarted."""

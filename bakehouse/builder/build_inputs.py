@@ -2,15 +2,12 @@
 
 All inputs are optional and not part of the cache key: the settings of pip and apt, certificates and the list
 of mirrors are BuildKit secrets; proxies are predefined build arguments. Files are served over HTTP while the
-build runs. Steps that cannot reach this machine download directly with its settings, but without its local
-files.
+build runs. Where steps cannot reach this host, they travel with the build: see `sent_files`.
 """
 
 import contextlib
-import json
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -20,14 +17,14 @@ from urllib.parse import urlsplit
 
 from bakehouse.builder import file_server, step_files
 from bakehouse.catalog.project import Project
-from bakehouse.errors import EngineError, Reason
+from bakehouse.engine.protocol import EngineHost
 from bakehouse.fetch import apt_config, pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
+from bakehouse.fetch.debian_mirrors import debian_mirrors
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFiles
 from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.util.process import MISSING_PROGRAM
 from bakehouse.util.tempdir import private_directory
 from bakehouse.util.terminal import Reporter
 
@@ -55,8 +52,8 @@ class Downloads:
 
     required: RequiredFiles
     fetcher: Fetcher
-    required_hint: str = ""
-    """Hint if steps must get their files from this machine; empty if they may download directly."""
+    host: EngineHost = field(default_factory=EngineHost)
+    """Addresses at which this host serves the files to steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +64,8 @@ class BuildInputs:
     """Secret files by id: `pip`, `ca`, `mirrors`, `apt`, `sources`."""
     arguments: Mapping[str, str] = field(default_factory=dict)
     """Predefined build arguments: proxies."""
-    address: str = ""
-    """Address of this machine for build steps; empty if they download directly."""
+    host: EngineHost = field(default_factory=EngineHost)
+    """Address of this host for build steps; empty if it serves no files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,32 +107,32 @@ def build_inputs(
 ) -> Iterator[BuildInputs]:
     """Collect the inputs of a build's steps, and serve `downloads` while the context lasts.
 
-    With `downloads`, steps get files only from this machine and use no index and no mirror. Without, or if
-    steps cannot reach this machine, they use the mirrors and indexes directly; unreachable ones are reported
-    and left out. If files are served, steps get only the mirrors that users' own steps need, and proxies only
-    if they need them: proxies are variables of all steps and can contain credentials. Raises EngineError if
-    steps need the served files but cannot reach this machine.
+    With `downloads`, steps get files only from this machine and use no index and no mirror. Without, they use
+    the mirrors and indexes directly; unreachable ones are reported and left out. If files are served, steps
+    get only the mirrors that users' own steps need, and proxies only if they need them: proxies are variables
+    of all steps and can contain credentials.
     """
     with contextlib.ExitStack() as stack:
-        url = stack.enter_context(_served(downloads, report)) if downloads else ""
-        if downloads and url:
+        url, host = "", EngineHost()
+        if downloads:
+            host = downloads.host
+            url = stack.enter_context(file_server.serve(downloads.required, downloads.fetcher, host))
             texts, proxies = _served_inputs(url, downloads, project.ca, report, environment)
             proxies = proxies if needs.proxies else {}
         else:
             texts, proxies = _direct_inputs(project.mirrors, project.ca, report, environment)
-        # apt may have to download package lists to name the mirrors, which takes seconds.
+        # The mirrors may have to be asked, which takes seconds.
         suites = needs.suites if not url or needs.suites_of_own_steps is None else needs.suites_of_own_steps
-        texts["sources"] = _source_list(suites)
-        address = urlsplit(url).hostname or ""
+        texts["sources"] = _source_list(project, suites)
         secrets = stack.enter_context(_secrets(texts, project.state))
-        yield BuildInputs(secrets, _arguments(proxies, address), address)
+        yield BuildInputs(secrets, _arguments(proxies, host.address), host)
 
 
 @contextlib.contextmanager
 def remote_inputs(
     project: Project, report: Reporter, needs: StepNeeds, environment: Mapping[str, str] = os.environ
 ) -> Iterator[BuildInputs]:
-    """Collect the inputs of steps on a remote builder, whose files are contexts of the build.
+    """Collect the inputs of steps that cannot reach this host. Their files are contexts of the build.
 
     Settings of this machine, which may contain credentials, are passed only if users' own steps need them.
     """
@@ -143,7 +140,7 @@ def remote_inputs(
     proxies: dict[str, str] = {}
     if needs.has_own_steps:
         texts, proxies = _network_inputs(project.ca, pip_config.read(environment), report, environment)
-        texts["sources"] = _source_list(needs.suites_of_own_steps or ())
+        texts["sources"] = _source_list(project, needs.suites_of_own_steps or ())
     texts |= {"pip": step_files.PIP, "mirrors": step_files.MIRRORS}
     with _secrets(texts, project.state) as secrets:
         yield BuildInputs(secrets, _arguments(proxies, ""))
@@ -162,28 +159,6 @@ def apt_inputs(
 def _downloads_more(image: Image) -> bool:
     """Return whether steps of an image may download files that are not locked."""
     return bool(image.content.run or not image.locks_apt or not isinstance(image.base, BootstrappedBase))
-
-
-@contextlib.contextmanager
-def _served(downloads: Downloads, report: Reporter) -> Iterator[str]:
-    """Serve downloads and yield the URL; empty if steps cannot reach it."""
-    with contextlib.ExitStack() as stack:
-        url = ""
-        gateway, problem = _gateway()
-        if gateway:
-            try:
-                url = stack.enter_context(file_server.serve(downloads.required, downloads.fetcher, gateway))
-            except OSError:
-                problem = f"the address {gateway} of its network is not on this machine"
-        if not url and downloads.required_hint:
-            raise EngineError(
-                "build steps cannot reach this machine, which must serve their files",
-                reasons=(Reason(problem),),
-                hint=downloads.required_hint,
-            )
-        if not url:
-            report(f"build steps cannot reach this machine ({problem}); they download directly")
-        yield url
 
 
 def _served_inputs(
@@ -280,25 +255,6 @@ def _is_reachable(url: str, report: Reporter) -> bool:
     return False
 
 
-def _gateway() -> tuple[str, str]:
-    """Return the address of this machine for build steps; or an empty one and the reason."""
-    host = _docker("context", "inspect", "--format", "{{.Endpoints.docker.Host}}").strip()
-    if not host.startswith(("unix://", "npipe://")):
-        return "", "the engine runs on another machine"
-    networks = _docker("network", "inspect", "bridge", "--format", "{{json .IPAM.Config}}")
-    for network in json.loads(networks or "[]") or ():
-        if gateway := network.get("Gateway"):
-            return str(gateway), ""
-    return "", "the engine has no default bridge network"
-
-
-def _docker(*arguments: str) -> str:
-    try:
-        return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False).stdout
-    except MISSING_PROGRAM:
-        return ""
-
-
 def _pip_conf(pip: PipConfig, *, has_ca: bool) -> str:
     """Return this machine's pip settings for use inside a step."""
     settings = {
@@ -329,11 +285,10 @@ def _apt_conf(report: Reporter, *, has_ca: bool) -> str:
     return apt_config.written(settings)
 
 
-def _source_list(suites: Iterable[str]) -> str:
-    """Return this machine's apt sources of suites, in the format of sources.list."""
-    names = sorted({*suites})
-    sources = apt_config.sources() if names else ()
-    return "".join(f"{source.line}\n" for suite in names for source in apt_config.for_suite(suite, sources))
+def _source_list(project: Project, suites: Iterable[str]) -> str:
+    """Return the apt sources of suites, in the format of sources.list."""
+    mirrors = debian_mirrors(project)
+    return "".join(f"{source.line}\n" for suite in sorted({*suites}) for source in mirrors.for_suite(suite))
 
 
 def _certificates(bundle: Path | None, report: Reporter) -> str:

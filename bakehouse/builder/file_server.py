@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
+from bakehouse.engine.protocol import EngineHost
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 
@@ -35,11 +36,8 @@ Find = Callable[[str], "str | Path | None"]
 
 
 @contextlib.contextmanager
-def serve(files: RequiredFiles, fetcher: Fetcher, address: str) -> Iterator[str]:
-    """Serve the files of a plan on a free port of `address`, and yield the URL with its secret prefix.
-
-    Raises OSError if this machine does not have the address.
-    """
+def serve(files: RequiredFiles, fetcher: Fetcher, host: EngineHost) -> Iterator[str]:
+    """Serve the files of a plan on a free port, and yield the URL for containers with its secret prefix."""
     index = FileIndex(files, fetcher)
     token = secrets.token_urlsafe(24)
 
@@ -54,16 +52,15 @@ def serve(files: RequiredFiles, fetcher: Fetcher, address: str) -> Iterator[str]
                 return index.page(project)
         return None
 
-    with _serve(find, address) as url:
+    with _serve(find, host) as url:
         yield f"{url}/{token}"
 
 
 @contextlib.contextmanager
-def serve_stubs(repository: Path, address: str) -> Iterator[str]:
-    """Serve a directory of stub packages as `/apt/` on a free port of `address`.
+def serve_stubs(repository: Path, host: EngineHost) -> Iterator[str]:
+    """Serve a directory of stub packages as `/apt/` on a free port.
 
-    Yields the URL of a proxy for `STUB_HOST`, with a secret password. Raises OSError if this machine does not
-    have the address.
+    Yields the URL of a proxy for `STUB_HOST`, with a secret password.
     """
     user, token = "apt", secrets.token_urlsafe(24)
 
@@ -75,7 +72,7 @@ def serve_stubs(repository: Path, address: str) -> Iterator[str]:
         return None
 
     authorization = f"Basic {base64.b64encode(f'{user}:{token}'.encode()).decode()}"
-    with _serve(find, address, authorization) as url:
+    with _serve(find, host, authorization) as url:
         yield url.replace("://", f"://{user}:{token}@")
 
 
@@ -126,13 +123,13 @@ class FileIndex:
 
 
 @contextlib.contextmanager
-def _serve(find: Find, address: str, authorization: str = "") -> Iterator[str]:
+def _serve(find: Find, host: EngineHost, authorization: str = "") -> Iterator[str]:
     members = {"find": staticmethod(find), "authorization": authorization}
-    with _Server((address, 0), type("Handler", (_Handler,), members)) as server:
+    with _Server((host.listen, 0), type("Handler", (_Handler,), members)) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
         thread.start()
         try:
-            yield f"http://{address}:{server.server_port}"
+            yield f"http://{host.address}:{server.server_port}"
         finally:
             server.shutdown()
             thread.join()

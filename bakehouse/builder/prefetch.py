@@ -10,7 +10,7 @@ from pathlib import Path
 from bakehouse.builder.build_inputs import Downloads
 from bakehouse.catalog.apt_lock import Deb
 from bakehouse.catalog.project import Project
-from bakehouse.engine.protocol import Engine
+from bakehouse.engine.protocol import Engine, EngineHost
 from bakehouse.errors import BakehouseError, BuildError, Diagnostic, Reason, Table, UsageError
 from bakehouse.fetch.connection import redacted
 from bakehouse.fetch.downloader import Fetcher, FileDownload, MissingError
@@ -27,11 +27,19 @@ _POLL_SECONDS = 0.2
 
 @contextlib.contextmanager
 def start_downloads(
-    images: Sequence[Image], project: Project, engine: Engine, report: Reporter, *, source: str, offline: bool
+    images: Sequence[Image],
+    project: Project,
+    engine: Engine,
+    host: EngineHost,
+    report: Reporter,
+    *,
+    source: str,
+    offline: bool,
 ) -> Iterator[Downloads]:
-    """Yield the downloads for the steps of a build; `source` is a mirror to try first.
+    """Yield the downloads for the steps of a build, served to them at the addresses of `host`.
 
-    Raises UsageError if `source` is not a mirror, BuildError if an offline build lacks files.
+    `source` is a mirror to try first. Raises UsageError if it is not a mirror, BuildError if an offline build
+    lacks files.
     """
     if source and not is_mirror(source):
         raise UsageError(
@@ -41,7 +49,7 @@ def start_downloads(
     with open_fetcher(project, report, source=source, offline=offline) as fetcher:
         if offline:
             require_local_files(images, engine, fetcher, source)
-        yield Downloads(required_files(images), fetcher, "build without `--offline`" if offline else "")
+        yield Downloads(required_files(images), fetcher, host)
 
 
 def download_packages(downloads: Downloads, packages: Sequence[Deb], directory: Path) -> None:

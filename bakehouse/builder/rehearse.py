@@ -21,8 +21,8 @@ from bakehouse.builder.verify import VersionResult
 from bakehouse.catalog.project import Project
 from bakehouse.engine import buildx
 from bakehouse.engine.buildkit_errors import ImagesFailed
-from bakehouse.engine.protocol import Engine
-from bakehouse.errors import BuildError, Diagnostic
+from bakehouse.engine.protocol import Engine, EngineHost
+from bakehouse.errors import BuildError, Diagnostic, EngineError, Reason
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import debs, required_files
 from bakehouse.plan import dockerfile
@@ -37,7 +37,6 @@ SUITE = "bookworm"
 """Debian release of all base stubs, which depend on its Python."""
 _MAX_GROUP_IMAGES = 8
 """Images in one graph: more would share few more stages, and BuildKit fails on graphs of a hundred images."""
-_LOCAL_HINT = "rehearse on the engine's machine; run `bake doctor` for details"
 _PROBE_SECONDS = 300.0
 _MAX_CONCURRENT_PROBES = 3
 
@@ -98,14 +97,27 @@ def prepare(
 
 @contextlib.contextmanager
 def start_downloads(
-    rehearsals: Sequence[Rehearsal], debian: BootstrappedBase, project: Project, report: Reporter
+    rehearsals: Sequence[Rehearsal],
+    debian: BootstrappedBase,
+    project: Project,
+    host: EngineHost,
+    report: Reporter,
 ) -> Iterator[Downloads]:
-    """Yield the downloads for rehearsals: the stubs, and the usual sources of builds."""
+    """Yield the downloads for rehearsals: the stubs, and the usual sources of builds.
+
+    Raises EngineError if steps cannot reach this host.
+    """
+    if not host.address:
+        raise EngineError(
+            "build steps cannot reach this host, which must serve their stubs",
+            reasons=(Reason(host.problem),),
+            hint="rehearse on the engine's machine; run `bake doctor` for details",
+        )
     plan = required_files(rehearsal.image for rehearsal in rehearsals)
     base_files = dict.fromkeys(debs(debian.debs), ("the base stubs",))
     plan = replace(plan, images={**base_files, **plan.images})
     with open_fetcher(project, report, source=str(project.state / "rehearsal" / "files")) as fetcher:
-        yield Downloads(plan, fetcher, required_hint=_LOCAL_HINT)
+        yield Downloads(plan, fetcher, host)
 
 
 def step_needs(images: Iterable[Image]) -> StepNeeds:
@@ -127,7 +139,7 @@ def run_rehearsals(
     project, outcome = context.project, RehearsalResults()
     root = project.state / "rehearsal"
     with (
-        file_server.serve_stubs(root / "apt", context.inputs.address) as url,
+        file_server.serve_stubs(root / "apt", context.inputs.host) as url,
         private_directory(project.state) as directory,
         ThreadPoolExecutor(1) as cleaner,
     ):

@@ -7,30 +7,23 @@ built them.
 """
 
 import contextlib
-import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 
-from bakehouse.builder import build_log, prefetch, step_files
-from bakehouse.builder.bake import bake_with_inputs, require_files, target_of
+from bakehouse.builder import build_log, sent_files
+from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_steps import read_steps
 from bakehouse.builder.code_copies import code_directory
 from bakehouse.builder.distribution import Bake, DistributedBuild, distribute
 from bakehouse.builder.remote_builders import RemoteBuilders
-from bakehouse.builder.step_files import FileSet
+from bakehouse.builder.sent_files import SentFiles
 from bakehouse.engine import buildx
-from bakehouse.engine.buildkit_errors import TransferBroken
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.errors import BuildError, EngineError
-from bakehouse.fetch.downloader import Fetcher
-from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.plan.model import BootstrappedBase, Image
-from bakehouse.util.file_lock import exclusive
-from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import Digest
 
@@ -54,13 +47,12 @@ class RemoteBuild:
     """The manifests of these images by layout."""
 
     @property
-    def directory(self) -> Path:
-        return self.context.project.state / "remote"
+    def sent(self) -> SentFiles:
+        return SentFiles(self.context)
 
     @property
-    def inputs(self) -> OciLayout:
-        """The bases and the files of steps, which builders receive."""
-        return OciLayout(self.directory / "inputs")
+    def directory(self) -> Path:
+        return self.sent.directory
 
     def output(self, builder: str) -> OciLayout:
         """The images of a builder: two programs must not write to one layout at the same time."""
@@ -79,14 +71,7 @@ class RemoteBuild:
                 raise
 
         images = [self.images[target.name] for target in targets]
-        try:
-            self._bake(images, bake_on)
-        except TransferBroken:
-            self._change_digests()
-            self.context.progress.report(
-                "the builder keeps a part of an interrupted transfer; sending the files again"
-            )
-            self._bake(images, bake_on)
+        self.sent.retried(lambda: self._bake(images, bake_on))
         return {image.name: self._loaded[image.name] for image in images}
 
     def _bake(self, images: Sequence[Image], bake: Bake) -> None:
@@ -138,12 +123,14 @@ class RemoteBuild:
 
         Raises UsageError for files without sha256, ImagesFailed for missing ones.
         """
-        texts, sets = _dockerfiles(images, self.context.project.images, self.context.downloads.required)
+        texts, sets = sent_files.dockerfiles(
+            images, self.context.project.images, self.context.downloads.required
+        )
         bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
         with heartbeat(self.context.progress.report, "preparing files for the builder"):
-            contexts = {reference: self._base(reference) for reference in bases}
-            contexts |= self._file_contexts(sets)
-        self.inputs.keep(contexts.values())
+            contexts = {reference: self.sent.base(reference) for reference in bases}
+            contexts |= self.sent.files(sets)
+        self.sent.layout.keep(contexts.values())
         self._layouts |= {
             name: self.output(builder)
             for builder, names in distribution.schedule.shares.items()
@@ -151,7 +138,7 @@ class RemoteBuild:
         }
         for reference in bases:
             for layout in (distribution.results, *self._layouts.values()):
-                self.inputs.share_layers(contexts[reference], layout)
+                self.sent.layout.share_layers(contexts[reference], layout)
         targets = (target_of(image, self.context.project.state) for image in images)
         return [
             replace(
@@ -160,7 +147,7 @@ class RemoteBuild:
                 contexts={
                     **target.contexts,
                     **{
-                        name: self.inputs.context(contexts[name])
+                        name: self.sent.layout.context(contexts[name])
                         for name in (image.base.reference, *(files.context for files in sets[image.name]))
                         if name in contexts
                     },
@@ -169,64 +156,6 @@ class RemoteBuild:
             )
             for image, target in zip(images, targets, strict=True)
         ]
-
-    def _base(self, reference: str) -> Digest:
-        """Return a base of the engine as an image in the layout."""
-        stored = self.context.engine.image(reference)
-        assert stored is not None, "bases are made before"
-        key = hashlib.sha256(f"{reference} {stored.digest}".encode()).hexdigest()
-        return self._remembered(
-            key, lambda: self.inputs.add_image(stored.digest, self.context.engine, self._changes())
-        )
-
-    def _file_contexts(self, sets: Mapping[str, Sequence[FileSet]]) -> dict[str, Digest]:
-        """Return each set of files as an image in the layout, by its context; download missing ones."""
-        unique = {step.context: step for of_image in sets.values() for step in of_image}
-        new = (step for context, step in unique.items() if self._recorded(context) is None)
-        files = tuple(dict.fromkeys(file for step in new for file in step.files))
-        downloads = self.context.downloads
-        needed = replace(downloads.required, files=files)
-
-        def show(fetcher: Fetcher) -> None:
-            require_files(self.context, sets.keys())
-
-        transfers = prefetch.download_all(needed, downloads.fetcher, show)
-        paths = {transfer.file: transfer.path for transfer in transfers if transfer.path}
-
-        def add(file_set: FileSet) -> Digest:
-            return self.inputs.add_files({**file_set.tree(paths), "changes": str(self._changes()).encode()})
-
-        return {context: self._remembered(context, partial(add, files)) for context, files in unique.items()}
-
-    def _remembered(self, key: str, add: Callable[[], Digest]) -> Digest:
-        """Return an image that is in the layout under a key, or add it."""
-        digest = self._recorded(key)
-        if digest is None:
-            digest = add()
-            write_whole(self._record(key), digest + "\n")
-        return digest
-
-    def _recorded(self, key: str) -> Digest | None:
-        """Return an image that is in the layout under a key; None if it is not."""
-        try:
-            digest = Digest(self._record(key).read_text().strip())
-        except OSError:
-            return None
-        return digest if self.inputs.has_image(digest) else None
-
-    def _record(self, key: str) -> Path:
-        return self.directory / "digests" / f"{key}-{self._changes()}"
-
-    def _changes(self) -> int:
-        """Return how often digests had to be changed, because a builder refused to resume a transfer."""
-        try:
-            return int((self.directory / "changes").read_text())
-        except (OSError, ValueError):
-            return 0
-
-    def _change_digests(self) -> None:
-        """Give the same content other digests, so that BuildKit does not resume an interrupted transfer."""
-        write_whole(self.directory / "changes", f"{self._changes() + 1}\n")
 
 
 @contextlib.contextmanager
@@ -237,30 +166,10 @@ def open_remote_build(
 
     Raises UsageError for files without sha256.
     """
-    prefetch.require_known(context.downloads.required)
     build = RemoteBuild({image.name: image for image in images}, builders, context)
-
-    def wait() -> None:
-        context.progress.report("waiting for another build on a remote builder")
-
-    with exclusive(build.directory / "lock", wait):
+    with sent_files.alone(build.sent):
         # Parts of images of an interrupted build
         for ingest in (*build.directory.glob("images/*/ingest"), build.directory / "shared/ingest"):
             shutil.rmtree(ingest, ignore_errors=True)
         yield build
         build.remove_old()
-
-
-def _dockerfiles(
-    images: Sequence[Image], rendered: Path, required: RequiredFiles
-) -> tuple[dict[str, str], dict[str, tuple[FileSet, ...]]]:
-    """Return the Dockerfiles with mounts, and the sets of files, by image."""
-    by_sha256: dict[str, tuple[RequiredFile, ...]] = {}
-    for file in required.files:
-        by_sha256[str(file.sha256)] = (*by_sha256.get(str(file.sha256), ()), file)
-    texts, sets = {}, {}
-    for image in images:
-        directory = rendered / image.name
-        text = (directory / "Dockerfile").read_text(encoding="utf-8")
-        texts[image.name], sets[image.name] = step_files.add_mounts(text, directory / "inputs", by_sha256)
-    return texts, sets

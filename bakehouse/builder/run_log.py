@@ -14,15 +14,17 @@ from dataclasses import asdict, dataclass, replace
 from datetime import date
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bakehouse.builder.verify import Outcome
 from bakehouse.errors import Location, RecipeError
-from bakehouse.plan.model import Image
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
 from bakehouse.util.json_reader import decode, parse_json
+
+if TYPE_CHECKING:
+    from bakehouse.builder.verify import Outcome
+    from bakehouse.plan.model import Image
 
 
 class Level(StrEnum):
@@ -88,19 +90,24 @@ def load_runs(directory: Path) -> dict[str, Run]:
         ) from error
 
 
-def level(image: Image, runs: Mapping[str, Run]) -> Level:
+def level(image: "Image", runs: Mapping[str, Run]) -> Level:
     """Return the level of an image as it is planned now."""
-    run = runs.get(image.name)
-    return run.level if run and run.key == image.key else Level.RENDERED
+    return level_of(image.name, image.key, runs)
 
 
-def smoke_run(image: Image, runs: Mapping[str, Run]) -> SmokeRun | None:
+def level_of(name: str, key: str | None, runs: Mapping[str, Run]) -> Level:
+    """Return the level of the image with a build key."""
+    run = runs.get(name)
+    return run.level if run and run.key == key else Level.RENDERED
+
+
+def smoke_run(image: "Image", runs: Mapping[str, Run]) -> SmokeRun | None:
     """Return the smoke-test results of an image as it is planned now."""
     run = runs.get(image.name)
     return run.smoke if run and run.key == image.key else None
 
 
-def outdated_run(image: Image, runs: Mapping[str, Run]) -> Run | None:
+def outdated_run(image: "Image", runs: Mapping[str, Run]) -> Run | None:
     """Return the run of an image before its last change; None if the run is current."""
     run = runs.get(image.name)
     return run if run and run.key != image.key else None
@@ -140,12 +147,14 @@ def merge_runs(old: Mapping[str, Run], new: Mapping[str, Run]) -> dict[str, Run]
     return merged
 
 
-def built_run(image: Image, today: date) -> Run:
+def built_run(image: "Image", today: date) -> Run:
     return Run(Level.BUILT, image.key, today.isoformat())
 
 
-def smoked_run(image: Image, outcomes: Sequence[tuple[str, Outcome]], today: date) -> Run:
+def smoked_run(image: "Image", outcomes: Sequence[tuple[str, "Outcome"]], today: date) -> Run:
     """Return the run of a built image, with the name and outcome of each smoke check."""
+    from bakehouse.builder.verify import Outcome
+
     counts = Counter(outcome for _, outcome in outcomes)
     failed = tuple(name for name, outcome in outcomes if outcome is Outcome.FAILED)
     smoke = SmokeRun(today.isoformat(), counts[Outcome.PASSED], counts[Outcome.NOT_TESTED], failed)
@@ -163,5 +172,5 @@ def is_rerun(new: Run, last: Run | None) -> bool:
     )
 
 
-def rehearsed_run(image: Image, stubs: tuple[str, ...], today: date) -> Run:
+def rehearsed_run(image: "Image", stubs: tuple[str, ...], today: date) -> Run:
     return Run(Level.REHEARSED, image.key, today.isoformat(), stubs)

@@ -1,86 +1,291 @@
-"""Cache of a loaded catalogue for the next process, valid while no file of it changes.
+"""Cache of what the files of a project say, for the next process: valid while none of them changes.
 
-The cache key covers all files in the component directories, the pins, the code that reads them and the
-version of Python, so the cache cannot go stale. It is in the cache directory of the user, and is used only if
-no other user can write there. Unpickling calls no classes except those of a catalogue.
+As git's index does, the cache has the status of each file and directory that was read: mode, inode, size and
+times, also that of the last change of the inode, which no program can set. If a file changed in the last
+seconds, a further change may not show in its status. Then nothing is kept, and it is read again next time.
+
+The cache is in the cache directory of the user, and is used only if no other user can write there. Unpickling
+calls no classes except those of a catalogue.
 """
 
-import dataclasses
 import io
 import os
 import pickle
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache, cached_property, partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from bakehouse.catalog import pins
-from bakehouse.catalog.catalog import Catalog, Links, load_catalog
-from bakehouse.errors import Problems
-from bakehouse.util.files import write_whole
+from bakehouse.util.files import PROBE, write_whole
 
-_CODE = (Path(__file__).parent, Path(__file__).parents[1] / "util")
-"""The code that reads a catalogue. The import contract allows it no other imports except the errors."""
-_MAX_FILES = 20_000
-_MAX_CATALOGS = 8
-"""Number of cached catalogues of different projects and checkouts."""
+if TYPE_CHECKING:
+    from bakehouse.catalog.catalog import Catalog
+    from bakehouse.catalog.recipe import Recipes
+
+V = TypeVar("V")
+
+_PACKAGE = Path(__file__).parents[1]
+_LIBRARIES = tuple(path for path in sys.path if path.endswith(("site-packages", "dist-packages")))
+_CODE = (f"{_PACKAGE}{os.sep}", f"{Path(os.__file__).parent}{os.sep}", *_LIBRARIES)
+"""Directories of modules, which are read when they are imported."""
+_FORMAT = "1"
+_SETTLED = 2_000_000_000
+"""Nanoseconds after which a further change of a file changes its status, on any file system."""
+_MAX_FILES = 50_000
+_MAX_BYTES = 30_000_000
+_MAX_CACHES = 16
 _OTHERS = {("pathlib", "PosixPath"), ("builtins", "frozenset"), ("builtins", "set")}
+_DAMAGE = (
+    *(pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, KeyError, TypeError),
+    *(ValueError, MemoryError, RecursionError),
+)
+
+Status = tuple[int, ...] | None
+"""Status of a file; its type only if it was looked at but not read; None if it does not exist."""
 
 
-def cached_catalog(roots: Sequence[Path], problems: Problems) -> Catalog:
-    """Load a catalogue, from the cache if possible. A catalogue with mistakes is never cached."""
-    key, directory = _key(roots), _cache_directory()
-    if key is None or directory is None or problems:
-        return load_catalog(roots, problems)
-    name = sha256("\0".join(map(str, roots)).encode(errors="surrogateescape")).hexdigest()[:16]
-    path = directory / f"catalog-{name}"
-    if cached := _read(path, key):
-        return cached
-    catalog = load_catalog(roots, problems)
-    if not problems and _key(roots) == key:
-        _write(path, key, catalog)
-    return catalog
+@dataclass(frozen=True)
+class Kept:
+    """Values by name, each pickled on its own, and the statuses of the files that they follow from."""
+
+    statuses: dict[str, Status]
+    values: dict[str, bytes]
+
+    @cached_property
+    def digest(self) -> str:
+        """Identity of the files."""
+        return sha256(repr(sorted(self.statuses.items())).encode(errors="surrogateescape")).hexdigest()
+
+    def load(self, name: str) -> Any:
+        """Return a value."""
+        return _Unpickler(io.BytesIO(self.values[name])).load()
 
 
-def _key(roots: Iterable[Path]) -> bytes | None:
-    """Return the cache key of a catalogue; None if its files cannot be read."""
-    key = sha256(f"{sys.version} {sys.flags.optimize}".encode())
+class LazyMapping(Mapping[str, V]):
+    """A mapping that reads a group of values when one of them is needed. `groups` has the group of each."""
+
+    def __init__(self, groups: Mapping[str, str], read: Callable[[str], Mapping[str, V]]) -> None:
+        self._groups, self._read = groups, read
+        self._values: dict[str, V] = {}
+
+    def __getitem__(self, name: str) -> V:
+        if name not in self._values:
+            self._values |= self._read(self._groups[name])
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._groups)
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._groups
+
+
+@dataclass(frozen=True)
+class ProjectNames:
+    """The names of a project."""
+
+    families: Mapping[str, str]
+    """The recipe file of each image."""
+    components: tuple[str, ...]
+    provided: frozenset[str]
+    """Names that requirements can refer to."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The components and recipes of a project."""
+
+    catalog: "Catalog"
+    recipes: "Recipes"
+    kept: Kept | None
+    """None if a next process has to read them again."""
+
+
+def load(roots: Sequence[Path], project: Path | None = None) -> Loaded:
+    """Read components and recipes, from the cache if possible. If some have mistakes, they are not kept."""
+    from bakehouse.catalog.catalog import Catalog
+    from bakehouse.catalog.recipe import Recipes
+
+    path, identity = _place("project", roots, project)
+    kept = _read(path, identity)
+    if not kept:
+        return _load_anew(roots, project)
+    names = _names(kept)
+    catalog = Catalog(
+        LazyMapping(
+            dict(zip(names.components, names.components, strict=True)),
+            lambda name: {name: kept.load(f"component {name}")},
+        )
+    )
+    catalog.__dict__.update({"links": kept.load("links"), "provided_names": names.provided})
+    recipes = LazyMapping(names.families, lambda family: kept.load(f"recipes {family}"))
+    return Loaded(catalog, Recipes(recipes), kept)
+
+
+def load_names(roots: Sequence[Path], project: Path | None = None) -> ProjectNames:
+    """Read the names of a project only, from the cache if possible."""
+    path, identity = _place("project", roots, project)
+    if kept := _read(path, identity):
+        return _names(kept)
+    loaded = load(roots, project)
+    families = {name: recipe.family for name, recipe in loaded.recipes.by_name.items()}
+    return ProjectNames(families, tuple(loaded.catalog.components), loaded.catalog.provided_names)
+
+
+def derived(name: str, of: Sequence[str], compute: Callable[[], V], below: Iterable[Path]) -> V:
+    """Return a value of built-in types that follows from texts and the files below directories.
+
+    It is computed if one of them changed.
+    """
+    path, identity = _place(name, *of)
+    if kept := _read(path, identity):
+        value: V = kept.load("value")
+        return value
+    with _recorded() as record:
+        value = compute()
+    record.walk(below)
+    _keep(path, identity, record, {"value": value})
+    return value
+
+
+def _names(kept: Kept) -> ProjectNames:
+    families, components, provided = kept.load("index")
+    return ProjectNames(families, components, provided)
+
+
+def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
+    from bakehouse.catalog.catalog import load_catalog
+    from bakehouse.catalog.recipe import Recipe, read_recipes
+    from bakehouse.errors import Problems
+
+    with _recorded() as record:
+        catalog = load_catalog(roots, Problems())
+        recipes = read_recipes(roots, catalog, project=project)
+    own_files = (file for recipe in recipes.by_name.values() for file in recipe.content.own_files)
+    if catalog.broken or recipes.broken or sum(len(file.content) for file in own_files) > _MAX_BYTES:
+        return Loaded(catalog, recipes, None)
+    families: dict[str, dict[str, Recipe]] = {}
+    for recipe in recipes.by_name.values():
+        families.setdefault(recipe.family, {})[recipe.name] = recipe
+    index = (
+        {name: recipe.family for name, recipe in recipes.by_name.items()},
+        tuple(catalog.components),
+        catalog.provided_names,
+    )
+    record.walk(root / "components" for root in roots)
+    path, identity = _place("project", roots, project)
+    kept = _keep(
+        path,
+        identity,
+        record,
+        {
+            "index": index,
+            "links": catalog.links,
+            **{f"component {name}": component for name, component in catalog.components.items()},
+            **{f"recipes {family}": images for family, images in families.items()},
+        },
+    )
+    return Loaded(catalog, recipes, kept)
+
+
+class _Record:
+    """The files that are read and looked at."""
+
+    def __init__(self) -> None:
+        self.began = time.time_ns()
+        self._read: set[str] = set()
+        self._seen: set[str] = set()
+
+    def add(self, event: str, arguments: tuple[Any, ...]) -> None:
+        """Add the path of an audit event."""
+        if event not in ("open", "os.scandir", "os.listdir", PROBE) or isinstance(arguments[0], int | None):
+            return
+        path = os.path.abspath(os.fsdecode(arguments[0]))  # noqa: PTH100  # Path is slow
+        if not path.startswith(_CODE) or path.startswith(f"{_PACKAGE}/data/"):
+            (self._seen if event == PROBE else self._read).add(path)
+
+    def walk(self, directories: Iterable[Path]) -> None:
+        """Add all files below directories."""
+        for directory in directories:
+            for parent, below, names in os.walk(directory, followlinks=True):
+                below[:] = [name for name in below if name != "__pycache__"]
+                self._read |= {parent, *(f"{parent}/{name}" for name in names)}
+                if len(self._read) > _MAX_FILES:
+                    return
+
+    def statuses(self) -> dict[str, Status] | None:
+        """Return the statuses; None if they are not enough to see the next change."""
+        code = {f"{parent}/{name}" for parent, _, names in os.walk(_PACKAGE) for name in names}
+        self._read |= {*_LIBRARIES, *(path for path in code if path.endswith((".py", ".json")))}
+        statuses = {path: _status(path) for path in self._read}
+        for path in self._seen - self._read:
+            status = _status(path)
+            statuses[path] = status and status[:1]
+        newest = max(status[-1] for status in statuses.values() if status and status[1:])
+        is_settled = newest < self.began - _SETTLED
+        return statuses if is_settled and len(statuses) <= _MAX_FILES else None
+
+
+_records: list[_Record] = []
+"""The records of the present reads."""
+
+
+@contextmanager
+def _recorded() -> Iterator[_Record]:
+    """Record the files that the block reads."""
+    if not _hooked:
+        _hooked.append(True)
+        sys.addaudithook(_hook)
+    record = _Record()
+    _records.append(record)
     try:
-        directories = (*_CODE, *(root / "components" for root in roots))
-        groups = [(str(directory), sorted(_files(directory))) for directory in directories]
-        groups.append((pins.FILE, [str(root / pins.FILE) for root in roots]))
-        for name, paths in groups:
-            key.update(f"\0{name}\0".encode(errors="surrogateescape"))
-            for path in paths:
-                data = _bytes(path)
-                key.update(f"{path}\0{len(data)}\0".encode(errors="surrogateescape"))
-                key.update(data)
-    except OSError:
+        yield record
+    finally:
+        _records.remove(record)
+
+
+_hooked: list[bool] = []
+"""One entry if this process has the hook, which cannot be removed."""
+
+
+def _hook(event: str, arguments: tuple[Any, ...]) -> None:
+    for record in _records:
+        record.add(event, arguments)
+
+
+def _status(path: str) -> Status:
+    try:
+        status = os.stat(path)  # noqa: PTH116  # Path is slow
+    except (OSError, ValueError):
         return None
-    return key.digest()
+    if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+        return (stat.S_IFMT(status.st_mode),)
+    return (
+        stat.S_IFMT(status.st_mode),
+        *(status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns),
+    )
 
 
-def _bytes(path: str) -> bytes:
-    try:
-        with Path(path).open("rb", buffering=0) as file:
-            return file.read()
-    except FileNotFoundError:
-        # A dangling link, such as in stubs of programs
-        return b""
+def _is_current(path: str, status: Status) -> bool:
+    now = _status(path)
+    return now == status or (now is not None and status is not None and now[:1] == status)
 
 
-def _files(directory: Path) -> Iterator[str]:
-    count = 0
-    for parent, directories, names in os.walk(directory, followlinks=True):
-        directories[:] = [name for name in directories if name != "__pycache__"]
-        for name in names:
-            count += 1
-            if count > _MAX_FILES:
-                message = f"more than {_MAX_FILES} files in {directory}"
-                raise OSError(message)
-            yield f"{parent}/{name}"
+def _place(name: str, *of: object) -> tuple[Path | None, bytes]:
+    """Return the file of a cache, and the identity of its content; no file without a usable directory."""
+    directory = _cache_directory()
+    texts = (_FORMAT, sys.version, str(sys.flags.optimize), str(_PACKAGE), name, repr(of))
+    identity = sha256("\0".join(texts).encode(errors="surrogateescape")).digest()
+    return directory and directory / f"{name}-{identity.hex()[:16]}.cache", identity
 
 
 def _cache_directory() -> Path | None:
@@ -98,47 +303,98 @@ def _is_ours(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and not status.st_mode & 0o022
 
 
-def _read(path: Path, key: bytes) -> Catalog | None:
+def _read(path: Path | None, identity: bytes) -> Kept | None:
+    """Return what a file keeps; None if it is damaged, is not ours, or does not fit the present files."""
+    if path is None:
+        return None
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(handle, "rb") as file:
             status = os.fstat(handle)
-            if not stat.S_ISREG(status.st_mode) or not _is_ours(status) or file.read(len(key)) != key:
+            if not stat.S_ISREG(status.st_mode) or not _is_ours(status):
                 return None
-            digest, data = file.read(32), file.read()
+            found, digest, data = file.read(len(identity)), file.read(32), file.read()
     except OSError:
         return None
-    if sha256(data).digest() != digest:
+    if found != identity or sha256(data).digest() != digest:
         return None
     try:
-        catalog = _Unpickler(io.BytesIO(data)).load()
-    except (pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, TypeError, ValueError):
+        statuses, values = _Unpickler(io.BytesIO(data)).load()
+        kept = Kept(statuses, values)
+        is_current = all(_is_current(path, status) for path, status in kept.statuses.items())
+    except _DAMAGE:
         return None
-    return catalog if isinstance(catalog, Catalog) else None
+    return kept if is_current else None
 
 
-def _write(path: Path, key: bytes, catalog: Catalog) -> None:
-    # Compute the cached properties, so that they are pickled too.
-    _ = catalog.links, catalog.provided_names
-    data = pickle.dumps(catalog, protocol=pickle.HIGHEST_PROTOCOL)
+def _keep(path: Path | None, identity: bytes, record: _Record, values: Mapping[str, object]) -> Kept | None:
+    """Write values for the next process, unless a further change of their files could not be seen."""
+    statuses = record.statuses() if path else None
+    if path is None or statuses is None:
+        return None
+    kept = Kept(statuses, {name: _pickled(value) for name, value in values.items()})
+    data = _pickled((kept.statuses, kept.values))
+    if len(data) > _MAX_BYTES:
+        return None
     try:
-        write_whole(path, key + sha256(data).digest() + data)
-        catalogs = sorted(path.parent.glob("catalog-*"), key=lambda file: file.stat().st_mtime)
-        for old in catalogs[:-_MAX_CATALOGS]:
+        write_whole(path, identity + sha256(data).digest() + data)
+        caches = sorted(path.parent.glob("*.cache"), key=lambda file: file.stat().st_mtime)
+        for old in caches[:-_MAX_CACHES]:
             old.unlink()
     except OSError:
-        return
+        return None
+    return kept
+
+
+def _pickled(value: object) -> bytes:
+    data = io.BytesIO()
+    _Pickler(data, protocol=5).dump(value)
+    return data.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Pickler of dataclasses as classes and values: their own state takes long to restore."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type) or not is_dataclass(obj):
+            return NotImplemented
+        return _made, (type(obj), *(getattr(obj, field.name) for field in fields(obj)))
+
+
+def _made(cls: type, *values: object) -> object:
+    """Make a dataclass of its values, without its checks."""
+    made: object = object.__new__(cls)
+    for assign, value in zip(_assignments(cls), values, strict=True):
+        assign(made, value)
+    return made
+
+
+@cache
+def _assignments(cls: Any) -> tuple[Callable[[object, object], None], ...]:
+    """Return functions that set the fields of a class, even if it is frozen."""
+    if not is_dataclass(cls):
+        message = f"{cls} is not a dataclass"
+        raise TypeError(message)
+    names = [field.name for field in fields(cls)]
+    if hasattr(cls, "__slots__"):
+        return tuple(getattr(cls, name).__set__ for name in names)
+    return tuple(partial(_set, name) for name in names)
+
+
+def _set(name: str, made: object, value: object) -> None:
+    object.__setattr__(made, name, value)
 
 
 class _Unpickler(pickle.Unpickler):
     """Unpickler that only loads classes that hold values, such as the dataclasses of Bakehouse."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) in _OTHERS:
+        if (module, name) in _OTHERS or (module, name) == (__name__, "_made"):
             return super().find_class(module, name)
         if module.startswith("bakehouse."):
             value = super().find_class(module, name)
-            if value is Links or (isinstance(value, type) and dataclasses.is_dataclass(value)):
+            is_links = (module, name) == ("bakehouse.catalog.catalog", "Links")
+            if isinstance(value, type) and (is_links or is_dataclass(value)):
                 return value
         message = f"{module}.{name} does not belong to a catalogue"
         raise pickle.UnpicklingError(message)

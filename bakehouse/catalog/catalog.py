@@ -4,7 +4,7 @@ Everything is as written, with its location; `resolve` chooses from it.
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -54,13 +54,17 @@ class Links:
         self._providers: dict[str, dict[str, set[str]]] = {}
         self._shared: set[str] = set()
         self._bases: set[str] = set()
+        self._versions: dict[str, set[str]] = {}
         self._can_provide: dict[tuple[str, frozenset[str]], bool] = {}
         for component in components:
+            own = self._versions.setdefault(component.name, set())
+            own.update(release.version for release in component.releases)
             requirements = (item for spec in component.specs for item in (*spec.requires, *spec.recommends))
             self._required[component.name] = {requirement.name for requirement in requirements}
             if component.is_base:
                 self._bases.add(component.name)
             for name, version in {pair for spec in component.specs for pair in spec.provides.items()}:
+                self._versions.setdefault(name, set()).add(version)
                 if name != component.name:
                     self._providers.setdefault(name, {}).setdefault(component.name, set()).add(version)
                     if component.name not in self._bases:
@@ -69,6 +73,15 @@ class Links:
     def is_base(self, name: str) -> bool:
         """Return whether a name is the name of a base."""
         return name in self._bases
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The names of all bases, sorted."""
+        return tuple(sorted(self._bases))
+
+    def versions(self, name: str) -> Set[str]:
+        """Return every version that a component or name has in the catalogue."""
+        return self._versions.get(name, frozenset())
 
     def is_shared(self, name: str) -> bool:
         """Return whether a component of another name, other than a base, may provide a name."""

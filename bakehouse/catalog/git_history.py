@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Mapping as MappingOf
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -35,7 +36,7 @@ class Past:
     """Catalogue and recipes of a project at a commit."""
 
     catalog: Catalog
-    recipes: dict[str, Recipe]
+    recipes: MappingOf[str, Recipe]
     apt_locks: AptLocks
 
 
@@ -98,7 +99,7 @@ def current(directory: Path) -> str:
     return f"{commit}{DIRTY}" if changed else commit
 
 
-def _recipes(roots: SequenceOf[Path], catalog: Catalog, image: str, project: Path) -> dict[str, Recipe]:
+def _recipes(roots: SequenceOf[Path], catalog: Catalog, image: str, project: Path) -> MappingOf[str, Recipe]:
     """Read the recipes. Where a lock is missing or outdated, the requirements are left out."""
     recipes = read_recipes(roots, catalog, project=project, is_limited=False)
     if not recipes.broken:

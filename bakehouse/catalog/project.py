@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
+from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
 from bakehouse.util.files import expand_home, is_directory, is_file
 from bakehouse.util.toml_table import TomlTable, key_location
 
@@ -36,6 +36,8 @@ _REGION = r"[a-z]{2,4}(-[a-z]+)+-[0-9]"
 _GLOB = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
 _BUILDER = re.compile("[A-Za-z0-9][A-Za-z0-9_.+-]*")
 """Names of buildx's builders and docker's contexts; others could be options."""
+_ARCHIVE = re.compile(r"https?://\S+")
+_ARCHIVE_HINT = "use the root URL of an archive, such as `https://mirror.example/debian`"
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
     "recipes",
@@ -44,6 +46,7 @@ _KEYS = (
     "region",
     "repository_prefix",
     "mirrors",
+    "debian_mirrors",
     "ca",
     "cache",
     "registry_port",
@@ -58,6 +61,8 @@ _KEYS = (
     "policy",
     "jobs",
 )
+_TWICE = "Cannot overwrite a value"
+"""Text of tomllib for a key that a table has twice."""
 _JOB_NAME = re.compile("[A-Za-z0-9_-]{1,64}")
 """Names of jobs: without dots and slashes, which files have."""
 
@@ -78,6 +83,8 @@ class Project:
     repository_prefix: str = "bakehouse"
     mirrors: tuple[str, ...] = ()
     """Directories, URL prefixes and S3 prefixes that may have files, looked up by sha256."""
+    debian_mirrors: tuple[str, ...] = ()
+    """Root URLs of Debian's archives; empty for those of apt on this machine, else Debian's own."""
     ca: Path | None = None
     cache: Path = field(default_factory=lambda: Path.home() / ".cache/bakehouse/files")
     """Cache of downloaded files by sha256, for all projects."""
@@ -222,6 +229,10 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
             *(_mirror(root, mirror) for mirror in table.texts("mirrors")),
             *environment.get("BAKEHOUSE_MIRRORS", "").split(),
         ),
+        debian_mirrors=(
+            *table.texts("debian_mirrors", _ARCHIVE.fullmatch, _ARCHIVE_HINT),
+            *environment.get("BAKEHOUSE_DEBIAN_MIRRORS", "").split(),
+        ),
         ca=root / ca if ca else None,
         cache=_cache(root, table.text("cache"), environment),
         registry_port=_port(table, environment),
@@ -354,4 +365,23 @@ def _syntax_error(path: Path, text: str, problem: str) -> Diagnostic:
     if match := re.fullmatch(r"line ([0-9]+), column ([0-9]+)", position):
         line, column = int(match[1]), int(match[2])
         spot = Location(path, line, column, 1, lines[line - 1])
+        if words == _TWICE and (places := _places(path, lines[:line])):
+            second, first = places
+            reasons = (Reason("the first value is here", first),)
+            message = f"`{second.text[second.column - 1 :][: second.length]}` is given twice"
+            return Diagnostic(message, second, reasons=reasons, hint="remove one of them")
     return Diagnostic("this is not TOML", spot, f"{words[:1].lower()}{words[1:]}")
+
+
+def _places(path: Path, lines: list[str]) -> tuple[Location, Location] | None:
+    """Return the places of the key on the last line and of the same key before it in its table."""
+    key, found = lines[-1].partition("=")[0].strip(), []
+    for number in range(len(lines), 0, -1):
+        line = lines[number - 1]
+        if line.partition("=")[0].strip() == key:
+            found.append(Location(path, number, line.find(key) + 1, len(key), line))
+        if len(found) == 2:
+            return found[0], found[1]
+        if line.lstrip().startswith("["):
+            break
+    return None

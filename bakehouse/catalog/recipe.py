@@ -173,7 +173,7 @@ class BrokenRecipe:
 class Recipes:
     """All readable recipes by image name, and the files with mistakes."""
 
-    by_name: dict[str, Recipe]
+    by_name: Mapping[str, Recipe]
     broken: tuple[BrokenRecipe, ...] = ()
 
 
@@ -190,7 +190,7 @@ def load_recipes(
         mistakes.extend(broken.mistakes)
     if problems is None:
         mistakes.raise_as(RecipeError)
-    return recipes.by_name
+    return dict(recipes.by_name)
 
 
 def read_recipes(

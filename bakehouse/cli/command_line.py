@@ -1,10 +1,9 @@
-"""Checks a command line and names its positional arguments, since invoke takes at most one value for each."""
+"""Checks a command line and reads its arguments."""
 
 from collections.abc import Sequence
+from typing import cast
 
-from invoke.parser.argument import Argument
-
-from bakehouse.cli.tasks.declare import TASKS, BakeTask
+from bakehouse.cli.tasks.declare import TASKS, Argument, BakeTask
 from bakehouse.errors import PublishError, UsageError
 from bakehouse.util.suggest import suggestion
 
@@ -102,16 +101,16 @@ def usage_hint(task: str) -> str:
 
 def options(task: BakeTask) -> tuple[Argument, ...]:
     """Return the options of a task: its arguments that are not positional."""
-    return tuple(argument for argument in task.get_arguments() if str(argument.name) not in task.arguments)
+    return tuple(argument for argument in task.get_arguments() if argument.name not in task.arguments)
 
 
 def option_name(argument: Argument) -> str:
     """Return an option as users type it."""
-    return f"--{argument.names[0]}"
+    return f"--{argument.option}"
 
 
 def expand(words: Sequence[str]) -> list[str]:
-    """Return the words for invoke: `build a b` becomes `build --images=a,b`. Raises UsageError.
+    """Return the words with options only: `build a b` becomes `build --images=a,b`. Raises UsageError.
 
     A command runs one task: a later word is an argument, even if a task has this name.
     """
@@ -121,6 +120,39 @@ def expand(words: Sequence[str]) -> list[str]:
             f"unknown option `{name}`", hint="write options after the command: `bake COMMAND --option`"
         )
     return [name, *_expanded(rest, find_command(name))]
+
+
+def parse(words: Sequence[str]) -> tuple[BakeTask, dict[str, object]]:
+    """Return the task of a command line, and its arguments by name. Raises UsageError."""
+    name, *expanded = expand(words)
+    task = find_command(name)
+    values: dict[str, object] = {}
+    remaining = iter(expanded)
+    for word in remaining:
+        option = _option(word, task)
+        if option is None:
+            raise _unknown_option(word, task)
+        name, has_value, text = word.partition("=")
+        if not option.takes_value:
+            if has_value:
+                raise UsageError(f"`{name}` takes no value", hint=usage_hint(task.name))
+            values[option.name] = True
+            continue
+        value = text if has_value else next(remaining)
+        if option.kind is list:
+            values[option.name] = [*cast(list[str], values.get(option.name, [])), value]
+        else:
+            values[option.name] = _converted(value, option, task)
+    return task, values
+
+
+def _converted(value: str, option: Argument, task: BakeTask) -> object:
+    try:
+        return option.kind(value)
+    except ValueError as error:
+        raise UsageError(
+            f"`{value}` is not a number", hint=f"`bake help {task.name}` lists the options that take numbers"
+        ) from error
 
 
 def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:
@@ -141,7 +173,7 @@ def _expanded(words: Sequence[str], task: BakeTask) -> list[str]:
         given.append(word)
         if not option.takes_value:
             continue
-        key = str(option.name)
+        key = option.name
         if key in names and option.kind is not list:
             raise UsageError(f"`{name}` is given twice", hint="it takes one value")
         names.add(key)
@@ -191,7 +223,7 @@ def _check_value(value: str, task: BakeTask) -> None:
 
 def _check_range(name: str, value: str, option: Argument) -> None:
     """Refuse numbers below the range of an option, and regions that AWS does not have."""
-    key = str(option.name).strip("_").replace("-", "_")
+    key = option.name.strip("_").replace("-", "_")
     if key == "region":
         from bakehouse.registry.ecr_endpoints import check_region
 

@@ -1,6 +1,7 @@
 """Shell completion: scripts for bash, zsh and fish, and the candidates that they ask `bake` for."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from bakehouse.cli.command_line import MANY, VERBOSE, option_name, options
 from bakehouse.cli.tasks.declare import TASKS
@@ -84,8 +85,6 @@ def _known(before: Sequence[str], word: str) -> Sequence[str]:
 
 def _values(argument: str) -> Sequence[str]:
     """Return what an argument can be."""
-    from bakehouse.plan.workspace import open_workspace
-
     if argument == "shell":
         return [*_SCRIPTS]
     if argument == "action":
@@ -94,11 +93,14 @@ def _values(argument: str) -> Sequence[str]:
         from bakehouse.ci.render import SYSTEMS
 
         return [*SYSTEMS]
+    if argument not in ("component", "components", "images", "image", "other"):
+        return []
+    from bakehouse.catalog import cache, project
+
+    present = project.find(Path.cwd())
+    names = cache.load_names(present.recipe_roots, present.root)
     if argument == "component":
-        return sorted(open_workspace().catalog.provided_names)
+        return sorted(names.provided)
     if argument == "components":
-        return sorted(open_workspace().catalog.components)
-    if argument in ("images", "image", "other"):
-        recipes = open_workspace().recipes.values()
-        return sorted({name for recipe in recipes for name in (recipe.name, recipe.family)})
-    return []
+        return sorted(names.components)
+    return sorted({*names.families, *names.families.values()})

@@ -1,5 +1,6 @@
 """The `doctor` task: checks what this machine has, and names the features that missing things affect."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -17,14 +18,16 @@ from urllib.parse import urlsplit
 
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
-from bakehouse.engine import builder_preflight, daemon_info, dockerd, emulation, provision
+from bakehouse.engine import builder_preflight, daemon_info, docker, dockerd, emulation, provision
 from bakehouse.engine.builder_preflight import BuilderCheck
 from bakehouse.engine.buildx_builders import Program
 from bakehouse.engine.daemon_info import Daemon, Feature, ProgramResult, UnavailableDaemon, run_program
 from bakehouse.engine.daemon_paths import DaemonPaths
+from bakehouse.engine.protocol import EngineHost
 from bakehouse.errors import BakehouseError, EngineError
-from bakehouse.fetch import apt_config, pip_config
+from bakehouse.fetch import pip_config
 from bakehouse.fetch.connection import bundle_of, redacted
+from bakehouse.fetch.debian_mirrors import DebianMirrors
 from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.http_client import HttpReply, HttpRequest
 from bakehouse.fetch.pip_config import PipConfig
@@ -70,9 +73,11 @@ def examine(
     project: Project,
     environment: Mapping[str, str] = os.environ,
     engine: Daemon | UnavailableDaemon | None = None,
+    host: EngineHost | EngineError | None = None,
 ) -> tuple[DoctorCheck, ...]:
     """Return all findings, in pipeline order. Each `ok` is an answer that could have been a refusal."""
     engine = engine or daemon_info.probe()
+    host = host or _engine_host(engine)
     pip = pip_config.read(environment)
     settings = project.registries.get(project.registry.partition("/")[0])
     with ThreadPoolExecutor(16) as pool:
@@ -89,9 +94,10 @@ def examine(
         )
         return (
             *engine_findings(engine, _engine_hint(engine)),
-            *bridge_finding(engine),
+            *host_findings(engine, host),
+            *bridge_finding(engine, host),
             *emulation_finding(engine),
-            *_room(engine, project.root),
+            *_room(engine, host, project.root),
             directory_finding("build directory", project.state, "nothing can be built or recorded"),
             directory_finding("cache directory", project.cache, "downloaded files cannot be kept"),
             gpu_finding(gpus.result(), engine),
@@ -152,14 +158,15 @@ def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple
         cost = "nothing can be built, smoke-tested or pushed; list, resolve, explain, plan and render work"
         return (DoctorCheck("engine", CheckState.MISSING, problem.message, cost, problem.hint),)
     has = {
-        Feature.LOCAL: ("engine's machine", "this one"),
         Feature.PLATFORM: ("engine's platform", engine.platform),
-        Feature.ROOTFUL: ("engine's rights", "root"),
-        Feature.BRIDGE: ("engine's network", f"default bridge, gateway {engine.bridge}"),
+        Feature.BRIDGE: ("default bridge", f"gateway {engine.bridge}"),
         Feature.BUILDX: ("buildx", engine.buildx or ""),
+        Feature.MEMORY_LIMIT: ("memory limits", "work"),
+        Feature.CPU_LIMIT: ("limits of cores", "work"),
     }
     missing = {lack.feature: lack for lack in daemon_info.missing_features(engine)}
-    detail = f"Docker {engine.version} at {engine.endpoint}, data in {engine.data_root}"
+    rights = "rootless, " if engine.rootless else ""
+    detail = f"Docker {engine.version} at {engine.endpoint}, {rights}data in {engine.data_root}"
     findings = [DoctorCheck("engine", CheckState.OK, detail)]
     for feature, (name, value) in has.items():
         if lack := missing.get(feature):
@@ -185,11 +192,46 @@ def emulation_finding(
     return (DoctorCheck(name, CheckState.MISSING, detail, cost, emulation.HINT.format(missing)),)
 
 
+def host_findings(
+    engine: Daemon | UnavailableDaemon, host: EngineHost | EngineError
+) -> tuple[DoctorCheck, ...]:
+    """Return what a container of the engine found; empty without an engine."""
+    if isinstance(engine, UnavailableDaemon):
+        return ()
+    name = "engine's containers"
+    if isinstance(host, EngineError):
+        [problem] = host.diagnostics
+        detail = "; ".join((problem.message, *(value for _, value in problem.facts)))
+        cost = "no image can be built, tested or run"
+        return (DoctorCheck(name, CheckState.MISSING, detail, cost, problem.hint),)
+    kernel = "the kernel of this host" if host.same_kernel else "another kernel than this host"
+    start = DoctorCheck(
+        name,
+        CheckState.OK,
+        f"start, on {kernel}",
+        "" if host.same_kernel else "`run --netem` and `run --partition` do not work",
+    )
+    network = DoctorCheck("engine's network", CheckState.OK, f"containers reach this host at {host.address}")
+    if host.problem:
+        detail = f"containers do not reach this host: {host.problem}"
+        cost = "files of build steps are copied to the engine before its steps run; `rehearse` does not work"
+        network = DoctorCheck(network.name, CheckState.OK, detail, cost)
+    sees = "sees" if host.shares_files else "does not see"
+    files = DoctorCheck("engine's files", CheckState.OK, f"it {sees} directories of this host")
+    detail = f"{engine.memory / GIGABYTE:.0f} GB of memory, {format_count(engine.cores, 'core')}"
+    return start, network, files, DoctorCheck("engine's machine", CheckState.OK, detail)
+
+
 def bridge_finding(
-    engine: Daemon | UnavailableDaemon, interfaces: Path = dockerd.INTERFACES
+    engine: Daemon | UnavailableDaemon,
+    host: EngineHost | EngineError,
+    interfaces: Path = dockerd.INTERFACES,
 ) -> tuple[DoctorCheck, ...]:
     """Return whether the bridge of a local engine keeps its address; empty if that is not visible."""
-    if isinstance(engine, UnavailableDaemon) or engine.remote or engine.rootless or not engine.interface:
+    if isinstance(engine, UnavailableDaemon) or isinstance(host, EngineError) or not engine.interface:
+        return ()
+    # The bridge of an engine that is elsewhere can have the name of one that is here.
+    if not host.same_kernel or host.address != engine.bridge:
         return ()
     if not (interfaces / engine.interface).is_dir():
         return ()
@@ -216,7 +258,7 @@ def cache_finding(limit: str | None) -> DoctorCheck:
     return DoctorCheck(name, CheckState.MISSING, "the engine's configuration sets no limit", cost, hint)
 
 
-def disk_finding(directory: Path, free: int) -> DoctorCheck:
+def disk_finding(directory: Path | str, free: int) -> DoctorCheck:
     """Return whether the disk has room for the images of the catalogue."""
     detail = f"{free / GIGABYTE:.0f} GB free for {directory}"
     if free >= FLEET_GIGABYTES * GIGABYTE:
@@ -399,11 +441,11 @@ def _source_findings(
     except EngineError:
         # The CA bundle has a finding of its own.
         certificates = None
-    config = DownloadConfig(project.mirrors, pip, certificates, environment)
+    config = DownloadConfig(project.mirrors, pip, certificates, environment, project.debian_mirrors)
     with ThreadPoolExecutor(8) as pool:
         mirrors = pool.map(lambda mirror: mirror_finding(mirror, config.check_mirror), project.mirrors)
         indexes = pool.submit(index_findings, config)
-        apt = pool.submit(apt_finding, apt_sources, config.check_suite)
+        apt = pool.submit(apt_finding, lambda: debian_suites(config.debian), config.check_suite)
         return (*mirrors, *indexes.result(), apt.result())
 
 
@@ -438,24 +480,24 @@ def index_findings(config: DownloadConfig) -> tuple[DoctorCheck, ...]:
 def apt_finding(
     named: Callable[[], Sequence[tuple[str, str]]], check: Callable[[str, str], None]
 ) -> DoctorCheck:
-    """Return whether apt's mirrors have their suites; `named` returns URLs and suites."""
-    cost = "files of Debian packages cannot be downloaded"
+    """Return whether the mirrors of Debian have their suites; `named` returns URLs and suites."""
+    cost = "Debian packages cannot be locked or downloaded"
 
     def ask() -> str:
         suites = named()
         if not suites:
-            reason = "apt's configuration names no mirror of Debian"
+            reason = "no mirror of Debian answers"
             raise SourceError(reason)
         for url, suite in suites:
             _named(f"{redacted(url)} {suite}", partial(check, url, suite))
         return "mirrors " + " ".join(dict.fromkeys(redacted(url) for url, _ in suites))
 
-    return _asked("apt", ask, cost, "run `apt-get update`; it names the mirrors that fail")
+    return _asked("Debian mirrors", ask, cost, "check `debian_mirrors`, proxies and apt's configuration")
 
 
-def apt_sources() -> tuple[tuple[str, str], ...]:
-    """Return the mirrors of apt's configuration with their suites."""
-    return tuple((source.url, source.suite) for source in apt_config.sources())
+def debian_suites(mirrors: DebianMirrors) -> tuple[tuple[str, str], ...]:
+    """Return the mirrors of Debian with their suites."""
+    return tuple((source.url, source.suite) for source in mirrors.sources())
 
 
 def _named(name: str, ask: Callable[[], str | None]) -> str:
@@ -479,15 +521,30 @@ def _engine_hint(engine: Daemon | UnavailableDaemon) -> str:
     )
 
 
-def _room(engine: Daemon | UnavailableDaemon, project: Path) -> tuple[DoctorCheck, ...]:
+def _engine_host(engine: Daemon | UnavailableDaemon) -> EngineHost | EngineError:
+    if isinstance(engine, UnavailableDaemon):
+        return EngineHost()
+    try:
+        with contextlib.closing(docker.connect()) as connected:
+            return connected.host()
+    except EngineError as error:
+        return error
+
+
+def _room(
+    engine: Daemon | UnavailableDaemon, host: EngineHost | EngineError, project: Path
+) -> tuple[DoctorCheck, ...]:
     if isinstance(engine, UnavailableDaemon):
         return (disk_finding(project, shutil.disk_usage(project).free),)
-    limit = cache_finding(None if engine.remote else dockerd.configured_cache_limit(engine.endpoint))
-    if engine.remote:
-        detail = "the free space on a remote engine's disk is unknown"
+    if isinstance(host, EngineError):
+        return ()
+    # The engine's process and its configuration are visible only on its own machine.
+    is_visible = host.same_kernel and host.shares_files
+    limit = cache_finding(dockerd.configured_cache_limit(engine.endpoint) if is_visible else None)
+    if host.free is None:
+        detail = "the free space on the engine's disk is unknown"
         return (limit, DoctorCheck("disk", CheckState.UNKNOWN, detail, "a build may fill the engine's disk"))
-    directory = Path(engine.data_root)
-    return (limit, disk_finding(directory, shutil.disk_usage(directory).free))
+    return (limit, disk_finding(engine.data_root, host.free))
 
 
 def _registry_reply(host: str, ca: Path | None) -> HttpReply:

@@ -4,10 +4,8 @@ import inspect
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from invoke.parser.argument import Argument
-
 from bakehouse.cli.command_line import PLACEHOLDERS, option_name, options, usage
-from bakehouse.cli.tasks.declare import BakeTask
+from bakehouse.cli.tasks.declare import Argument, BakeTask
 
 DAILY = (
     *("init", "lock", "render", "build", "smoke", "run", "release", "uri", "estimator", "explain", "doctor"),
@@ -71,8 +69,7 @@ def command_help(task: BakeTask) -> str:
 
 def help_of(argument: Argument, task: BakeTask) -> str:
     """Return the help text of an option."""
-    name = str(argument.names[0])
-    return task.texts.get(name) or task.texts[str(argument.name)]
+    return task.texts.get(argument.option) or task.texts[argument.name]
 
 
 def _summary(task: BakeTask) -> str:
@@ -81,7 +78,7 @@ def _summary(task: BakeTask) -> str:
 
 def _parts(task: BakeTask) -> tuple[list[str], list[str]]:
     """Return the description and the examples, which are the last paragraph of the docstring."""
-    paragraphs = (inspect.getdoc(task) or "").split("\n\n")
+    paragraphs = (inspect.getdoc(task.function) or "").split("\n\n")
     description = "\n\n".join(paragraphs[:-1]).splitlines()
     return description, paragraphs[-1].splitlines()
 

@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from bakehouse.catalog import project
-from bakehouse.catalog.cache import cached_catalog
+from bakehouse.catalog import cache, project
 from bakehouse.catalog.project import HOME, IS_CHECKOUT
 from bakehouse.catalog.recipe import is_image_name, proposed_name
 from bakehouse.cli import dockerfile_import
 from bakehouse.dockerfile.account import AccountRow, Fate
 from bakehouse.dockerfile.bases import DEFAULT_BASE
 from bakehouse.dockerfile.choose import ChosenComponents, recipe_head
-from bakehouse.errors import Location, Problems, RecipeError, UsageError
+from bakehouse.errors import Location, RecipeError, UsageError
 from bakehouse.lock.base_description import component_name
 from bakehouse.util.files import is_file, write_whole
 from bakehouse.util.format import format_count, format_table
@@ -106,7 +105,7 @@ def run(
         if dockerfile:
             own = recipe.parent.parent
             roots = (HOME / "recipes", *([own] if own.is_dir() else []))
-            catalog = cached_catalog(roots, Problems())
+            catalog = cache.load(roots).catalog
             imported = dockerfile_import.import_dockerfile(source, dockerfile, recipe, catalog)
             created.dockerfile, created.entries = dockerfile, imported.entries
             created.needs_lock = imported.needs_lock
@@ -213,7 +212,7 @@ def _described(
         created.lines.append(line)
     else:
         created.lines.append(f"kept {path.relative_to(root)}")
-    catalog = cached_catalog((HOME / "recipes", recipes), Problems())
+    catalog = cache.load((HOME / "recipes", recipes)).catalog
     if name not in catalog.components:
         raise RecipeError(
             f"component `{name}` has mistakes",

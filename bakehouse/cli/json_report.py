@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from bakehouse.ledger.bisect import Bisection
     from bakehouse.ledger.release_changes import Change
     from bakehouse.lock.drift import Drift
-    from bakehouse.pipeline.image_table import ImageRow
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import BootstrappedBase, Plan
@@ -35,22 +34,6 @@ if TYPE_CHECKING:
     from bakehouse.upstream.update import ComponentUpdate
 
 Json = dict[str, Any]
-
-
-def listed_image(row: ImageRow) -> Json:
-    """Return an image as `list --json` prints it."""
-    return {
-        "image": row.recipe.name,
-        "family": row.recipe.family,
-        "status": row.recipe.status,
-        "summary": row.recipe.summary,
-        "base": row.parts[0] if row.parts else None,
-        "components": list(row.parts),
-        "versions": row.versions,
-        "warnings": warnings(row.resolution) if row.resolution else [],
-        "committed": row.is_committed,
-        "run": row.level.value if row.resolution else None,
-    }
 
 
 def resolutions(resolved: Iterable[Resolution]) -> list[Json]:

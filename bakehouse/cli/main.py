@@ -11,20 +11,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from invoke.config import Config
-from invoke.exceptions import Exit, ParseError
-from invoke.executor import Executor
-from invoke.parser import Parser
-from invoke.parser.context import ParserContext
-
 from bakehouse import __version__
 from bakehouse.catalog import project
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import command_line, completion, diagnostics, help_text
 from bakehouse.cli.command_name import as_typed
-from bakehouse.cli.tasks.collection import GROUPS, namespace
-from bakehouse.errors import BakehouseError, Diagnostic, UsageError
-from bakehouse.trust import keys
+from bakehouse.cli.tasks.collection import GROUPS
+from bakehouse.cli.tasks.declare import Exit
+from bakehouse.errors import BakehouseError, Diagnostic
 from bakehouse.util import terminal
 from bakehouse.util.format import format_bytes
 from bakehouse.util.tempdir import is_temporary
@@ -35,6 +29,7 @@ _MACHINE_ERRORS = (
 """Errors that the user has to fix: permissions, disks, and files where directories should be."""
 
 _OUTPUT = "standard output"
+_PASSPHRASE = "BAKEHOUSE_SIGNING_PASSPHRASE"
 _FREE_SPACE = "free disk space, such as with `bake clean`, and run the same command again"
 
 
@@ -45,7 +40,7 @@ def run(words: Sequence[str]) -> int:
         _run([word for word in words if word != command_line.VERBOSE])
         print(end="", flush=True)
     except Exit as end:
-        return end.code
+        return end.exit_code
     except BakehouseError as error:
         diagnostics.write_failure(error, sys.stderr)
         return error.exit_code
@@ -107,23 +102,8 @@ def _run(words: list[str]) -> None:
         case [name, *rest] if {"-h", "--help"} & {*rest} and not name.startswith("-"):
             print(as_typed(help_text.command_help(command_line.find_command(name))), end="")
         case _:
-            parsed = _parse(command_line.expand(words), words)
-            Executor(namespace, Config(lazy=True)).execute(*parsed)
-
-
-def _parse(expanded: list[str], words: list[str]) -> list[ParserContext]:
-    task = next((word for word in words if word in namespace.task_names), "")
-    try:
-        return list(Parser(contexts=namespace.to_contexts()).parse_argv(expanded))
-    except ParseError as error:
-        message = str(error).strip().splitlines()[0].rstrip(".")
-        raise UsageError(message[:1].lower() + message[1:], hint=command_line.usage_hint(task)) from error
-    except ValueError as error:
-        # invoke converts option values to numbers and reports nothing itself.
-        value = str(error).rpartition(": ")[2].strip("'")
-        raise UsageError(
-            f"`{value}` is not a number", hint=f"`bake help {task}` lists the options that take numbers"
-        ) from error
+            task, values = command_line.parse(words)
+            task(**values)
 
 
 def _machine_error(error: OSError) -> Diagnostic:
@@ -177,7 +157,11 @@ def main() -> None:
     """Run the command line of this process."""
     # SIGTERM, as CI systems send it, cleans up like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    keys.hide_passphrase()
+    if _PASSPHRASE in os.environ:
+        # Most commands use no keys, whose module takes long to import.
+        from bakehouse.trust import keys
+
+        keys.hide_passphrase()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout = _named_output(sys.stdout)
     sys.exit(run(sys.argv[1:]))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from bakehouse.ledger.release_changes import component_changes, neighbours
-from bakehouse.ledger.releases import by_release
 from bakehouse.resolve.phrases import warnings_text
 from bakehouse.util.format import format_bytes, format_count, format_table
 from bakehouse.util.terminal import clip
@@ -190,6 +188,9 @@ def release_notes(records: Sequence[ReleaseRecord]) -> str:
 
     Return an empty text if the image was never released.
     """
+    from bakehouse.ledger.release_changes import component_changes
+    from bakehouse.ledger.releases import by_release
+
     released = [record for record in by_release(records) if record.is_released]
     if not released:
         return ""
@@ -242,6 +243,8 @@ def bisection(search: Bisection, changes: Sequence[Change], not_compared: str) -
 
 def _searched_releases(search: Bisection) -> list[tuple[str, ...]]:
     """Return the releases from the good one to the bad one, each with its changes against the one before."""
+    from bakehouse.ledger.release_changes import neighbours
+
     line = (search.good, *search.between, search.bad)
     changes = neighbours(line)
     notes = {search.good.digest: "good", search.bad.digest: "bad"}

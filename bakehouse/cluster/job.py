@@ -91,7 +91,7 @@ class TrainingJob:
     """The user's hyperparameters and those of `distribution`."""
     channels: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
     channel_directories: Mapping[str, str] = field(default_factory=dict)
-    """More channels: directories of this machine, mounted read-only."""
+    """More channels: directories of this host. Their copies are mounted read-only."""
     channel_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Groups whose hosts get a channel; a channel that is missing here is for all."""
     environment: Mapping[str, str] = field(default_factory=dict)

@@ -14,6 +14,7 @@ from pathlib import Path
 from bakehouse.cluster.job import LIMITED, ML, MOUNTS, NetworkPartition, TrainingJob, input_files
 from bakehouse.cluster.ranks import RankEvent, SplitLog, read_events, split_log
 from bakehouse.engine.protocol import Container, ContainerExit, ContainerSpec, Engine
+from bakehouse.errors import EngineError
 
 STOP_GRACE = 3.0
 _KILLED = 137
@@ -88,12 +89,22 @@ def run(
     """Run `job` to its end or deadline. Logs are written to `logs`; nothing remains in the engine.
 
     `collect` maps directories of the hosts to local directories. The files of each host are copied there,
-    into a subdirectory with the host's name.
+    into a subdirectory with the host's name. Raises EngineError if this host cannot inject network faults.
     """
+    if (job.netem or job.partitions) and not engine.host().same_kernel:
+        raise EngineError(
+            "network faults cannot be injected: the engine runs containers on another kernel than this host",
+            hint="run the job on the engine's machine, or use `--kill`",
+        )
     with ExitStack() as stack:
         network = stack.enter_context(engine.network(job.name))
+        volumes = {
+            name: stack.enter_context(engine.volume(job.image, Path(directory)))
+            for name, directory in job.channel_directories.items()
+        }
         hosts = {
-            host: stack.enter_context(engine.container(_spec(job, host, network))) for host in job.host_names
+            host: stack.enter_context(engine.container(_spec(job, host, network, volumes)))
+            for host in job.host_names
         }
         monitor = _Monitor(hosts, job, logs)
         for host, container in hosts.items():
@@ -122,7 +133,7 @@ def run(
     )
 
 
-def _spec(job: TrainingJob, host: str, network: str) -> ContainerSpec:
+def _spec(job: TrainingJob, host: str, network: str, volumes: Mapping[str, str]) -> ContainerSpec:
     group = job.group_of(host)
     return ContainerSpec(
         image=job.image,
@@ -134,7 +145,7 @@ def _spec(job: TrainingJob, host: str, network: str) -> ContainerSpec:
         files=input_files(job, host),
         mounts=MOUNTS,
         room=dict.fromkeys(LIMITED, job.volume_bytes) if job.volume_bytes else {},
-        folders={f"{ML}/input/data/{name}": path for name, path in job.directories_of(host).items()},
+        volumes={f"{ML}/input/data/{name}": volumes[name] for name in job.directories_of(host)},
         gpus=job.gpus_of(host),
         cpus=group.cpus,
         memory=job.memory,

@@ -134,7 +134,8 @@ def _engine_check(node: BuilderNode, run: Program, until: float) -> BuilderCheck
     if isinstance(daemon, UnavailableDaemon):
         hint = f"check `docker --context {node.endpoint} info`"
         raise EngineError.of(daemon_info.unavailable(daemon, hint))
-    if daemon.remote and not daemon.containerd_store:
+    own = run("docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}")
+    if not daemon.containerd_store and own.out.strip() != daemon.endpoint:
         raise EngineError(
             f"the engine of builder `{node.name}` cannot export images without a containerd store",
             hint='set {"features": {"containerd-snapshotter": true}} in its daemon.json and restart it',

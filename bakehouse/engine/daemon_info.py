@@ -3,7 +3,6 @@
 The docker client returns the facts as JSON, so that tests can use recorded answers of any engine.
 """
 
-import platform
 import re
 import subprocess
 from collections.abc import Mapping
@@ -27,11 +26,11 @@ REQUIRED_PROGRAMS = "Docker Engine 24 or newer and buildx 0.13 or newer"
 class Feature(StrEnum):
     """Features that a task can require of an engine."""
 
-    LOCAL = "local"
     PLATFORM = "platform"
-    ROOTFUL = "rootful"
     BRIDGE = "default bridge"
     BUILDX = "buildx"
+    MEMORY_LIMIT = "memory limit"
+    CPU_LIMIT = "limit of cores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +46,19 @@ class Daemon:
     """Name of the storage driver."""
     containerd_store: bool
     rootless: bool
-    remote: bool
     bridge: str | None
     """Gateway address of the default bridge; None without a bridge."""
     interface: str
     """Network interface of the bridge; empty if the engine does not report it."""
     buildx: str | None
     data_root: str
+    cores: int
+    memory: int
+    """Bytes of memory of the engine's machine."""
+    memory_limit: bool
+    """It can limit the memory of containers."""
+    cpu_limit: bool
+    """It can limit the cores of containers."""
     runtimes: tuple[str, ...]
     registry: str
     """Default registry, for image names without a registry."""
@@ -120,7 +125,7 @@ def run_program(*command: str, seconds: float = CLIENT_SECONDS) -> ProgramResult
     return ProgramResult(done.returncode, done.stdout, done.stderr)
 
 
-def probe(client: DockerClient = docker, hostname: str = "") -> Daemon | UnavailableDaemon:
+def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
     """Return the facts of the engine that the docker client connects to."""
     info_reply = client("info", "--format", "json")
     if info_reply.code == 127:
@@ -142,19 +147,22 @@ def probe(client: DockerClient = docker, hostname: str = "") -> Daemon | Unavail
         store=info["Driver"],
         containerd_store=["driver-type", "io.containerd.snapshotter.v1"] in (info["DriverStatus"] or []),
         rootless=any(option.startswith("name=rootless") for option in info["SecurityOptions"] or ()),
-        remote=not endpoint.startswith("unix://") or info["Name"] != (hostname or platform.node()),
         bridge=_field(network, "IPAM", "Config", 0, "Gateway"),
         interface=_field(network, "Options", "com.docker.network.bridge.name") or "",
         buildx=buildx,
         data_root=info["DockerRootDir"],
+        cores=info["NCPU"],
+        memory=info["MemTotal"],
+        memory_limit=info["MemoryLimit"],
+        cpu_limit=info["CpuCfsQuota"],
         runtimes=tuple(sorted(info["Runtimes"] or ())),
         registry=info["IndexServerAddress"],
     )
 
 
-def inspect(client: DockerClient = docker, hostname: str = "") -> Daemon:
+def inspect(client: DockerClient = docker) -> Daemon:
     """Return the engine's facts, for tasks that need an engine but must not install one."""
-    daemon = probe(client, hostname)
+    daemon = probe(client)
     if isinstance(daemon, UnavailableDaemon):
         own = daemon.endpoint in ("", _DEFAULT_ENDPOINT)
         hint = f"install {REQUIRED_PROGRAMS}, and start the engine" if own else START_SELECTED
@@ -206,37 +214,28 @@ def unavailable(daemon: UnavailableDaemon, hint: str) -> Diagnostic:
 def _missing_feature(daemon: Daemon, feature: Feature) -> MissingFeature | None:
     texts = _MISSING[feature]
     match feature:
-        case Feature.LOCAL:
-            has, value = not daemon.remote, daemon.name
         case Feature.PLATFORM:
             has, value = daemon.platform == PLATFORM, daemon.platform
-        case Feature.ROOTFUL:
-            has, value = not daemon.rootless, ""
         case Feature.BRIDGE:
             has, value = daemon.bridge is not None, ""
         case Feature.BUILDX:
             if daemon.buildx is None:
                 texts = _NO_BUILDX
             has, value = _version(daemon.buildx or "") >= OLDEST_BUILDX, daemon.buildx or ""
+        case Feature.MEMORY_LIMIT:
+            has, value = daemon.memory_limit, ""
+        case Feature.CPU_LIMIT:
+            has, value = daemon.cpu_limit, ""
     message, effect, hint = texts
     return None if has else MissingFeature(feature, message.format(value), effect, hint)
 
 
+_DELEGATE = "add `Delegate=cpu memory pids` to the systemd unit `user@.service`, or use an engine with root"
 _MISSING: Mapping[Feature, tuple[str, str, str]] = {
-    Feature.LOCAL: (
-        "the container engine runs on another machine, `{}`",
-        "build steps cannot download files from this machine, and containers cannot mount its directories",
-        "run `bake` on the engine's machine, or unset DOCKER_HOST and run `docker context use default`",
-    ),
     Feature.PLATFORM: (
         f"the container engine runs {{}} containers, but the images are for {PLATFORM}",
         "no image can be built or smoke-tested",
         f"use an engine on a {PLATFORM} machine",
-    ),
-    Feature.ROOTFUL: (
-        "the container engine runs rootless",
-        "it has its own network namespace, so build steps cannot download files from this machine",
-        "use an engine that runs as root: `docker context use default`",
     ),
     Feature.BRIDGE: (
         "the container engine has no default bridge network",
@@ -247,6 +246,16 @@ _MISSING: Mapping[Feature, tuple[str, str, str]] = {
         "buildx {} is too old",
         "builds need `--progress=rawjson` of buildx 0.13",
         "install docker-buildx 0.13 or newer",
+    ),
+    Feature.MEMORY_LIMIT: (
+        "the container engine cannot limit the memory of containers",
+        "its cgroup has no memory controller, so it ignores the limit",
+        _DELEGATE,
+    ),
+    Feature.CPU_LIMIT: (
+        "the container engine cannot limit the cores of containers",
+        "its cgroup has no cpu controller, so it ignores the limit",
+        _DELEGATE,
     ),
 }
 _NO_BUILDX = (

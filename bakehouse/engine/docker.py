@@ -7,6 +7,7 @@ run and removes them, but not the objects of a running one.
 import contextlib
 import os
 import secrets
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +16,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bakehouse.engine import content_store, image_archive, tar
+from bakehouse.engine import content_store, engine_host, image_archive, tar
 from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remove_until_gone
 from bakehouse.engine.docker_errors import check_socket, translate_errors
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
-from bakehouse.engine.protocol import CleanupCounts, Container, ContainerSpec, StoredImage
+from bakehouse.engine.protocol import CleanupCounts, Container, ContainerSpec, EngineHost, StoredImage
 from bakehouse.errors import EngineError
 from bakehouse.util import tempdir
+from bakehouse.util.format import format_bytes
 from bakehouse.util.hashing import KEY_LABEL
 
 if TYPE_CHECKING:
@@ -34,6 +36,9 @@ IMAGE_LABEL = "bakehouse.image"
 CONNECTION_LABEL = "bakehouse.connection"
 REHEARSED_LABEL = "org.bakehouse.rehearsed"
 POOL = 64
+_EMPTY_IMAGE = "bakehouse/empty:1"
+_FILLED = "/filled"
+"""Path of a volume in the container through which it gets its files."""
 _Created = TypeVar("_Created")
 
 
@@ -48,12 +53,14 @@ def connect(endpoint: str = "") -> "DockerEngine":
             client = docker.DockerClient(endpoint, timeout=API_SECONDS, max_pool_size=POOL)
         elif host := os.environ.get("DOCKER_HOST"):
             check_socket(host)
-            client = docker.from_env(timeout=API_SECONDS, max_pool_size=POOL)
+            client = docker.from_env(timeout=API_SECONDS, max_pool_size=POOL, use_ssh_client=True)
         else:
             context = ContextAPI.get_current_context()
             check_socket(context.Host or "")
             tls = context.TLSConfig or False
-            client = docker.DockerClient(context.Host, tls=tls, timeout=API_SECONDS, max_pool_size=POOL)
+            client = docker.DockerClient(
+                context.Host, tls=tls, timeout=API_SECONDS, max_pool_size=POOL, use_ssh_client=True
+            )
         client.ping()
     return DockerEngine(client)
 
@@ -69,6 +76,16 @@ class DockerEngine:
         # and `close` waits for it before it removes everything that this connection created.
         self._creators = ThreadPoolExecutor(1, thread_name_prefix="create")
         self._creators.submit(lambda: None).result()
+        self._host: EngineHost | None = None
+        self._host_lock = threading.Lock()
+
+    def host(self) -> EngineHost:
+        with self._host_lock:
+            if self._host is None:
+                with translate_errors("describe itself"):
+                    architecture = str(self._client.version()["Arch"])
+                self._host = engine_host.probe(self, self._empty_image(), architecture, self._gateway())
+            return self._host
 
     def image(self, reference: str) -> StoredImage | None:
         from docker.errors import ImageNotFound
@@ -121,6 +138,34 @@ class DockerEngine:
             with translate_errors("remove a network"):
                 remove_until_gone(network.remove)
 
+    @contextlib.contextmanager
+    def volume(self, image: str, directory: Path) -> Iterator[str]:
+        from docker.types import Mount
+
+        _require_space(directory, self.host().free)
+        with translate_errors("create a volume"):
+            volume = self._create(self._client.volumes.create, labels=self._labels)
+        name = str(volume.name)
+        try:
+            # A volume has no API for files: they go through a container that mounts it.
+            with translate_errors(f"copy `{directory}` into a volume"):
+                container = self._create(
+                    self._client.containers.create,
+                    image,
+                    command=["none"],
+                    network="none",
+                    mounts=[Mount(target=_FILLED, source=name, type="volume", no_copy=True)],
+                    labels=self._labels,
+                )
+                try:
+                    container.put_archive(_FILLED, tar.stream(directory))
+                finally:
+                    remove_until_gone(partial(container.remove, force=True))
+            yield name
+        finally:
+            with translate_errors("remove a volume"):
+                remove_until_gone(volume.remove)
+
     def sweep(self) -> CleanupCounts:
         api = self._client.api
         label = {"label": OWNER_LABEL}
@@ -160,6 +205,24 @@ class DockerEngine:
             for volume in api.volumes(filters=mine)["Volumes"] or ():
                 remove_until_gone(partial(api.remove_volume, volume["Name"]))
             self._client.close()
+
+    def _empty_image(self) -> str:
+        """Return the name of an image without files, created if the engine lacks it."""
+        if self.image(_EMPTY_IMAGE) is None:
+            repository, _, tag = _EMPTY_IMAGE.partition(":")
+            with translate_errors("create an empty image"):
+                self._client.api.import_image_from_data(tar.pack({}), repository=repository, tag=tag)
+        return _EMPTY_IMAGE
+
+    def _gateway(self) -> str:
+        """Return the IPv4 address of the default bridge; empty without a bridge."""
+        from docker.errors import NotFound
+
+        with translate_errors("look up the default bridge"), contextlib.suppress(NotFound):
+            networks = self._client.networks.get("bridge").attrs["IPAM"]["Config"] or ()
+            gateways = [str(network.get("Gateway", "")) for network in networks]
+            return next((gateway for gateway in gateways if "." in gateway), "")
+        return ""
 
     def _create(self, create: Callable[..., _Created], *arguments: Any, **options: Any) -> _Created:
         try:
@@ -214,9 +277,14 @@ class DockerEngine:
                 for path in spec.mounts
             ]
             + [
+                Mount(target=path, source=volume, type="volume", read_only=True)
+                for path, volume in spec.volumes.items()
+            ]
+            + [
                 Mount(target=path, source=directory, type="bind", read_only=True)
-                for path, directory in spec.folders.items()
+                for path, directory in spec.shared_directories.items()
             ],
+            "extra_hosts": dict(spec.extra_hosts),
             "mem_limit": spec.memory,
             "nano_cpus": round(spec.cpus * 1e9) if spec.cpus else None,
         }
@@ -229,6 +297,19 @@ class DockerEngine:
             devices = [str(number) for number in spec.gpus]
             arguments["device_requests"] = [DeviceRequest(device_ids=devices, capabilities=[["gpu"]])]
         return arguments
+
+
+def _require_space(directory: Path, free: int | None) -> None:
+    """Raise EngineError if the engine's disk has no room for a copy of a directory."""
+    if free is None:
+        return
+    needed = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
+    if needed > free:
+        facts = (("needed", format_bytes(needed)), ("free", format_bytes(free)))
+        hint = "remove images with `docker image prune`, or use a smaller directory"
+        raise EngineError(
+            f"the engine's disk has no room for a copy of `{directory}`", facts=facts, hint=hint
+        )
 
 
 def _in_memory(size: int) -> "DriverConfig":

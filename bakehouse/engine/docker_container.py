@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from bakehouse.engine import network_faults, tar
 from bakehouse.engine.docker_errors import translate_errors
 from bakehouse.engine.protocol import ContainerExit
+from bakehouse.errors import EngineError
 
 if TYPE_CHECKING:
     from docker.errors import APIError
@@ -149,7 +150,24 @@ class DockerContainer:
         """Return its first process on this machine; 0 after its exit."""
         with translate_errors("look up a container's process"):
             self._container.reload()
-        return int(self._container.attrs["State"]["Pid"])
+        process = int(self._container.attrs["State"]["Pid"])
+        groups = Path(f"/proc/{process}/cgroup")
+        try:
+            is_here = str(self._container.id) in groups.read_text()
+        except OSError:
+            is_here = False
+        if process and not is_here and self._runs():
+            # The number is that of another process of this host, or of none.
+            raise EngineError(
+                "network faults cannot be injected: the containers do not run on this host",
+                hint="run the job on the engine's machine, or use `--kill`",
+            )
+        return process if is_here else 0
+
+    def _runs(self) -> bool:
+        with translate_errors("look up a container's process"):
+            self._container.reload()
+        return bool(self._container.attrs["State"]["Running"])
 
     def _archive(self, path: str) -> Iterator[bytes]:
         from docker.errors import NotFound

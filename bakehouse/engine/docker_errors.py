@@ -8,6 +8,7 @@ from typing import Any
 from bakehouse.errors import Diagnostic, EngineError
 
 _HINTS = {
+    "adding interface veth": "another program removed the bridge of the engine: restart the engine",
     "could not select device driver": "containers cannot use GPUs here; run `bake doctor` for the reason",
     "nvidia-container-cli: device error": "this machine has fewer GPUs than all hosts together request",
 }

@@ -12,6 +12,7 @@ import signal
 import socket
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -249,7 +250,7 @@ def _not_started(message: str, paths: DaemonPaths) -> Diagnostic:
 
 
 def _process_behind(endpoint: str, pidfile: Path) -> int | None:
-    if not endpoint.startswith("unix://"):
+    if not endpoint.startswith("unix://") or sys.platform != "linux":
         return None
     process = 0
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:

@@ -9,7 +9,7 @@ from bakehouse.engine.protocol import Engine
 from bakehouse.util.oci import PLATFORM
 from bakehouse.util.terminal import Reporter
 
-BUILD_FEATURES = (Feature.LOCAL, Feature.PLATFORM, Feature.ROOTFUL, Feature.BRIDGE, Feature.BUILDX)
+BUILD_FEATURES = (Feature.PLATFORM, Feature.BRIDGE, Feature.BUILDX)
 """Features of an engine that builds and smoke tests need."""
 
 

@@ -29,8 +29,12 @@ class ContainerSpec:
     """Paths for new empty volumes, which are removed with the container."""
     room: Mapping[str, int] = field(default_factory=dict)
     """Sizes in bytes of those `mounts` that are limited; they are in memory."""
-    folders: Mapping[str, str] = field(default_factory=dict)
-    """Directories of this machine to mount read-only, by path in the container."""
+    volumes: Mapping[str, str] = field(default_factory=dict)
+    """Volumes to mount read-only, by path in the container; see `Engine.volume`."""
+    shared_directories: Mapping[str, str] = field(default_factory=dict)
+    """Directories of this host to mount read-only, by path: for probes, as many engines see none."""
+    extra_hosts: Mapping[str, str] = field(default_factory=dict)
+    """Addresses by name, for its /etc/hosts."""
     gpus: tuple[int, ...] = ()
     """Numbers of this machine's GPUs."""
     cpus: float | None = None
@@ -70,6 +74,24 @@ class CleanupCounts:
     containers: int = 0
     networks: int = 0
     volumes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EngineHost:
+    """Facts that the containers of an engine find about this host."""
+
+    address: str = ""
+    """Address of this host for containers; empty if they do not reach it."""
+    listen: str = ""
+    """Address of this host that a server for containers has to listen on."""
+    problem: str = ""
+    """Reason why containers do not reach this host; empty if they do."""
+    shares_files: bool = False
+    """The engine sees the directories of this host."""
+    same_kernel: bool = False
+    """Containers run on the kernel of this host, with its processes, memory and devices."""
+    free: int | None = None
+    """Free bytes of the disk with the engine's containers; None if unknown."""
 
 
 class Container(Protocol):
@@ -115,6 +137,9 @@ class Container(Protocol):
 class Engine(Protocol):
     """Container engine."""
 
+    def host(self) -> EngineHost:
+        """Return what its containers share with this host. Containers try it once for a connection."""
+
     def image(self, reference: str) -> StoredImage | None:
         """Return the image with this name or digest, or None."""
 
@@ -126,6 +151,12 @@ class Engine(Protocol):
 
     def network(self, name: str) -> contextlib.AbstractContextManager[str]:
         """Create a network for one job and return its name."""
+
+    def volume(self, image: str, directory: Path) -> contextlib.AbstractContextManager[str]:
+        """Create a volume with a copy of a directory of this host, and return its name.
+
+        The `image` of its container is not started.
+        """
 
     def sweep(self) -> CleanupCounts:
         """Remove the leftovers of dead runs."""

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bakehouse.errors import EngineError
 from bakehouse.util.tempdir import temporary_directory
+
+_CHUNK_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +45,55 @@ def pack(files: Mapping[str, bytes]) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for path, content in sorted(files.items()):
             member = tarfile.TarInfo(path.lstrip("/"))
-            # Files have no mode here, but a job may start a script.
-            member.size, member.mode = len(content), 0o755 if content.startswith(b"#!") else 0o644
+            # Files have no mode here, but a job may start a script, and a probe a program.
+            is_program = content.startswith((b"#!", b"\x7fELF"))
+            member.size, member.mode = len(content), 0o755 if is_program else 0o644
             archive.addfile(member, io.BytesIO(content))
     return buffer.getvalue()
+
+
+def stream(directory: Path) -> Iterator[bytes]:
+    """Yield an archive of a directory's files in chunks, as a training job gets them from S3.
+
+    It has the content of links instead of links, and no owners. Raises EngineError for a link that leads
+    nowhere or to a directory above itself, and for a file that changes its size.
+    """
+    for path in _walk(directory, ()):
+        status = path.stat()
+        member = tarfile.TarInfo(path.relative_to(directory).as_posix())
+        member.mtime = int(status.st_mtime)
+        if path.is_dir():
+            member.type, member.mode = tarfile.DIRTYPE, 0o755
+            yield member.tobuf()
+            continue
+        member.size, member.mode = status.st_size, 0o755 if status.st_mode & 0o111 else 0o644
+        yield member.tobuf()
+        left = member.size
+        with path.open("rb") as file:
+            while chunk := file.read(min(left, _CHUNK_BYTES)):
+                left -= len(chunk)
+                yield chunk
+        if left:
+            raise EngineError(
+                f"`{path}` was shortened while it was copied", hint="run the same command again"
+            )
+        yield bytes(-member.size % tarfile.BLOCKSIZE)
+    yield bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _walk(directory: Path, above: tuple[Path, ...]) -> Iterator[Path]:
+    """Yield the directories and regular files below a directory, each directory before its files."""
+    above = (*above, directory.resolve())
+    for path in sorted(directory.iterdir()):
+        if path.is_dir():
+            if path.resolve() in above:
+                raise EngineError(f"`{path}` is a link to a directory above it", hint="remove the link")
+            yield path
+            yield from _walk(path, above)
+        elif path.is_file():
+            yield path
+        elif path.is_symlink():
+            raise EngineError(f"`{path}` is a link to a file that does not exist", hint="remove the link")
 
 
 @contextlib.contextmanager

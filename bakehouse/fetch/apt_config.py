@@ -1,82 +1,89 @@
-"""Reader of the apt configuration of this machine: mirrors of suites, and network settings."""
+"""Reader of the apt configuration of this machine: sources, and network settings. It starts no program."""
 
+import os
 import re
-import subprocess
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
-from bakehouse.util.process import MISSING_PROGRAM, with_environment
-from bakehouse.util.tempdir import require_space, scratch_directory
+from debian.deb822 import Deb822
 
-_SETTING = re.compile(r'(?P<key>\S+) "(?P<value>.*)";')
+APT = Path("/etc/apt")
+"""Directory of the configuration, which other systems do not have."""
 _CARRIED = re.compile(
     r"Acquire::(?:https?::(?:Proxy|Timeout|CaInfo|Verify-Peer|Verify-Host)(?:::\S+)?|"
     r"Retries|Check-Valid-Until|Check-Date|ForceIPv[46])",
     re.IGNORECASE,
 )
-_SHOWN = "$(ORIGIN)|$(LABEL)|$(SITE)|$(RELEASE)|$(COMPONENT)"
-SECURITY = "Debian-Security"
-"""Label of the archive of security updates."""
-_TARGETS = ("indextargets", "--format", _SHOWN, "Created-By: Packages")
+_TOKEN = re.compile(
+    r'(?P<comment>//[^\n]*|/\*.*?\*/|(?m:^[ \t]*)#(?!clear|include)[^\n]*)|"(?P<text>[^"]*)"|'
+    r'(?P<mark>[{};])|(?P<word>(?:(?!//|/\*)[^\s"{};])+)',
+    re.DOTALL,
+)
+_LINE = re.compile(r"deb\s+(?:\[[^\]]*\]\s+)?(?P<url>\S+)\s+(?P<suite>\S+)(?P<components>(?:\s+\S+)*)\s*")
+_LIST = "mirror+file"
 
 
 @dataclass(frozen=True, slots=True)
-class AptSource:
-    """A suite on a Debian mirror."""
+class ConfiguredSource:
+    """A suite of an archive, as the configuration names it."""
 
-    label: str
-    """`Debian`, or that of security updates."""
     url: str
     suite: str
     components: tuple[str, ...]
 
-    @property
-    def line(self) -> str:
-        return f"deb {self.url} {self.suite} {' '.join(self.components)}"
+
+def entries(directory: Path | None = None) -> tuple[ConfiguredSource, ...]:
+    """Return the sources of binary packages, in apt's order; empty on a machine without apt."""
+    directory = directory or APT
+    files = [directory / "sources.list", *sorted(directory.glob("sources.list.d/*"))]
+    found = dict.fromkeys(entry for path in files for entry in _entries(path))
+    return tuple(found)
 
 
-def sources() -> tuple[AptSource, ...]:
-    """Return all Debian suites in the configuration of apt."""
-    # apt lists no source without downloaded package lists, as in a fresh container.
-    return read_targets(_output("apt-get", *_TARGETS) or _fetched_targets())
-
-
-def read_targets(text: str) -> tuple[AptSource, ...]:
-    """Read Debian's sources from the output of apt; other archives may have suites of the same name."""
-    components: dict[tuple[str, str, str], list[str]] = {}
-    for line in text.splitlines():
-        origin, label, url, suite, component = line.split("|")
-        if origin == "Debian":
-            components.setdefault((label, url, suite), []).append(component)
-    return tuple(AptSource(*key, tuple(dict.fromkeys(names))) for key, names in sorted(components.items()))
-
-
-def for_suite(suite: str, configured: Iterable[AptSource]) -> tuple[AptSource, ...]:
-    """Return the sources of a suite, its updates and security updates; empty without a Debian mirror.
-
-    Suites that are not configured use the mirrors of other suites.
-    """
-    configured = tuple(configured)
-    names = (("Debian", suite), ("Debian", f"{suite}-updates"), (SECURITY, f"{suite}-security"))
-    selected: list[AptSource] = []
-    for label, name in names:
-        mirrors = dict.fromkeys(source.url for source in configured if source.label == label)
-        exact = [source for source in configured if (source.label, source.suite) == (label, name)]
-        selected += exact or [AptSource(label, url, name, ("main",)) for url in mirrors]
-    return tuple(selected)
-
-
-def settings() -> dict[str, str]:
+def settings(directory: Path | None = None, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return apt's network settings: proxies, certificates, retries, checks of dates."""
-    return read_settings(_output("apt-config", "dump"))
+    directory = directory or APT
+    named = environment.get("APT_CONFIG", "")
+    parts = (path for path in sorted(directory.glob("apt.conf.d/*")) if path.suffix in ("", ".conf"))
+    files = (*([Path(named)] if named else []), *parts, directory / "apt.conf")
+    values: dict[str, tuple[str, str]] = {}
+    for path in files:
+        for key, value in read_settings(_text(path)):
+            if value is None:
+                values = {name: item for name, item in values.items() if not _is_below(name, key.lower())}
+            elif _CARRIED.fullmatch(key):
+                # The names of settings have no case
+                values[key.lower()] = (values.get(key.lower(), (key,))[0], value)
+    return dict(values.values())
 
 
-def read_settings(text: str) -> dict[str, str]:
-    """Read the settings from the output of `apt-config dump`."""
-    matches = (_SETTING.fullmatch(line) for line in text.splitlines())
-    return {match["key"]: match["value"] for match in matches if match and _CARRIED.fullmatch(match["key"])}
+def read_settings(text: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the settings of a file in the format of apt.conf(5); None for a key that it clears."""
+    scopes: list[str] = []
+    words: list[str] = []
+    for token in _TOKEN.finditer(text):
+        mark = token["mark"]
+        if token["comment"] is not None:
+            continue
+        if mark is None:
+            words.append(token["word"] if token["text"] is None else token["text"])
+        elif mark == "{":
+            scopes.append(words[0] if words else "")
+            words = []
+        elif mark == "}":
+            scopes = scopes[:-1]
+            words = []
+        else:
+            match words:
+                case ["#clear", *keys]:
+                    yield from (("::".join((*scopes, key)), None) for key in keys)
+                case [key, value]:
+                    yield "::".join((*scopes, key)), value
+            words = []
 
 
 def written(values: Mapping[str, str]) -> str:
@@ -84,30 +91,59 @@ def written(values: Mapping[str, str]) -> str:
     return "".join(f'{key} "{value}";\n' for key, value in values.items())
 
 
-def directory_line(directory: Path) -> str:
-    """Return the apt source of a local directory with an unsigned package index."""
-    return f"deb [trusted=yes] copy:{quote(str(directory.absolute()))} ./"
+def logins() -> tuple[Path, ...]:
+    """Return the files of apt's logins, in the format of apt_auth.conf(5)."""
+    return (APT / "auth.conf", *sorted(APT.glob("auth.conf.d/*.conf")))
 
 
-def _fetched_targets() -> str:
-    """Return apt's targets, with package lists downloaded to a temporary directory."""
-    with scratch_directory() as directory:
-        for name in ("lists/partial", "cache/archives/partial"):
-            (directory / name).mkdir(parents=True)
-        options = ("-o", f"Dir::State::lists={directory}/lists/", "-o", f"Dir::Cache={directory}/cache/")
-        require_space(_run("apt-get", *options, "update")[1], directory)
-        return _output("apt-get", *options, *_TARGETS)
+def _entries(path: Path) -> Iterator[ConfiguredSource]:
+    if path.suffix == ".list":
+        found = _one_line(_text(path))
+    elif path.suffix == ".sources":
+        found = _stanzas(_text(path))
+    else:
+        return
+    for entry in found:
+        # A suite that ends in a slash is a directory, not one of Debian
+        if not entry.suite.endswith("/"):
+            yield from (ConfiguredSource(url, entry.suite, entry.components) for url in _urls(entry.url))
 
 
-def _output(*command: str) -> str:
-    return _run(*command)[0]
+def _one_line(text: str) -> Iterator[ConfiguredSource]:
+    for line in text.splitlines():
+        if match := _LINE.fullmatch(line.partition("#")[0].strip()):
+            yield ConfiguredSource(match["url"], match["suite"], tuple(match["components"].split()))
 
 
-def _run(*command: str) -> tuple[str, str]:
-    """Return what a program prints to its standard output and error; nothing if it is missing."""
-    environment = with_environment({"LC_ALL": "C.UTF-8"})
+def _stanzas(text: str) -> Iterator[ConfiguredSource]:
+    for stanza in Deb822.iter_paragraphs(text.splitlines(), use_apt_pkg=False):
+        is_enabled = stanza.get("Enabled", "yes").strip().lower() not in ("no", "false", "0", "off")
+        if is_enabled and "deb" in stanza.get("Types", "").split():
+            components = tuple(stanza.get("Components", "").split())
+            for url in stanza.get("URIs", "").split():
+                yield from (
+                    ConfiguredSource(url, suite, components) for suite in stanza.get("Suites", "").split()
+                )
+
+
+def _urls(url: str) -> Iterator[str]:
+    """Yield the URL of a source, or those of a list of mirrors, as images of clouds have it."""
+    address = urlsplit(url)
+    if address.scheme != _LIST:
+        yield url
+        return
+    for line in _text(Path(url2pathname(address.path))).splitlines():
+        if words := shlex.split(line, comments=True):
+            yield words[0]
+
+
+def _is_below(name: str, key: str) -> bool:
+    return name == key or name.startswith(f"{key.removesuffix('::')}::")
+
+
+def _text(path: Path) -> str:
+    """Return the text of a file; empty without one that can be read."""
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    except MISSING_PROGRAM:
-        return "", ""
-    return done.stdout, done.stderr
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""

@@ -37,7 +37,8 @@ def open_fetcher(
         if not is_mirror(mirror):
             report(f"mirror `{redacted(mirror)}` is not a directory or a mirror URL; skipped")
     mirrors = [mirror for mirror in mirrors if is_mirror(mirror)]
-    machine = DownloadConfig(tuple(mirrors), pip, bundle_of(project.ca, pip, environment), environment)
+    bundle = bundle_of(project.ca, pip, environment)
+    machine = DownloadConfig(tuple(mirrors), pip, bundle, environment, project.debian_mirrors)
     hashes = HashCache(project.state / "hashes.json")
     directories = [*machine.folders, *([project.cache] if to else [])]
     fetcher = Fetcher(

@@ -1,4 +1,4 @@
-"""Sources of each file: mirrors first, then its URL, the indexes, apt's mirrors."""
+"""Sources of each file: mirrors first, then its URL, the indexes, Debian's mirrors."""
 
 import hashlib
 import os
@@ -20,6 +20,7 @@ from uv import find_uv_bin
 
 from bakehouse.fetch import apt_config, s3, simple_index, wheel_metadata
 from bakehouse.fetch.connection import PORTS, ConnectionSettings, Proxies, origin_of, redacted
+from bakehouse.fetch.debian_mirrors import DebianMirrors, apt_connection
 from bakehouse.fetch.faults import Fault, SourceError, status_error
 from bakehouse.fetch.http_client import HttpClient, SourceResponse, TransferSpeed
 from bakehouse.fetch.pip_config import PipConfig
@@ -31,13 +32,12 @@ from bakehouse.util.files import expand_home
 from bakehouse.util.format import format_bytes, format_count
 
 _MAX_PAGE_BYTES = 64 * 10**6
-_APT_LOGINS = Path("/etc/apt/auth.conf")
 _PYTHON = ("wheel", "sdist")
 NO_PROJECT = "no index has the project"
 _ON_EVERY_INDEX = "pip"
 """A project that any index for `pip install` has."""
-_APT_SECONDS = 15.0
-"""Time limit of apt, which may download package lists and itself has no limit."""
+_MIRROR_SECONDS = 15.0
+"""Time limit of the mirrors of apt's configuration, which may be those of other distributions."""
 
 T = TypeVar("T")
 
@@ -71,13 +71,14 @@ class Offer:
 
 @dataclass(frozen=True)
 class DownloadConfig:
-    """Sources of files: mirrors, pip's indexes, apt's mirrors."""
+    """Sources of files: mirrors, pip's indexes, Debian's mirrors."""
 
     mirrors: tuple[str, ...]
     """Directories, and URL prefixes with files at `<sha256>/<name>`."""
     pip: PipConfig
     certificates: Path | None
     environment: Mapping[str, str]
+    debian_mirrors: tuple[str, ...] = ()
 
     @_once
     def folders(self) -> tuple[Path, ...]:
@@ -285,19 +286,18 @@ class DownloadConfig:
 
     def _in_archives(self, file: RequiredFile) -> Iterator[Offer]:
         if self._archives is None:
-            yield Offer("apt's mirrors", "apt", _no_apt_lists)
+            yield Offer("Debian mirrors", "Debian", _overdue)
         for root in self._archives or ():
             url = f"{root}/{quote(_pool_path(file))}"
-            yield _at(self._apt_web, url, f"apt's mirror `{redacted(root)}`")
+            yield _at(self._apt_web, url, f"Debian mirror `{redacted(root)}`")
 
     @_once
     def _archives(self) -> tuple[str, ...] | None:
-        """Root URLs of apt's mirrors, if they use HTTP; None if apt does not answer in time."""
+        """Root URLs of Debian's mirrors, if they use HTTP; None if these do not answer in time."""
         try:
-            sources = bounded(apt_config.sources, time.monotonic() + _APT_SECONDS)
+            roots = bounded(self.debian.roots, time.monotonic() + _MIRROR_SECONDS)
         except OverdueError:
             return None
-        roots = (source.url.rstrip("/") for source in sources)
         return tuple(dict.fromkeys(root for root in roots if urlsplit(root).scheme in ("http", "https")))
 
     @_once
@@ -323,7 +323,12 @@ class DownloadConfig:
 
     @_once
     def _apt_web(self) -> HttpClient:
-        return HttpClient(apt_settings(apt_config.settings(), self._connection), self.environment)
+        return HttpClient(apt_connection(apt_config.settings(), self._connection), self.environment)
+
+    @_once
+    def debian(self) -> DebianMirrors:
+        """The mirrors of Debian."""
+        return DebianMirrors(self._apt_web, self.debian_mirrors)
 
     @property
     def _connection(self) -> ConnectionSettings:
@@ -373,33 +378,10 @@ def _committed(source: git.GitSource, start: int, validator: str) -> Iterator[So
 
 
 @contextmanager
-def _no_apt_lists(start: int, validator: str) -> Iterator[SourceResponse]:
-    failure = f"apt has no package lists and did not download them within {_APT_SECONDS:.0f} s"
-    reason = f"{failure}; run `apt-get update`"
+def _overdue(start: int, validator: str) -> Iterator[SourceResponse]:
+    reason = f"the mirrors of apt's configuration did not answer within {_MIRROR_SECONDS:.0f} s"
     raise SourceError(reason, Fault.SETTINGS)
     yield
-
-
-def apt_settings(values: Mapping[str, str], own: ConnectionSettings) -> ConnectionSettings:
-    """Return the connection settings that apt's configuration sets."""
-    by_scheme, by_host = dict(own.proxies.by_scheme), dict[str, str]()
-    certificates, unchecked = own.certificates, own.unchecked
-    for key, value in values.items():
-        match key.lower().split("::") if value else ():
-            case ["acquire", "http", "proxy"]:
-                # apt uses it for https too, unless https has its own proxy.
-                by_scheme = {"https": value, **by_scheme, "http": value}
-            case ["acquire", "https", "proxy"]:
-                by_scheme["https"] = value
-            case ["acquire", "http" | "https", "proxy", host]:
-                by_host[host] = value
-            case ["acquire", "https", "cainfo", *_]:
-                certificates = (Path(value),)
-            case ["acquire", "https", "verify-peer"] if value.lower() in ("false", "no", "0", "off"):
-                unchecked = ("*",)
-    proxies = replace(own.proxies, by_scheme=by_scheme, by_host=by_host)
-    logins = (_APT_LOGINS, *sorted(_APT_LOGINS.with_name("auth.conf.d").glob("*.conf")))
-    return replace(own, proxies=proxies, certificates=certificates, unchecked=unchecked, apt_logins=logins)
 
 
 def directory_of(address: str) -> Path | None:

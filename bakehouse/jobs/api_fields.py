@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from bakehouse.jobs.api_model import request_shape
+
 _TYPES: Mapping[str, tuple[type, str]] = {
     "string": (str, "a string"),
     "integer": (int, "a whole number"),
@@ -53,16 +55,9 @@ class FieldProblem:
     """The value has another type, which botocore checks as well."""
 
 
-@cache
-def _request_shape() -> Any:
-    from botocore.session import get_session  # type: ignore[import-untyped]
-
-    return get_session().get_service_model("sagemaker").operation_model("CreateTrainingJob").input_shape
-
-
 def find_shape(path: str) -> Any:
     """Return the shape of a field; that of the request for an empty path."""
-    shape = _request_shape()
+    shape: Any = request_shape()
     for name in path.split(".") if path else ():
         shape = (shape.member if shape.type_name == "list" else shape).members[name]
     return shape
@@ -108,7 +103,7 @@ def _unknown(
 
 def missing_names(content: object) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the keys of incomplete structures and what they lack, except for those of the job itself."""
-    for keys, name in _missing(_request_shape(), content, ()):
+    for keys, name in _missing(request_shape(), content, ()):
         if keys and keys[-1] not in _COMPLETED:
             yield keys, name
 

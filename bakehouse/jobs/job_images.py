@@ -4,6 +4,7 @@ No image has to be published or built.
 """
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import find_gpus
@@ -12,8 +13,11 @@ from bakehouse.errors import UsageError
 from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
-from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Workspace, select
+
+if TYPE_CHECKING:
+    # Its import takes long.
+    from bakehouse.plan.model import Image
 
 
 def find_image(workspace: Workspace, name: str, instance_type: str = "") -> LaunchImage:
@@ -64,7 +68,7 @@ def is_uri(name: str) -> bool:
     return "/" in name or ":" in name or "@" in name
 
 
-def planned_image(image: Image, catalog: Catalog) -> LaunchImage:
+def planned_image(image: "Image", catalog: Catalog) -> LaunchImage:
     """Return the properties of an image that may not be built yet. Its URI is empty."""
     planned = LaunchImage(
         image.name,

@@ -242,6 +242,7 @@ def _findings(
 def _check_options(image: LaunchImage, job: JobSpec) -> None:
     """Raise UsageError if settings are missing or contradict each other."""
     source_dir = job.source_dir
+    check_processes_per_host(job.processes_per_host)
     if job.sdk not in SDKS:
         _refuse(f"unknown SDK `{job.sdk}`", f"set `--sdk` to one of {', '.join(SDKS)}")
     if job.sdk == "boto3" and not job.role:
@@ -266,6 +267,12 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
     if source_dir.startswith(S3) and not source_dir.endswith(".tar.gz"):
         hint = "use a `.tar.gz` file, such as `s3://bucket/code/sourcedir.tar.gz`"
         _refuse(f"`--source-dir {source_dir}` is not an archive", hint)
+
+
+def check_processes_per_host(count: int | None) -> None:
+    """Raise UsageError for a number of ranks below 1."""
+    if count is not None and count < 1:
+        _refuse(f"a host cannot have {count} ranks", "set `--processes-per-host` to at least 1")
 
 
 def _request(

@@ -1,38 +1,27 @@
-"""Resolution of Debian packages by this machine's apt, in a directory of its own.
+"""Resolution of Debian packages by the apt of a locked base, in a build step without network.
 
-apt checks the signatures of the mirrors and chooses packages as in the image. It reads only the machine's
-mirrors, connection settings and keys.
+apt verifies the signatures of the indexes with the base's own keys, and chooses packages as in the image.
 """
 
 import contextlib
 import re
-import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bakehouse.catalog.apt_lock import AptLock, Deb, stanzas, suite_and_platform, written
 from bakehouse.catalog.component import Component
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.errors import (
-    BuildError,
-    ConflictError,
-    Diagnostic,
-    EngineError,
-    Location,
-    Problems,
-    RecipeError,
-)
+from bakehouse.errors import BuildError, ConflictError, Diagnostic, Location, Problems, RecipeError
 from bakehouse.fetch import apt_config
+from bakehouse.fetch.debian_mirrors import SECURITY, AptSource, DebianMirrors
 from bakehouse.lock.interpreter import MAX_LINES
 from bakehouse.util.oci import architecture_of
-from bakehouse.util.process import MISSING_PROGRAM, with_environment
 from bakehouse.util.suggest import nearest
-from bakehouse.util.tempdir import private_directory, require_space, temporary_directory
+from bakehouse.util.tempdir import private_directory
 
 BASIC = ("?essential", "?priority(required)", "apt")
 """The packages of every base, as apt patterns."""
-_KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 _INSTALLED = re.compile(r"^Inst (?P<name>\S+) (?:\[\S+\] )?\((?P<version>\S+) ", re.MULTILINE)
 _UNKNOWN = re.compile(
     r"^E: (?:Unable to locate package (?P<name>\S+)"
@@ -40,7 +29,15 @@ _UNKNOWN = re.compile(
     r"|Version '(?P<version>[^']+)' for '(?P<other>[^']+)' was not found)",
     re.MULTILINE,
 )
-_ON_DEBIAN = "run this on Debian or in a Debian container"
+_LISTS, _KEPT, _MIRRORS = "lists", "kept", "mirrors"
+_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_CARRIED = ("acquire::check-valid-until", "acquire::check-date")
+"""Settings of apt on this machine that concern the indexes, not their download."""
+RESOLVE = Path(__file__).parents[1] / "probes/resolve-packages"
+"""Script that runs apt in a base: it reads a directory with `files_for`, and writes one for `read_output`."""
+
+RunApt = Callable[[Mapping[str, str | bytes]], Mapping[str, str]]
+"""Runs RESOLVE in a base; from the files of its input by path to those of its output by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,33 +129,52 @@ def resolve(
     name: str,
     lists: Iterable[Sequence[str]],
     locked: AptLock | None,
-    state: Path,
+    machine: "AptMachine",
     *,
     upgrade: Collection[str] | None = (),
 ) -> Resolved:
     """Resolve each list of packages with its dependencies; locked packages keep their version.
 
     `name` is that of a lock: the suite, and another architecture than that of most images.
-    `upgrade` names packages to take from the mirrors anew; None means all. Raises EngineError if this machine
-    has no apt or no mirror, UnknownPackages for packages that the mirrors do not have, and ConflictError with
-    apt's output if the packages do not fit together.
+    `upgrade` names packages to take from the mirrors anew; None means all. Raises BuildError without a
+    readable mirror, UnknownPackages for packages that the mirrors do not have, and ConflictError with apt's
+    output if the packages do not fit together.
     """
     suite, platform = suite_and_platform(name)
-    mirrors = apt_config.for_suite(suite, apt_config.sources())
-    if not mirrors:
-        raise EngineError(
-            f"this machine's apt has no Debian mirror to lock packages of `{suite}` from", hint=_ON_DEBIAN
-        )
+    run = machine.open()
+    sources: list[AptSource] = []
     before = {deb.name: deb for deb in locked.debs} if locked else {}
     kept = list(kept_packages(before, upgrade))
     lists = sorted({tuple(sorted({*names})) for names in lists})
-    with private_directory(state) as directory:
-        fields = locked_fields(kept, locked.paths if locked else ())
-        apt = _Apt(directory, mirrors, fields, preferences(kept, lists), architecture_of(platform))
-        apt.update()
-        packages = apt.described(merged_versions(suite, map(apt.installed, lists)), before)
-    has_security_mirror = any(mirror.label == apt_config.SECURITY for mirror in mirrors)
+    fields = locked_fields(kept, locked.paths if locked else ())
+    architecture = architecture_of(platform)
+    with private_directory(machine.state) as directory:
+        for source in machine.mirrors.for_suite(suite):
+            if machine.mirrors.download_index(source, architecture, directory / str(len(sources))):
+                sources.append(source)
+        if all(source.label == SECURITY for source in sources):
+            raise BuildError.of(machine.mirrors.none_for(suite))
+        indexes = {
+            f"{_MIRRORS}/{path.relative_to(directory).as_posix()}": path.read_bytes()
+            for path in directory.rglob("*")
+            if path.is_file()
+        }
+    texts = files_for(sources, lists, fields, preferences(kept, lists), architecture)
+    output = run({**indexes, **texts})
+    packages = read_output(suite, output, before)
+    has_security_mirror = any(source.label == SECURITY for source in sources)
     return Resolved(packages, package_changes(before, packages), has_security_mirror)
+
+
+@dataclass(frozen=True, slots=True)
+class AptMachine:
+    """Mirrors, and a base whose apt reads their indexes."""
+
+    mirrors: DebianMirrors
+    open: Callable[[], RunApt]
+    """Starts an engine and makes the base if necessary."""
+    state: Path
+    """Directory for private files."""
 
 
 def affects(upgrade: Collection[str] | None, locked: Iterable[Deb]) -> bool:
@@ -234,99 +250,79 @@ def installed_versions(output: str) -> dict[str, str]:
     return {match["name"]: match["version"] for match in _INSTALLED.finditer(output)}
 
 
-class _Apt:
-    """apt with its own sources, lists and state."""
+def files_for(
+    sources: Sequence[AptSource],
+    lists: Iterable[Sequence[str]],
+    kept: Sequence[Mapping[str, str]],
+    preferences: str,
+    architecture: str,
+) -> dict[str, str | bytes]:
+    """Return the files that RESOLVE reads, besides the indexes of the sources in `mirrors/NUMBER`."""
+    lines = [
+        f"deb [signed-by={_KEYRING}] file:@INPUT@/{_MIRRORS}/{number} {source.suite} "
+        f"{' '.join(source.components)}"
+        for number, source in enumerate(sources)
+    ]
+    # Last, so that the mirrors' fields of a package take precedence over the lock's
+    lines += [f"deb [trusted=yes] copy:@INPUT@/{_KEPT} ./"] if kept else []
+    settings = {
+        "Dir": "@WORK@",
+        "Dir::Etc": "@WORK@/etc",
+        "Dir::Etc::sourcelist": "@WORK@/sources.list",
+        "Dir::Etc::sourceparts": "@WORK@/none",
+        "Dir::State": "@WORK@",
+        "Dir::State::status": "@WORK@/status",
+        "Dir::Cache": "@WORK@/cache",
+        "APT::Architecture": architecture,
+        "APT::Architectures": architecture,
+        "APT::Install-Recommends": "false",
+        "APT::Sandbox::User": "root",
+        "Acquire::Languages": "none",
+        "Acquire::By-Hash": "false",
+        "Debug::NoLocking": "true",
+    }
+    own = {key: value for key, value in apt_config.settings().items() if key.lower() in _CARRIED}
+    return {
+        RESOLVE.name: RESOLVE.read_bytes(),
+        "apt.conf": apt_config.written({**own, **settings}),
+        "sources.list": "".join(f"{line}\n" for line in lines),
+        "preferences": preferences,
+        _LISTS: "".join(f"{' '.join((*BASIC, *names))}\n" for names in lists),
+        f"{_KEPT}/Packages": written(kept),
+    }
 
-    def __init__(
-        self,
-        directory: Path,
-        mirrors: Sequence[apt_config.AptSource],
-        kept: Sequence[Mapping[str, str]],
-        preferences: str,
-        architecture: str,
-    ) -> None:
-        self._directory = directory = directory.absolute()
-        for path in ("lists/partial", "cache/archives/partial", "etc/preferences.d", "etc/apt.conf.d"):
-            (directory / path).mkdir(parents=True)
-        (directory / "status").touch()
-        (directory / "lock").mkdir()
-        (directory / "lock" / "Packages").write_text(written(kept))
-        # Last, so that the mirrors' fields of a package take precedence over the lock's
-        own = f"{apt_config.directory_line(directory / 'lock')}\n" if kept else ""
-        (directory / "sources.list").write_text("".join(f"{mirror.line}\n" for mirror in mirrors) + own)
-        (directory / "etc" / "preferences").write_text(preferences)
-        settings = {
-            "Dir": str(directory),
-            "Dir::Etc": str(directory / "etc"),
-            "Dir::Etc::sourcelist": str(directory / "sources.list"),
-            "Dir::Etc::sourceparts": str(directory / "etc" / "none"),
-            "Dir::Etc::netrc": "/etc/apt/auth.conf",
-            "Dir::Etc::netrcparts": "/etc/apt/auth.conf.d",
-            "Dir::Etc::trusted": str(_KEYRING),
-            "Dir::Etc::trustedparts": "/etc/apt/trusted.gpg.d",
-            "Dir::State": str(directory),
-            "Dir::State::status": str(directory / "status"),
-            "Dir::Cache": str(directory / "cache"),
-            "APT::Architecture": architecture,
-            "APT::Architectures": architecture,
-            "APT::Install-Recommends": "false",
-            "APT::Sandbox::User": "root",
-            "Acquire::Languages": "none",
-            "Debug::NoLocking": "true",
-        }
-        # A file, because other users can read credentials of mirrors on a command line
-        (directory / "apt.conf").write_text(apt_config.written({**apt_config.settings(), **settings}))
-        self._environment = with_environment({"APT_CONFIG": str(directory / "apt.conf"), "LC_ALL": "C.UTF-8"})
 
-    def update(self) -> None:
-        # apt verifies signatures there, and calls them invalid if the disk is full
-        temporary_directory()
-        self._run("apt-get", "update", "-q", "--error-on=any")
+def read_output(
+    suite: str, output: Mapping[str, str], before: Mapping[str, Deb]
+) -> dict[str, Mapping[str, str]]:
+    """Return the index fields of the resolved packages; of two files with one version, the locked file's."""
+    failure = output.get("failed", "").strip()
+    if failure:
+        raise _failure(suite, failure, output)
+    simulated = sorted(name for name in output if name.endswith(".steps"))
+    versions = merged_versions(suite, (installed_versions(output[name]) for name in simulated))
+    described: dict[str, Mapping[str, str]] = {}
+    for _, fields in stanzas(output["packages"]):
+        name = fields["Package"]
+        if versions.get(name) != fields["Version"]:
+            continue
+        if name not in described or is_better_match(before.get(name), fields, described[name]):
+            described[name] = fields
+    return described
 
-    def installed(self, names: Sequence[str]) -> dict[str, str]:
-        """Return name and version of all packages that apt installs on an empty machine."""
-        output = self._run("apt-get", "install", "-s", "-q", "--no-install-recommends", *BASIC, *names)
-        return installed_versions(output)
 
-    def described(self, packages: Mapping[str, str], before: Mapping[str, Deb]) -> dict[str, dict[str, str]]:
-        """Return the index fields of package versions; of two files with one version, the locked file's."""
-        named = [f"{name}={version}" for name, version in sorted(packages.items())]
-        described: dict[str, dict[str, str]] = {}
-        for _, fields in stanzas(self._run("apt-cache", "show", *named)):
-            name = fields["Package"]
-            if name not in described or is_better_match(before.get(name), fields, described[name]):
-                described[name] = fields
-        return described
-
-    def _run(self, *command: str) -> str:
-        try:
-            result = subprocess.run(
-                command,
-                env=self._environment,
-                capture_output=True,
-                encoding="utf-8",
-                # Names of maintainers may have any encoding
-                errors="replace",
-                check=False,
-            )
-        except MISSING_PROGRAM as error:
-            raise EngineError(
-                f"`{command[0]}` is missing; locking Debian packages needs it", hint=_ON_DEBIAN
-            ) from error
-        if result.returncode == 0:
-            return result.stdout
-        require_space(result.stderr, self._directory)
-        tail = tuple(f"{result.stdout}{result.stderr}".splitlines()[-MAX_LINES:])
-        if command[1] == "update":
-            raise BuildError(
-                "a Debian mirror cannot be read",
-                tail=tail,
-                hint="check that `apt-get update` works on this machine: its mirrors are used",
-            )
-        if unknown := unknown_packages(result.stderr):
-            raise UnknownPackages(unknown, self._run("apt-cache", "pkgnames").split())
-        raise ConflictError(
-            "these Debian packages do not fit together",
+def _failure(suite: str, command: str, output: Mapping[str, str]) -> Exception:
+    tail = tuple(output.get("log", "").splitlines()[-MAX_LINES:])
+    if command == "update":
+        return BuildError(
+            f"apt rejects the index of a Debian mirror of `{suite}`",
             tail=tail,
-            hint="run `bake lock --upgrade` to lock all packages anew",
+            hint="use a mirror that is a complete copy of Debian, signed with Debian's keys",
         )
+    if unknown := unknown_packages(output.get("log", "")):
+        return UnknownPackages(unknown, output.get("names", "").split())
+    return ConflictError(
+        "these Debian packages do not fit together",
+        tail=tail,
+        hint="run `bake lock --upgrade` to lock all packages anew",
+    )

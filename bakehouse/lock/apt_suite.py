@@ -19,6 +19,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe
 from bakehouse.lock import apt
 from bakehouse.lock.apt import AptChange, Resolved
+from bakehouse.lock.apt_step import apt_machine
 from bakehouse.plan.apt_packages import suite_lists
 from bakehouse.plan.workspace import Workspace
 from bakehouse.registry import registry_image
@@ -49,7 +50,8 @@ def lock(
             continue
         report(f"resolving the packages of {suite} with apt")
         with _located(suite, workspace, recipes):
-            resolved = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=upgrade)
+            machine = apt_machine(workspace, suite, report)
+            resolved = apt.resolve(suite, lists, locked, machine, upgrade=upgrade)
         if not all_lists:
             has_all = {recipe.name for recipe in recipes} >= workspace.recipes.keys()
             all_lists = recipe_lists if has_all else _package_lists(workspace, workspace.recipes.values())
@@ -93,7 +95,8 @@ def resolve_newest(workspace: Workspace, recipes: Sequence[Recipe], report: Repo
         report(f"resolving the packages of {suite} with apt")
         locked = workspace.apt_locks.suites.get(suite)
         with _located(suite, workspace, recipes):
-            newest[suite] = apt.resolve(suite, lists, locked, workspace.project.state, upgrade=None)
+            machine = apt_machine(workspace, suite, report)
+            newest[suite] = apt.resolve(suite, lists, locked, machine, upgrade=None)
     return newest
 
 

@@ -7,7 +7,6 @@ import threading
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -16,22 +15,20 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from bakehouse.builder import base_image, prefetch
-from bakehouse.builder.build_inputs import BuildInputs, Downloads
-from bakehouse.engine import daemon_info, docker
+from bakehouse.builder.build_inputs import BuildInputs
+from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.engine.step_output import telling_lines
 from bakehouse.errors import BuildError, ConflictError, Diagnostic, Reason
 from bakehouse.fetch.downloader import Fetcher, MissingError, StoppedError
 from bakehouse.fetch.project_fetcher import open_fetcher
-from bakehouse.fetch.required_files import FileKind, RequiredFile, RequiredFiles, debs
+from bakehouse.fetch.required_files import FileKind, RequiredFile
+from bakehouse.lock import locked_base, sdist_metadata
 from bakehouse.lock import python as pylock
-from bakehouse.lock import sdist_metadata
 from bakehouse.lock.base_step import BuildSettings, run_step
 from bakehouse.lock.interpreter import MAX_LINES
 from bakehouse.lock.python import Index, LockedFile, Metadata
 from bakehouse.plan.dockerfile import filled
-from bakehouse.plan.model import BootstrappedBase
 from bakehouse.plan.planner import bootstrapped_bases
 from bakehouse.plan.workspace import Workspace
 from bakehouse.util.oci import PLATFORM, Sha256
@@ -81,7 +78,8 @@ class Backends:
             fetcher = stack.enter_context(open_fetcher(project, self.report))
             sdist = _path(file, fetcher)
             version = index.python_version if index.python_version in _BASES else [*_BASES][-1]
-            base = self._base(_BASES[version], fetcher)
+            base = bootstrapped_bases(self.workspace.catalog, self.workspace.apt_locks)[_BASES[version]]
+            locked_base.ensure_with(fetcher, self.workspace, base, self.report)
             self.report(f"running the build backend of {requirement} in a container without network")
             requires = ["pip>=23", *_build_requires(sdist)]
             settings = BuildSettings(project.state, BuildInputs(), self.on_event)
@@ -114,18 +112,6 @@ class Backends:
             tail=tuple(lines[-MAX_LINES:]),
             hint="name a wheel, or a version that has one",
         )
-
-    def _base(self, name: str, fetcher: Fetcher) -> BootstrappedBase:
-        """Return a base, made on this machine unless the engine has it."""
-        base = bootstrapped_bases(self.workspace.catalog, self.workspace.apt_locks)[name]
-        with contextlib.closing(docker.connect()) as engine:
-            if not engine.image(base.reference):
-                packages = debs(base.debs)
-                needed = RequiredFiles(packages, dict.fromkeys(packages, (f"base {name}",)), (packages,))
-                get = partial(prefetch.download_packages, Downloads(needed, fetcher))
-                state = self.workspace.project.state
-                base_image.ensure_base(base, engine=engine, state=state, report=self.report, get=get)
-        return base
 
 
 def index_with_backends(

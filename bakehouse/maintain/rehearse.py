@@ -37,7 +37,9 @@ def rehearse(
         progress = stack.enter_context(Progress.on(sys.stderr, json=json))
         platforms = platforms_of(plan.images)
         engine = stack.enter_context(open_engine(progress.report, *BUILD_FEATURES, platforms=platforms))
-        downloads = stack.enter_context(rehearsal.start_downloads(prepared, debian, project, progress.report))
+        downloads = stack.enter_context(
+            rehearsal.start_downloads(prepared, debian, project, engine.host(), progress.report)
+        )
         inputs = build_inputs(project, progress.report, rehearsal.step_needs(plan.images), downloads)
         context = BuildContext(project, engine, progress, downloads, stack.enter_context(inputs))
         return rehearsal.run_rehearsals(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
-from bakehouse.engine import daemon_info, provision
+from bakehouse.engine import docker, provision
 from bakehouse.errors import BakehouseError, UsageError
 from bakehouse.util.format import format_bytes, format_seconds
 from bakehouse.util.terminal import Reporter
@@ -45,6 +45,7 @@ _LINTERS = {
     "ruff check": (*_PYTHON, "ruff", "check", "."),
     "ruff format": (*_PYTHON, "ruff", "format", "--check", "."),
     "mypy --strict": (*_PYTHON, "mypy"),
+    "mypy --strict --platform darwin": (*_PYTHON, "mypy", "--platform", "darwin"),
 }
 _PYTEST = (*_PYTHON, "pytest")
 PURE = "tests without an engine"
@@ -120,7 +121,8 @@ def run(report: Reporter, *, pure: bool, projects: bool) -> Summary:
         raise UsageError(
             "`--pure` cannot be combined with `--projects`", hint="the projects of customers need an engine"
         )
-    _check_space(report, Path(tempfile.gettempdir()), _TEMPORARY_BYTES)
+    temporary = tempfile.gettempdir()
+    _check_space(report, temporary, shutil.disk_usage(temporary).free, _TEMPORARY_BYTES)
     with tempfile.TemporaryDirectory() as directory:
         checks = _Checks(report, Path(directory))
         if projects:
@@ -141,17 +143,17 @@ def run(report: Reporter, *, pure: bool, projects: bool) -> Summary:
 
 def _provide_engine(report: Reporter) -> None:
     provision.ensure(provision.ask_at_terminal, report)
-    engine = daemon_info.probe()
-    if isinstance(engine, daemon_info.Daemon) and not engine.remote:
-        _check_space(report, Path(engine.data_root), _ENGINE_BYTES)
+    with contextlib.closing(docker.connect()) as engine:
+        free = engine.host().free
+    if free is not None:
+        _check_space(report, "the engine's disk", free, _ENGINE_BYTES)
 
 
-def _check_space(report: Reporter, directory: Path, needed: int) -> None:
+def _check_space(report: Reporter, disk: str, free: int, needed: int) -> None:
     """Warn if a disk has little space. An engine that has the images already needs less."""
-    free = shutil.disk_usage(directory).free
     if free < needed:
         report(
-            f"warning: {directory} has {format_bytes(free)} of free space, but these tests need up to "
+            f"warning: {disk} has {format_bytes(free)} of free space, but these tests need up to "
             f"{format_bytes(needed)}"
         )
 

@@ -39,7 +39,7 @@ def collect_rows(
         runs = run_log.merge_runs(runs, run_log.load_runs(project.state))
     given = {resolution.recipe.name: resolution for resolution in resolutions}
     planned = {image.name: image for image in images}
-    by_recipe = [(recipe, given.get(recipe.name) or _resolved(recipe, workspace)) for recipe in recipes]
+    by_recipe = [(recipe, given.get(recipe.name) or resolved(recipe, workspace)) for recipe in recipes]
     rest = [resolution for recipe, resolution in by_recipe if resolution and recipe.name not in planned]
     planned |= {image.name: image for image in plan_resolutions(workspace, rest).images}
     return tuple(
@@ -55,7 +55,8 @@ def collect_rows(
     )
 
 
-def _resolved(recipe: Recipe, workspace: Workspace) -> Resolution | None:
+def resolved(recipe: Recipe, workspace: Workspace) -> Resolution | None:
+    """Return the versions of a recipe; None if none satisfy it."""
     try:
         return resolve(recipe, workspace.catalog)
     except Unsatisfiable:

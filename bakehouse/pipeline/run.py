@@ -7,6 +7,7 @@ from dataclasses import replace
 from bakehouse.cluster.job import TrainingJob
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
+from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import open_engine
 from bakehouse.errors import UsageError
@@ -46,13 +47,16 @@ def run_job(
         code = local_request.download_code(request.code_uri, region, report)
         request = replace(request, job=replace(request.job, code_archive=code))
     job = local_job.prepare(request, image, workspace.catalog, *framework, report=report)
+    if limits := _limits(job):
+        # Before the image is built
+        daemon_info.require(daemon_info.inspect(), *limits)
     if own and (warning := local_job.ignored_code(replace(request, job=job), own)):
         report(f"note: {warning}")
     if selection:
         [built] = ensure_built(selection, report)
         reference = built.stored
     platforms = [recipe.platform] if recipe else [PLATFORM]
-    with open_engine(report, Feature.LOCAL, Feature.PLATFORM, platforms=platforms) as engine:
+    with open_engine(report, Feature.PLATFORM, platforms=platforms) as engine:
         if not selection:
             found = (engine.image(name) for name in local_references(workspace, image))
             stored = next(filter(None, found), None)
@@ -64,6 +68,13 @@ def run_job(
             directory = project.state / "runs" / job.name
             efa_types = local_job.efa_types(workspace.catalog)
             return local_job.run(engine, job, directory, handler, efa_types)
+
+
+def _limits(job: TrainingJob) -> tuple[Feature, ...]:
+    """Return the features that the limits of a job need: engines without them ignore the limits."""
+    memory = (Feature.MEMORY_LIMIT,) if job.memory else ()
+    cores = (Feature.CPU_LIMIT,) if any(group.cpus for group in job.groups) else ()
+    return (*memory, *cores)
 
 
 def _missing(workspace: Workspace, image: str) -> UsageError:

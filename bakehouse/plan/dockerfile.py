@@ -88,14 +88,6 @@ class RenderedFile:
         return is_new
 
 
-def read_templates(directory: Path) -> dict[str, str]:
-    """Return the shared templates by relative path. They are part of all keys, so callers read them once."""
-    paths = sorted(
-        [*directory.glob("*.j2"), *(path for path in (directory / "bin").iterdir() if path.is_file())]
-    )
-    return {path.relative_to(directory).as_posix(): path.read_text(encoding="utf-8") for path in paths}
-
-
 def render(plan: Plan, templates: Mapping[str, str]) -> tuple[RenderedFile, ...]:
     """Return all files of all images, sorted by path. Raises RecipeError with the errors of all templates."""
     problems = Problems()

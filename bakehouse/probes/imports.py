@@ -334,7 +334,10 @@ def results(package: Required) -> tuple[list[str], list[ImportFailure], float]:
 @functools.lru_cache(maxsize=1)
 def running() -> dict[str, Future[tuple[list[str], list[ImportFailure], float]]]:
     """Start all imports, as many at once as this process may use cores."""
-    pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
+    cores = None
+    if sys.platform == "linux":
+        cores = len(os.sched_getaffinity(0))
+    pool = ThreadPoolExecutor(cores)
     return {package.name: pool.submit(results, package) for package in required()}
 
 

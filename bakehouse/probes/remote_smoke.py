@@ -356,6 +356,8 @@ def kill_descendants() -> None:
 
 def reap_orphans(but: int) -> None:
     """Reap ended processes that this process adopted. The toolkit waits until its launcher's are gone."""
+    if sys.platform != "linux":
+        return
     with contextlib.suppress(ChildProcessError):
         while True:
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)

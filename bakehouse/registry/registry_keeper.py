@@ -1,11 +1,11 @@
-"""Runs a registry while it is used or kept: `python registry_keeper.py LOCK KEEP NETWORK COMMAND…`.
+"""Runs a registry while it is used or kept: `python registry_keeper.py LOCK KEEP NAME COMMAND…`.
 
 Every user of the embedded registry holds the lock shared. This process waits for the exclusive lock, which
 the kernel grants once the last user has ended, even if it was killed. Then it stops the registry, unless the
 file KEEP exists: that registry runs until `bake registry stop` removes the file, or until its directory is
 removed. It runs as a script, so it does not import Bakehouse.
 
-NETWORK is the engine's network of the registry's container. It is removed with the registry.
+NAME is that of the registry's container and of its network. Both are removed at the end.
 """
 
 import ctypes
@@ -52,11 +52,13 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def main(lock_path: str, keep_path: str, network: str, *command: str) -> int:
+def main(lock_path: str, keep_path: str, name: str, *command: str) -> int:
     try:
         return keep(lock_path, keep_path, list(command))
     finally:
-        subprocess.run(["docker", "network", "rm", network], stdout=subprocess.DEVNULL, check=False)
+        # A client that is stopped while it starts a container can leave it running.
+        for words in (("rm", "--force"), ("network", "rm")):
+            subprocess.run(["docker", *words, name], capture_output=True, check=False)
 
 
 if __name__ == "__main__":

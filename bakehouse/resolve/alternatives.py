@@ -9,7 +9,6 @@ number of calls of the resolver is bounded.
 import heapq
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import count, islice
 
 from packaging.specifiers import SpecifierSet
@@ -228,9 +227,8 @@ class AlternativeSearch:
         base = self._recipe.base
         pin = Restriction("base", base.name, version_range(base), base.location)
         variants = {name: glob for name, glob in self._recipe.variants.items() if name != base.name}
-        bases = sorted(component.name for component in self._catalog.components.values() if component.is_base)
         alternatives = []
-        for name in bases:
+        for name in self._catalog.links.bases:
             if name == base.name:
                 continue
             recipe = replace(self._recipe, base=Requirement(name, "", base.location), variants=variants)
@@ -364,22 +362,9 @@ class AlternativeSearch:
         return min(abs(position - index) for index in allowed)
 
     def _versions(self, name: str) -> tuple[str, ...]:
-        return self._all_versions.get(name, ())
-
-    @cached_property
-    def _all_versions(self) -> dict[str, tuple[str, ...]]:
-        """Every version of every name in the catalogue, oldest first."""
-        versions: dict[str, set[str]] = {}
-        for component in self._catalog.components.values():
-            for release in component.releases:
-                versions.setdefault(component.name, set()).add(release.version)
-                for variant in release.variants:
-                    for name, version in variant.spec.provides.items():
-                        versions.setdefault(name, set()).add(version)
-        return {
-            name: tuple(sorted(unsorted, key=lambda version: (Version(version), version)))
-            for name, unsorted in versions.items()
-        }
+        """Return every version of a name in the catalogue, oldest first."""
+        versions = self._catalog.links.versions(name)
+        return tuple(sorted(versions, key=lambda version: (Version(version), version)))
 
 
 def _is_warned_of(name: str, resolution: Resolution) -> bool:

@@ -207,15 +207,7 @@ def involved_names(choice: Choice, resolution: Resolution, catalog: Catalog) -> 
 
 
 def _is_newer_known(catalog: Catalog, name: str, version: str) -> bool:
-    versions = (
-        provided
-        for component in catalog.components.values()
-        for release in component.releases
-        for variant in release.variants
-        for provided in ((release.version,) if component.name == name else ())
-        + ((variant.spec.provides[name],) if name in variant.spec.provides else ())
-    )
-    return any(Version(newer) > Version(version) for newer in versions)
+    return any(Version(newer) > Version(version) for newer in catalog.links.versions(name))
 
 
 def overview(resolution: Resolution, explanations: Iterable[Explanation]) -> str:

@@ -8,7 +8,7 @@ from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
 from bakehouse.cluster.job import INSTANCE_TYPE, Group, TrainingJob
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.jobs.given_job import GivenJob
-from bakehouse.jobs.job_spec import S3, STRATEGIES, JobSpec
+from bakehouse.jobs.job_spec import S3, STRATEGIES, JobSpec, check_processes_per_host
 from bakehouse.sagemaker.client import TrainingService
 from bakehouse.sagemaker.local_job import RunRequest
 from bakehouse.util.aws import AwsError
@@ -37,6 +37,7 @@ def local_request(given: GivenJob, job: TrainingJob, gpus: int = 0) -> RunReques
         distribution = {STRATEGIES.get(spec.launcher, spec.launcher): {"enabled": True}}
     elif file and not file.has_new_launcher:
         launcher, distribution, hyperparameters = file.launcher, {}, file.sent_hyperparameters
+    check_processes_per_host(spec.processes_per_host)
     uri = spec.source_dir if spec.source_dir.startswith(S3) else ""
     if spec.source_dir and not uri:
         _require_code(spec, command)
@@ -95,6 +96,8 @@ def _groups(spec: JobSpec, cpus: Mapping[str, float], gpus: int) -> tuple[Group,
         raise UsageError(
             f"`local.cpus` names unknown group `{name}`", hint=f"the groups are {', '.join(sorted(names))}"
         )
+    if any(group.count < 1 for group in groups):
+        raise UsageError("the job has no host", hint="set `--instance-count` to at least 1")
     if sum(group.count for group in groups) > _MAX_HOSTS:
         raise UsageError(
             f"more than {_MAX_HOSTS} hosts",
@@ -118,7 +121,7 @@ def _directories(spec: JobSpec) -> dict[str, str]:
             problems.add(Diagnostic(message, facts=facts, hint=hint))
         elif not Path(source).is_dir():
             message = f"directory `{source}` of channel `{name}` does not exist"
-            problems.add(Diagnostic(message, hint="`--channel training=data` mounts the directory `data`"))
+            problems.add(Diagnostic(message, hint="`--channel training=data` copies the directory `data`"))
         else:
             directories[name] = str(Path(source).resolve())
     problems.raise_as(UsageError)

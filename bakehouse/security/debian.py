@@ -38,7 +38,7 @@ def pending_updates(
 ) -> tuple[tuple[PackageFinding, ...], tuple[NotScanned, ...]]:
     """Return the packages of bootstrapped bases that have newer versions on the mirrors.
 
-    The mirrors are those of the machine's apt. Bakehouse downloads one package of each source that has an
+    Bakehouse downloads one package of each source that has an
     update, for its changelog; `bake build` uses the same files after an upgrade.
     """
     recipes = [workspace.recipes[image.name] for image in images]
@@ -72,7 +72,7 @@ def _is_on(image: Image, suite: str) -> bool:
 def _not_compared(suite: str, resolved: Resolved, images: Sequence[Image]) -> Iterator[NotScanned]:
     """Yield the locked packages that the mirrors say nothing about."""
     if not resolved.has_security_mirror:
-        reason = "apt on this machine has no mirror of them"
+        reason = "no mirror has them"
         names = tuple(image.name for image in images)
         yield NotScanned("Debian", f"security updates of {suite}", reason, names)
     dropped = {deb for image in images for deb in image.debs if deb.name not in resolved.packages}
@@ -139,7 +139,7 @@ def _changelog(packages: Sequence[Mapping[str, str]], fetcher: Fetcher) -> tuple
             entries = read_changelog(fetcher.get(file))
         except MissingError as error:
             reasons = ", ".join(f"{source}: {reason}" for source, reason in error.failures)
-            message = f"`{file.file}` could not be downloaded: {reasons or 'apt has no mirror'}"
+            message = f"`{file.file}` could not be downloaded: {reasons or 'no mirror has it'}"
             raise _NotComparedError(message) from error
         if entries:
             return entries

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -10,6 +11,9 @@ from typing import IO
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DATA = _PACKAGE / "data"
 """The catalogue of an installed package; a checkout has none here."""
+
+PROBE = "bakehouse.probe"
+"""Audit event of a look at a path: what is read may depend on whether the path exists."""
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
@@ -100,6 +104,7 @@ def expand_home(path: str) -> Path:
 
 def is_file(path: Path) -> bool:
     """Return whether a file exists and is accessible; False also for paths that are too long."""
+    sys.audit(PROBE, path)
     try:
         return path.is_file()
     except OSError:
@@ -108,6 +113,7 @@ def is_file(path: Path) -> bool:
 
 def is_directory(path: Path) -> bool:
     """Return whether a directory exists and is accessible."""
+    sys.audit(PROBE, path)
     try:
         return path.is_dir()
     except OSError:

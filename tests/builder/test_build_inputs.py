@@ -10,26 +10,17 @@ from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Content
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import EngineError
-from bakehouse.fetch import apt_config
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.plan.model import RegistryBase
 from tests.support import fake_engine, plans
-from tests.support.fake_commands import put
+from tests.support.apt_configuration import AptConfiguration
+from tests.support.fake_engine import HOST
 from tests.support.file_server import required_file
 
-OUT_OF_REACH = [
-    ("echo tcp://engine.example:2376", "the engine runs on another machine"),
-    (
-        'case $* in *context*) echo unix:///x ;; *) echo \'[{"Gateway": "198.51.100.1"}]\' ;; esac',
-        "the address 198.51.100.1 of its network is not on this machine",
-    ),
-    ("case $* in *context*) echo unix:///x ;; esac", "the engine has no default bridge network"),
-]
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
-LOCAL = 'case $* in *context*) echo unix:///x.sock ;; *network*) echo \'[{"Gateway": "127.0.0.1"}]\' ;; esac'
 
 
 class Machine:
@@ -43,7 +34,7 @@ class Machine:
         (directory / "wheels/six-1-py3-none-any.whl").write_bytes(b"six")
         (directory / "simple").mkdir()
         self.environment = {"PIP_CONFIG_FILE": str(directory / "pip.conf"), "HOME": str(directory)}
-        put(directory, monkeypatch, docker=LOCAL, apt_config="true")
+        self.apt = AptConfiguration(directory, monkeypatch)
 
     def pip(self, text: str) -> None:
         (self.directory / "pip.conf").write_text(f"[global]\nno-index = false\n{text}")
@@ -92,13 +83,13 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 class FakeFeed:
     """Downloads of one wheel from a mirror on this machine."""
 
-    def __init__(self, machine: Machine, required_hint: str = "", *more: RequiredFile) -> None:
+    def __init__(self, machine: Machine, *more: RequiredFile) -> None:
         self.file = required_file(b"six", "six-1-py3-none-any.whl", "wheel", "six==1")
         files = (self.file, *more)
         plan = RequiredFiles(files, dict.fromkeys(files, ("image",)), (files,))
         store = FileCache(machine.directory / "store", machine.messages.append)
         local = LocalMirrors((machine.directory / "wheels",), HashCache(machine.directory / "hashes.json"))
-        self.feed = Downloads(plan, Fetcher(store, local), required_hint)
+        self.feed = Downloads(plan, Fetcher(store, local), HOST)
 
 
 def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
@@ -120,8 +111,7 @@ def test_with_a_feed_steps_know_of_this_machine_alone(machine: Machine) -> None:
 def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, is_fed: bool
 ) -> None:
-    source = apt_config.AptSource("Debian", "https://mirror.example/debian", "bookworm", ("main",))
-    monkeypatch.setattr(apt_config, "sources", lambda: (source,))
+    machine.apt.suite("https://mirror.example/debian", "bookworm")
     feed = FakeFeed(machine).feed if is_fed else None
     with machine.inputs(feed=feed, suites=("bookworm",)) as files:
         assert "https://mirror.example/debian bookworm main\n" in files.texts["sources"]
@@ -131,8 +121,7 @@ def test_users_own_steps_find_the_packages_of_a_base_that_names_no_mirror(
 def test_served_steps_need_only_the_mirrors_of_users_own_steps(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, is_served: bool
 ) -> None:
-    source = apt_config.AptSource("Debian", "https://mirror.example/debian", "trixie", ("main",))
-    monkeypatch.setattr(apt_config, "sources", lambda: (source,))
+    machine.apt.suite("https://mirror.example/debian", "trixie")
     inputs = build_inputs(
         Project(machine.directory, (), state_directory=machine.directory),
         machine.messages.append,
@@ -145,37 +134,6 @@ def test_served_steps_need_only_the_mirrors_of_users_own_steps(
 
     assert (
         [suite for suite in suites if "-" not in suite] == ["trixie"] if is_served else ["bookworm", "trixie"]
-    )
-
-
-def test_steps_that_cannot_reach_this_machine_fetch_by_themselves(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine.pip("index-url = https://user:word@index.example/simple\n")
-    put(tmp_path, monkeypatch, docker="echo tcp://engine.example:2376")
-    with machine.inputs(feed=FakeFeed(machine).feed) as files:
-        assert "https://user:word@index.example/simple" in files.texts["pip"]
-        assert files.inputs.address == ""
-    assert machine.messages == [
-        "build steps cannot reach this machine (the engine runs on another machine); they download directly"
-    ]
-
-
-@pytest.mark.parametrize(("docker", "why"), OUT_OF_REACH)
-def test_where_nothing_but_a_feed_would_do_steps_have_to_reach_this_machine(
-    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: str, why: str
-) -> None:
-    put(tmp_path, monkeypatch, docker=docker)
-    feed = FakeFeed(machine, required_hint="build without `--offline`").feed
-    with pytest.raises(EngineError) as caught, machine.inputs(feed=feed):
-        pass
-    assert failure_text(caught.value.diagnostics[0]) == (
-        f"""\
-error: build steps cannot reach this machine, which must serve their files
-  because {why}
-
-hint: build without `--offline`
-"""
     )
 
 
@@ -249,7 +207,7 @@ def test_apt_goes_through_its_proxy_and_trusts_the_same(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine.pip("")
-    put(tmp_path, monkeypatch, apt_config="echo 'Acquire::http::Proxy \"http://proxy.example:3142\";'")
+    machine.apt.settings('Acquire::http::Proxy "http://proxy.example:3142";')
     with machine.inputs() as files:
         assert files.texts["apt"] == (
             'Acquire::http::Proxy "http://proxy.example:3142";\n'
@@ -264,7 +222,7 @@ def test_apt_waits_long_where_it_gets_packages_from_this_machine_and_tries_again
     deb = required_file(b"deb", "one_1_all.deb", "deb", "pool/main/o/one/one_1_all.deb")
     with machine.inputs(feed=FakeFeed(machine).feed) as files:
         assert "Timeout" not in files.texts["apt"]
-    with machine.inputs(feed=FakeFeed(machine, "", deb).feed) as files:
+    with machine.inputs(feed=FakeFeed(machine, deb).feed) as files:
         assert files.texts["apt"] == (
             'Acquire::https::CaInfo "/run/secrets/ca";\nAPT::Sandbox::User "root";\n'
             'Acquire::http::Proxy::127.0.0.1 "DIRECT";\nAcquire::http::Timeout "600";\n'

@@ -17,6 +17,7 @@ from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.fetch.sources import DownloadConfig
+from tests.support.fake_engine import HOST
 from tests.support.file_server import FileServer, required_file, serving
 
 ONE = required_file(b"one", "Tiny.Part-1.0+cpu-py3-none-any.whl", "wheel", "Tiny.Part==1.0+cpu")
@@ -59,7 +60,7 @@ def steps(tmp_path: Path) -> Iterator[Steps]:
         machine = DownloadConfig((mirror.url,), PipConfig(no_index=True), None, {})
         store = FileCache(tmp_path / "store", print)
         fetcher = Fetcher(store, LocalMirrors((), HashCache(tmp_path / "hashes")), offers=machine.offers)
-        with fetcher, file_server.serve(plan, fetcher, "127.0.0.1") as url:
+        with fetcher, file_server.serve(plan, fetcher, HOST) as url:
             yield Steps(url, mirror, fetcher)
 
 
@@ -149,7 +150,7 @@ def test_only_the_given_address_is_served(steps: Steps) -> None:
 
 
 def test_the_server_ends_with_its_block(tmp_path: Path) -> None:
-    with file_server.serve_stubs(tmp_path, "127.0.0.1") as url:
+    with file_server.serve_stubs(tmp_path, HOST) as url:
         port = urlsplit(url).port
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
     with pytest.raises(ConnectionRefusedError):

@@ -28,7 +28,7 @@ from bakehouse.plan.model import BootstrappedBase, RegistryBase
 from bakehouse.util.oci import Digest, Sha256
 from bakehouse.util.terminal import Redrawn
 from tests.support import fake_engine, plans
-from tests.support.fake_commands import put
+from tests.support.apt_configuration import AptConfiguration
 from tests.support.file_server import FileServer, serving
 from tests.support.planned_stages import (
     ARCHIVE,
@@ -96,7 +96,7 @@ class Gathering:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Gathering]:
-    put(tmp_path, monkeypatch, apt_config="true", apt_get="true")
+    AptConfiguration(tmp_path, monkeypatch)
     with serving() as server:
         yield Gathering(tmp_path, server)
 
@@ -469,6 +469,7 @@ def test_a_directory_that_was_named_and_is_not_there_is_refused(machine: Gatheri
         [],
         machine.project,
         EmptyEngine(lambda spec: fake_engine.Run()),
+        fake_engine.HOST,
         print,
         source=f"{tmp_path}/none",
         offline=True,

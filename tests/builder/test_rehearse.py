@@ -20,7 +20,7 @@ from bakehouse.errors import BuildError
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, InstalledComponent
 from tests.support import fake_engine, feeds, plans
 from tests.support.fake_commands import put
-from tests.support.fake_engine import DIGEST, FakeEngine, Run
+from tests.support.fake_engine import DIGEST, HOST, FakeEngine, Run
 from tests.support.trees import templates
 
 DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
@@ -91,7 +91,7 @@ class Rehearsals:
             progress = stack.enter_context(Progress(io.StringIO(), Mode.LINES))
             project = Project(self.directory, (), state_directory=self.directory)
             downloads = feeds.nothing(self.directory)
-            inputs = BuildInputs(self.secrets, address="127.0.0.1")
+            inputs = BuildInputs(self.secrets, host=HOST)
             context = BuildContext(project, self.engine, progress, downloads, inputs)
             return rehearse.run_rehearsals(prepared, DEBIAN, context, self._note)
 

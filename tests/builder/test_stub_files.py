@@ -17,6 +17,7 @@ from bakehouse.builder import file_server, stub_files
 from bakehouse.builder.stub_plan import StubFile
 from bakehouse.catalog.project import HOME
 from bakehouse.plan.model import InstalledComponent
+from tests.support.fake_engine import HOST
 
 COMPONENTS = HOME / "recipes" / "components"
 
@@ -144,7 +145,7 @@ def served(tmp_path: Path) -> Path:
 
 
 def test_apt_finds_its_repository_through_the_server_as_a_proxy(served: Path) -> None:
-    with file_server.serve_stubs(served, "127.0.0.1") as url:
+    with file_server.serve_stubs(served, HOST) as url:
         text = proxied(url, "apt/./Packages").decode()
         name = next(line.removeprefix("Filename: ./") for line in text.splitlines() if "one_" in line)
         assert proxied(url, f"apt/{name}").startswith(b"!<arch>\n")
@@ -156,19 +157,19 @@ def test_apt_finds_its_repository_through_the_server_as_a_proxy(served: Path) ->
 )
 def test_nothing_else_is_served(served: Path, path: str) -> None:
     (served / "link").symlink_to(served.parent / "secret")
-    with file_server.serve_stubs(served, "127.0.0.1") as url, pytest.raises(HTTPError, match="404"):
+    with file_server.serve_stubs(served, HOST) as url, pytest.raises(HTTPError, match="404"):
         proxied(url, path)
 
 
 @pytest.mark.parametrize("login", ["", "apt:", "apt:wrong", "wrong"])
 def test_stubs_need_the_secret(served: Path, login: str) -> None:
-    with file_server.serve_stubs(served, "127.0.0.1") as url, pytest.raises(HTTPError, match="407"):
+    with file_server.serve_stubs(served, HOST) as url, pytest.raises(HTTPError, match="407"):
         proxied(url.replace(url.removeprefix("http://").partition("@")[0], login), "apt/./Packages")
 
 
 def test_stubs_can_not_be_replaced(served: Path) -> None:
     before = (served / "Packages").read_bytes()
-    with file_server.serve_stubs(served, "127.0.0.1") as url, pytest.raises(HTTPError, match="501"):
+    with file_server.serve_stubs(served, HOST) as url, pytest.raises(HTTPError, match="501"):
         proxied(url, "apt/Packages", method="PUT")
     assert (served / "Packages").read_bytes() == before
 

@@ -21,6 +21,7 @@ from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import Sha256
 from tests.support import fake_engine, plans
 from tests.support.dockerfiles import Instruction, instructions
+from tests.support.fake_engine import HOST
 from tests.support.trees import templates
 
 DEBIAN = BootstrappedBase("bakehouse/debian:12-0f0f0f0f", "bookworm", ())
@@ -293,7 +294,7 @@ def test_steps_get_stubs_before_all_else_and_real_files_as_builds_get_them(tmp_p
         plain, needs, Stubs(files, dict.fromkeys(stub_plan.required_bases(plain), "bases:1"))
     )
 
-    with rehearse.start_downloads([rehearsal], DEBIAN, project, print) as downloads:
+    with rehearse.start_downloads([rehearsal], DEBIAN, project, HOST, print) as downloads:
         wheels = [file for file in downloads.required.files if file.kind == "wheel"]
         paths = {file.file: downloads.fetcher.local(file) for file in wheels}
 

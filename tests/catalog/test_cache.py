@@ -1,19 +1,28 @@
-"""A catalogue that was kept: the same as one that is read, never an older one, and never anything else."""
+"""A project that was kept: the same as one that is read, never an older one, and never anything else."""
 
 import os
 import pickle
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog import cache as catalogcache
-from bakehouse.catalog.cache import cached_catalog
+from bakehouse.catalog import cache as caching
+from bakehouse.catalog import catalog as reading
+from bakehouse.catalog.cache import Loaded, derived, load, load_names
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import HOME
-from bakehouse.errors import Problems
-from tests.support.trees import Tree
+from bakehouse.catalog.recipe import load_recipes, read_recipes
+from tests.support.trees import IMAGE, Tree
+
+NEXT_TICK = 0.05
+"""Seconds in which the clock of each file system advances."""
+CODE = "code: {directory: ../src, entry_point: train.py}\n"
 
 
 @pytest.fixture
@@ -24,21 +33,51 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.fixture
-def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """One for each time that a catalogue is read anew."""
-    roots_read: list[Path] = []
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep at once, although the files of tests are new."""
+    monkeypatch.setattr(caching, "_SETTLED", -(10**12))
 
-    def load(roots: list[Path], problems: Problems) -> Catalog:
-        roots_read.extend(roots)
-        return load_catalog(roots, problems)
 
-    monkeypatch.setattr(catalogcache, "load_catalog", load)
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """One for each time that a project is read anew."""
+    roots_read: list[object] = []
+
+    def counted(*arguments: object) -> Catalog:
+        roots_read.append(arguments[0])
+        return load_catalog(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(reading, "load_catalog", counted)
     return roots_read
 
 
-def take(tree: Tree) -> Catalog:
-    problems = Problems()
-    return cached_catalog([tree.root], problems)
+@pytest.fixture
+def own(tree: Tree) -> Tree:
+    """A project with an image that contains code, and one with Python packages."""
+    tree.write("src/train.py", "pass\n")
+    tree.write("src/lib/model.py", "pass\n")
+    tree.write("packages.lock", f"numpy==2.0 --hash=sha256:{'0' * 64}  # numpy-2.0.whl 10\n")
+    tree.component("extra", 'summary: x\nreleases: [{version: "1"}]\n')
+    tree.image(IMAGE + CODE, "coded")
+    tree.image(IMAGE + "requirements: ../packages.lock\n", "locked")
+    return tree
+
+
+def take(tree: Tree) -> Loaded:
+    loaded = load([tree.root], tree.root)
+    assert_same(tree, loaded)
+    return loaded
+
+
+def assert_same(tree: Tree, loaded: Loaded) -> None:
+    """Assert that a project is as its files say now."""
+    catalog = load_catalog([tree.root])
+    recipes = read_recipes([tree.root], catalog, project=tree.root)
+    assert loaded.catalog == catalog
+    assert dict(loaded.recipes.by_name) == recipes.by_name
+    assert [*loaded.recipes.by_name] == [*recipes.by_name]
+    assert loaded.catalog.provided_names == catalog.provided_names
+    assert vars(loaded.catalog.links) == vars(catalog.links)
 
 
 def cache_file(cache: Path) -> Path:
@@ -46,96 +85,211 @@ def cache_file(cache: Path) -> Path:
     return file
 
 
-def test_it_is_read_once(tree: Tree, cache: Path, reads: list[Path]) -> None:
-    first, second = take(tree), take(tree)
+@pytest.mark.usefixtures("settled")
+def test_it_is_read_once(own: Tree, cache: Path, reads: list[object]) -> None:
+    take(own)
+    assert len(reads) == 1
+    kept = take(own)
 
-    assert first == second == tree.catalog()
-    assert reads == [tree.root]
+    assert kept.kept
+    assert len(reads) == 1
     assert cache_file(cache).stat().st_mode & 0o022 == 0
+    assert load_names([own.root], own.root).families == {
+        "small": "small",
+        "coded": "coded",
+        "locked": "locked",
+    }
+    assert load_names([own.root], own.root).provided == kept.catalog.provided_names
+    assert len(reads) == 1
 
 
-def test_what_bakehouse_brings_is_the_same_from_the_cache(cache: Path) -> None:
+@pytest.mark.usefixtures("cache", "settled")
+def test_the_catalogue_of_bakehouse_is_the_same_from_the_cache() -> None:
     roots = [HOME / "recipes"]
-    cached_catalog(roots, Problems())
-    catalog = cached_catalog(roots, Problems())
+    load(roots)
+    loaded = load(roots)
 
-    assert catalog == load_catalog(roots)
-    assert catalog.provided_names == load_catalog(roots).provided_names
-
-
-CHANGES: dict[str, Callable[[Tree], object]] = {
-    "a release": lambda tree: tree.component("python", 'summary: x\nreleases: [{version: "3.13"}]\n'),
-    "a template": lambda tree: tree.write("components/python/install.j2", "{% block build %}{% endblock %}"),
-    "a file next to it": lambda tree: tree.write("components/python/files/a", "a"),
-    "a check": lambda tree: tree.write("components/python/smoke.py", ""),
-    "a component more": lambda tree: tree.component("more", 'summary: x\nreleases: [{version: "1"}]\n'),
-    "a component less": lambda tree: (tree.root / "components/toolkit/component.yaml").unlink(),
-    "a letter, at the same time and size": lambda tree: same_time(
-        tree.root / "components/python/component.yaml", lambda text: text.replace("3.12", "3.13")
-    ),
-}
+    assert loaded.kept
+    assert loaded.catalog == load_catalog(roots)
+    assert dict(loaded.recipes.by_name) == load_recipes(roots, load_catalog(roots))
 
 
-def same_time(path: Path, change: Callable[[str], str]) -> None:
+def rewritten(path: Path, change: Callable[[str], str]) -> None:
+    """Change a text, and set the time of its last change back."""
     status = path.stat()
     path.write_text(change(path.read_text()))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert (path.stat().st_size, path.stat().st_mtime_ns) == (status.st_size, status.st_mtime_ns)
 
 
+CHANGES: dict[str, Callable[[Tree], object]] = {
+    "a release": lambda tree: tree.component("python", 'summary: x\nreleases: [{version: "3.11"}]\n'),
+    "a template": lambda tree: tree.write("components/python/install.j2", "{% block build %}{% endblock %}"),
+    "a file of a component": lambda tree: tree.write("components/python/files/a", "a"),
+    "a check": lambda tree: tree.write("components/python/smoke.py", ""),
+    "a component more": lambda tree: tree.component("more", 'summary: x\nreleases: [{version: "1"}]\n'),
+    "a component less": lambda tree: shutil.rmtree(tree.root / "components/extra"),
+    "a recipe": lambda tree: tree.image(IMAGE.replace("small", "other"), "small"),
+    "a recipe more": lambda tree: tree.image(IMAGE, "more"),
+    "a recipe less": lambda tree: (tree.root / "images/small.yaml").unlink(),
+    "a renamed recipe": lambda tree: (tree.root / "images/small.yaml").rename(tree.root / "images/tiny.yaml"),
+    "a letter, at the same time and size": lambda tree: rewritten(
+        tree.root / "images/small.yaml", lambda text: text.replace("image", "thing")
+    ),
+    "a replaced file of the same time and size": lambda tree: replaced(tree.root / "src/train.py"),
+    "code": lambda tree: tree.write("src/train.py", "fail\n"),
+    "code below": lambda tree: tree.write("src/lib/model.py", "fail\n"),
+    "code more": lambda tree: tree.write("src/lib/more.py", "pass\n"),
+    "code less": lambda tree: (tree.root / "src/lib/model.py").unlink(),
+    "executable code": lambda tree: (tree.root / "src/train.py").chmod(0o755),
+    "ignored code": lambda tree: tree.write(".dockerignore", "src/lib\n"),
+    "ignored code, by a file of its own": lambda tree: tree.write("src/.dockerignore", "lib\n"),
+    "packages": lambda tree: rewritten(tree.root / "packages.lock", lambda text: text.replace("2.0", "2.1")),
+    "pins": lambda tree: tree.write("pins.yaml", "files: {}\n"),
+}
+
+
+def replaced(path: Path) -> None:
+    """Replace a file by another one of the same size, times and mode."""
+    status, new = path.stat(), path.with_name("new")
+    new.write_text("exit\n")
+    new.chmod(status.st_mode)
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    new.replace(path)
+
+
+@pytest.mark.usefixtures("cache", "settled")
 @pytest.mark.parametrize("change", CHANGES)
-def test_it_is_read_anew_after_any_change(change: str, tree: Tree, cache: Path, reads: list[Path]) -> None:
-    take(tree)
-    CHANGES[change](tree)
-    problems = Problems()
-    catalog = cached_catalog([tree.root], problems)
+def test_it_is_read_anew_after_any_change(change: str, own: Tree) -> None:
+    take(own)
+    time.sleep(NEXT_TICK)
+    CHANGES[change](own)
+    take(own)
+    # And then it is kept
+    assert take(own).kept
 
-    assert len(reads) == 2
-    assert catalog == load_catalog([tree.root], Problems())
+
+@pytest.mark.usefixtures("cache")
+def test_a_file_that_changes_at_once_is_never_taken_for_the_old_one(own: Tree) -> None:
+    """The same size, within one step of the file system's clock, as git calls racy."""
+    for digit in "1234567890":
+        own.write("packages.lock", f"numpy==2.{digit} --hash=sha256:{'0' * 64}  # numpy-2.0.whl 10\n")
+        assert take(own).kept is None
 
 
-def test_one_with_mistakes_is_not_kept(tree: Tree, cache: Path, reads: list[Path]) -> None:
-    tree.component("python", "summary: x\nrelaeses: []\n")
+@pytest.mark.usefixtures("cache")
+def test_it_is_kept_once_its_files_are_old_enough(own: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert take(own).kept is None
+    monkeypatch.setattr(time, "time_ns", lambda: 10**10 + int(time.time() * 10**9))
+    take(own)
+    assert take(own).kept
+
+
+@pytest.mark.usefixtures("cache", "settled")
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    own: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caching, "_SETTLED", 0)
+    time.sleep(NEXT_TICK)
+
+    def slow(*arguments: object) -> Catalog:
+        catalog = load_catalog(*arguments)  # type: ignore[arg-type]
+        time.sleep(NEXT_TICK)
+        own.component("python", 'summary: x\nreleases: [{version: "3.11"}]\n')
+        return catalog
+
+    monkeypatch.setattr(reading, "load_catalog", slow)
+    assert load([own.root], own.root).kept is None
+
+
+@pytest.mark.usefixtures("cache", "settled")
+def test_other_code_and_other_settings_read_their_own(
+    own: Tree, reads: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(own)
+    load([own.root], own.root / "src")
+    load([own.root])
+    assert len(reads) == 3
+
+    monkeypatch.setattr(sys, "version", "4.0")
+    take(own)
+    assert len(reads) == 4
+
+
+@pytest.mark.usefixtures("cache", "settled")
+def test_an_upgrade_of_bakehouse_or_a_library_reads_anew(own: Tree) -> None:
+    kept = load([own.root]).kept
+
+    assert kept
+    code = Path(caching.__file__).parents[1]
+    assert {str(code / "catalog/recipe.py"), str(code / "errors.py"), str(code / "plan/planner.py")} < {
+        *kept.statuses
+    }
+    assert any(Path(path).name == "site-packages" for path in kept.statuses)
+
+
+@pytest.mark.usefixtures("cache", "settled")
+def test_one_with_mistakes_is_not_kept(own: Tree, reads: list[object]) -> None:
+    own.image("sumary: x\n", "wrong")
     for _ in range(2):
-        problems = Problems()
-        cached_catalog([tree.root], problems)
-        assert problems
+        loaded = load([own.root], own.root)
+        assert loaded.kept is None
+        assert [broken.family for broken in loaded.recipes.broken] == ["wrong"]
+    (own.root / "images/wrong.yaml").unlink()
+    own.component("python", "summary: x\nrelaeses: []\n")
+    assert [broken.name for broken in load([own.root], own.root).catalog.broken] == ["python"]
+    assert len(reads) == 3
+
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("keep", [0, 10, 40, 400, 100_000])
+def test_what_was_cut_off_is_read_anew(keep: int, own: Tree, cache: Path, reads: list[object]) -> None:
+    take(own)
+    data = cache_file(cache).read_bytes()
+    cache_file(cache).write_bytes(data[: min(keep, len(data) - 1)])
+    take(own)
+
     assert len(reads) == 2
 
 
-@pytest.mark.parametrize("keep", [0, 10, 40, 400])
-def test_what_was_cut_off_is_read_anew(keep: int, tree: Tree, cache: Path, reads: list[Path]) -> None:
-    take(tree)
-    cache_file(cache).write_bytes(cache_file(cache).read_bytes()[:keep])
-
-    assert take(tree) == tree.catalog()
-    assert len(reads) == 2
-
-
+@pytest.mark.usefixtures("settled")
 @pytest.mark.parametrize("mode", [0o666, 0o664, 0o646])
-def test_what_others_may_write_is_not_read(mode: int, tree: Tree, cache: Path, reads: list[Path]) -> None:
-    take(tree)
+def test_what_others_may_write_is_not_read(mode: int, own: Tree, cache: Path, reads: list[object]) -> None:
+    take(own)
     cache_file(cache).chmod(mode)
-    take(tree)
+    take(own)
 
     assert len(reads) == 2
 
 
-def test_a_directory_that_others_may_write_is_not_used(tree: Tree, cache: Path, reads: list[Path]) -> None:
-    take(tree)
+@pytest.mark.usefixtures("settled")
+def test_the_file_of_another_user_is_not_read(
+    own: Tree, cache: Path, reads: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(own)
+    monkeypatch.setattr(os, "geteuid", lambda: cache.stat().st_uid + 1)
+    take(own)
+
+    assert len(reads) == 2
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_directory_that_others_may_write_is_not_used(own: Tree, cache: Path, reads: list[object]) -> None:
+    take(own)
     cache.chmod(0o777)
-    take(tree)
-    take(tree)
+    take(own)
+    take(own)
 
     assert len(reads) == 3
 
 
-def test_a_link_is_not_followed(tree: Tree, cache: Path, reads: list[Path], tmp_path: Path) -> None:
-    take(tree)
-    cache_file(cache).rename(tmp_path / "elsewhere")
-    (cache / "catalog-x").unlink(missing_ok=True)
-    name = sha256(str(tree.root).encode()).hexdigest()[:16]
-    (cache / f"catalog-{name}").symlink_to(tmp_path / "elsewhere")
-    take(tree)
+@pytest.mark.usefixtures("settled")
+def test_a_link_is_not_followed(own: Tree, cache: Path, reads: list[object], tmp_path: Path) -> None:
+    take(own)
+    file = cache_file(cache)
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    take(own)
 
     assert len(reads) == 2
 
@@ -150,31 +304,120 @@ class Deceiving:
         return getattr, ("bakehouse.catalog.catalog", "os")
 
 
-@pytest.mark.parametrize("value", [Harmful(), Deceiving(), "no catalogue", 7])
-def test_nothing_but_a_catalogue_comes_out(value: object, tree: Tree, cache: Path, reads: list[Path]) -> None:
-    take(tree)
-    key, data = cache_file(cache).read_bytes()[:32], pickle.dumps(value)
-    cache_file(cache).write_bytes(key + sha256(data).digest() + data)
+class Made:
+    def __reduce__(self) -> tuple[object, tuple[object, ...]]:
+        return caching._made, (7, "x")
 
-    assert take(tree) == tree.catalog()
+
+@pytest.mark.usefixtures("settled")
+@pytest.mark.parametrize("value", [Harmful(), Deceiving(), Made(), "nothing", 7, ({"/": 7}, {})])
+def test_nothing_but_a_project_comes_out(value: object, own: Tree, cache: Path, reads: list[object]) -> None:
+    take(own)
+    file = cache_file(cache)
+    identity, data = file.read_bytes()[:32], pickle.dumps(value)
+    file.write_bytes(identity + sha256(data).digest() + data)
+    take(own)
+
     assert len(reads) == 2
     assert not Path("harmed").exists()
 
 
+@pytest.mark.usefixtures("settled")
 def test_without_a_place_for_it_it_is_read(
-    tree: Tree, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+    own: Tree, reads: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", "/proc/nowhere")
-    take(tree)
-    take(tree)
+    take(own)
+    take(own)
 
     assert len(reads) == 2
 
 
+@pytest.mark.usefixtures("settled")
+def test_what_cannot_be_written_is_read(
+    own: Tree, cache: Path, reads: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> None:
+        raise OSError(28, "No space left on device", str(path))
+
+    monkeypatch.setattr(caching, "write_whole", full)
+    take(own)
+    take(own)
+
+    assert len(reads) == 2
+    assert [*cache.iterdir()] == []
+
+
+@pytest.mark.usefixtures("settled")
+def test_a_large_project_is_not_kept(own: Tree, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching, "_MAX_BYTES", 1000)
+    assert take(own).kept is None
+    own.write("src/large", "x" * 1001)
+    monkeypatch.setattr(caching, "_pickled", None)
+    assert take(own).kept is None
+    monkeypatch.undo()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
+    monkeypatch.setattr(caching, "_SETTLED", -(10**12))
+    monkeypatch.setattr(caching, "_MAX_BYTES", 10**6)
+    monkeypatch.setattr(caching, "_MAX_FILES", 5)
+    assert take(own).kept is None
+    assert [*cache.iterdir()] == []
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from bakehouse.catalog import cache
+cache._SETTLED = -(10**12)
+root = Path(sys.argv[1])
+for _ in range(10):
+    loaded = cache.load([root], root)
+    assert "coded" in loaded.recipes.by_name and loaded.recipes.by_name["coded"].content.code
+    for file in (Path(sys.argv[2])).glob("*.cache"):
+        file.unlink(missing_ok=True)
+"""
+
+
+def test_processes_write_it_at_the_same_time(own: Tree, cache: Path) -> None:
+    command = [sys.executable, "-c", WRITER, str(own.root), str(cache)]
+    writers = [subprocess.Popen(command, cwd=HOME, stderr=subprocess.PIPE) for _ in range(3)]
+
+    assert [(writer.communicate()[1], writer.returncode) for writer in writers] == [(b"", 0)] * 3
+
+
+@pytest.mark.usefixtures("settled")
 def test_a_few_are_kept(cache: Path, tmp_path: Path) -> None:
-    for number in range(12):
+    for number in range(20):
         tree = Tree(tmp_path / str(number))
         tree.component("part", 'summary: x\nreleases: [{version: "1"}]\n')
-        take(tree)
+        load([tree.root])
 
-    assert len(list(cache.iterdir())) == 8
+    assert len([*cache.iterdir()]) == 16
+
+
+@pytest.mark.usefixtures("cache", "settled")
+def test_a_value_that_follows_from_files_is_computed_once(tmp_path: Path) -> None:
+    directory = tmp_path / "below"
+    directory.mkdir()
+    read, walked = tmp_path / "read", directory / "walked"
+    read.write_text("1")
+    walked.write_text("1")
+    computed: list[str] = []
+
+    def compute() -> list[str]:
+        computed.append(read.read_text() + walked.read_text())
+        return [*computed]
+
+    def value(*of: str) -> list[str]:
+        time.sleep(NEXT_TICK)
+        return derived("value", of, compute, [directory])
+
+    assert value("a") == value("a") == ["11"]
+    read.write_text("2")
+    assert value("a") == value("a") == ["11", "21"]
+    walked.write_text("2")
+    assert value("a") == value("a") == ["11", "21", "22"]
+    (directory / "new").write_text("")
+    assert value("a") == value("a") == ["11", "21", "22", "22"]
+    assert len(value("b")) == 5
+    assert len(value("a")) == 4

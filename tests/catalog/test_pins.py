@@ -1,10 +1,12 @@
 """Pins of a project: what they replace, and mistakes in their file."""
 
+import time
+
 import pytest
 
-from bakehouse.catalog.cache import cached_catalog
+from bakehouse.catalog import cache
 from bakehouse.catalog.component import Artifact, BaseSource
-from bakehouse.errors import Problems, RecipeError
+from bakehouse.errors import RecipeError
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 
@@ -116,9 +118,11 @@ hint: restore the file from version control, or delete the entry and run `bake l
 
 def test_a_changed_pin_is_read_anew(vendor: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(vendor.root / "cache"))
+    monkeypatch.setattr(cache, "_SETTLED", -(10**12))
     for digest in (OLD, NEW):
+        time.sleep(0.05)
         vendor.write("pins.yaml", f"images: {{one.example/train:1: {digest}}}\n")
         for _ in range(2):
-            [found] = cached_catalog([vendor.root], Problems()).components["vendor"].specs
+            [found] = cache.load([vendor.root]).catalog.components["vendor"].specs
             assert found.base
             assert found.base.digest == digest

@@ -8,7 +8,7 @@ from bakehouse.catalog import project
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
-from bakehouse.errors import RecipeError
+from bakehouse.errors import Location, RecipeError
 from tests.support.errors import error_text
 from tests.support.trees import Tree
 
@@ -361,3 +361,69 @@ def test_a_command_of_pipelines_has_one_line(empty: Tree, text: str) -> None:
         project.find(empty.root, {})
 
     assert "error: `test` in [tool.bakehouse.ci] is invalid: " in error_text(caught.value)
+
+
+def test_a_key_that_is_given_twice_is_shown_at_both_places(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text('[tool.bakehouse]\n[tool.bakehouse.jobs.a]\nmax_run = 2\nrole = "x"\n  max_run = 3\n')
+    with pytest.raises(RecipeError) as caught:
+        project.find(tmp_path)
+    [mistake] = caught.value.diagnostics
+    assert (mistake.message, mistake.hint) == ("`max_run` is given twice", "remove one of them")
+    assert mistake.location == Location(path, 5, 3, 7, "  max_run = 3")
+    [reason] = mistake.reasons
+    assert (reason.text, reason.location) == (
+        "the first value is here",
+        Location(path, 3, 1, 7, "max_run = 2"),
+    )
+    # The first value is in an inline table.
+    path.write_text("[tool.bakehouse.jobs.a]\nlocal = {sdk = 'a'}\nlocal.sdk = 'b'\n")
+    with pytest.raises(RecipeError) as caught:
+        project.find(tmp_path)
+    assert caught.value.diagnostics[0].message == "this is not TOML"
+
+
+def test_jobs_are_tables_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "pyproject.toml"
+    path.write_text("[tool.bakehouse.jobs.nightly]\nmax_run = 2\n")
+    assert project.find(tmp_path).jobs == {"nightly": {"max_run": 2}}
+
+    path.write_text('[tool.bakehouse.jobs]\na = 1\n"b.yaml" = {}\n')
+    with pytest.raises(RecipeError) as caught:
+        project.find(tmp_path)
+    assert [(mistake.message, mistake.hint) for mistake in caught.value.diagnostics] == [
+        ("`a` in [tool.bakehouse.jobs] must be a table", ""),
+        (
+            "`b.yaml` in [tool.bakehouse.jobs] is not a valid name of a job",
+            "use at most 64 letters, digits, `-` and `_`",
+        ),
+    ]
+
+
+def test_mirrors_of_debian_are_urls(empty: Tree) -> None:
+    empty.write(
+        "pyproject.toml", '[tool.bakehouse]\ndebian_mirrors = ["https://mirror.example/debian", "/srv"]\n'
+    )
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+    [diagnostic] = caught.value.diagnostics
+    assert (diagnostic.message, diagnostic.hint) == (
+        "`debian_mirrors` in [tool.bakehouse] has an invalid item: `/srv`",
+        "use the root URL of an archive, such as `https://mirror.example/debian`",
+    )
+    empty.write("pyproject.toml", '[tool.bakehouse]\ndebian_mirrors = ["https://mirror.example/debian"]\n')
+    added = {"BAKEHOUSE_DEBIAN_MIRRORS": "https://two.example/debian https://two.example/debian-security"}
+    assert project.find(empty.root, added).debian_mirrors == (
+        "https://mirror.example/debian",
+        "https://two.example/debian",
+        "https://two.example/debian-security",
+    )
+
+
+def test_the_state_of_a_user_is_in_xdg_directories(empty: Tree) -> None:
+    for environment, directory in (
+        ({"HOME": "/home/ada"}, "/home/ada/.local/state/bakehouse"),
+        ({"HOME": "/home/ada", "XDG_STATE_HOME": "/var/ada"}, "/var/ada/bakehouse"),
+    ):
+        settings = project.find(empty.root, {**environment, "BAKEHOUSE_REGISTRY_PORT": "5001"})
+        assert settings.registry_state == Path(directory, "registry-5001")

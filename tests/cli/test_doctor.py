@@ -19,13 +19,15 @@ from bakehouse.cli.doctor import CheckState, DoctorCheck
 from bakehouse.engine import daemon_info, provision
 from bakehouse.engine.builder_preflight import BuilderCheck
 from bakehouse.engine.daemon_info import ProgramResult, UnavailableDaemon, UnavailableReason
+from bakehouse.engine.protocol import EngineHost
 from bakehouse.engine.provision import HostInfo
-from bakehouse.errors import Diagnostic, PublishError
+from bakehouse.errors import Diagnostic, EngineError, PublishError
 from bakehouse.fetch.faults import Fault, SourceError
 from bakehouse.fetch.http_client import HttpReply
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.sources import DownloadConfig
 from tests.integration.ports import kept_port
+from tests.support.apt_configuration import AptConfiguration
 from tests.support.bridges import bridge
 from tests.support.daemons import ENGINE
 from tests.support.proxy import Proxy, Reply
@@ -36,18 +38,103 @@ HTML = {"Content-Type": "text/html"}
 NO_NCCL = "NCCL is not tested: smoke checks run on the CPU, through gloo"
 
 
+HERE = EngineHost("172.17.0.1", "172.17.0.1", shares_files=True, same_kernel=True, free=10**12)
+
+
 def test_an_engine_with_everything() -> None:
     findings = doctor.engine_findings(ENGINE)
 
     assert {finding.state for finding in findings} == {CheckState.OK}
     assert [(finding.name, finding.detail) for finding in findings] == [
         ("engine", "Docker 26.1.5 at unix:///var/run/docker.sock, data in /var/lib/docker"),
-        ("engine's machine", "this one"),
         ("engine's platform", "linux/amd64"),
-        ("engine's rights", "root"),
-        ("engine's network", "default bridge, gateway 172.17.0.1"),
+        ("default bridge", "gateway 172.17.0.1"),
         ("buildx", "0.13.1"),
+        ("memory limits", "work"),
+        ("limits of cores", "work"),
     ]
+
+
+def test_a_rootless_engine() -> None:
+    [finding, *_] = doctor.engine_findings(dataclasses.replace(ENGINE, rootless=True))
+
+    assert finding.detail == (
+        "Docker 26.1.5 at unix:///var/run/docker.sock, rootless, data in /var/lib/docker"
+    )
+
+
+def test_what_containers_of_an_engine_here_find() -> None:
+    findings = doctor.host_findings(ENGINE, HERE)
+
+    assert [(finding.name, finding.state, finding.detail, finding.cost) for finding in findings] == [
+        ("engine's containers", CheckState.OK, "start, on the kernel of this host", ""),
+        ("engine's network", CheckState.OK, "containers reach this host at 172.17.0.1", ""),
+        ("engine's files", CheckState.OK, "it sees directories of this host", ""),
+        ("engine's machine", CheckState.OK, "25 GB of memory, 2 cores", ""),
+    ]
+
+
+def test_what_containers_of_an_engine_elsewhere_find() -> None:
+    findings = doctor.host_findings(ENGINE, EngineHost(problem="`10.0.0.1` is not an address of this host"))
+
+    assert [(finding.name, finding.state, finding.detail, finding.cost) for finding in findings] == [
+        (
+            "engine's containers",
+            CheckState.OK,
+            "start, on another kernel than this host",
+            "`run --netem` and `run --partition` do not work",
+        ),
+        (
+            "engine's network",
+            CheckState.OK,
+            "containers do not reach this host: `10.0.0.1` is not an address of this host",
+            "files of build steps are copied to the engine before its steps run; `rehearse` does not work",
+        ),
+        ("engine's files", CheckState.OK, "it does not see directories of this host", ""),
+        ("engine's machine", CheckState.OK, "25 GB of memory, 2 cores", ""),
+    ]
+
+
+def test_an_engine_that_cannot_start_containers() -> None:
+    answer = "adding interface veth1 to bridge docker0 failed: Device does not exist"
+    problem = EngineError("the container engine could not start a container", facts=(("answer", answer),))
+
+    assert doctor.host_findings(ENGINE, problem) == (
+        DoctorCheck(
+            "engine's containers",
+            CheckState.MISSING,
+            f"the container engine could not start a container; {answer}",
+            "no image can be built, tested or run",
+        ),
+    )
+    assert doctor._room(ENGINE, problem, Path()) == ()
+
+
+def test_the_disk_of_an_engine_is_the_one_that_its_containers_see() -> None:
+    limit = DoctorCheck(
+        "build cache",
+        CheckState.UNKNOWN,
+        "this engine does not report its limit",
+        "the cache may be deleted too early, which repeats builds, or never",
+    )
+
+    assert doctor._room(ENGINE, EngineHost(free=79 * 10**9), Path()) == (
+        limit,
+        DoctorCheck("disk", CheckState.OK, "79 GB free for /var/lib/docker"),
+    )
+    assert doctor._room(ENGINE, EngineHost(), Path()) == (
+        limit,
+        DoctorCheck(
+            "disk",
+            CheckState.UNKNOWN,
+            "the free space on the engine's disk is unknown",
+            "a build may fill the engine's disk",
+        ),
+    )
+
+
+def test_without_an_engine_nothing_is_said_about_its_containers() -> None:
+    assert doctor.host_findings(NO_ENGINE, EngineHost()) == ()
 
 
 @pytest.mark.parametrize(
@@ -103,32 +190,31 @@ def test_findings_of_a_builder() -> None:
 def test_each_lack_is_named_with_what_it_costs() -> None:
     poor = dataclasses.replace(
         ENGINE,
-        remote=True,
         platform="linux/arm64",
-        rootless=True,
         bridge=None,
         buildx=None,
+        memory_limit=False,
+        cpu_limit=False,
     )
 
     assert [(f.name, f.state, f.cost) for f in doctor.engine_findings(poor)[1:]] == [
-        (
-            "engine's machine",
-            CheckState.MISSING,
-            "build steps cannot download files from this machine, and containers cannot mount its"
-            " directories",
-        ),
         ("engine's platform", CheckState.MISSING, "no image can be built or smoke-tested"),
         (
-            "engine's rights",
-            CheckState.MISSING,
-            "it has its own network namespace, so build steps cannot download files from this machine",
-        ),
-        (
-            "engine's network",
+            "default bridge",
             CheckState.MISSING,
             "all RUN steps of a build fail with `network bridge not found`",
         ),
         ("buildx", CheckState.MISSING, "no image can be built"),
+        (
+            "memory limits",
+            CheckState.MISSING,
+            "its cgroup has no memory controller, so it ignores the limit",
+        ),
+        (
+            "limits of cores",
+            CheckState.MISSING,
+            "its cgroup has no cpu controller, so it ignores the limit",
+        ),
     ]
 
 
@@ -147,7 +233,7 @@ def test_no_engine() -> None:
 def test_a_bridge_without_an_address_of_its_own(tmp_path: Path) -> None:
     interfaces = bridge(tmp_path, "1")
 
-    assert doctor.bridge_finding(ENGINE, interfaces) == (
+    assert doctor.bridge_finding(ENGINE, HERE, interfaces) == (
         DoctorCheck(
             "engine's bridge",
             CheckState.MISSING,
@@ -159,18 +245,31 @@ def test_a_bridge_without_an_address_of_its_own(tmp_path: Path) -> None:
 
 
 def test_a_bridge_that_keeps_its_address(tmp_path: Path) -> None:
-    assert doctor.bridge_finding(ENGINE, bridge(tmp_path, "3")) == (
+    assert doctor.bridge_finding(ENGINE, HERE, bridge(tmp_path, "3")) == (
         DoctorCheck("engine's bridge", CheckState.OK, "br0 keeps its address"),
     )
 
 
-@pytest.mark.parametrize(
-    "changed", [{"remote": True}, {"rootless": True}, {"interface": ""}, {"interface": "br1"}]
-)
+@pytest.mark.parametrize("changed", [{"interface": ""}, {"interface": "br1"}])
 def test_a_bridge_that_can_not_be_seen(changed: dict[str, Any], tmp_path: Path) -> None:
     engine = dataclasses.replace(ENGINE, **changed)
 
-    assert doctor.bridge_finding(engine, bridge(tmp_path, "1")) == ()
+    assert doctor.bridge_finding(engine, HERE, bridge(tmp_path, "1")) == ()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        dataclasses.replace(HERE, same_kernel=False),
+        dataclasses.replace(HERE, address="192.0.2.254"),
+        EngineHost(problem="no", same_kernel=True),
+        EngineError("no"),
+    ],
+)
+def test_a_bridge_of_the_same_name_that_is_not_the_engines(
+    host: EngineHost | EngineError, tmp_path: Path
+) -> None:
+    assert doctor.bridge_finding(ENGINE, host, bridge(tmp_path, "1")) == ()
 
 
 def test_the_build_caches_limit() -> None:
@@ -554,22 +653,22 @@ def test_apts_mirrors_without_their_passwords() -> None:
     suites = [("http://ada:secret@mirror.example/debian", "bookworm"), ("http://second.example/debian", "x")]
 
     assert doctor.apt_finding(lambda: suites, lambda url, suite: None) == DoctorCheck(
-        "apt", CheckState.OK, "mirrors http://mirror.example/debian http://second.example/debian"
+        "Debian mirrors", CheckState.OK, "mirrors http://mirror.example/debian http://second.example/debian"
     )
 
 
 def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
-    cost = "files of Debian packages cannot be downloaded"
-    hint = "run `apt-get update`; it names the mirrors that fail"
+    cost = "Debian packages cannot be locked or downloaded"
+    hint = "check `debian_mirrors`, proxies and apt's configuration"
 
     assert doctor.apt_finding(list, lambda url, suite: None) == DoctorCheck(
-        "apt", CheckState.MISSING, "apt's configuration names no mirror of Debian", cost, hint
+        "Debian mirrors", CheckState.MISSING, "no mirror of Debian answers", cost, hint
     )
     with Proxy(1).running() as server:
         server.answers.append(lambda request: Reply(404))
         suites = [(f"http://ada:secret@{server.host}/debian", "bookworm")]
         assert doctor.apt_finding(lambda: suites, config().check_suite) == DoctorCheck(
-            "apt",
+            "Debian mirrors",
             CheckState.MISSING,
             f"http://{server.host}/debian bookworm: does not have the file",
             cost,
@@ -583,10 +682,10 @@ def test_apts_mirrors_that_do_not_work(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_aws")
 def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        provision, "read_host_info", lambda: HostInfo(True, "debian", "12", "amd64", False, (), False, True)
+        provision, "read_host_info", lambda: HostInfo(True, "debian", "12", "amd64", False, (), False, False)
     )
     monkeypatch.setattr(daemon_info, "run_program", lambda *_: ProgramResult(127, ""))
-    monkeypatch.setattr(doctor, "apt_sources", tuple)
+    AptConfiguration(tmp_path, monkeypatch)
     monkeypatch.setattr(doctor, "_engine_hint", lambda engine: "")
     monkeypatch.setattr(doctor, "FLEET_GIGABYTES", 10**9)
     monkeypatch.setattr("bakehouse.cli.doctor.tempfile.TemporaryFile", no_space)
@@ -607,7 +706,7 @@ def test_nothing_is_ok_on_a_machine_that_has_nothing(tmp_path: Path, monkeypatch
     assert [finding.name for finding in findings if finding.state is CheckState.OK] == []
     assert {finding.name for finding in findings} == {
         *("engine", "disk", "build directory", "cache directory", "GPUs"),
-        *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "apt"),
+        *("registry", "AWS region", "AWS identity", "CA bundle", "mirror", "package index", "Debian mirrors"),
     }
 
 

@@ -1,4 +1,4 @@
-"""The command line: arguments as users type them, as invoke gets them, and messages about mistakes."""
+"""The command line: arguments as users type them, as tasks get them, and messages about mistakes."""
 
 import errno
 import fnmatch
@@ -73,8 +73,40 @@ def test_positional_values_get_names(typed: str, expanded: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("typed", "values"),
+    [
+        ("build", {"images": ""}),
+        ("build a b", {"images": "a,b"}),
+        ("list --json a", {"images": "a", "json": True}),
+        ("smoke --gpus=2 a", {"images": "a", "gpus": 2}),
+        ("diff a --from v1", {"image": "a", "from_": "v1"}),
+        ("resolve --assume a=1 --assume=b=2", {"images": "", "assume": ["a=1", "b=2"]}),
+    ],
+)
+def test_tasks_get_values_by_name(typed: str, values: dict[str, object]) -> None:
+    task, given = command_line.parse(typed.split())
+
+    assert (task.name, given) == (typed.split()[0], values)
+
+
+def test_invoke_runs_the_same_tasks() -> None:
+    invoke = [sys.executable, "-m", "invoke"]
+
+    for words, code in (("list --images=pytorch-cpu", 0), ("list --images=pytorch-cpx", 64)):
+        here = bake(*words.replace("--images=", "").split())
+        there = subprocess.run([*invoke, *words.split()], cwd=HOME, capture_output=True, text=True)
+        assert (there.returncode, there.stdout) == (here.returncode, here.stdout)
+        assert there.returncode == code
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (
+            ["list", "--json=1"],
+            "`--json` takes no value\n\n"
+            "hint: usage: `bake list [IMAGE...] [OPTIONS]`; `bake help list` lists the options",
+        ),
         (["biuld"], "unknown command `biuld`\n\nhint: did you mean `build`?"),
         (["BUILD"], "unknown command `BUILD`\n\nhint: did you mean `build`?"),
         (["biuld", "--help"], "unknown command `biuld`\n\nhint: did you mean `build`?"),
@@ -324,7 +356,7 @@ def test_errors_of_the_machine_are_reported_without_a_traceback(
 
 def examples(task: BakeTask) -> list[list[str]]:
     """Return the words of each example in a task's help."""
-    text = (task.__doc__ or "").replace("\\\n", " ")
+    text = (task.function.__doc__ or "").replace("\\\n", " ")
     return [shlex.split(line)[1:] for line in text.splitlines() if line.strip().startswith("bake ")]
 
 

@@ -3,11 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+
+import pytest
 
 from bakehouse.cluster import job_runner
 from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogeneous, input_files
-from bakehouse.engine.protocol import Container, ContainerSpec
+from bakehouse.engine.protocol import Container, ContainerSpec, EngineHost
+from bakehouse.errors import EngineError
 from tests.support.fake_engine import DIGEST, FakeEngine, Run
 
 JOB = TrainingJob(
@@ -210,14 +213,33 @@ def test_a_code_archive_is_a_file_of_each_host_and_not_a_channel() -> None:
     ]
 
 
-def test_a_directory_is_mounted_as_a_channel(tmp_path: Path) -> None:
+def test_a_copy_of_a_directory_is_a_channel(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run())
     job_runner.run(engine, replace(JOB, channel_directories={"more": "/data"}), tmp_path)
 
-    assert {directory for spec in engine.specs for directory in spec.folders.items()} == {
-        ("/opt/ml/input/data/more", "/data")
+    assert engine.volumes == [Path("/data")]
+    assert {volume for spec in engine.specs for volume in spec.volumes.items()} == {
+        ("/opt/ml/input/data/more", "copy of /data")
     }
     assert "more" in str(config("inputdataconfig", replace(JOB, channel_directories={"more": "/data"})))
+
+
+@pytest.mark.parametrize(
+    "faults", [{"netem": "loss 1%"}, {"partitions": (NetworkPartition("algo-1", "algo-2", 1.0),)}]
+)
+def test_an_engine_on_another_kernel_gets_no_network_faults(tmp_path: Path, faults: dict[str, Any]) -> None:
+    engine = FakeEngine(lambda spec: Run())
+    engine.shared = EngineHost("192.0.2.254", "127.0.0.1")
+
+    with pytest.raises(EngineError) as caught:
+        job_runner.run(engine, replace(JOB, **faults), tmp_path)
+
+    [problem] = caught.value.diagnostics
+    assert problem.message == (
+        "network faults cannot be injected: the engine runs containers on another kernel than this host"
+    )
+    assert problem.hint == "run the job on the engine's machine, or use `--kill`"
+    assert engine.specs == []
 
 
 def test_a_channel_of_a_group_is_on_its_hosts_alone(tmp_path: Path) -> None:
@@ -231,9 +253,9 @@ def test_a_channel_of_a_group_is_on_its_hosts_alone(tmp_path: Path) -> None:
     engine = FakeEngine(lambda spec: Run())
     job_runner.run(engine, job, tmp_path)
 
-    assert {spec.hostname: {*spec.folders.values()} for spec in engine.specs} == {
-        "algo-1": {"/images", "/labels"},
-        "algo-2": {"/labels"},
+    assert {spec.hostname: {*spec.volumes.values()} for spec in engine.specs} == {
+        "algo-1": {"copy of /images", "copy of /labels"},
+        "algo-2": {"copy of /labels"},
     }
     names = [
         json.loads(input_files(job, host)["/opt/ml/input/config/inputdataconfig.json"])

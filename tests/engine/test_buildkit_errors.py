@@ -92,6 +92,17 @@ hint: run this stage alone: `docker build --target metis images/a`
     )
 
 
+def test_a_failed_build_of_a_requirement_names_what_it_lacks() -> None:
+    text = f"{FRAME}ERROR: failed to solve: {EXIT_2}\n"
+    lines = ("x.c:1:10: fatal error: portaudio.h: No such file or directory", "raise Error()")
+
+    message = failure_message(step(EXIT_2, stage="requirements-wheels"), text=text, tail=lines)
+
+    line = "build_packages: {apt: [portaudio19-dev]}"
+    hint = f"the build needs the header `portaudio.h`: add `{line}` to the recipe"
+    assert message.endswith(f"    | {lines[0]}\n\nhint: {hint}\n")
+
+
 def test_the_whole_output_of_a_failed_step_is_in_a_file(project: Path) -> None:
     lines = ("first", "ERROR: second", *(f"Get:{number} http://127.0.0.1/x" for number in range(85)))
     failure = Failure(("a", "b"), (step(EXIT_2),), {"d": lines}, "", frozenset())

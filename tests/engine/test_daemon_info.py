@@ -35,8 +35,8 @@ def recorded(name: str, **changed: Any) -> DockerClient:
     return client
 
 
-def engine(name: str, hostname: str = "builder-1", **changed: Any) -> Daemon:
-    daemon = daemon_info.probe(recorded(name, **changed), hostname)
+def engine(name: str, **changed: Any) -> Daemon:
+    daemon = daemon_info.probe(recorded(name, **changed))
     assert isinstance(daemon, Daemon)
     return daemon
 
@@ -60,11 +60,14 @@ def test_an_engine_with_everything_lacks_nothing() -> None:
         store="overlayfs",
         containerd_store=True,
         rootless=False,
-        remote=False,
         bridge="172.17.0.1",
         interface="docker0",
         buildx="0.13.1+ds1",
         data_root="/var/lib/docker",
+        cores=2,
+        memory=25_276_502_016,
+        memory_limit=True,
+        cpu_limit=True,
         runtimes=("io.containerd.runc.v2", "runc"),
         registry="https://registry.example/v1/",
     )
@@ -80,29 +83,30 @@ def test_an_engine_without_default_bridge() -> None:
     )
 
 
-def test_an_engine_on_another_machine() -> None:
-    assert refusal(engine("containerd", hostname="laptop"), Feature.LOCAL) == (
-        "error: the container engine runs on another machine, `builder-1`\n"
-        "  because build steps cannot download files from this machine, and containers cannot mount its"
-        " directories\n"
+@pytest.mark.parametrize(
+    ("feature", "field", "what", "controller"),
+    [
+        (Feature.MEMORY_LIMIT, "MemoryLimit", "memory", "memory"),
+        (Feature.CPU_LIMIT, "CpuCfsQuota", "cores", "cpu"),
+    ],
+)
+def test_an_engine_whose_cgroup_lacks_a_controller(
+    feature: Feature, field: str, what: str, controller: str
+) -> None:
+    assert refusal(engine("containerd", **{field: False}), feature) == (
+        f"error: the container engine cannot limit the {what} of containers\n"
+        f"  because its cgroup has no {controller} controller, so it ignores the limit\n"
         "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
         "\n"
-        "hint: run `bake` on the engine's machine, or unset DOCKER_HOST and run `docker context use"
-        " default`\n"
+        "hint: add `Delegate=cpu memory pids` to the systemd unit `user@.service`, or use an engine with root"
+        "\n"
     )
 
 
-def test_a_rootless_engine() -> None:
+def test_a_rootless_engine_is_recognized() -> None:
     options = ["name=seccomp,profile=builtin", "name=rootless", "name=cgroupns"]
 
-    assert refusal(engine("containerd", SecurityOptions=options), Feature.ROOTFUL) == (
-        "error: the container engine runs rootless\n"
-        "  because it has its own network namespace, so build steps cannot download files from this"
-        " machine\n"
-        "  engine  26.1.5+dfsg1 at unix:///var/run/docker.sock\n"
-        "\n"
-        "hint: use an engine that runs as root: `docker context use default`\n"
-    )
+    assert engine("containerd", SecurityOptions=options).rootless
 
 
 def test_an_engine_for_another_platform() -> None:
@@ -145,17 +149,17 @@ def test_buildx_versions_that_do(version: str) -> None:
 
 
 def test_only_what_a_task_needs_is_required() -> None:
-    daemon_info.require(engine("overlay2"), Feature.LOCAL, Feature.BUILDX)
+    daemon_info.require(engine("no-bridge"), Feature.PLATFORM, Feature.BUILDX)
 
 
 def test_every_lack_is_reported_at_once() -> None:
-    daemon = engine("no-bridge", hostname="laptop")
+    daemon = engine("no-bridge", Architecture="aarch64")
 
     with pytest.raises(EngineError) as caught:
         daemon_info.require(daemon, *Feature)
 
     assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [
-        "the container engine runs on another machine, `builder-1`",
+        "the container engine runs linux/arm64 containers, but the images are for linux/amd64",
         "the container engine has no default bridge network",
     ]
 

@@ -33,7 +33,7 @@ def connection(monkeypatch: pytest.MonkeyPatch) -> Connection:
 
 
 def test_remains_of_ended_runs_are_removed_and_the_connection_is_closed(connection: Connection) -> None:
-    with open_engine.open_engine(print, Feature.LOCAL):
+    with open_engine.open_engine(print, Feature.BUILDX):
         assert connection.calls == ["sweep"]
 
     assert connection.calls == ["sweep", "close"]
@@ -42,9 +42,9 @@ def test_remains_of_ended_runs_are_removed_and_the_connection_is_closed(connecti
 def test_an_engine_without_a_feature_is_not_connected(
     connection: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provision, "ensure", lambda *_: replace(ENGINE, remote=True))
+    monkeypatch.setattr(provision, "ensure", lambda *_: replace(ENGINE, buildx=None))
 
-    with pytest.raises(EngineError), open_engine.open_engine(print, Feature.LOCAL):
+    with pytest.raises(EngineError), open_engine.open_engine(print, Feature.BUILDX):
         pass
     assert connection.calls == []
 

@@ -4,10 +4,12 @@ import io
 import tarfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bakehouse.engine import tar
+from bakehouse.errors import EngineError
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\x00"), min_size=1, max_size=20).filter(
     lambda name: name not in (".", "..")
@@ -58,3 +60,77 @@ def test_an_entry_is_not_written_outside_its_directory(tmp_path: Path) -> None:
             entry.write_below(directory)
 
     assert [path.name for path in tmp_path.rglob("*")] == ["directory", "good"]
+
+
+def unpack(directory: Path) -> dict[str, tarfile.TarInfo]:
+    with tarfile.open(fileobj=io.BytesIO(b"".join(tar.stream(directory)))) as archive:
+        return {member.name: member for member in archive}
+
+
+def test_a_directory_is_streamed_as_training_jobs_get_it_from_s3(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    (data / "deep").mkdir(parents=True)
+    (data / "deep/big").write_bytes(bytes(range(256)) * 8192)
+    (data / "empty").touch(mode=0o600)
+    (data / "start.sh").touch(mode=0o700)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/file").write_text("content")
+    (data / "linked").symlink_to(tmp_path / "elsewhere")
+    (data / "renamed").symlink_to(tmp_path / "elsewhere/file")
+
+    packed = b"".join(tar.stream(data))
+
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        files = {
+            member.name: file.read()
+            for member in archive
+            if (file := archive.extractfile(member)) is not None
+        }
+    assert files == {
+        "deep/big": bytes(range(256)) * 8192,
+        "empty": b"",
+        "start.sh": b"",
+        "linked/file": b"content",
+        "renamed": b"content",
+    }
+    members = unpack(data)
+    assert {name: oct(member.mode) for name, member in members.items()} == {
+        "deep": "0o755",
+        "deep/big": "0o644",
+        "empty": "0o644",
+        "linked": "0o755",
+        "linked/file": "0o644",
+        "renamed": "0o644",
+        "start.sh": "0o755",
+    }
+    assert {(member.uid, member.gid) for member in members.values()} == {(0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("nowhere", "`{}` is a link to a file that does not exist"),
+        ("..", "`{}` is a link to a directory above it"),
+    ],
+)
+def test_a_link_that_cannot_be_copied_is_refused(tmp_path: Path, target: str, message: str) -> None:
+    link = tmp_path / "data/link"
+    link.parent.mkdir()
+    link.symlink_to("." if target == ".." else target)
+
+    with pytest.raises(EngineError) as caught:
+        unpack(link.parent)
+
+    [problem] = caught.value.diagnostics
+    assert (problem.message, problem.hint) == (message.format(link), "remove the link")
+
+
+def test_a_file_that_shrinks_while_it_is_copied_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(bytes(3 * 2**20))
+    chunks = tar.stream(tmp_path)
+    next(chunks)
+    path.write_bytes(b"")
+
+    with pytest.raises(EngineError, match=f"^`{path}` was shortened while it was copied$"):
+        list(chunks)

@@ -12,16 +12,17 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from botocore.response import StreamingBody  # type: ignore[import-untyped]
 
-from bakehouse.fetch import sources
+from bakehouse.fetch import debian_mirrors, sources
 from bakehouse.fetch.connection import ConnectionSettings, Proxies
+from bakehouse.fetch.debian_mirrors import apt_connection
 from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.fetch.required_files import FileKind, RequiredFile
 from bakehouse.fetch.s3 import S3Files
 from bakehouse.fetch.simple_index import JSON
-from bakehouse.fetch.sources import DownloadConfig, Offer, apt_settings, default_index, is_mirror
+from bakehouse.fetch.sources import DownloadConfig, Offer, default_index, is_mirror
+from tests.support.apt_configuration import AptConfiguration
 from tests.support.ecr import moto_server
-from tests.support.fake_commands import put
 from tests.support.file_server import FileServer, required_file, serving
 
 WHEEL = "Tiny_Part-1.0+cpu-py3-none-any.whl"
@@ -161,13 +162,12 @@ def test_apts_mirrors(
     address: str,
     path: str,
 ) -> None:
-    lines = "".join(
-        f"Debian|Debian|{url}|bookworm|main\\n" for url in ("mirror+file:/etc/list", f"{server.url}/debian/")
-    )
-    put(tmp_path, monkeypatch, apt_get=f"printf '{lines}'", apt_config="true")
+    apt = AptConfiguration(tmp_path, monkeypatch)
+    apt.suite("file:/srv/debian", "bookworm")
+    apt.suite(f"{server.url}/debian/", "bookworm")
     server.files[f"/debian/{path}"] = CONTENT
     [offer] = machine().offers(required_file(CONTENT, "part.tgz", kind, address))
-    assert (offer.name, read(offer)) == (f"apt's mirror `{server.url}/debian`", CONTENT)
+    assert (offer.name, read(offer)) == (f"Debian mirror `{server.url}/debian`", CONTENT)
 
 
 def test_a_mirror_with_a_signature_in_its_address(server: FileServer) -> None:
@@ -187,10 +187,11 @@ def test_a_page_may_contain_invalid_urls_and_other_files_of_the_name(server: Fil
     assert read(offer) == CONTENT
 
 
-def test_apt_is_asked_once_by_many_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "asked"
-    script = f"echo x >> {path}; sleep 0.2; printf 'Debian|Debian|http://x.example/debian|x|main\\n'"
-    put(tmp_path, monkeypatch, apt_get=script, apt_config="true")
+def test_mirrors_are_asked_once_by_many_threads(
+    server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apt = AptConfiguration(tmp_path, monkeypatch)
+    (apt.directory / "sources.list").write_text(f"deb {server.url}/debian x main\n")
     sources, barrier = machine(), threading.Barrier(4)
 
     def ask() -> None:
@@ -202,39 +203,31 @@ def test_apt_is_asked_once_by_many_threads(tmp_path: Path, monkeypatch: pytest.M
         thread.start()
     for thread in threads:
         thread.join()
-    assert path.read_text() == "x\n"
+    assert server.paths == ["/debian/dists/x/InRelease"]
 
 
-def test_apt_that_does_not_tell_its_mirrors_is_not_waited_for(
+def test_mirrors_that_do_not_answer_are_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    os.mkfifo(tmp_path / "never")
-    put(
-        tmp_path,
-        monkeypatch,
-        apt_get=f"read line < {tmp_path}/never; printf 'Debian|Debian|x|x|x\\n'",
-        apt_config="true",
-    )
-    monkeypatch.setattr(sources, "_APT_SECONDS", 0.2)
+    apt, answered = AptConfiguration(tmp_path, monkeypatch), threading.Event()
+    (apt.directory / "sources.list").write_text("deb http://never.example/debian x main\n")
+    monkeypatch.setattr(debian_mirrors.DebianMirrors, "_label", lambda *_: str(answered.wait(60)))
+    monkeypatch.setattr(sources, "_MIRROR_SECONDS", 0.2)
     [offer] = machine().offers(required_file(CONTENT, "t.deb", "deb", "pool/t.deb"))
+    answered.set()
     assert (offer.name, refusal(offer)) == (
-        "apt's mirrors",
-        "apt has no package lists and did not download them within 0 s; run `apt-get update`",
+        "Debian mirrors",
+        "the mirrors of apt's configuration did not answer within 0 s",
     )
-    with (tmp_path / "never").open("w"):
-        pass
 
 
 def test_apts_own_logins(server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(
-        tmp_path,
-        monkeypatch,
-        apt_get=f"printf 'Debian|Debian|{server.url}/debian|x|main\\n'",
-        apt_config="true",
+    apt = AptConfiguration(tmp_path, monkeypatch)
+    apt.suite(f"{server.url}/debian", "x")
+    (apt.directory / "auth.conf.d").mkdir()
+    (apt.directory / "auth.conf.d/ours.conf").write_text(
+        f"machine {server.url}/debian/ login me password word"
     )
-    monkeypatch.setattr(sources, "_APT_LOGINS", tmp_path / "auth.conf")
-    (tmp_path / "auth.conf.d").mkdir()
-    (tmp_path / "auth.conf.d/ours.conf").write_text(f"machine {server.url}/debian/ login me password word")
     server.login = "me:word"
     server.files["/debian/pool/t.deb"] = CONTENT
     [offer] = machine().offers(required_file(CONTENT, "t.deb", "deb", "pool/t.deb"))
@@ -259,7 +252,7 @@ def test_apts_settings_win_over_the_environments() -> None:
         "Acquire::http::Proxy::deb.example": "DIRECT",
         "Acquire::https::CaInfo": "/etc/company.pem",
     }
-    settings = apt_settings(environment, own)
+    settings = apt_connection(environment, own)
     assert settings.proxies == Proxies(
         {"http": "http://apt", "https": "http://apt"}, {"deb.example": "DIRECT"}, "intern"
     )

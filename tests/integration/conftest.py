@@ -25,7 +25,15 @@ LONG = (
     "test_benchmarks",
     *("test_projects", "test_rehearsal", "test_main_job", "test_run_failures", "test_smoke", "test_offline"),
     *("test_reproduction", "test_tensorflow_launchers", "test_mpi_launchers", "test_launchers"),
-    *("test_size_report", "test_push_race", "test_bootstrap", "test_daemon", "test_killed_clusters"),
+    *(
+        "test_size_report",
+        "test_push_race",
+        "test_bootstrap",
+        "test_foreign_host",
+        "test_mmdebstrap",
+        "test_daemon",
+        "test_killed_clusters",
+    ),
     "test_killed_tasks",
     *("test_regions", "test_push", "test_push_faults", "test_extend_aws", "test_pipelines"),
 )

@@ -33,6 +33,11 @@ ID_LIKE="fedora"
 VERSION_ID="2023"
 """
 DEBIAN = 'PRETTY_NAME="Debian GNU/Linux 12 (bookworm)"\nID=debian\nVERSION_ID="12"\n'
+HOSTS = {
+    "Fedora Linux 42": FEDORA,
+    "Amazon Linux 2023": AMAZON_LINUX,
+    "Debian 12 without apt": DEBIAN,
+}
 ABSENT = ("apt*", "dpkg*", "mmdebstrap", "docker-registry", "gpg*", "debootstrap", "newuidmap", "newgidmap")
 """Globs of programs that such a host does not have."""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -13,6 +13,7 @@ from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.engine.buildx import BakedImage, BakeOptions, Target, bake
+from bakehouse.engine.protocol import EngineHost
 from bakehouse.plan import workspace
 from bakehouse.plan.model import BootstrappedBase, Image, ImageKey, RegistryBase
 from bakehouse.util.oci import EPOCH
@@ -30,6 +31,13 @@ def base() -> str:
     with tempfile.TemporaryDirectory() as state, contextlib.closing(docker.connect()) as engine:
         base_image.ensure_base(base, engine=engine, state=Path(state), report=print, get=feeds.get)
     return base.reference
+
+
+@functools.cache
+def host() -> EngineHost:
+    """The addresses at which this machine's engine reaches this host."""
+    with contextlib.closing(docker.connect()) as engine:
+        return engine.host()
 
 
 class Project:

@@ -104,7 +104,9 @@ class RemoteProject:
         mirrors = LocalMirrors((self.root / "files",), HashCache(self.root / "hashes.json"))
         with contextlib.ExitStack() as stack:
             fetcher = stack.enter_context(Fetcher(FileCache(self.root / "cache", print), mirrors))
-            downloads = Downloads(RequiredFiles((FILE,), {FILE: tuple(self.images)}, ((FILE,),)), fetcher)
+            downloads = Downloads(
+                RequiredFiles((FILE,), {FILE: tuple(self.images)}, ((FILE,),)), fetcher, projects.host()
+            )
             report = self.progress.report
             inputs = (
                 remote_inputs(project, report, StepNeeds())

@@ -7,18 +7,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bakehouse.builder import base_image
+from bakehouse.builder.remote_builders import RemoteBuilders
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_paths import CONTAINERD
+from bakehouse.errors import BuildError
 from bakehouse.maintain.isolated_engine import FakeClock, isolated_engine
 from tests.integration import projects
 from tests.integration.bases import base, own_reference
 from tests.integration.foreign_host import FEDORA, foreign_host
+from tests.integration.remote_builder import remote_builder
 from tests.support import feeds
 from tests.support.programs import started
 
@@ -157,6 +161,44 @@ def test_other_engines_hosts_users_and_days_give_the_same_digest(
     assert made["Config"]["Labels"] == expected["Config"]["Labels"]
     if store == CONTAINERD:
         assert made["Id"] == expected["Id"], "the digest of the manifest"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a second engine needs root")
+def test_a_remote_builder_gives_the_same_digest(
+    reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = inspected(projects.base())
+    with remote_builder(tmp_path) as far, contextlib.closing(docker.connect()) as engine:
+        for name, value in far.environment.items():
+            monkeypatch.setenv(name, value)
+        base_image.ensure_base(
+            base(reference=reference),
+            engine=engine,
+            state=tmp_path,
+            report=print,
+            get=feeds.get,
+            builders=RemoteBuilders((far.name,), print),
+        )
+        command = ["docker", "buildx", "du", "--builder", far.name]
+        assert (
+            "apt-get check" in subprocess.run([*command, "--verbose"], capture_output=True, text=True).stdout
+        )
+    assert inspected(reference)["RootFS"] == expected["RootFS"]
+
+
+def test_a_missing_dependency_makes_no_base(reference: str, tmp_path: Path) -> None:
+    whole = base(reference=reference)
+    part = replace(whole, debs=tuple(deb for deb in whole.debs if deb.name != "media-types"))
+    with contextlib.closing(docker.connect()) as engine:
+        with pytest.raises(BuildError) as caught:
+            base_image.ensure_base(part, engine=engine, state=tmp_path, report=print, get=feeds.get)
+        assert engine.image(reference) is None
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message == (
+        f"base `{reference}` could not be made: stage `base` failed with exit code 100"
+    )
+    log = (tmp_path / "logs/bookworm-base.log").read_text()
+    assert "Depends: media-types but it is not installable" in log
 
 
 def inspected(reference: str, *options: str) -> dict[str, Any]:

@@ -146,6 +146,27 @@ def test_a_killed_user_leaves_nothing_running(tmp_path: Path, port: int) -> None
         assert answers(port)
 
 
+@pytest.mark.parametrize("seconds", [0.4, 0.8, 1.2, 1.6])
+def test_a_user_that_is_killed_at_the_start_leaves_nothing(tmp_path: Path, port: int, seconds: float) -> None:
+    with started([sys.executable, "-c", USER, str(tmp_path), str(port)], stdin=subprocess.PIPE) as user:
+        time.sleep(seconds)
+        user.kill()
+    deadline = time.monotonic() + 60
+    while any(str(tmp_path) in command for _, command in _processes()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not answers(port)
+    for what in ("network", "container"):
+        listed = docker(
+            what,
+            "ls",
+            "--quiet",
+            *(("--all",) if what == "container" else ()),
+            "--filter",
+            f"name=bakehouse-registry-{port}",
+        )
+        assert listed == ""
+
+
 def test_a_killed_keeper_takes_the_registry_with_it(tmp_path: Path, port: int) -> None:
     with another_process(tmp_path, port):
         (keeper,) = [

@@ -20,7 +20,7 @@ from bakehouse.fetch.sources import DownloadConfig
 from bakehouse.pipeline.build import build
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.util.oci import Sha256
-from tests.integration.projects import Project, base
+from tests.integration.projects import Project, base, host
 from tests.support.file_server import serving
 from tests.support.wheels import sha256, wheel
 
@@ -73,7 +73,7 @@ def test_pip_in_a_step_asks_this_machine_alone(project: Project, tmp_path: Path)
         inputs = build_inputs(
             projects.Project(project.root, (), state_directory=project.root),
             messages.append,
-            downloads=Downloads(plan, fetcher),
+            downloads=Downloads(plan, fetcher, host()),
             environment=environment,
         )
         with fetcher, inputs as supplied:

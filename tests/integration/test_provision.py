@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.catalog import project
 from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import Daemon
-from bakehouse.fetch import apt_config
+from bakehouse.fetch.debian_mirrors import debian_mirrors
 from bakehouse.util import tempdir
 from tests.integration import projects
 
@@ -86,7 +87,7 @@ def bare_machine() -> Iterator[BareMachine]:
     )
     machine = BareMachine(started.stdout.strip())
     try:
-        sources = apt_config.for_suite("bookworm", apt_config.sources())
+        sources = debian_mirrors(project.find(ROOT)).for_suite("bookworm")
         machine.run(
             "cat > /etc/apt/sources.list <<'END'\n"
             + "".join(f"{source.line}\n" for source in sources)

@@ -15,7 +15,7 @@ from bakehouse.errors import BuildError
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.util.oci import Sha256
-from tests.integration.projects import Project, base
+from tests.integration.projects import Project, base, host
 from tests.support.wheels import sha256, wheel
 
 pytestmark = pytest.mark.engine
@@ -81,7 +81,7 @@ def bake(
         build_inputs(
             machine,
             messages.append,
-            downloads=Downloads(plan, fetcher),
+            downloads=Downloads(plan, fetcher, host()),
             environment=environment,
         ) as inputs,
     ):

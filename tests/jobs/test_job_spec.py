@@ -46,6 +46,22 @@ def test_spot_instances_are_not_kept() -> None:
     assert valid_job(launch_image(a_record()), JobSpec(spot=False, keep_alive=0)).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (
+            JobSpec(instance_count=0, instance_type="ml.c5.xlarge"),
+            "the job has 0 instances of `ml.c5.xlarge`",
+        ),
+        (JobSpec(processes_per_host=0), "a host cannot have 0 ranks"),
+        (JobSpec(max_run=0), "`max_run` is 0"),
+    ],
+)
+def test_zero_is_a_value(job: JobSpec, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        valid_job(launch_image(a_record()), job)
+
+
 def test_an_empty_distribution_is_no_launcher() -> None:
     image = replace(launch_image(a_record()), launchers=("torchrun", "mpirun"))
     script = JobSpec(entry_point="train.sh", instance_count=1, distribution={})

@@ -1,20 +1,30 @@
-"""Inputs of apt from a lock, and differences of its result from the lock."""
+"""Inputs and outputs of apt in a base, and differences of its result from the lock."""
 
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from bakehouse.catalog.apt_lock import Deb, deb_of, stanzas, written
-from bakehouse.errors import ConflictError, RecipeError
+from bakehouse.errors import BakehouseError, BuildError, ConflictError, Diagnostic, RecipeError
+from bakehouse.fetch.connection import ConnectionSettings
+from bakehouse.fetch.debian_mirrors import AptSource, DebianMirrors
+from bakehouse.fetch.http_client import HttpClient
 from bakehouse.lock.apt import (
+    AptMachine,
     UnknownPackages,
+    files_for,
     locate_unknown_packages,
     locked_fields,
     merged_versions,
     package_changes,
     preferences,
+    read_output,
+    resolve,
     unknown_packages,
 )
+from tests.support.apt_configuration import AptConfiguration
 from tests.support.errors import error_text
 from tests.support.locked_debian import index, stanza
 from tests.support.trees import IMAGE, Tree
@@ -91,3 +101,118 @@ def test_unknown_packages_are_reported_at_their_lines(tree: Tree) -> None:
         ("Debian `sid` has no package `jqq`", (5, 18), "did you mean `jq`?"),
         ("`vim` has no version `9` in Debian `sid`", (6, 3), ""),
     ]
+
+
+STEPS = """\
+Reading package lists...
+Inst vim (9 Debian:12/stable [amd64])
+Inst gcc [4] (12 Debian:12/stable [amd64]) []
+Conf vim (9 Debian:12/stable [amd64])
+"""
+
+
+def test_apt_gets_indexes_lists_and_a_machine_without_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    AptConfiguration(tmp_path, monkeypatch).settings(
+        'Acquire::http::Proxy "http://user:word@proxy.example";\nAcquire::Check-Valid-Until "false";\n'
+    )
+    sources = [AptSource("Debian", "https://user:word@mirror.example", "sid", ("main", "contrib"))]
+    kept = [dict(fields) for _, fields in stanzas(stanza("gcc", {}))]
+    files = files_for(sources, [("vim",), ("curl", "jq")], kept, "Package: x\n", "arm64")
+    assert files["sources.list"] == (
+        "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] "
+        "file:@INPUT@/mirrors/0 sid main contrib\n"
+        "deb [trusted=yes] copy:@INPUT@/kept ./\n"
+    )
+    assert files["lists"] == (
+        "?essential ?priority(required) apt vim\n?essential ?priority(required) apt curl jq\n"
+    )
+    conf = str(files["apt.conf"])
+    assert 'Acquire::Check-Valid-Until "false";' in conf
+    assert 'APT::Architecture "arm64";' in conf
+    assert not any("user:word" in str(text) for text in files.values())
+    assert "kept ./" not in str(files_for(sources, [], [], "", "amd64")["sources.list"])
+
+
+def test_packages_are_described_as_apt_would_install_them() -> None:
+    both = stanza("vim", {"Version": "9"}) + "\n" + stanza("vim", {"Version": "9", "SHA256": "0d" * 32})
+    index = "\n".join([both, stanza("vim", {"Version": "8"}), stanza("gcc", {"Version": "12"})])
+    output = {"1.steps": STEPS, "packages": index}
+    packages = read_output("sid", output, {})
+    assert {name: fields["Version"] for name, fields in packages.items()} == {"vim": "9", "gcc": "12"}
+    assert packages["vim"]["SHA256"] != "0d" * 32
+    locked = debs(stanza("vim", {"Version": "9", "SHA256": "0d" * 32}))
+    assert read_output("sid", output, locked)["vim"]["SHA256"] == "0d" * 32
+
+
+@pytest.mark.parametrize(
+    ("command", "message", "hint"),
+    [
+        (
+            "update",
+            "apt rejects the index of a Debian mirror of `sid`",
+            "use a mirror that is a complete copy of Debian, signed with Debian's keys",
+        ),
+        (
+            "install",
+            "these Debian packages do not fit together",
+            "run `bake lock --upgrade` to lock all packages anew",
+        ),
+    ],
+)
+def test_apt_that_fails_shows_its_reason(command: str, message: str, hint: str) -> None:
+    with pytest.raises(BakehouseError) as caught:
+        read_output("sid", {"failed": f"{command}\n", "log": "E: a reason\n"}, {})
+    assert caught.value.diagnostics == (Diagnostic(message, tail=("E: a reason",), hint=hint),)
+
+
+def test_unknown_packages_come_with_the_known_ones() -> None:
+    output = {"failed": "install\n", "log": "E: Unable to locate package jqq\n", "names": "jq\nvim\n"}
+    with pytest.raises(UnknownPackages) as caught:
+        read_output("sid", output, {})
+    assert (caught.value.requests, caught.value.known) == (("jqq",), ["jq", "vim"])
+
+
+def test_a_suite_without_a_mirror_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    AptConfiguration(tmp_path, monkeypatch)
+    mirrors = DebianMirrors(HttpClient(ConnectionSettings()))
+    with pytest.raises(BuildError) as caught:
+        resolve("sid", [], None, AptMachine(mirrors, lambda: lambda files: {}, tmp_path))
+    assert caught.value.diagnostics == (
+        Diagnostic(
+            "no Debian mirror has `sid`",
+            hint="check `debian_mirrors` in [tool.bakehouse], proxies and the network",
+        ),
+    )
+
+
+def test_the_indexes_of_the_mirrors_reach_the_base(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    AptConfiguration(tmp_path, monkeypatch)
+    suite = tmp_path / "archive/dists/sid"
+    packages = suite / "main/binary-amd64/Packages"
+    packages.parent.mkdir(parents=True)
+    packages.write_text(index())
+    (suite / "InRelease").write_text(
+        f"Origin: Debian\nLabel: Debian\nSHA256:\n {'0d' * 32} 1 main/binary-amd64/Packages\n"
+    )
+    received: list[Mapping[str, str | bytes]] = []
+
+    def run(files: Mapping[str, str | bytes]) -> Mapping[str, str]:
+        received.append(files)
+        return {"1.steps": "Inst gcc (1.0 Debian [amd64])\n", "packages": index()}
+
+    uri = (tmp_path / "archive").as_uri()
+    mirrors = DebianMirrors(HttpClient(ConnectionSettings()), (uri,))
+    machine = AptMachine(mirrors, lambda: run, tmp_path)
+    # A guessed suite that the mirror does not have is left out
+    resolve("sid", [("gcc",)], None, machine)
+    assert "sid-updates" not in str(received.pop()["sources.list"])
+    shutil.copytree(suite, tmp_path / "archive/dists/sid-updates")
+    resolved = resolve("sid", [("gcc",)], None, machine)
+    [files] = received
+    assert "sid-updates" in str(files["sources.list"])
+    assert files["mirrors/0/dists/sid/main/binary-amd64/Packages"] == index().encode()
+    assert files["mirrors/1/dists/sid-updates/InRelease"] == (suite / "InRelease").read_bytes()
+    assert [*resolved.packages] == ["gcc"]
+    assert not resolved.has_security_mirror

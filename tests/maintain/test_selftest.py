@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,9 +13,10 @@ import pytest
 
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
-from bakehouse.engine import daemon_info, provision
+from bakehouse.engine import docker, provision
+from bakehouse.engine.protocol import EngineHost
 from bakehouse.maintain import selftest
-from tests.support.daemons import ENGINE
+from tests.support.fake_engine import FakeEngine, Run
 
 
 def python(program: str) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ def report_of(selected: int, passed: int = 0, failed: int = 0, **skipped: int) -
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "ensure", lambda *arguments: None)
-    monkeypatch.setattr(daemon_info, "probe", lambda: replace(ENGINE, data_root="/"))
+    monkeypatch.setattr(docker, "connect", lambda: FakeEngine(lambda spec: Run()))
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=10**12))
     monkeypatch.setattr(selftest, "_LINTERS", {"types": python("pass")})
     monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(5, 3, 0, slow=2))
@@ -202,12 +202,15 @@ def test_without_an_engine_the_tests_follow_the_linters(monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("commands")
 def test_little_space_on_the_disk_is_reported_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda directory: SimpleNamespace(free=2_000_000_000))
+    engine = FakeEngine(lambda spec: Run())
+    engine.shared = EngineHost(free=2_000_000_000)
+    monkeypatch.setattr(docker, "connect", lambda: engine)
     messages: list[str] = []
 
     selftest.run(messages.append, pure=False, projects=False)
 
     assert [message for message in messages if message.startswith("warning")] == [
         f"warning: {tempfile.gettempdir()} has 2.00 GB of free space, but these tests need up to 3.00 GB",
-        "warning: / has 2.00 GB of free space, but these tests need up to 25.00 GB",
+        "warning: the engine's disk has 2.00 GB of free space, but these tests need up to 25.00 GB",
     ]
     assert messages[0].startswith("warning")

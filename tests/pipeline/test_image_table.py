@@ -9,7 +9,7 @@ import pytest
 from bakehouse.builder import run_log
 from bakehouse.builder.run_log import Level
 from bakehouse.catalog.project import Project
-from bakehouse.cli import json_report
+from bakehouse.cli import listed_images
 from bakehouse.errors import StaleError
 from bakehouse.pipeline import image_docs, image_table
 from bakehouse.plan.planner import make_plan
@@ -47,9 +47,9 @@ def write(workspace: Workspace, table: str) -> Path:
 
 
 def test_an_image_is_listed_with_family_versions_and_run_level(workspace: Workspace) -> None:
-    row = next(entry for entry in rows(workspace) if entry.recipe.name == "small-py311")
+    [row] = listed_images.report(workspace, [workspace.recipes["small-py311"]])
 
-    assert json_report.listed_image(row) == {
+    assert row == {
         "image": "small-py311",
         "family": "family",
         "status": "legacy",

@@ -17,7 +17,8 @@ from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe, load_recipes, read_recipes
 from bakehouse.cli import main
 from bakehouse.errors import Problems, RecipeError
-from bakehouse.plan import dockerfile, workspace
+from bakehouse.plan import workspace
+from bakehouse.plan.templates import read_templates
 from bakehouse.plan.workspace import Workspace
 
 MISTAKES = Path(__file__).parents[1] / "mistakes"
@@ -44,7 +45,7 @@ def opened(start: Path | None = None) -> Workspace:
         problems.extend(broken.mistakes)
     problems.raise_as(RecipeError)
     by_name = {**recipes, **mine.by_name}
-    return Workspace(settings, catalog, by_name, dockerfile.read_templates(HOME / "templates"))
+    return Workspace(settings, catalog, by_name, read_templates(HOME / "templates"))
 
 
 @pytest.mark.parametrize("slug", SLUGS)

@@ -222,7 +222,7 @@ def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
             "an-image",
         ],
     ]
-    assert asked()[3:] == [["network", "rm", name]]
+    assert asked()[3:] == [["rm", "--force", name], ["network", "rm", name]]
 
 
 def test_a_rootless_engine_runs_it_as_the_user_that_owns_its_files(

@@ -129,7 +129,7 @@ def test_each_channel_needs_a_directory(workspace: Workspace) -> None:
         local_request(job, TrainingJob())
     assert error_text(caught.value) == (
         "error: directory `missing` of channel `train` does not exist\n\n"
-        "hint: `--channel training=data` mounts the directory `data`\n"
+        "hint: `--channel training=data` copies the directory `data`\n"
         "\n"
         "error: the channel `test` has no directory on this machine\n\n"
         "hint: set `--channel test=DIRECTORY` to a copy of its data\n"
@@ -164,6 +164,13 @@ def test_settings_of_the_hosts(workspace: Workspace, data: Path) -> None:
             {},
             "more than 64 hosts",
             "set a smaller `--instance-count`; all hosts share this machine",
+        ),
+        ({"instance_count": 0}, {}, "the job has no host", "set `--instance-count` to at least 1"),
+        (
+            {"processes_per_host": 0},
+            {},
+            "a host cannot have 0 ranks",
+            "set `--processes-per-host` to at least 1",
         ),
         (
             {"groups": (Group("a"),), "instance_count": 2},

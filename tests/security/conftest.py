@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.fake_commands import put
+from tests.support.apt_configuration import AptConfiguration
 from tests.support.locked_debian import index
 from tests.support.security_updates import Mirror
 from tests.support.trees import COMPONENTS, Tree
@@ -19,5 +19,5 @@ def project(tree: Tree) -> Tree:
 
 @pytest.fixture
 def mirror(project: Tree, monkeypatch: pytest.MonkeyPatch) -> Mirror:
-    put(project.root, monkeypatch, apt_config="true", apt_get="true")
+    AptConfiguration(project.root, monkeypatch)
     return Mirror(project, monkeypatch)

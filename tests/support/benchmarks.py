@@ -15,6 +15,7 @@ SHORT_PURE = (
     "catalogue_load",
     "demo",
     "image_uri",
+    "look_ups",
     "plan_time",
     "questions",
     "report_page",

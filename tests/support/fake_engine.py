@@ -8,13 +8,22 @@ from pathlib import Path
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.engine import image_archive
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
-from bakehouse.engine.protocol import CleanupCounts, Container, ContainerExit, ContainerSpec, StoredImage
+from bakehouse.engine.protocol import (
+    CleanupCounts,
+    Container,
+    ContainerExit,
+    ContainerSpec,
+    EngineHost,
+    StoredImage,
+)
 from bakehouse.plan.model import BootstrappedBase, Image, InstalledComponent
 from bakehouse.util.oci import Digest
 from tests.support import plans
 from tests.support.locked_debian import LOCKED
 
 DIGEST = Digest("sha256:" + "4f" * 32)
+HOST = EngineHost("127.0.0.1", "127.0.0.1", shares_files=True, same_kernel=True, free=10**12)
+"""A host that its engine reaches."""
 
 
 @dataclass
@@ -87,6 +96,9 @@ class FakeEngine:
         self.specs: list[ContainerSpec] = []
         self.archives: dict[str, bytes] = {}
         """Saved archives by reference."""
+        self.shared = HOST
+        self.volumes: list[Path] = []
+        """Directories that were copied into volumes."""
         self.closed = False
 
     def image(self, reference: str) -> StoredImage | None:
@@ -100,6 +112,14 @@ class FakeEngine:
     @contextlib.contextmanager
     def network(self, name: str) -> Iterator[str]:
         yield f"network of {name}"
+
+    def host(self) -> EngineHost:
+        return self.shared
+
+    @contextlib.contextmanager
+    def volume(self, image: str, directory: Path) -> Iterator[str]:
+        self.volumes.append(directory)
+        yield f"copy of {directory}"
 
     def sweep(self) -> CleanupCounts:
         return CleanupCounts()

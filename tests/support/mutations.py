@@ -21,6 +21,7 @@ from bakehouse.cli.diagnostics import failure_text
 from bakehouse.errors import BakehouseError, Diagnostic, Problems, RecipeError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.planner import make_plan
+from bakehouse.plan.templates import read_templates
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.yaml_fields import Fields
@@ -122,7 +123,7 @@ class Mutations:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._templates = dockerfile.read_templates(HOME / "templates")
+        self._templates = read_templates(HOME / "templates")
         self._catalog = load_catalog([HOME / "recipes"])
         self.recipes = [MATRIX, *self._own_files()]
         self.components = [("mutated", COMPONENT)]

@@ -5,9 +5,10 @@ from functools import cache
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import Recipe, load_recipes
-from bakehouse.plan.dockerfile import RenderedFile, read_templates, render
+from bakehouse.plan.dockerfile import RenderedFile, render
 from bakehouse.plan.model import Plan
 from bakehouse.plan.planner import make_plan
+from bakehouse.plan.templates import read_templates
 from bakehouse.resolve.resolver import Resolution, resolve
 
 RECIPES = HOME / "recipes"

@@ -12,6 +12,7 @@ from bakehouse.errors import BakehouseError
 from bakehouse.plan import dockerfile as rendering
 from bakehouse.plan.model import Image, Plan
 from bakehouse.plan.planner import make_plan
+from bakehouse.plan.templates import read_templates
 from bakehouse.resolve import conflict_report
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
 from tests.support.errors import error_text
@@ -141,7 +142,7 @@ class Tree:
 
 
 def templates() -> dict[str, str]:
-    return rendering.read_templates(HOME / "templates")
+    return read_templates(HOME / "templates")
 
 
 def keys(image: Image) -> dict[str, str]:

@@ -17,7 +17,7 @@ from bakehouse.catalog.recipe import read_recipes
 from bakehouse.cli import json_report
 from bakehouse.errors import BuildError, EngineError, Problems, UsageError
 from bakehouse.pipeline import render, update_commits
-from bakehouse.plan import dockerfile
+from bakehouse.plan.templates import read_templates
 from bakehouse.plan.workspace import Workspace, select_kept
 from bakehouse.upstream import update
 from bakehouse.upstream.release_draft import Evidence, ReleaseDrafter, read_copy
@@ -187,7 +187,7 @@ def workspace(tmp_path: Path) -> Workspace:
     project = Project(tmp_path, (recipes,))
     catalog = load_catalog(project.recipe_roots)
     images = read_recipes(project.recipe_roots, catalog, project=tmp_path).by_name
-    return Workspace(project, catalog, images, dockerfile.read_templates(HOME / "templates"))
+    return Workspace(project, catalog, images, read_templates(HOME / "templates"))
 
 
 @pytest.fixture

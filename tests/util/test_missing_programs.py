@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.builder import build_inputs
 from bakehouse.catalog import git_history
 from bakehouse.cli import doctor
 from bakehouse.cli.doctor import CheckState
 from bakehouse.engine import daemon_info
 from bakehouse.errors import BakehouseError
-from bakehouse.fetch import apt_config
 from bakehouse.fetch.connection import bundle_of
 from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.maintain import isolated_engine
@@ -33,8 +31,6 @@ def closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     [
         (lambda: daemon_info.run_program("no-such-program").code, 127),
         (lambda: isolated_engine._try("no-such-program").returncode, 127),
-        (lambda: apt_config._output("no-such-program"), ""),
-        (lambda: build_inputs._docker("version"), ""),
     ],
 )
 def test_a_missing_program_has_no_answer(closed: Path, ask: Callable[[], object], answer: object) -> None:

@@ -2,13 +2,12 @@
 
 import sys
 
-from invoke.context import Context
-
 from bakehouse.cli.tasks.declare import (
     BUILDER,
     IMAGES,
     JSON,
     JSON_BUILD,
+    Context,
     bake_task,
     failures,
     open_project,

@@ -2,13 +2,12 @@
 
 import sys
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-
 from bakehouse.cli.tasks.declare import (
     IMAGES,
     JSON,
     JSON_BUILD,
+    Context,
+    Exit,
     bake_task,
     open_project,
     report,

@@ -2,11 +2,8 @@
 
 from importlib.util import find_spec
 
-from invoke.collection import Collection
-from invoke.context import Context
-
 from bakehouse.cli.tasks import build, look_up, maintain, publish, sagemaker, test
-from bakehouse.cli.tasks.declare import BakeTask, bake_task, show
+from bakehouse.cli.tasks.declare import BakeTask, Context, bake_task, show
 
 
 @bake_task(
@@ -79,5 +76,3 @@ if find_spec("bakehouse.maintain"):
     from bakehouse.cli.tasks import checkout
 
     GROUPS["In a checkout of Bakehouse"] = (checkout.test, checkout.rehearse, checkout.reproduce)
-
-namespace = Collection(*(task for tasks in GROUPS.values() for task in tasks))

@@ -5,11 +5,8 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
-
-from invoke.exceptions import Exit
-from invoke.tasks import Task, task
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from bakehouse.cli import diagnostics
 from bakehouse.cli.command_name import as_typed
@@ -34,13 +31,76 @@ failures: list[BakehouseError] = []
 """The errors of images that the present task left out, so that the others go on."""
 
 
-class BakeTask(Task[Any]):
-    """A task that knows its positional arguments, in order; `images` and `components` take any number."""
+class Exit(SystemExit):
+    """The end of a task with an exit code of its own."""
 
-    arguments: tuple[str, ...] = ()
-    optional_arguments: frozenset[str] = frozenset()
-    texts: Mapping[str, str] = {}
-    """Help texts by option. invoke empties its own mapping as it reads it."""
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.exit_code = code
+
+
+Context = object
+"""The first argument of tasks, which `invoke` needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a task."""
+
+    name: str
+    """Name of the parameter."""
+    kind: type
+
+    @property
+    def option(self) -> str:
+        """The name after `--`."""
+        return self.name.strip("_").replace("_", "-")
+
+    @property
+    def takes_value(self) -> bool:
+        return self.kind is not bool
+
+
+@dataclass(frozen=True, slots=True)
+class BakeTask:
+    """A task: a function, and what a command line has to know about it."""
+
+    name: str
+    function: Callable[..., None]
+    arguments: tuple[str, ...]
+    """Positional arguments, in order; `images` and `components` take any number."""
+    iterable: tuple[str, ...]
+    """Options that can be given several times."""
+    texts: Mapping[str, str]
+    """Help texts by option."""
+
+    def get_arguments(self) -> tuple[Argument, ...]:
+        """Return all arguments, also the positional ones."""
+        return tuple(Argument(name, self._kind(name)) for name in self._defaults)
+
+    @property
+    def optional_arguments(self) -> frozenset[str]:
+        """Arguments that may be missing."""
+        given = {name for name, default in self._defaults.items() if default is not None}
+        return frozenset({*given, "images", "components"})
+
+    def __call__(self, **values: object) -> None:
+        """Run the task with the given values and the defaults of the others."""
+        lists = {name: self._defaults[name] or [] for name in self.iterable}
+        self.function(None, **{**self._defaults, **lists, **values})
+
+    @property
+    def _defaults(self) -> dict[str, object]:
+        """The default of each argument; None without one."""
+        _context, *others = inspect.signature(self.function).parameters.values()
+        empty = inspect.Parameter.empty
+        return {each.name: None if each.default is empty else each.default for each in others}
+
+    def _kind(self, name: str) -> type:
+        default = self._defaults[name]
+        if name in self.iterable:
+            return list
+        return str if default is None else type(default)
 
 
 TASKS: dict[str, BakeTask] = {}
@@ -73,21 +133,8 @@ def bake_task(
                 worst = min(failures, key=lambda error: error.exit_code)
                 raise Exit(code=worst.exit_code) from worst
 
-        declared = task(
-            run,
-            name=name or function.__name__.replace("_", "-"),
-            klass=BakeTask,
-            positional=list(arguments[:1]),
-            iterable=list(iterable),
-            help=dict(help or {}),
-            auto_shortflags=False,
-        )
-        made = cast(BakeTask, declared)
-        made.arguments = arguments
-        made.texts = dict(help or {})
-        parameters = inspect.signature(function).parameters.values()
-        optional = {parameter.name for parameter in parameters if parameter.default is not parameter.empty}
-        made.optional_arguments = frozenset(optional | {"images", "components"})
+        task_name = name or function.__name__.replace("_", "-")
+        made = BakeTask(task_name, run, arguments, tuple(iterable), dict(help or {}))
         TASKS[made.name] = made
         return made
 

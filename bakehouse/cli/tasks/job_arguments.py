@@ -5,13 +5,13 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from invoke.context import Context
+from bakehouse.cli.tasks.declare import Context
 
 if TYPE_CHECKING:
     from bakehouse.jobs.job_spec import JobSpec
 
 UNSET = -1
-"""Default of a number that may be zero: invoke finds the type of an option by its default."""
+"""Default of a number that may be zero: the command line finds the type of an option by its default."""
 HELP = {
     "job": "a job of [tool.bakehouse.jobs], or a YAML or JSON file; other options win over it",
     "instance-type": "such as ml.p4d.24xlarge",
@@ -99,7 +99,7 @@ def with_job(names: Sequence[str]) -> Callable[[Callable[..., None]], Callable[.
         parameters = [parameter for name, parameter in own.items() if name not in ("line", "job")]
         parameters.append(first)
         for name in filter(names.__contains__, common):
-            # invoke finds the lists among the options by their lack of a default.
+            # the command line finds the lists among the options by their lack of a default.
             default = inspect.Parameter.empty if name in _LISTS else common[name].default
             parameters.append(common[name].replace(default=default))
         parameters.sort(key=lambda parameter: parameter.default is not parameter.empty)

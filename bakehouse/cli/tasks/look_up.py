@@ -4,11 +4,10 @@ import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invoke.context import Context
-
 from bakehouse.cli.tasks.declare import (
     IMAGES,
     JSON,
+    Context,
     bake_task,
     failures,
     open_project,
@@ -34,8 +33,6 @@ def list_images(context: Context, images: str, json: bool = False) -> None:
     bake list
     bake list 'pytorch-2.10-*' --json
     """
-    from bakehouse.cli import json_report, tables
-    from bakehouse.pipeline import image_docs
     from bakehouse.plan.workspace import is_own, select
 
     patterns = split(images)
@@ -44,10 +41,14 @@ def list_images(context: Context, images: str, json: bool = False) -> None:
     workspace = open_project(",".join(named) or None)
     recipes = select(workspace, patterns or ["*"], skip_broken=True).recipes
     own = [recipe for recipe in recipes if is_own(workspace, recipe.location.path)]
-    others = [recipe for recipe in recipes if recipe not in own]
+    others = [recipe for recipe in recipes if not is_own(workspace, recipe.location.path)]
     if json:
-        show([json_report.listed_image(row) for row in image_docs.collect_rows(workspace, [*own, *others])])
+        from bakehouse.cli import listed_images
+
+        show(listed_images.report(workspace, [*own, *others]))
     else:
+        from bakehouse.cli import tables
+
         show(tables.listing(own, others))
 
 

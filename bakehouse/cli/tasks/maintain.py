@@ -3,9 +3,7 @@
 import sys
 from pathlib import Path
 
-from invoke.context import Context
-
-from bakehouse.cli.tasks.declare import IMAGES, JSON, bake_task, open_project, report, show, split
+from bakehouse.cli.tasks.declare import IMAGES, JSON, Context, bake_task, open_project, report, show, split
 
 
 @bake_task(

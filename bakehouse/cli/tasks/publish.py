@@ -2,14 +2,13 @@
 
 from pathlib import Path
 
-from invoke.context import Context
-
 from bakehouse.cli.tasks.declare import (
     ATTEST,
     FAIL_ON,
     IMAGES,
     JSON,
     JSON_BUILD,
+    Context,
     bake_task,
     open_project,
     report,

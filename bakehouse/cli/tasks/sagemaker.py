@@ -4,12 +4,18 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-
 from bakehouse.cli import diagnostics
 from bakehouse.cli.tasks import job_arguments
-from bakehouse.cli.tasks.declare import JSON, bake_task, job_callbacks, open_project, report, show
+from bakehouse.cli.tasks.declare import (
+    JSON,
+    Context,
+    Exit,
+    bake_task,
+    job_callbacks,
+    open_project,
+    report,
+    show,
+)
 from bakehouse.errors import UsageError
 from bakehouse.util.format import format_count
 
@@ -55,14 +61,17 @@ def estimator(
     from bakehouse.jobs import snippets
     from bakehouse.jobs.given_job import read_job, require_job
     from bakehouse.jobs.job_images import find_release
-    from bakehouse.trust import policy
 
     workspace = open_project()
     given = read_job(workspace, image, job, replace(line, sdk=sdk))
     require_job(given, "estimator")
     record = find_release(workspace, given.image, given.spec.instance_type, region)
     snippet = snippets.snippet(record, given.spec, workspace.catalog)
-    policy.require(workspace.project, record, report)
+    if workspace.project.policy:
+        # Most projects have none, and its checks take long to import.
+        from bakehouse.trust import policy
+
+        policy.require(workspace.project, record, report)
     diagnostics.write_warnings((finding.diagnostic for finding in snippet.warnings), sys.stderr)
     show(snippet.code)
 
@@ -201,7 +210,7 @@ def recommend_instances(
     context: Context,
     instance: str,
     vcpu_per_gpu: float = 0.0,
-    gpus: int = 0,
+    gpus: int = job_arguments.UNSET,
     helper: list[str] | None = None,
     step_seconds: list[str] | None = None,
     batch: int = 0,
@@ -221,7 +230,10 @@ def recommend_instances(
 
     workspace = open_project()
     instance_types = instances(workspace.catalog)
-    need = sizing.Need(gpus or find_instance(instance_types, instance).accelerators or 0, vcpu_per_gpu, batch)
+    count = job_arguments.given(gpus)
+    if count is None:
+        count = find_instance(instance_types, instance).accelerators or 0
+    need = sizing.Need(count, vcpu_per_gpu, batch)
     seconds = sizing.read_step_seconds(step_seconds or ())
     result = sizing.recommend(need, instance, instance_types, helper or (), workspace.project.prices, seconds)
     show(json_report.sizing(result) if json else sizing.text(result))

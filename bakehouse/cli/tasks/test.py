@@ -8,13 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-
 from bakehouse.cli.tasks import job_arguments
 from bakehouse.cli.tasks.declare import (
     IMAGES,
     JSON,
+    Context,
+    Exit,
     bake_task,
     job_callbacks,
     open_project,
@@ -63,7 +62,7 @@ def smoke(
     images: str,
     check: str = "",
     gpus: int = 0,
-    timeout: int = 0,
+    timeout: int = job_arguments.UNSET,
     image_uri: str = "",
     report_: str = "",
     on: str = "",
@@ -95,10 +94,11 @@ def smoke(
     if results and not on:
         _refuse({"--results": results}, "needs `--on` with the runner of the job")
     selection = select_images(images)
+    seconds = job_arguments.given(timeout)
     options = pipeline.SmokeOptions(
         only=tuple(split(check)),
         gpus=gpus,
-        deadline=float(timeout) or None,
+        deadline=None if seconds is None else float(seconds),
         report_file=Path(report_) if report_ else None,
         image_uri=image_uri,
     )

@@ -1,0 +1,177 @@
+"""Files of build steps that travel to BuildKit with the build, where steps cannot reach this host.
+
+Bases and the files of steps are images in an OCI layout. BuildKit reads them by digest through the session of
+buildx, and only if it lacks them.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from bakehouse.builder import prefetch, step_files
+from bakehouse.builder.bake import require_files
+from bakehouse.builder.build_context import BuildContext
+from bakehouse.builder.step_files import FileSet
+from bakehouse.engine import buildx
+from bakehouse.engine.buildkit_errors import TransferBroken
+from bakehouse.engine.oci_layout import OciLayout
+from bakehouse.fetch.downloader import Fetcher
+from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
+from bakehouse.plan.model import Image
+from bakehouse.util.file_lock import exclusive
+from bakehouse.util.files import write_whole
+from bakehouse.util.heartbeat import heartbeat
+from bakehouse.util.oci import Digest
+
+T = TypeVar("T")
+Bake = Callable[[Sequence[buildx.Target]], dict[str, buildx.BakedImage]]
+
+
+@dataclass(frozen=True, slots=True)
+class SentFiles:
+    """The bases and the files of steps that BuildKit receives."""
+
+    context: BuildContext
+
+    @property
+    def directory(self) -> Path:
+        return self.context.project.state / "remote"
+
+    @property
+    def layout(self) -> OciLayout:
+        return OciLayout(self.directory / "inputs")
+
+    def retried(self, call: Callable[[], T]) -> T:
+        """Call, and call again with other digests if BuildKit refuses to resume a transfer."""
+        try:
+            return call()
+        except TransferBroken:
+            self._change_digests()
+            self.context.progress.report(
+                "the builder keeps a part of an interrupted transfer; sending the files again"
+            )
+            return call()
+
+    def base(self, reference: str) -> Digest:
+        """Return a base of the engine as an image in the layout."""
+        stored = self.context.engine.image(reference)
+        assert stored is not None, "bases are made before"
+        key = hashlib.sha256(f"{reference} {stored.digest}".encode()).hexdigest()
+        return self._remembered(
+            key, lambda: self.layout.add_image(stored.digest, self.context.engine, self._changes())
+        )
+
+    def files(self, sets: Mapping[str, Sequence[FileSet]]) -> dict[str, Digest]:
+        """Return each set of files as an image in the layout, by its context; download missing ones."""
+        unique = {step.context: step for of_image in sets.values() for step in of_image}
+        new = (step for context, step in unique.items() if self._recorded(context) is None)
+        files = tuple(dict.fromkeys(file for step in new for file in step.files))
+        downloads = self.context.downloads
+        needed = replace(downloads.required, files=files)
+
+        def show(fetcher: Fetcher) -> None:
+            require_files(self.context, sets.keys())
+
+        transfers = prefetch.download_all(needed, downloads.fetcher, show)
+        paths = {transfer.file: transfer.path for transfer in transfers if transfer.path}
+
+        def add(file_set: FileSet) -> Digest:
+            return self.layout.add_files({**file_set.tree(paths), "changes": str(self._changes()).encode()})
+
+        return {context: self._remembered(context, partial(add, files)) for context, files in unique.items()}
+
+    def _remembered(self, key: str, add: Callable[[], Digest]) -> Digest:
+        """Return an image that is in the layout under a key, or add it."""
+        digest = self._recorded(key)
+        if digest is None:
+            digest = add()
+            write_whole(self._record(key), digest + "\n")
+        return digest
+
+    def _recorded(self, key: str) -> Digest | None:
+        """Return an image that is in the layout under a key; None if it is not."""
+        try:
+            digest = Digest(self._record(key).read_text().strip())
+        except OSError:
+            return None
+        return digest if self.layout.has_image(digest) else None
+
+    def _record(self, key: str) -> Path:
+        return self.directory / "digests" / f"{key}-{self._changes()}"
+
+    def _changes(self) -> int:
+        """Return how often digests had to be changed, because a builder refused to resume a transfer."""
+        try:
+            return int((self.directory / "changes").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    def _change_digests(self) -> None:
+        """Give the same content other digests, so that BuildKit does not resume an interrupted transfer."""
+        write_whole(self.directory / "changes", f"{self._changes() + 1}\n")
+
+
+def bake_with_files(
+    targets: Sequence[buildx.Target], images: Mapping[str, Image], context: BuildContext, bake: Bake
+) -> dict[str, buildx.BakedImage]:
+    """Bake targets on the engine, which receives the files of their steps. Its bases are there."""
+    sent = SentFiles(context)
+    selected = [images[target.name] for target in targets]
+
+    def send() -> dict[str, buildx.BakedImage]:
+        texts, sets = dockerfiles(selected, context.project.images, context.downloads.required)
+        with heartbeat(context.progress.report, "preparing files for the engine"):
+            contexts = sent.files(sets)
+        sent.layout.keep(contexts.values())
+        return bake(
+            [
+                replace(
+                    target,
+                    dockerfile=texts[target.name],
+                    contexts={
+                        **target.contexts,
+                        **{
+                            files.context: sent.layout.context(contexts[files.context])
+                            for files in sets[target.name]
+                        },
+                    },
+                )
+                for target in targets
+            ]
+        )
+
+    return sent.retried(send)
+
+
+@contextlib.contextmanager
+def alone(sent: SentFiles) -> Iterator[None]:
+    """Wait until no other build of the project uses the layouts.
+
+    Raises UsageError for files without sha256.
+    """
+    prefetch.require_known(sent.context.downloads.required)
+
+    def wait() -> None:
+        sent.context.progress.report("waiting for another build that sends its files")
+
+    with exclusive(sent.directory / "lock", wait):
+        yield
+
+
+def dockerfiles(
+    images: Sequence[Image], rendered: Path, required: RequiredFiles
+) -> tuple[dict[str, str], dict[str, tuple[FileSet, ...]]]:
+    """Return the Dockerfiles with mounts, and the sets of files, by image."""
+    by_sha256: dict[str, tuple[RequiredFile, ...]] = {}
+    for file in required.files:
+        by_sha256[str(file.sha256)] = (*by_sha256.get(str(file.sha256), ()), file)
+    texts, sets = {}, {}
+    for image in images:
+        directory = rendered / image.name
+        text = (directory / "Dockerfile").read_text(encoding="utf-8")
+        texts[image.name], sets[image.name] = step_files.add_mounts(text, directory / "inputs", by_sha256)
+    return texts, sets

@@ -1,0 +1,63 @@
+"""`bake build` on hosts without programs of Debian, as an ordinary user of an empty engine."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
+from bakehouse.maintain.isolated_engine import isolated_engine
+from tests.integration.foreign_host import HOSTS, ForeignHost, foreign_host
+from tests.support.programs import BAKE
+
+pytestmark = [
+    pytest.mark.engine,
+    pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root"),
+]
+
+IMAGE = "mpi-cpu"
+USER = 12345
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A mirror with the files of the image."""
+    directory = tmp_path_factory.mktemp("files")
+    subprocess.run([*BAKE, "fetch", IMAGE, "--to", str(directory)], cwd=HOME, check=True)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[DaemonPaths]:
+    """An engine that the user may use."""
+    with isolated_engine(CONTAINERD, print) as engine:
+        engine.state.parent.chmod(0o755)
+        os.chown(engine.socket, USER, USER)
+        yield engine
+
+
+@pytest.fixture(params=[*HOSTS.values()], ids=[*HOSTS])
+def host(request: pytest.FixtureRequest, files: Path) -> Iterator[ForeignHost]:
+    with foreign_host(request.param, USER) as host:
+        shutil.copytree(files, host.directory / "files")
+        subprocess.run(["chown", "-R", f"{USER}:{USER}", host.directory], check=True)
+        (host.directory / "pyproject.toml").write_text('[tool.bakehouse]\nmirrors = ["files"]\n')
+        yield host
+
+
+def test_an_image_is_built_without_programs_of_debian(host: ForeignHost, engine: DaemonPaths) -> None:
+    for program in ("apt-get", "dpkg", "dpkg-deb", "mmdebstrap", "docker-registry", "gpg", "newuidmap"):
+        assert host.run("sh", "-c", f"command -v {program}").stdout == ""
+    assert host.run("id", "-u").stdout == f"{USER}\n"
+
+    environment = {"DOCKER_HOST": engine.endpoint}
+    built = host.bake("build", IMAGE, environment=environment)
+    assert built.returncode == 0, built.stderr
+    run = host.run(
+        "docker", "run", "--rm", f"bakehouse/{IMAGE}:latest", "dpkg", "--audit", environment=environment
+    )
+    assert (run.returncode, run.stdout) == (0, ""), run.stderr
