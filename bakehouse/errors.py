@@ -246,6 +246,10 @@ class UsageError(BakehouseError):
     exit_code = 64
 
 
+_MAX_OF_ONE_KIND = 10
+_QUOTED = re.compile("`[^`]*`")
+
+
 class Problems:
     """Collects diagnostics so that one run reports every mistake, each once."""
 
@@ -263,8 +267,19 @@ class Problems:
 
     @property
     def all(self) -> tuple[Diagnostic, ...]:
-        """The collected diagnostics in file order."""
-        return tuple(sorted(self._diagnostics, key=_file_order))
+        """The collected diagnostics in file order, at most ten of one kind in a file."""
+        kinds: dict[tuple[Path, str], list[Diagnostic]] = {}
+        for diagnostic in sorted(self._diagnostics, key=_file_order):
+            spot = diagnostic.location
+            kind = _QUOTED.sub("", diagnostic.message) if spot else diagnostic.message
+            kinds.setdefault((spot.path if spot else Path(), kind), []).append(diagnostic)
+        shown: list[Diagnostic] = []
+        for (path, _), diagnostics in kinds.items():
+            shown += diagnostics[:_MAX_OF_ONE_KIND]
+            if left := diagnostics[_MAX_OF_ONE_KIND:]:
+                message = f"{len(left)} more errors like this in `{path.name}`"
+                shown.append(Diagnostic(message, left[0].location))
+        return tuple(sorted(shown, key=_file_order))
 
     def raise_as(self, error: type[BakehouseError]) -> None:
         """Raise the collected diagnostics in file order. Do nothing if there are none."""

@@ -105,3 +105,23 @@ def test_hiding_logins_takes_linear_time(text: str) -> None:
     without_logins(text)
 
     assert time.process_time() - began < 1.5
+
+
+def test_a_file_has_at_most_ten_errors_of_one_kind() -> None:
+    problems = Problems()
+    for line in range(1, 31):
+        problems.add(Diagnostic(f"`line {line}` is not a requirement", Location(Path("a.txt"), line, 1)))
+        problems.add(Diagnostic(f"`{line}` without a place"))
+    problems.add(Diagnostic("another kind", Location(Path("a.txt"), 40, 1)))
+    problems.add(Diagnostic("`line 1` is not a requirement", Location(Path("b.txt"), 1, 1)))
+
+    texts = [(str(each.location), each.message) for each in problems.all if each.location]
+
+    assert len(texts) == 13
+    assert texts[9:] == [
+        ("a.txt:10:1", "`line 10` is not a requirement"),
+        ("a.txt:11:1", "20 more errors like this in `a.txt`"),
+        ("a.txt:40:1", "another kind"),
+        ("b.txt:1:1", "`line 1` is not a requirement"),
+    ]
+    assert len(problems.all) == 43

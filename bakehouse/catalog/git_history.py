@@ -2,8 +2,11 @@
 
 import contextlib
 import os
+import re
 import subprocess
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Mapping as MappingOf
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import takewhile
@@ -14,11 +17,12 @@ from bakehouse.catalog.base_image_lock import AptLocks, read_locks
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.recipe import Recipe, read_recipes
+from bakehouse.catalog.requirements_file import included_files
 from bakehouse.errors import Problems, RecipeError, UsageError
 from bakehouse.util.process import MISSING_PROGRAM
 from bakehouse.util.tempdir import scratch_directory
 from bakehouse.util.yaml_fields import Fields
-from bakehouse.util.yaml_reader import load
+from bakehouse.util.yaml_reader import Mapping, Node, Scalar, Sequence, load
 
 DIRTY = "-dirty"
 """End of the revision of files that differ from the commit."""
@@ -32,7 +36,7 @@ class Past:
     """Catalogue and recipes of a project at a commit."""
 
     catalog: Catalog
-    recipes: Mapping[str, Recipe]
+    recipes: MappingOf[str, Recipe]
     apt_locks: AptLocks
 
 
@@ -95,7 +99,7 @@ def current(directory: Path) -> str:
     return f"{commit}{DIRTY}" if changed else commit
 
 
-def _recipes(roots: Sequence[Path], catalog: Catalog, image: str, project: Path) -> Mapping[str, Recipe]:
+def _recipes(roots: SequenceOf[Path], catalog: Catalog, image: str, project: Path) -> MappingOf[str, Recipe]:
     """Read the recipes. Where a lock is missing or outdated, the requirements are left out."""
     recipes = read_recipes(roots, catalog, project=project, is_limited=False)
     if not recipes.broken:
@@ -201,21 +205,50 @@ def _contents(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
 
 
 def _referenced(roots: Iterable[Path]) -> Iterator[Path]:
-    """Yield the paths with `..` in recipes, which may be outside the recipe directory."""
+    """Yield the paths in recipes that may be outside the recipe directory, and included requirements."""
     for path in (path for root in roots for path in (root / "images").glob("*.yaml")):
         try:
-            if b".." not in path.read_bytes():
+            content = path.read_bytes()
+            if b".." not in content and b"requirements" not in content:
                 continue
             fields = Fields(load(path), path.name, Problems())
         except (OSError, RecipeError):
             # Reading the recipes reports it.
             continue
-        lock = fields.text("requirements")
         code = fields.child("code", "`code`")
         files = [file.text("from") for file in fields.children("files", "a file")]
-        for text in (lock, f"{lock}.lock", code.text("directory") if code else "", *files):
+        requirements = _requirements(fields.node("requirements"))
+        locks = [f"{text}.lock" for text in requirements]
+        for text in (*requirements, *locks, code.text("directory") if code else "", *files):
             # A variable of a matrix can have any value.
             yield path.parent.joinpath(*takewhile(lambda part: "$" not in part, PurePosixPath(text).parts))
+        for text in requirements:
+            pattern = re.sub(r"\$\{[^}]*\}", "*", text)
+            for file in path.parent.glob(pattern) if pattern != text else (path.parent / text,):
+                yield from _included(file)
+
+
+def _requirements(node: Node | None) -> list[str]:
+    """Return the paths of `requirements`, which is a path, a mapping with a path, or a list of these."""
+    if isinstance(node, Scalar):
+        return [node.text]
+    if isinstance(node, Sequence):
+        return [text for item in node.items for text in _requirements(item)]
+    if isinstance(node, Mapping):
+        return [text for key, value in node.entries if key.text == "file" for text in _requirements(value)]
+    return []
+
+
+def _included(path: Path) -> Iterator[Path]:
+    """Yield the files that a requirements file names, and those that they name."""
+    seen: set[Path] = set()
+    paths = [path]
+    while paths:
+        for file in included_files(paths.pop()):
+            if file not in seen:
+                seen.add(file)
+                paths.append(file)
+                yield file
 
 
 def commit_of(directory: Path, revision: str) -> str:
@@ -242,7 +275,7 @@ def _is_within(directory: Path, top: Path) -> bool:
 
 
 def _git(directory: Path, *words: str, lines: Iterable[str] = ()) -> bytes:
-    command: Sequence[str] = ("git", "-C", str(directory), *words)
+    command: SequenceOf[str] = ("git", "-C", str(directory), *words)
     stdin = "".join(f"{line}\n" for line in lines).encode()
     try:
         process = subprocess.run(command, input=stdin, capture_output=True, timeout=_SECONDS, check=False)

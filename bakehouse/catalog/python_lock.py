@@ -5,11 +5,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from hashlib import sha256
 from pathlib import Path
 from urllib.parse import unquote
 
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
 
 from bakehouse.errors import Diagnostic, Location, Problems, RecipeError
 from bakehouse.util.hashing import Json, json_of
@@ -23,7 +23,9 @@ _LOCK_LINE = re.compile(
 INSTALLED = "installed by a component"
 ANY_VERSION = "*"
 _INSTALLED_LINE = re.compile(rf"(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;]+)  # {INSTALLED}")
-_DIGEST = "# packages sha256:"
+_SECTION = "# for "
+_MARKERS = ("<<<<<<< ", "||||||| ", ">>>>>>> ")
+_SEPARATOR = "======="
 
 _ROW = ("name", "version", "sha256", "bytes", "file")
 
@@ -98,6 +100,14 @@ class Lock:
             return ""
 
     @property
+    def is_conflicted(self) -> bool:
+        """Return whether git wrote both sides of a conflict into the file."""
+        try:
+            return bool(conflict_marker(self.path.read_text(encoding="utf-8", errors="replace")))
+        except OSError:
+            return False
+
+    @property
     def is_readable(self) -> bool:
         """Return whether every line is a valid package."""
         problems = Problems()
@@ -133,8 +143,32 @@ def normal_name(name: str) -> str:
     return canonicalize_name(name)
 
 
-def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Package, ...]:
-    """Read the packages of a lock, one line each: `name==version --hash=sha256:…  # file bytes`."""
+def section_line(images: Iterable[str]) -> str:
+    """Return the line of a lock before the packages that only some images have."""
+    return f"{_SECTION}{', '.join(images)}"
+
+
+def section_images(line: str) -> tuple[str, ...]:
+    """Return the images of such a line; none for other lines."""
+    return tuple(line.removeprefix(_SECTION).split(", ")) if line.startswith(_SECTION) else ()
+
+
+def conflict_marker(text: str) -> int:
+    """Return the number of the first line that git wrote around a conflict; 0 without one."""
+    return next((number for number, line in enumerate(text.splitlines(), 1) if _is_marker(line)), 0)
+
+
+def _is_marker(line: str) -> bool:
+    return line.startswith(_MARKERS) or line == _SEPARATOR
+
+
+def load_lock(
+    path: Path, named_at: Location, problems: Problems, image: str | None = None
+) -> tuple[Package, ...]:
+    """Read the packages of a lock, one line each: `name==version --hash=sha256:…  # file bytes`.
+
+    Lines in sections for other images than `image` are left out.
+    """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -146,30 +180,20 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
         return ()
     packages: dict[str, Package] = {}
     mistakes: list[Diagnostic] = []
+    is_relevant = True
     for number, line in enumerate(lines, 1):
-        if not line.strip() or line.startswith("#"):
-            continue
         spot = Location(path, number, 1, len(line), line)
-        match = _LOCK_LINE.fullmatch(line)
-        installed = _INSTALLED_LINE.fullmatch(line)
-        if installed:
-            package = Package(installed["name"], installed["version"], "", "", 0, spot)
-        elif match:
-            sha256, size = match["sha256"], int(match["bytes"])
-            origin = match["origin"] or ""
-            if origin and "://" not in origin:
-                origin = str(path.parent / unquote(origin))
-            package = Package(
-                match["name"],
-                match["version"],
-                sha256,
-                match["file"],
-                size,
-                spot,
-                match["replaces"] or "",
-                origin,
-            )
-        else:
+        if images := section_images(line):
+            is_relevant = image is None or image in images
+        if _is_marker(line):
+            message = f"`{path.name}` contains conflict markers"
+            hint = "run `bake lock`, which keeps the versions that both sides share"
+            mistakes = [Diagnostic(message, spot, hint=hint)]
+            break
+        if not is_relevant or not line.strip() or line.startswith("#"):
+            continue
+        package = _package(line, spot)
+        if package is None:
             label, hint = "name==version --hash=sha256:…  # file bytes", "run `bake lock`"
             mistakes.append(Diagnostic("invalid line in a lock", spot, label, hint=hint))
             continue
@@ -185,20 +209,62 @@ def load_lock(path: Path, named_at: Location, problems: Problems) -> tuple[Packa
     return tuple(packages.values())
 
 
+def _package(line: str, spot: Location) -> Package | None:
+    """Return the package of a line; None if the line is invalid."""
+    if installed := _INSTALLED_LINE.fullmatch(line):
+        return Package(installed["name"], installed["version"], "", "", 0, spot)
+    match = _LOCK_LINE.fullmatch(line)
+    if match is None:
+        return None
+    origin = match["origin"] or ""
+    if origin and "://" not in origin:
+        origin = str(spot.path.parent / unquote(origin))
+    return Package(
+        match["name"],
+        match["version"],
+        match["sha256"],
+        match["file"],
+        int(match["bytes"]),
+        spot,
+        match["replaces"] or "",
+        origin,
+    )
+
+
+def preferred_packages(path: Path, image: str | None = None) -> tuple[Package, ...]:
+    """Return the packages to keep when a lock is made anew, without those that components install.
+
+    Those of `image` come first, then those of other images. Of two sides of a conflict, the newer version
+    stays. Invalid lines are left out.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    own: dict[str, Package] = {}
+    others: dict[str, Package] = {}
+    packages = own
+    is_conflict = False
+    for number, line in enumerate(lines, 1):
+        is_conflict = is_conflict or _is_marker(line)
+        if images := section_images(line):
+            packages = own if image is None or image in images else others
+        package = None if line.startswith("#") else _package(line, Location(path, number, 1))
+        if package and package.file:
+            name = normal_name(package.name)
+            if name not in packages or (is_conflict and _is_newer(package, packages[name])):
+                packages[name] = package
+    return tuple({**others, **own}.values())
+
+
+def _is_newer(package: Package, other: Package) -> bool:
+    try:
+        return Version(package.version) > Version(other.version)
+    except InvalidVersion:
+        return False
+
+
 def locked_sums(path: Path) -> frozenset[str]:
     """Return the sha256 sums in a lock; none if it is missing. Invalid lines are left out."""
     spot = Location(path, 1, 1)
     return frozenset(package.sha256 for package in load_lock(path, spot, Problems()) if package.sha256)
-
-
-def digest_line(lines: Iterable[str]) -> str:
-    """Return the line by which a lock shows that none of its packages was added, removed or changed."""
-    text = "\n".join(lines)
-    return f"{_DIGEST}{sha256(text.encode()).hexdigest()}"
-
-
-def is_edited(text: str) -> bool:
-    """Return whether the packages of a lock differ from those that its digest line states."""
-    lines = text.splitlines()
-    stated = [line for line in lines if line.startswith(_DIGEST)]
-    return bool(stated) and stated != [digest_line(line for line in lines if not line.startswith("#"))]

@@ -10,8 +10,9 @@ from bakehouse.catalog.build_requirements import read_undeclared
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import DRIVER, INSTANCE, Requirement
 from bakehouse.catalog.matrix import MATRIX, cells, expand
-from bakehouse.catalog.python_lock import Package, is_edited, load_lock
-from bakehouse.catalog.requirements_file import lock_heading, other_format, read_requirements
+from bakehouse.catalog.python_lock import Package, load_lock
+from bakehouse.catalog.requirements_file import RequirementsFile, RequirementsFiles, other_format
+from bakehouse.catalog.requirements_lock import LockState, state_of
 from bakehouse.catalog.secrets import kind_of_secret, secret_in
 from bakehouse.catalog.size_budget import Budget, read_budgets
 from bakehouse.catalog.spec_reader import environment, is_version, read_platforms, requirement
@@ -36,7 +37,6 @@ from bakehouse.util.suggest import suggestion
 from bakehouse.util.yaml_fields import Fields
 from bakehouse.util.yaml_reader import Mapping as YamlMapping
 from bakehouse.util.yaml_reader import Node, Scalar, load
-from bakehouse.util.yaml_reader import Sequence as YamlSequence
 
 STATUSES = ("current", "frozen", "legacy")
 FORMATS = ("docker", "oci", "oci-zstd")
@@ -74,6 +74,8 @@ _OTHER_WORDS = {
     "smoke: {hosts: 1}": ("test", "tests"),
 }
 """By example of a key: the words that Dockerfiles and other tools have for it."""
+_PACKAGE = re.compile(r"[A-Za-z0-9_-]+|[A-Za-z0-9][A-Za-z0-9._-]*(\[[^]]*\])?\s*[=<>!~;@].*")
+"""A requirement in place of the path of a file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +127,8 @@ class Recipe:
     exclude: frozenset[str]
     content: Content
     location: Location
-    requirements: Path | None = None
-    """Requirements file of the user, unless it is itself a lock."""
+    requirements: RequirementsFiles | None = None
+    """Requirements of the user, unless their file is itself a lock."""
     targets: Targets = Targets()
     required: tuple[str, ...] | None = None
     """Smoke checks that must pass before a release; None if the recipe does not list them."""
@@ -143,8 +145,6 @@ class Recipe:
     smoke: UserSmoke | None = None
     """The user's own smoke test; not part of build keys."""
     platform: str = PLATFORM
-    requirements_lock: Path | None = None
-    """The lock of `requirements`, which may not exist yet."""
     directory: str = "recipes"
     """Recipe directory that contains it, relative to the project."""
     build_packages: SystemPackages = NO_PACKAGES
@@ -316,7 +316,7 @@ def read_recipe(
     requires = (requirement(name, versions, fields.problems) for name, versions in components)
     reach = replace(reach, inside=()) if fields.flag("outside_project") else reach
     suffix = platform_suffix(platform) if len(platforms) > 1 else ""
-    content, unlocked = _content(fields, path, locked, reach, suffix)
+    content, unlocked = _content(fields, path, f"{name}{suffix}", suffix, reach, locked=locked)
     _check_secrets(fields)
     recipe = Recipe(
         name=f"{name}{suffix}",
@@ -346,7 +346,6 @@ def read_recipe(
             [file.target for file in (*content.files, *content.code)],
         ),
         platform=platform,
-        requirements_lock=unlocked and _lock_of(unlocked, suffix),
         build_packages=read_packages(fields, "build_packages"),
         build_requirements=read_undeclared(fields),
         untested_imports=_untested_imports(fields),
@@ -465,9 +464,16 @@ def _check_names(fields: Fields, catalog: Catalog, components: list[Scalar]) -> 
 
 
 def _content(
-    fields: Fields, recipe: Path, locked: bool, reach: Reach, suffix: str
-) -> tuple[Content, Path | None]:
-    packages, unlocked = _requirements(fields, recipe, locked, reach, suffix)
+    fields: Fields, recipe: Path, image: str, suffix: str, reach: Reach, *, locked: bool
+) -> tuple[Content, RequirementsFiles | None]:
+    unlocked = _requirements(fields, recipe, reach)
+    packages: tuple[Package, ...] = ()
+    if unlocked and unlocked.path.suffix == ".lock" and not unlocked.files[0].is_lock:
+        lock = unlocked.path.with_stem(f"{unlocked.path.stem}{suffix}")
+        packages = load_lock(lock, fields.place("requirements"), fields.problems, image)
+        unlocked = None
+    elif unlocked and locked:
+        packages = _locked(fields, unlocked, image)
     steps = fields.scalars("run")
     for step in steps:
         if not step.text.strip():
@@ -517,49 +523,56 @@ def _untested_imports(fields: Fields) -> tuple[tuple[Scalar, Scalar], ...]:
     return pairs
 
 
-def _lock_of(requirements: Path, suffix: str) -> Path:
-    return requirements.with_name(f"{requirements.name}{suffix}.lock")
+def _requirements(fields: Fields, recipe: Path, reach: Reach) -> RequirementsFiles | None:
+    """Read the file or the files of `requirements`."""
+    files = [
+        _requirements_file(file, recipe, reach)
+        for file in fields.named_files("requirements", "a file of `requirements`")
+    ]
+    found = tuple(file for file in files if file)
+    return RequirementsFiles(found) if files and len(found) == len(files) else None
 
 
-def _requirements(
-    fields: Fields, recipe: Path, locked: bool, reach: Reach, suffix: str
-) -> tuple[tuple[Package, ...], Path | None]:
-    if not fields.has("requirements"):
-        fields.text("requirements")
-        return (), None
-    if isinstance(node := fields.node("requirements"), YamlSequence):
-        hint = "write the packages to a file, and name it: `requirements: ../../requirements.txt`"
-        fields.report("`requirements` must be a path, not a list", node.location, hint=hint)
-        return (), None
-    path = beside(fields, "requirements", recipe.parent, reach)
+def _requirements_file(fields: Fields, recipe: Path, reach: Reach) -> RequirementsFile | None:
+    """Read the path, extras and dependency groups of a file."""
+    extras, groups = fields.texts("extras"), fields.texts("groups")
+    path = beside(fields, "file", recipe.parent, reach)
+    fields.finish()
     if path is None:
-        return (), None
-    spot = fields.place("requirements")
+        return None
+    spot = fields.place("file")
     if not is_file(path):
-        report_missing(fields, "requirements", "file ", recipe.parent)
-        return (), None
+        if _PACKAGE.fullmatch(fields.text("file")):
+            hint = "write the packages to a file, and name it: `requirements: ../../requirements.txt`"
+            fields.report(f"`{fields.text('file')}` is a package, not a file", spot, hint=hint)
+        else:
+            report_missing(fields, "file", "file ", recipe.parent)
+        return None
     if mistake := other_format(path, spot):
         fields.problems.add(mistake)
-        return (), None
-    if path.suffix == ".lock":
-        return load_lock(path.with_stem(f"{path.stem}{suffix}"), spot, fields.problems), None
-    if not locked:
-        return (), path
-    lock = _lock_of(path, suffix)
-    hint = f"run `bake lock {recipe.stem}` and commit the lock"
+        return None
+    return RequirementsFile(path, spot, extras, groups)
+
+
+def _locked(fields: Fields, files: RequirementsFiles, image: str) -> tuple[Package, ...]:
+    """Return the locked packages of an image; report a lock that is missing or outdated."""
+    lock, spot = files.lock, fields.place("requirements")
+    hint = f"run `bake lock {image}` and commit the lock"
     if not is_file(lock):
-        fields.report(f"`{path.name}` has no lock", spot, "every package is pinned by content", hint)
-        return (), path
+        fields.report(f"`{files.path.name}` has no lock", spot, "every package is pinned by content", hint)
+        return ()
     try:
-        requirements = read_requirements(path)
+        requirements = files.read()
     except RecipeError as error:
         fields.problems.extend(error.diagnostics)
-        return (), path
-    text = lock.read_text(encoding="utf-8", errors="replace")
-    if text.partition("\n")[0] != lock_heading(path.name, requirements.content):
-        fields.report(f"`{lock.name}` is older than `{path.name}`", spot, hint=hint)
-        return (), path
-    if is_edited(text):
-        fields.report(f"`{lock.name}` was changed after `bake lock` wrote it", spot, hint=hint)
-        return (), path
-    return load_lock(lock, spot, fields.problems), path
+        return ()
+    state = state_of(lock, image, requirements.digest)
+    if state is LockState.MISSING:
+        fields.report(f"`{lock.name}` has no packages for image `{image}`", spot, hint=hint)
+    elif state is LockState.OLDER:
+        fields.report(f"`{lock.name}` is older than `{files.path.name}`", spot, hint=hint)
+    elif state is LockState.EDITED:
+        fields.report(f"`{lock.name}` was {state.value}", spot, hint=hint)
+    else:
+        return load_lock(lock, spot, fields.problems, image)
+    return ()

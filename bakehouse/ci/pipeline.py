@@ -234,8 +234,8 @@ def _proposed_files(workspace: Workspace) -> Iterator[str]:
         for file in (pins.FILE, f"{apt_lock.DIRECTORY}/**", f"{base_contents.DIRECTORY}/**"):
             yield from _pattern(project, root / file)
     for recipe in own_recipes(workspace):
-        if recipe.requirements_lock:
-            yield from _pattern(project, recipe.requirements_lock)
+        if recipe.requirements:
+            yield from _pattern(project, recipe.requirements.lock)
     for file in ("README.md", *((image_keys.FILE,) if project.commit else ())):
         yield from _pattern(project, project.images / file)
     for file in _IMAGE_FILES:

@@ -88,7 +88,7 @@ def record(
     for recipe in recipes:
         resolution = resolve(recipe, workspace.catalog)
         pinned = pinned_base(resolution)
-        has_requirements = recipe.requirements and is_own(workspace, recipe.requirements)
+        has_requirements = recipe.requirements and is_own(workspace, recipe.requirements.path)
         if not pinned or not (has_requirements or recipe in named):
             continue
         if read_contents(workspace.project.recipe_roots, pinned.partition("@")[2]) is None:

@@ -12,9 +12,9 @@ from bakehouse.catalog.apt_lock import NotLocked
 from bakehouse.catalog.base_image_lock import step_of
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component, VariantSpec
-from bakehouse.catalog.python_lock import Lock, Package, is_edited
+from bakehouse.catalog.python_lock import Lock, Package
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.catalog.requirements_file import lock_heading, read_requirements
+from bakehouse.catalog.requirements_lock import LockState, state_of
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import Diagnostic
 from bakehouse.lock import apt_base_image, apt_suite
@@ -35,6 +35,7 @@ class DriftKind(Enum):
     NOT_LOCKED = "not locked"
     OLDER = "older than its requirements"
     EDITED = "changed after `bake lock` wrote it"
+    CONFLICTED = "contains conflict markers"
     UNKNOWN = "checksum unknown"
     NO_DIGEST = "base without a digest"
     MOVED = "tag has moved"
@@ -47,7 +48,14 @@ class DriftKind(Enum):
     @property
     def is_open(self) -> bool:
         """Return whether this difference blocks a release."""
-        return self in (self.NOT_LOCKED, self.OLDER, self.EDITED, self.UNKNOWN, self.NO_DIGEST)
+        return self in (
+            self.NOT_LOCKED,
+            self.OLDER,
+            self.EDITED,
+            self.CONFLICTED,
+            self.UNKNOWN,
+            self.NO_DIGEST,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,13 @@ class Drift:
     error: Diagnostic | None = None
     """The failure of `lock --check`, if it has a location."""
 
+
+_LOCK_DRIFTS = {
+    LockState.MISSING: DriftKind.NOT_LOCKED,
+    LockState.OLDER: DriftKind.OLDER,
+    LockState.EDITED: DriftKind.EDITED,
+    LockState.CONFLICTED: DriftKind.CONFLICTED,
+}
 
 Resolve = Callable[[Lock, VariantSpec], tuple[LockedFile, ...]]
 """Resolves the requirements of a lock with the current package index."""
@@ -134,17 +149,11 @@ def open_points(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Dri
 def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Drift]:
     recipe = resolution.recipe
     if recipe.requirements is not None:
-        content = read_requirements(recipe.requirements).content
-        assert recipe.requirements_lock
-        lock = recipe.requirements_lock
-        heading = lock_heading(recipe.requirements.name, content)
-        text = lock.read_text(encoding="utf-8", errors="replace") if lock.is_file() else ""
-        if not lock.is_file():
-            yield Drift(DriftKind.NOT_LOCKED, recipe.name, recipe.requirements.name)
-        elif text.partition("\n")[0] != heading:
-            yield Drift(DriftKind.OLDER, recipe.name, lock.name)
-        elif is_edited(text):
-            yield Drift(DriftKind.EDITED, recipe.name, lock.name)
+        lock = recipe.requirements.lock
+        kind = _LOCK_DRIFTS.get(state_of(lock, recipe.name, recipe.requirements.read().digest))
+        if kind:
+            name = recipe.requirements.path.name if kind is DriftKind.NOT_LOCKED else lock.name
+            yield Drift(kind, recipe.name, name)
     yield from open_locks(choice.candidate for choice in resolution.choices)
     for choice in resolution.all_choices:
         for artifact in choice.spec.artifacts:

@@ -13,7 +13,14 @@ from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.component import Artifact, VariantSpec
 from bakehouse.catalog.pins import PinsFile
-from bakehouse.catalog.python_lock import Lock, Package, load_lock, locked_sums, normal_name
+from bakehouse.catalog.python_lock import (
+    Lock,
+    Package,
+    load_lock,
+    locked_sums,
+    normal_name,
+    preferred_packages,
+)
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.engine.buildkit_events import Event
 from bakehouse.errors import (
@@ -38,11 +45,13 @@ from bakehouse.lock import (
 from bakehouse.lock import python as pylock
 from bakehouse.lock.checksums import Pinned, PinSources
 from bakehouse.lock.drift import Drift, DriftKind
-from bakehouse.lock.recipe_lock import lock_recipe, questionable_packages
+from bakehouse.lock.recipe_lock import questionable_packages
+from bakehouse.lock.requirements_locks import RequirementsScope, lock_requirements
 from bakehouse.lock.selection import LockSelection, select_locked
 from bakehouse.plan.workspace import (
     Workspace,
     is_own,
+    leave_out,
     own_recipes,
     resolve_all,
     without_affected,
@@ -124,9 +133,11 @@ def _run(
 ) -> tuple[str, ...]:
     settings = workspace.project
     unchanged = len(changes)
+    errors: list[BakehouseError] = []
     selection = select_locked(workspace, patterns, upgrade=scope.upgrade)
+    existing = {*workspace.recipes, *(name for broken in workspace.broken for name in broken.names)}
     changes += _lock_variants(
-        drift.candidates(selection.components), workspace, report, on_event, upgrade=scope.python
+        drift.candidates(selection.components), workspace, report, on_event, errors, upgrade=scope.python
     )
     workspace, selection = _satisfiable(workspace, selection, selection.recipes)
     chosen = (
@@ -135,45 +146,59 @@ def _run(
         if candidate.component not in selection.components
         and is_own(workspace, candidate.component.location.path)
     )
-    changes += _lock_variants(chosen, workspace, report, on_event)
+    changes += _lock_variants(chosen, workspace, report, on_event, errors)
     problems = Problems()
     changes += pin(workspace, selection.recipes, report, problems, upgrade=scope.is_all)
-    if len(changes) > unchanged or problems:
+    if problems:
+        errors.append(BuildError.of(*problems.all))
+    if len(changes) > unchanged or errors:
         # Packages on a base are recorded for one digest of it
         workspace = replace(workspace, catalog=load_catalog(settings.recipe_roots, Problems()))
         # A new lock can contradict the locks of other components
         workspace, selection = _satisfiable(workspace, selection, workspace.recipes.values())
     named = selection.recipes if patterns else ()
-    try:
+    with _collected(errors):
         changes += base_contents.record(workspace, selection.recipes, named, report, on_event)
-        for recipe in selection.recipes:
-            if recipe.requirements and is_own(workspace, recipe.requirements):
-                resolution = resolve(recipe, workspace.catalog)
-                digest = base_contents.pinned_base(resolution).partition("@")[2]
-                contents = digest and read_contents(settings.recipe_roots, digest)
-                contained = contents.packages if contents else ()
-                index = _index(workspace, "3.11", report, on_event)
-                changes += lock_recipe(
-                    resolution,
-                    index,
-                    report,
-                    upgrade=scope.python,
-                    contained=contained,
-                    catalog=workspace.catalog,
-                )
-        is_whole = scope.is_all and selection.is_all
-        upgraded = None if is_whole else selection.packages if scope.upgrade else ()
-        recipes = selection.recipes
-        if upgraded is None or upgraded:
-            recipes = tuple(workspace.recipes.values())
-        # A name of a package selects no images
-        suites = apt_suite.suites_of(workspace, selection.recipes or own_recipes(workspace) or recipes)
+    outcome = lock_requirements(
+        workspace,
+        RequirementsScope(selection.recipes, existing, scope.python),
+        _index(workspace, "3.11", report, on_event),
+        partial(_contained, workspace),
+        report,
+    )
+    changes += outcome.lines
+    errors += outcome.failures
+    is_whole = scope.is_all and selection.is_all
+    upgraded = None if is_whole else selection.packages if scope.upgrade else ()
+    recipes = selection.recipes
+    if upgraded is None or upgraded:
+        recipes = tuple(workspace.recipes.values())
+    # A name of a package selects no images
+    suites = apt_suite.suites_of(workspace, selection.recipes or own_recipes(workspace) or recipes)
+    with _collected(errors):
         changes += apt_suite.lock(workspace, recipes, report, suites=suites, upgrade=upgraded)
+    with _collected(errors):
         changes += apt_base_image.lock(workspace, recipes, report, on_event, named=named, upgrade=upgraded)
-    except BakehouseError as error:
-        raise type(error).of(*problems.all, *error.diagnostics) from error
-    problems.raise_as(BuildError)
+    if errors:
+        diagnostics = dict.fromkeys(diagnostic for error in errors for diagnostic in error.diagnostics)
+        raise type(min(errors, key=lambda error: error.exit_code)).of(*diagnostics)
     return tuple(changes) or ("everything is locked",)
+
+
+@contextlib.contextmanager
+def _collected(errors: list[BakehouseError]) -> Iterator[None]:
+    """Collect the error of a step, so that the others go on."""
+    try:
+        yield
+    except BakehouseError as error:
+        errors.append(error)
+
+
+def _contained(workspace: Workspace, recipe: Recipe) -> tuple[Package, ...]:
+    """Return the recorded Python packages of an image's base."""
+    digest = base_contents.pinned_base(resolve(recipe, workspace.catalog)).partition("@")[2]
+    contents = read_contents(workspace.project.recipe_roots, digest) if digest else None
+    return contents.packages if contents else ()
 
 
 def pin(
@@ -274,8 +299,7 @@ def _questionable_packages(
     locked = []
     for recipe in recipes:
         if recipe.requirements and recipe.name not in open_names:
-            assert recipe.requirements_lock
-            packages = load_lock(recipe.requirements_lock, recipe.location, problems)
+            packages = load_lock(recipe.requirements.lock, recipe.location, problems, recipe.name)
             content = replace(recipe.content, packages=packages)
             locked.append(replace(recipe, content=content))
     problems.raise_as(RecipeError)
@@ -283,7 +307,10 @@ def _questionable_packages(
         Drift(DriftKind.QUESTIONABLE, resolution.recipe.name, text)
         for resolution in resolve_all(workspace, locked)
         for text in questionable_packages(
-            resolution, [package for package in resolution.recipe.content.packages if package.file]
+            resolution,
+            [package for package in resolution.recipe.content.packages if package.file],
+            # The lock does not record which package requires which
+            lambda _: True,
         )
     ]
 
@@ -310,12 +337,21 @@ def _satisfiable(
     workspace: Workspace, selection: LockSelection, recipes: Iterable[Recipe]
 ) -> tuple[Workspace, LockSelection]:
     """Leave unsatisfiable images out of the workspace and the selection; those of `recipes` are failures."""
-    resolve_all(workspace, recipes)
-    fitting = {}
+    fitting, selected_names = {}, {recipe.name for recipe in selection.recipes}
+    unlocked: dict[str, RecipeError] = {}
     for name, recipe in workspace.recipes.items():
-        with contextlib.suppress(Unsatisfiable):
+        try:
             resolve(recipe, workspace.catalog)
-            fitting[name] = recipe
+        except Unsatisfiable:
+            continue
+        except RecipeError as error:
+            # A component that it needs could not be locked
+            unlocked[name] = error
+            continue
+        fitting[name] = recipe
+    for name in selected_names & unlocked.keys():
+        leave_out(workspace, unlocked[name])
+    resolve_all(workspace, [recipe for recipe in recipes if recipe.name not in unlocked])
     selected = tuple(recipe for recipe in selection.recipes if recipe.name in fitting)
     return replace(workspace, recipes=fitting), replace(selection, recipes=selected)
 
@@ -358,49 +394,55 @@ def _lock_variants(
     workspace: Workspace,
     report: Reporter,
     on_event: OnEvent,
+    errors: list[BakehouseError],
     *,
     upgrade: Collection[str] | None = (),
 ) -> Iterator[str]:
     """Make the missing and outdated locks of variants, from versions that other components lock.
 
-    `upgrade` names packages to lock anew; None means all.
+    `upgrade` names packages to lock anew; None means all. `errors` receives the failures.
     """
     seen = set()
     for candidate in candidates:
-        lock, python = candidate.spec.lock, drift.python_of(candidate.spec)
+        lock = candidate.spec.lock
         if lock is None or not lock.requirements or lock.path in seen:
             continue
         seen.add(lock.path)
-        name = candidate.component.name
-        if python is None:
-            raise RecipeError(
-                f"{name} {candidate.release.version} has requirements but does not pin a Python version",
-                lock.named_at,
-                hint='pin one, such as `requires: {python: "3.12"}`',
-            )
-        heading = lock.heading(python)
-        is_older = lock.first_line != heading or not lock.is_readable
-        locked = _packages_of(lock) if upgrade else ()
-        has_upgrade = upgrade is None or any(normal_name(package.name) in upgrade for package in locked)
-        if is_older or has_upgrade:
-            report(f"{name}: locking {lock.path.name} for Python {python}")
-            preferred: Iterable[Package] = ()
-            if upgrade is not None:
-                kept = (package for package in locked if normal_name(package.name) not in upgrade)
-                preferred = kept if has_upgrade else drift.locked_packages(workspace.catalog, python)
-            files = _resolve_now(workspace, report, on_event, lock, candidate.spec, preferred)
-            write_whole(lock.path, pylock.lock_text(heading, files))
-            yield f"{lock.path.name}: {format_count(len(files), 'package')}"
+        with _collected(errors):
+            yield from _lock_variant(candidate, lock, workspace, report, on_event, upgrade=upgrade)
 
 
-def _packages_of(lock: Lock) -> tuple[Package, ...]:
-    """Return the packages of a lock; none if it is unreadable.
-
-    `Lock.packages` would keep them after the lock changed.
-    """
-    problems = Problems()
-    packages = load_lock(lock.path, lock.named_at, problems)
-    return () if problems else packages
+def _lock_variant(
+    candidate: Candidate,
+    lock: Lock,
+    workspace: Workspace,
+    report: Reporter,
+    on_event: OnEvent,
+    *,
+    upgrade: Collection[str] | None,
+) -> Iterator[str]:
+    name, python = candidate.component.name, drift.python_of(candidate.spec)
+    if python is None:
+        raise RecipeError(
+            f"{name} {candidate.release.version} has requirements but does not pin a Python version",
+            lock.named_at,
+            hint='pin one, such as `requires: {python: "3.12"}`',
+        )
+    heading = lock.heading(python)
+    is_older = lock.first_line != heading or not lock.is_readable
+    is_conflict = is_older and lock.is_conflicted
+    locked = preferred_packages(lock.path) if upgrade or is_conflict else ()
+    has_upgrade = upgrade is None or any(normal_name(package.name) in upgrade for package in locked)
+    if is_older or has_upgrade:
+        report(f"{name}: locking {lock.path.name} for Python {python}")
+        preferred: Iterable[Package] = ()
+        if upgrade is not None:
+            kept = (package for package in locked if normal_name(package.name) not in upgrade)
+            is_kept = has_upgrade or is_conflict
+            preferred = kept if is_kept else drift.locked_packages(workspace.catalog, python)
+        files = _resolve_now(workspace, report, on_event, lock, candidate.spec, preferred)
+        write_whole(lock.path, pylock.lock_text(heading, files))
+        yield f"{lock.path.name}: {format_count(len(files), 'package')}"
 
 
 def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable[Artifact]:

@@ -10,7 +10,7 @@ import re
 import subprocess
 import tomllib
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -45,6 +45,13 @@ _NO_SOLUTION = 1
 """uv's exit code if no versions fit; it differs for an unreachable index."""
 _NOT_FOUND = re.compile(r"(\S+) was not found in the (?:package registry|provided package locations)")
 _NEEDS_BACKEND = re.compile(r"Failed to (?:download and )?build `([^`]+)`")
+_WITH_DEPENDENTS = (
+    "--format=requirements.txt",
+    "--annotation-style=line",
+    "--no-header",
+    "--no-strip-extras",
+)
+_DEPENDENTS = re.compile(r"([A-Za-z0-9._-]+)\S* .*# via (.+)")
 _INDEX_HINT = "the indexes of this machine's pip are used; run `pip config list` to see them"
 
 
@@ -142,9 +149,15 @@ class Index:
     platform: str = PLATFORM
     run_backend: RunBackend | None = no_engine
     """None to let uv run build backends on this machine."""
+    options: tuple[str, ...] = ()
+    """Further options of uv, from the requirements file."""
+    searched_by_builds: PipConfig | None = None
+    """Indexes that builds search, if requirements name others; None if these are those of `pip`."""
     run_for_build: RunForBuild = unknown_build
     metadata: dict[str, Metadata] = field(default_factory=dict, compare=False)
     """Metadata that build backends stated, by requirement. The copies of an index share it."""
+    results: dict[object, list[Mapping[str, Any]]] = field(default_factory=dict, compare=False)
+    """Packages that uv chose, by its input, because many images of a matrix have the same requirements."""
 
 
 def lock_text(heading: str, files: Iterable[LockedFile]) -> str:
@@ -175,7 +188,7 @@ def resolve(
         packages = _compile(
             requirements, constraints, index, (), alone=alone, without=without, preferred=preferred
         )
-    return _files(packages, index, requirements)
+    return files_of(packages, index, requirements)
 
 
 def resolve_beside(
@@ -199,12 +212,12 @@ def resolve_beside(
     by_name = {canonicalize_name(package.name): package for package in installed}
     left = [package for package in packages if canonicalize_name(package["name"]) not in by_name]
     names = {canonicalize_name(package["name"]) for package in packages}
-    return _files(left, index, requirements), tuple(
+    return files_of(left, index, requirements), tuple(
         package for name, package in by_name.items() if name in names
     )
 
 
-def _files(
+def files_of(
     packages: Iterable[Mapping[str, Any]], index: Index, requirements: Iterable[str]
 ) -> tuple[LockedFile, ...]:
     """Return the file to install of each package."""
@@ -212,6 +225,12 @@ def _files(
     chosen = [
         (package["name"], package["version"], _choose(package, tags, index.platform)) for package in packages
     ]
+    for name, version, file in chosen:
+        if "sha256" not in file.get("hashes", {}):
+            raise BuildError(
+                f"the lock has no sha256 of `{name}` {version}",
+                hint="make the lock again with a tool that records sha256 sums, such as uv",
+            )
     downloads = DownloadConfig((), index.pip, index.certificates, os.environ)
     of_indexes = [
         ChosenFile(canonicalize_name(name), version, file["url"], file["hashes"]["sha256"])
@@ -228,12 +247,31 @@ def _files(
             _file_name(file),
             file["hashes"]["sha256"],
             size,
-            origin=file.get("origin", ""),
+            origin=file.get("origin") or ("" if _is_found(name, file, index) else _place(file)),
             uploaded=_day(file.get("upload-time")),
         )
         for (name, version, file), size in zip(chosen, sizes, strict=True)
     ]
     return tuple(sorted(files, key=lambda file: file.name))
+
+
+def _is_found(name: str, file: Mapping[str, Any], index: Index) -> bool:
+    """Return whether builds find a file, because it is in an index of this machine."""
+    if index.searched_by_builds is None:
+        return True
+    downloads = DownloadConfig((), index.searched_by_builds, index.certificates, os.environ)
+    try:
+        pages = downloads.pages(name)
+    except SourceError as error:
+        raise BuildError(f"cannot search the package indexes for `{name}`: {error.reason}") from error
+    chosen = ChosenFile(name, "", _place(file), file["hashes"]["sha256"])
+    return any(chosen.is_at(link) for links in pages.values() for link in links)
+
+
+def _place(file: Mapping[str, Any]) -> str:
+    """Return the URL of a file, or its path."""
+    url = str(file.get("url") or file["path"])
+    return url2pathname(urlsplit(url).path) if url.startswith("file:") else url
 
 
 def _day(time: object) -> date | None:
@@ -255,6 +293,32 @@ def versions(
     """
     packages = _compile(requirements, constraints, index, installed, preferred=preferred)
     return {canonicalize_name(package["name"]): package["version"] for package in packages}
+
+
+def requires_another(
+    names: Collection[str],
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    installed: Sequence[Package] = (),
+) -> bool:
+    """Return whether a package requires another of them, maybe through others. Raises like `resolve`."""
+    rows = _run_uv(requirements, constraints, index, installed, (), options=_WITH_DEPENDENTS)
+    dependents = {
+        canonicalize_name(row["name"]): {
+            canonicalize_name(name.partition("[")[0]) for name in row["dependents"]
+        }
+        for row in rows
+    }
+    for name in names:
+        seen: set[str] = set()
+        todo = {*dependents.get(canonicalize_name(name), ())}
+        while todo:
+            seen |= todo
+            todo = {each for parent in todo for each in dependents.get(canonicalize_name(parent), ())} - seen
+        if seen & {*names} - {name}:
+            return True
+    return False
 
 
 def _compile(
@@ -295,7 +359,29 @@ def _run_uv(
     without: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> list[Mapping[str, Any]]:
-    """Return the packages of the PEP 751 lock that uv writes and that the environment needs.
+    """Return the packages of the PEP 751 lock that uv writes and that the environment needs; cached."""
+    names = (
+        tuple((package.name, package.version) for package in group) for group in (installed, [*preferred])
+    )
+    key = (*map(tuple, (requirements, constraints, without, options)), *names, index)
+    if key not in index.results:
+        index.results[key] = _uv_packages(
+            requirements, constraints, index, installed, [*preferred], without=without, options=options
+        )
+    return index.results[key]
+
+
+def _uv_packages(
+    requirements: Sequence[str],
+    constraints: Sequence[str],
+    index: Index,
+    installed: Sequence[Package],
+    preferred: Iterable[Package],
+    *,
+    without: Sequence[str] = (),
+    options: Sequence[str] = (),
+) -> list[Mapping[str, Any]]:
+    """Run `uv pip compile`.
 
     uv runs no build backend unless the index allows it. It stops at a package whose backend must run, and
     starts again with the metadata.
@@ -315,7 +401,8 @@ def _run_uv(
             python = interpreter.write_powerless(python, directory)
         settings = directory / "uv.toml"
         command = [
-            find_uv_bin(), "pip", "compile", "--quiet", "--format=pylock.toml",
+            find_uv_bin(), "pip", "compile", "--quiet",
+            *(() if options == _WITH_DEPENDENTS else ("--format=pylock.toml",)),
             "--config-file", str(settings), "--python", python,
             "--python-version", index.python_version, "--python-platform",
             f"{_MACHINES[index.platform]}-manylinux_2_{_GLIBC}",
@@ -323,6 +410,7 @@ def _run_uv(
             # `refuse_conflicts` checks that they have the same projects
             "--index-strategy=unsafe-best-match", "--constraints", str(paths["constraints"]),
             *options,
+            *index.options,
             *(("--excludes", str(paths["excludes"])) if without else ()),
             *(("--no-index",) if index.pip.no_index else ()),
             "--output-file", str(output), str(paths["requirements"]),
@@ -350,6 +438,9 @@ def _run_uv(
                 tail=tail,
                 hint=_INDEX_HINT if "Failed to fetch" in result.stderr else "",
             )
+        if options == _WITH_DEPENDENTS:
+            matches = map(_DEPENDENTS.match, output.read_text().splitlines())
+            return [{"name": match[1], "dependents": match[2].split(", ")} for match in matches if match]
         packages: list[Mapping[str, Any]] = tomllib.loads(output.read_text()).get("packages", [])
         environment = marker_environment(index.python_version, index.platform)
         return [
@@ -368,7 +459,7 @@ def _metadata(requirement: str, index: Index, *, is_alone: bool) -> Metadata:
         # What it requires does not matter
         return Metadata(name, version or "0", (), "")
     packages = _run_uv([requirement], (), index, (), (), options=("--no-deps",))
-    [file] = _files(packages, index, [requirement])
+    [file] = files_of(packages, index, [requirement])
     metadata = index.run_backend(requirement, file, index)
     if metadata.name != name or version not in ("", metadata.version):
         raise BuildError(

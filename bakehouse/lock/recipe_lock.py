@@ -7,11 +7,11 @@ which versions it replaces.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -22,27 +22,37 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.python_lock import (
     INSTALLED,
     Package,
-    digest_line,
-    load_lock,
     locked_sums,
     normal_name,
 )
-from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import (
     RequiredPackage,
     Requirements,
-    lock_heading,
-    read_requirements,
 )
-from bakehouse.errors import ConflictError, Diagnostic, Location, Problems, Reason, RecipeError, UsageError
+from bakehouse.errors import (
+    BakehouseError,
+    ConflictError,
+    Diagnostic,
+    Location,
+    Problems,
+    Reason,
+    RecipeError,
+    UsageError,
+)
 from bakehouse.lock import python as pylock
 from bakehouse.lock.build_requirements import with_build_requirements
 from bakehouse.lock.component_advice import component_advice
 from bakehouse.lock.git_requirements import git_archives
 from bakehouse.lock.import_warnings import import_warnings
+from bakehouse.lock.project_locks import ProjectPackage, fits, project_files, read_project_locks
+from bakehouse.lock.requirements_options import (
+    build_of_pytorch,
+    unused_indexes,
+    with_options,
+    without_build_labels,
+)
 from bakehouse.resolve.resolver import Choice, Resolution
-from bakehouse.util.files import is_file, write_whole
-from bakehouse.util.format import format_bytes, format_count
+from bakehouse.util.format import format_bytes
 from bakehouse.util.terminal import Reporter
 
 _MAX_CONCURRENT_RESOLUTIONS = 4
@@ -91,12 +101,15 @@ class _ImagePackages:
     """Packages that the base contains and keeps."""
     contained: tuple[Package, ...] = ()
     """Packages that the base contains, which a lock replaces only if they do not fit."""
+    given: tuple[Package, ...] = ()
+    """Packages of locks of other tools, whose versions do not change."""
 
     @cached_property
     def locked(self) -> Mapping[str, Package]:
-        """The packages of the components' locks, by normal name."""
+        """The packages of the components' locks without the given ones, by normal name."""
         owned = (package for packages in self.resolution.owners.values() for package in packages)
-        return {normal_name(package.name): package for package in owned}
+        given = {package.name for package in self.given}
+        return {name: package for package in owned if (name := normal_name(package.name)) not in given}
 
     @cached_property
     def wheels(self) -> Mapping[str, Package]:
@@ -144,8 +157,8 @@ class _ImagePackages:
         needs = [*needs]
         packages = [need.package for need in needs if need.package]
         installed = [package for package in packages if package in self.wheels.values()]
-        installed += self.frozen
-        fixed = map(_pin, [*packages, *pins])
+        installed += (*self.frozen, *self.given)
+        fixed = map(_pin, [*packages, *pins, *self.given])
         texts = [
             *(requirement.text for requirement in requirements),
             *(need.text for need in needs if not need.package),
@@ -155,25 +168,41 @@ class _ImagePackages:
         )
 
 
-def lock_recipe(
+@dataclass(frozen=True)
+class LockedImage:
+    """The locked requirements of an image."""
+
+    lines: tuple[str, ...]
+    """Lines of the lock, sorted."""
+    names: tuple[str, ...]
+    """Packages that the recipe installs."""
+    shared_names: tuple[str, ...]
+    """Packages among them that components of the image lock."""
+    replacements: tuple[str, ...] = ()
+    """Texts about versions of components or of the base that the lock replaces."""
+    notes: tuple[str, ...] = ()
+    """Texts about packages that the image hardly needs."""
+
+
+def lock_image(
     resolution: Resolution,
+    requirements: Requirements,
     index: pylock.Index,
     report: Reporter,
     *,
-    upgrade: Collection[str] | None,
+    before: Sequence[Package],
     contained: Iterable[Package] = (),
     catalog: Catalog | None = None,
-) -> Iterator[str]:
+) -> LockedImage:
     """Lock a recipe's requirements to versions that fit the packages of its components and its base.
 
-    Locked versions are kept where they fit, also if the requirements change, unless `upgrade` names their
-    packages; None means all. `contained` are the packages of the base, which the lock leaves out if they fit.
-    `catalog` has the components that the report proposes instead of packages.
+    Packages of `before` keep their versions where they fit, also if the requirements change. `contained` are
+    the packages of the base, which the lock leaves out if they fit. `catalog` has the components that the
+    report proposes instead of packages.
     """
     recipe = resolution.recipe
-    path, lock = recipe.requirements, recipe.requirements_lock
-    assert path
-    assert lock
+    assert recipe.requirements
+    lock = recipe.requirements.lock
     python = resolution.version_of("python")
     if python is None:
         raise UsageError(
@@ -181,8 +210,7 @@ def lock_recipe(
             recipe.location,
             hint="add `python` to its components",
         )
-    report(f"{recipe.name}: locking {path.name} for Python {python}")
-    requirements = read_requirements(path)
+    report(f"{recipe.name}: locking {recipe.requirements.path.name} for Python {python}")
     for line in component_advice(resolution, requirements.packages, catalog) if catalog else ():
         report(line)
     base = resolution.base.candidate
@@ -196,27 +224,30 @@ def lock_recipe(
     )
     constraints = (*(line.text for line in listed), *pins)
     index = replace(index, python_version=python, locked=locked_sums(lock), platform=recipe.platform)
+    notes = [*unused_indexes(requirements, resolution)]
+    index = with_options(index, requirements, resolution)
+    requirements = without_build_labels(requirements, resolution)
     image = _ImagePackages(resolution, index, constraints, tuple(kept))
     image = _with_packages_of_base(image, contained, requirements)
-    heading = lock_heading(path.name, requirements.content)
-    before: Sequence[Package] = ()
-    if upgrade is not None:
-        before = [
-            package for package in _locked_before(lock, recipe) if normal_name(package.name) not in upgrade
-        ]
+    given = _given_packages(requirements, image, report) if requirements.locks else _GivenPackages()
     with git_archives(requirements, report) as archives:
-        files, expected = _resolved(archives.requirements, before, image, report)
-        known = read_build_requirements(lock) if upgrade is not None else {}
+        image = replace(image, given=given.packages)
+        files: tuple[pylock.LockedFile, ...] = ()
+        expected: tuple[Package, ...] = ()
+        if requirements.packages:
+            files, expected = _resolved(archives.requirements, before, image, report)
+        image = replace(image, given=())
+        known, kept_names = read_build_requirements(lock), {normal_name(package.name) for package in before}
         files = with_build_requirements(
-            files,
+            (*files, *given.files),
             (*image.locked.values(), *image.wheels.values(), *image.frozen, *image.contained),
             index,
             fixed=image.wheels,
             undeclared=recipe.build_requirements,
             known={
                 file.sha256: known[file.sha256]
-                for file in files
-                if file.sha256 in known and file.name not in (upgrade or ())
+                for file in (*files, *given.files)
+                if file.sha256 in known and file.name in kept_names
             },
         )
     _check_hashes(requirements, files)
@@ -229,33 +260,43 @@ def lock_recipe(
         )
         for file in files
     )
+    expected = (*expected, *given.expected)
+    notes += given.notes
     named = {file.name: file.line for file in files}
     named |= {normal_name(package.name): f"{_pin(package)}  # {INSTALLED}" for package in expected}
-    lines = [named[name] for name in sorted(named)]
-    text = "".join(
-        f"{line}\n" for line in (heading, digest_line(line.partition("\n")[0] for line in lines), *lines)
+    versions = {normal_name(package.name): package.version for package in image.contained}
+    replacements = [
+        f"{file.name} {file.version} replaces {file.replaces} of a component"
+        for file in files
+        if file.replaces
+    ]
+    replacements += [
+        f"{file.name} {file.version} replaces {versions[file.name]} of the base"
+        for file in files
+        if file.name in versions
+    ]
+    installed = {
+        **image.locked,
+        **image.wheels,
+        **{name: item for item in image.contained if (name := normal_name(item.name))},
+    }
+    numpy = next((file.version for file in files if file.name == "numpy"), "")
+    numpy = numpy or (installed["numpy"].version if "numpy" in installed else "")
+    return LockedImage(
+        tuple(named[name] for name in sorted(named)),
+        tuple(file.name for file in files),
+        tuple(file.name for file in files if file.name in image.locked),
+        tuple(replacements),
+        (
+            *notes,
+            *questionable_packages(resolution, files, partial(_are_related, requirements, image, files)),
+            *source_distributions(files),
+            *(
+                warning.removeprefix(f"{recipe.name}: ")
+                for warning in import_warnings(recipe.name, files, numpy, index)
+            ),
+        ),
     )
-    if not is_file(lock) or lock.read_bytes() != text.encode():
-        write_whole(lock, text)
-        shared = sum(file.name in image.locked for file in files)
-        source = f", {shared} of them from components of the image" if shared else ""
-        yield f"{lock.name}: {format_count(len(files), 'package')}{source}"
-        for file in files:
-            if file.replaces:
-                yield f"{lock.name}: {file.name} {file.version} replaces {file.replaces} of a component"
-        versions = {normal_name(package.name): package.version for package in image.contained}
-        for file in files:
-            if file.name in versions:
-                yield f"{lock.name}: {file.name} {file.version} replaces {versions[file.name]} of the base"
-        yield from questionable_packages(resolution, files)
-        installed = {
-            **image.locked,
-            **image.wheels,
-            **{normal_name(item.name): item for item in image.contained},
-        }
-        numpy = next((file.version for file in files if file.name == "numpy"), "")
-        numpy = numpy or (installed["numpy"].version if "numpy" in installed else "")
-        yield from import_warnings(recipe.name, files, numpy, index)
 
 
 def _with_packages_of_base(
@@ -274,11 +315,105 @@ def _with_packages_of_base(
     return replace(image, frozen=tuple(frozen), contained=others)
 
 
+@dataclass(frozen=True)
+class _GivenPackages:
+    """Packages of locks of other tools."""
+
+    packages: tuple[Package, ...] = ()
+    files: tuple[pylock.LockedFile, ...] = ()
+    expected: tuple[Package, ...] = ()
+    """Wheels of components that take the place of packages."""
+    notes: tuple[str, ...] = ()
+
+
+def _given_packages(requirements: Requirements, image: _ImagePackages, report: Reporter) -> _GivenPackages:
+    """Return the packages of locks of other tools. Raises ConflictError if components do not accept them."""
+    kept = {normal_name(package.name): package for package in (*image.frozen, *image.contained)}
+    frozen = {normal_name(package.name) for package in image.frozen}
+    installed = {**image.wheels, **{name: kept[name] for name in frozen}}
+    added, left = read_project_locks(requirements.locks, image.index, installed)
+    build = build_of_pytorch(image.resolution)
+    conflicts = [
+        _given_conflict(package, image, installed[package.line.name])
+        for package in left
+        if not fits(package, installed[package.line.name].version, build)
+    ]
+    if conflicts:
+        raise ConflictError.of(*conflicts)
+    # The base has some packages in the same version
+    added = tuple(
+        package
+        for package in added
+        if package.line.name not in kept or kept[package.line.name].version != package.version
+    )
+    packages = tuple(
+        Package(package.line.name, package.version, "", "", 0, package.line.location) for package in added
+    )
+    differing = [
+        package for package in added if _differs(image.locked.get(package.line.name), package.version)
+    ]
+    if differing:
+        _check_given(differing, replace(image, given=packages), report)
+
+    def archives(lines: Sequence[RequiredPackage]) -> tuple[pylock.LockedFile, ...]:
+        with git_archives(Requirements(tuple(lines), (), ()), report) as archived:
+            texts = [line.text for line in archived.requirements.packages]
+            files = pylock.resolve(texts, (), image.index, alone=True)
+            return tuple(map(archived.locked, files))
+
+    replaced = {package.line.name: image.locked[package.line.name].version for package in differing}
+    files = tuple(
+        replace(file, replaces=replaced.get(file.name, ""))
+        for file in project_files(added, image.index, archives)
+    )
+    return _GivenPackages(
+        packages,
+        files,
+        tuple(image.wheels[package.line.name] for package in left if package.line.name in image.wheels),
+        tuple(_left_out(package, image, installed[package.line.name].version) for package in left),
+    )
+
+
+def _left_out(package: ProjectPackage, image: _ImagePackages, version: str) -> str:
+    name, file = package.line.name, package.line.location.path.name
+    return f"{name} {package.version} of {file} is left out: {_installer(name, image)} {version}"
+
+
+def _installer(name: str, image: _ImagePackages) -> str:
+    choices = (choice for choice in image.resolution.all_choices if name in choice.candidate.wheels)
+    choice = next(choices, None)
+    return f"{choice.candidate} installs" if choice else f"{image.resolution.base.candidate} keeps"
+
+
+def _given_conflict(package: ProjectPackage, image: _ImagePackages, installed: Package) -> Diagnostic:
+    """Return the mistake that a lock has another version than a component installs."""
+    message = f"`{package.line.text}` does not fit the components of image `{image.resolution.recipe.name}`"
+    reason = Reason(f"{_installer(package.line.name, image)} {_pin(installed)}", installed.location)
+    version = installed.version.partition("+")[0]
+    hint = f"lock `{package.line.name}=={version}`, which fits, or use another version of the component"
+    return Diagnostic(message, package.line.location, reasons=(reason,), hint=hint)
+
+
+def _check_given(packages: Sequence[ProjectPackage], image: _ImagePackages, report: Reporter) -> None:
+    """Raise ConflictError if the needs of components exclude versions of a lock."""
+    try:
+        image.versions((), image.needs)
+    except ConflictError as error:
+        report(f"{image.resolution.recipe.name}: looking for the packages at fault")
+        lines = [package.line for package in packages]
+        raise _explained(lines, replace(image, given=()), error) from error
+
+
 def questionable_packages(
-    resolution: Resolution, files: Iterable[pylock.LockedFile] | Iterable[Package]
+    resolution: Resolution,
+    files: Iterable[pylock.LockedFile] | Iterable[Package],
+    are_related: Callable[[Sequence[str]], bool],
 ) -> Iterator[str]:
-    """Yield packages that an image may not need: for GPUs that it does not use, or a library twice."""
-    choices, image = resolution.all_choices, resolution.recipe.name
+    """Yield packages that an image may not need: for GPUs that it does not use, or a library twice.
+
+    `are_related` returns whether one of several packages requires another one.
+    """
+    choices = resolution.all_choices
     locked = {normal_name(package.name) for packages in resolution.owners.values() for package in packages}
     wheels = {name for choice in choices for name in choice.candidate.wheels}
     added = [file for file in files if file.name not in locked]
@@ -289,13 +424,35 @@ def questionable_packages(
             listed = ", ".join(f"{file.name} ({format_bytes(file.bytes)})" for file in for_gpus)
             hints = [f"use {cpu} instead of {gpu}" for gpu, cpu in _FOR_CPUS.items() if gpu in names]
             hint = f"; {' and '.join(hints)}" if hints else ""
-            yield f"{image} is an image without CUDA, but has packages for GPUs: {listed}{hint}"
+            yield f"packages for GPUs in an image without CUDA: {listed}{hint}"
     libraries: dict[str, list[str]] = {}
     for name in sorted({*names, *locked, *wheels}):
         libraries.setdefault(_FLAVOR.sub("", name), []).append(name)
     for same in libraries.values():
-        if len(same) > 1 and names.intersection(same):
-            yield f"{image} has one library in several packages: {', '.join(same)}; keep one of them"
+        if len(same) > 1 and names.intersection(same) and not are_related(same):
+            yield f"one library in several packages: {', '.join(same)}; keep one of them"
+
+
+def _are_related(
+    requirements: Requirements,
+    image: _ImagePackages,
+    files: Iterable[pylock.LockedFile],
+    names: Sequence[str],
+) -> bool:
+    """Return whether one of several locked packages requires another one; True if this is unknown."""
+    texts = [line.text for line in requirements.packages if not line.git]
+    installed = (*image.wheels.values(), *image.frozen, *image.contained)
+    pins = [f"{file.name}=={file.version}" for file in files if not file.origin]
+    try:
+        return pylock.requires_another(names, texts, [*image.constraints, *pins], image.index, installed)
+    except BakehouseError:
+        return True
+
+
+def source_distributions(files: Iterable[pylock.LockedFile]) -> Iterator[str]:
+    """Yield a text about packages without a wheel, which a build compiles."""
+    if names := [file.name for file in files if not file.file.endswith(".whl")]:
+        yield f"locked as a source distribution, which the build compiles: {', '.join(names)}"
 
 
 def _relative(origin: str, directory: Path) -> str:
@@ -303,15 +460,6 @@ def _relative(origin: str, directory: Path) -> str:
     if "://" in origin:
         return origin if urlsplit(origin).username is None else ""
     return quote(os.path.relpath(origin, directory)) if origin else ""
-
-
-def _locked_before(lock: Path, recipe: Recipe) -> tuple[Package, ...]:
-    """Return the packages that a lock has; none if it is missing or unreadable."""
-    if not is_file(lock):
-        return ()
-    problems = Problems()
-    packages = load_lock(lock, recipe.location, problems)
-    return () if problems else tuple(package for package in packages if package.file)
 
 
 def _resolved(
@@ -364,8 +512,13 @@ def _joint(
     return joint
 
 
-def _differs(package: Package, versions: Mapping[str, str]) -> bool:
-    return versions.get(normal_name(package.name), package.version) != package.version
+def _differs(package: Package | None, versions: Mapping[str, str] | str) -> bool:
+    """Return whether a package has another version than a lock; one that is missing does not."""
+    if package is None:
+        return False
+    name = normal_name(package.name)
+    version = versions if isinstance(versions, str) else versions.get(name, package.version)
+    return version != package.version
 
 
 def _closure(
@@ -379,7 +532,7 @@ def _closure(
     Where several versions fit, a `preferred` package keeps its version.
     """
     texts = [line.text for line in requirements.packages]
-    installed = (*image.wheels.values(), *image.frozen, *image.contained)
+    installed = (*image.wheels.values(), *image.frozen, *image.contained, *image.given)
     constraints = [*image.constraints, *pins]
     files, used = pylock.resolve_beside(texts, constraints, image.index, installed, preferred=preferred)
     kept = [file.name for file in files if any(fnmatchcase(file.name, glob) for glob in image.without)]

@@ -118,6 +118,10 @@ _AXES: Schema = {
 }
 
 
+_FILES: Schema = {"anyOf": []}
+"""A path, a mapping with the path, or a list of these."""
+
+
 class _RecordedFields(Fields):
     """Empty fields that return a sample for every key, and record its shape."""
 
@@ -152,6 +156,8 @@ class _RecordedFields(Fields):
         if key not in self.children_of:
             return shape
         child = self.children_of[key].schema()
+        if shape is _FILES:
+            return {"anyOf": [_FILLED, child, {"type": "array", "items": {"anyOf": [_FILLED, child]}}]}
         keyword = {"array": "items", "object": "additionalProperties"}.get(str(shape.get("type")))
         return {**shape, keyword: child} if keyword else child
 
@@ -255,6 +261,10 @@ class _RecordedFields(Fields):
         node = self.node(key)
         self._record(key, {"type": "array"})
         return (node,) if node else ()
+
+    def named_files(self, key: str, what: str) -> tuple[Fields, ...]:
+        self._record(key, _FILES)
+        return (self.children_of.setdefault(key, _RecordedFields(what, self.problems)),)
 
     def inner(self, node: Node, what: str, hint: str = "") -> Fields:
         """Return the fields of a returned node; their shape is part of the shape of its key."""

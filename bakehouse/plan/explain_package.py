@@ -8,7 +8,6 @@ from typing import Literal
 from bakehouse.catalog.apt_lock import AptLock, Deb
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.python_lock import Package, normal_name
-from bakehouse.catalog.requirements_file import read_requirements
 from bakehouse.errors import Location, Problems, Reason
 from bakehouse.plan.apt_packages import AptSteps, apt_steps
 from bakehouse.resolve.candidate import frozen_package
@@ -101,17 +100,17 @@ def _wheels(choice: Choice) -> Iterator[tuple[str, str, Location]]:
 def _of_recipe(resolution: Resolution, package: Package) -> Iterator[Reason]:
     verb = "installs" if package in resolution.user_packages else "also locks"
     yield Reason(f"the recipe {verb} {package.version}", package.location)
-    path = resolution.recipe.requirements
-    if path is None:
+    files = resolution.recipe.requirements
+    if files is None:
         return
-    lines = read_requirements(path).packages
+    lines = files.read().packages
     for line in lines:
         if line.name == normal_name(package.name):
             start = line.location.column - 1
             text = line.location.text[start : start + line.location.length]
             yield Reason(f"`{text}` requests it", line.location)
             return
-    yield Reason(_requested("", [line.text for line in lines]), Location(path, 1, 1))
+    yield Reason(_requested("", [line.text for line in lines]), Location(files.path, 1, 1))
 
 
 def _requested(name: str, requirements: Sequence[str]) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 
-from bakehouse.catalog.python_lock import normal_name
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.requirements_file import RequiredPackage
 from bakehouse.catalog.system_packages import MANAGERS, SystemPackages
 from bakehouse.catalog.user_files import File
+from bakehouse.errors import RecipeError
 from bakehouse.resolve.phrases import version_range
 
 _MAX_WIDTH = 60
@@ -121,15 +122,27 @@ def _files(files: tuple[File, ...]) -> dict[str, str]:
 
 
 def _requirements(recipe: Recipe) -> Iterator[tuple[str, str]]:
-    """Yield the name of each requirement and the rest of its line."""
-    text = recipe.requirements.read_text(encoding="utf-8", errors="replace") if recipe.requirements else ""
-    for line in text.splitlines():
-        requirement = re.split(r"(?:^|\s)#", line)[0].strip()
-        match = _REQUIREMENT.match(requirement)
-        if match:
-            yield normal_name(match[0]), requirement[match.end() :].strip() or "any"
-        elif requirement:
-            yield requirement, ""
+    """Yield the name of each requirement and the rest of its text, also those of included files."""
+    try:
+        requirements = recipe.requirements.read() if recipe.requirements else None
+    except RecipeError:
+        # Reading the recipe reports it
+        return
+    if requirements is None:
+        return
+    for package in requirements.packages:
+        yield _requirement(package)
+    for package in requirements.constraints:
+        name, text = _requirement(package)
+        yield f"-c {name}", text
+    for option in requirements.options:
+        yield option.text, ""
+
+
+def _requirement(package: RequiredPackage) -> tuple[str, str]:
+    match = _REQUIREMENT.match(package.text)
+    rest = package.text[match.end() :].strip() if match else package.text
+    return package.name, rest or "any"
 
 
 def _short(text: str) -> str:

@@ -7,7 +7,7 @@ from packaging.requirements import Requirement
 
 from bakehouse.catalog.python_lock import Package, normal_name
 from bakehouse.catalog.recipe import Recipe
-from bakehouse.catalog.requirements_file import RequiredPackage, read_requirements
+from bakehouse.catalog.requirements_file import RequiredPackage
 from bakehouse.errors import Diagnostic, Location, Problems
 from bakehouse.util.suggest import suggestion
 
@@ -27,13 +27,14 @@ class RequiredImport:
 
 
 def required_imports(recipe: Recipe, problems: Problems) -> tuple[RequiredImport, ...]:
-    """Return the packages that a recipe names, each once; of a requirements file that is a lock, all.
+    """Return the packages that a recipe names, each once; of locks, all.
 
     Adds a diagnostic for each package of `untested_imports` that the recipe does not name.
     """
     reasons = {normal_name(name.text): reason.text for name, reason in recipe.untested_imports}
-    if recipe.requirements:
-        named = [_named(line, reasons) for line in read_requirements(recipe.requirements).packages]
+    requirements = recipe.requirements.read() if recipe.requirements else None
+    if requirements and not requirements.locks:
+        named = [_named(line, reasons) for line in requirements.packages]
     else:
         named = [_locked(package, reasons) for package in recipe.content.packages]
     imports = {package.name: package for package in reversed(named)}

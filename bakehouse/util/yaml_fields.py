@@ -226,6 +226,23 @@ class Fields:
         """Read a list of mappings."""
         return tuple(self.inner(item, what) for item in self.nodes(key))
 
+    def named_files(self, key: str, what: str) -> tuple["Fields", ...]:
+        """Read a path, a mapping with the path as `file`, or a list of these."""
+        node = self.node(key)
+        if node is None:
+            return ()
+        items = node.items if isinstance(node, Sequence) else (node,)
+        if not items or (isinstance(node, Scalar) and not node.text):
+            self.report(f"`{key}` is empty", node.location, hint="name a file, or remove the key")
+            return ()
+        mappings = (
+            Mapping(((Scalar("file", item.location), item),), item.location)
+            if isinstance(item, Scalar)
+            else item
+            for item in items
+        )
+        return tuple(self.inner(mapping, what) for mapping in mappings)
+
     def child(self, key: str, what: str, hint: str = "") -> "Fields | None":
         node = self.node(key)
         return None if node is None else self.inner(node, what, hint)

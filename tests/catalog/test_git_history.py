@@ -10,6 +10,7 @@ import pytest
 from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
 from bakehouse.errors import UsageError
+from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, IMAGE, SHA, Tree
 
 CODE = "code: {directory: ../../src, entry_point: train.py}\n"
@@ -207,7 +208,7 @@ def test_recipes_are_read_with_code_files_and_requirements_that_lie_elsewhere(re
     repository.write("src/train.py", "print()")
     repository.write("tools/deep/tool", "")
     repository.write("requirements.txt", "numpy\n")
-    heading = f"# of requirements.txt sha256:{sha256(b'numpy' + bytes([10])).hexdigest()}\n"
+    heading = f"# of requirements.txt sha256:{sha256(b'numpy' + bytes([10])).hexdigest()} for small\n"
     repository.write("requirements.txt.lock", f"{heading}numpy==2.0 --hash=sha256:{SHA}  # numpy.whl 9\n")
     repository.write("mine/images/small.yaml", IMAGE + ELSEWHERE)
     commit(repository)
@@ -218,6 +219,27 @@ def test_recipes_are_read_with_code_files_and_requirements_that_lie_elsewhere(re
         assert [file.target for file in content.code] == ["/opt/ml/code/train.py"]
         assert [file.target for file in content.files] == ["/opt/tools/deep/tool"]
         assert [package.name for package in content.packages] == ["numpy"]
+
+
+@pytest.mark.parametrize("name", ["../../requirements.txt", "requirements.txt"])
+def test_included_requirements_are_read_at_the_commit(repository: Tree, name: str) -> None:
+    directory = "" if name.startswith("..") else "mine/images/"
+    repository.write(f"{directory}requirements.txt", "-r shared/all.txt\n-c shared/limits.txt\n")
+    repository.write(f"{directory}shared/all.txt", "-r more.txt\n")
+    repository.write(f"{directory}shared/more.txt", "numpy\n")
+    repository.write(f"{directory}shared/limits.txt", "numpy<3\n")
+    path = repository.root / directory / "requirements.txt"
+    line = f"numpy==2.0 --hash=sha256:{SHA}  # numpy.whl 9\n"
+    repository.write(f"{directory}requirements.txt.lock", f"{locked_heading(path, 'small')}\n{line}")
+    repository.write("mine/images/small.yaml", f"{IMAGE}requirements: {name}\n")
+    commit(repository)
+    repository.write(f"{directory}shared/more.txt", "pandas\n")
+
+    with git_history.past(project(repository), "HEAD") as then:
+        recipe = then.recipes["small"]
+        assert recipe.requirements
+        assert [package.name for package in recipe.requirements.read().packages] == ["numpy"]
+        assert [package.name for package in recipe.content.packages] == ["numpy"]
 
 
 def test_the_dockerignore_of_the_commit_applies(repository: Tree) -> None:

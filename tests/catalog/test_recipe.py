@@ -143,14 +143,15 @@ def test_a_lock_may_be_the_requirements_themselves(tree: Tree) -> None:
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_requirements_are_installed_from_their_lock(tree: Tree, end: str) -> None:
     requirements = tree.write("images/requirements.txt", "numpy\n")
-    first = f"# of requirements.txt sha256:{sha256(requirements.read_bytes()).hexdigest()}"
+    first = f"# of requirements.txt sha256:{sha256(requirements.read_bytes()).hexdigest()} for small"
     tree.write(
         "images/requirements.txt.lock", f"{first}{end}numpy==2.0 --hash=sha256:{SHA}  # numpy-2.0.whl 10{end}"
     )
     recipe = read(tree, "requirements: requirements.txt\n")
 
     assert [package.version for package in recipe.content.packages] == ["2.0"]
-    assert recipe.requirements == requirements
+    assert recipe.requirements
+    assert recipe.requirements.path == requirements
 
 
 def test_a_list_of_packages_is_for_each_manager_and_may_have_versions(tree: Tree) -> None:

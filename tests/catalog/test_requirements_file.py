@@ -4,9 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from bakehouse.catalog.requirements_file import Requirements, read_requirements
+from bakehouse.catalog.requirements_file import (
+    Requirements,
+    RequirementsFile,
+    RequirementsFiles,
+    read_requirements,
+)
 from bakehouse.cli.diagnostics import failure_text
-from bakehouse.errors import RecipeError
+from bakehouse.errors import Location, RecipeError
 from bakehouse.util.git import GitSource
 from tests.support.wheels import wheel
 
@@ -53,7 +58,7 @@ def test_other_files_are_included_with_their_own_locations(directory: Path) -> N
     ]
     [limit] = requirements.constraints
     assert (limit.name, limit.location.line) == ("six", 2)
-    assert requirements.content == b"six\n-r more/base.txt\nattrs\n-c limits.txt\n\nsix<2\n"
+    assert requirements.contents == (b"six\n-r more/base.txt\n", b"attrs\n-c limits.txt\n", b"\nsix<2\n")
 
 
 def test_a_line_continues_after_a_backslash(directory: Path) -> None:
@@ -108,6 +113,12 @@ def test_credentials_in_the_url_of_a_file_are_refused_and_not_shown(directory: P
     )
 
 
+def test_credentials_in_an_index_option_are_refused(directory: Path) -> None:
+    assert mistake(directory, "--index-url https://${USER}.example/simple\n").startswith(
+        "error: the URL of `--index-url` contains credentials or variables\n"
+    )
+
+
 def test_the_login_of_an_index_option_is_not_shown(directory: Path) -> None:
     assert " 1 | --index-url https://*********@index.example/simple\n" in mistake(
         directory, "--index-url https://me:secret@index.example/simple\n"
@@ -121,17 +132,161 @@ def test_a_marker_with_many_parentheses_is_reported(directory: Path) -> None:
     assert " too many parentheses\n" in text
 
 
-def test_other_options_are_reported_at_their_line(directory: Path) -> None:
-    assert mistake(directory, "six\n  --pre\n") == (
-        "error: this pip option is not supported here\n"
+def test_an_unsupported_option_is_reported_at_its_line(directory: Path) -> None:
+    assert mistake(directory, "six\n  --trusted-host x.example\n") == (
+        "error: pip's option `--trusted-host` is not supported here\n"
         "  --> requirements.txt:2:3\n"
         "   |\n"
-        " 2 |   --pre\n"
-        "   |   ^^^^^\n"
+        " 2 |   --trusted-host x.example\n"
+        "   |   ^^^^^^^^^^^^^^^^^^^^^^^^\n"
         "\n"
-        "hint: use packages, `-r` and `-c` only; indexes and proxies come from this machine's pip "
-        "configuration\n"
+        "hint: set it in this machine's pip configuration, because builds download files too\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        (
+            "-e .",
+            "write `name @ git+URL@COMMIT`, or build a wheel with `pip wheel --no-deps DIRECTORY` "
+            "and name it",
+        ),
+        (
+            "--use-feature=fast-deps",
+            "remove it: `bake lock` chooses each package, and builds install the files in the lock",
+        ),
+    ],
+)
+def test_the_hint_at_an_option_says_what_to_write(directory: Path, line: str, hint: str) -> None:
+    assert mistake(directory, f"{line}\n").endswith(f"\nhint: {hint}\n")
+
+
+def test_options_that_change_what_is_chosen_are_kept(directory: Path) -> None:
+    lines = (
+        "-i https://a.example/simple\n--extra-index-url=https://b.example/simple\n-f wheels\n"
+        "--find-links https://c.example/page.html\n--pre\n--only-binary=:all:\n--prefer-binary\n"
+    )
+
+    assert [option.text for option in read(directory, lines).options] == [
+        "--index-url https://a.example/simple",
+        "--extra-index-url https://b.example/simple",
+        f"--find-links {directory}/wheels",
+        "--find-links https://c.example/page.html",
+        "--pre",
+        "--only-binary :all:",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "build"),
+    [
+        ("--extra-index-url https://download.pytorch.org/whl/cu128", "cu128"),
+        ("--index-url=https://download.pytorch.org/whl/cpu/", "cpu"),
+        ("-f https://download.pytorch.org/whl/torch_stable.html", ""),
+        ("-f https://download.pytorch.org/whl/cu118/torch_stable.html", "cu118"),
+        ("--extra-index-url https://download.pytorch.org/whl/nightly/cu130", "nightly/cu130"),
+    ],
+)
+def test_an_index_of_pytorch_names_a_build(directory: Path, line: str, build: str) -> None:
+    requirements = read(directory, f"{line}\n")
+
+    assert [index.build for index in requirements.torch_indexes] == [build]
+    assert requirements.options == ()
+
+
+def test_a_file_that_is_a_constraint_and_a_requirement_is_both(directory: Path) -> None:
+    (directory / "more.txt").write_text("six<2\n")
+
+    requirements = read(directory, "-c more.txt\n-r more.txt\n")
+
+    assert [package.text for package in (*requirements.packages, *requirements.constraints)] == ["six<2"] * 2
+
+
+def test_a_line_that_moves_between_files_changes_the_digest(directory: Path) -> None:
+    (directory / "limits.txt").write_text("six<2\n")
+    limit = read(directory, "six\n-c limits.txt\n").digest
+    (directory / "limits.txt").write_text("")
+
+    assert read(directory, "six\n-c limits.txt\nsix<2\n").digest != limit
+
+
+def test_conflict_markers_are_one_mistake(directory: Path) -> None:
+    assert mistake(directory, "six\n<<<<<<< HEAD\nattrs==1\n=======\nattrs==2\n>>>>>>> other\n") == (
+        "error: `requirements.txt` contains conflict markers\n"
+        "  --> requirements.txt:2:1\n"
+        "   |\n"
+        " 2 | <<<<<<< HEAD\n"
+        "   | ^^^^^^^^^^^^\n"
+        "\n"
+        "hint: resolve the conflict, then run `bake lock`\n"
+    )
+
+
+PROJECT = """\
+[project]
+name = "mine"
+version = "1"
+dependencies = ["six>=1"]
+[project.optional-dependencies]
+train = ["mine[plots]", "attrs"]
+plots = ["iniconfig"]
+[dependency-groups]
+gpu = ["einops", {include-group = "base"}]
+base = ["idna"]
+"""
+
+
+def project(
+    directory: Path, text: str, *, extras: tuple[str, ...] = (), groups: tuple[str, ...] = ()
+) -> list[str]:
+    path = directory / "pyproject.toml"
+    path.write_text(text)
+    file = RequirementsFile(path, Location(path, 1, 1), extras, groups)
+    return [f"{line.text} {line.location.line}" for line in RequirementsFiles((file,)).read().packages]
+
+
+def test_dependencies_of_a_project_have_their_lines(directory: Path) -> None:
+    assert project(directory, PROJECT) == ["six>=1 4"]
+    assert project(directory, PROJECT, extras=("Train",), groups=("gpu",)) == [
+        "six>=1 4",
+        "iniconfig 7",
+        "attrs 6",
+        "einops 9",
+        "idna 10",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        (
+            PROJECT,
+            "`pyproject.toml` has no extra `trian`",
+            "did you mean `train`?",
+        ),
+        (
+            "[tool.poetry.dependencies]\nsix = '*'\n",
+            "`pyproject.toml` has no static `[project] dependencies`",
+            "install poetry-plugin-export, run `poetry export --without-urls --output requirements.txt` "
+            "and name that file",
+        ),
+        (
+            PROJECT + "[tool.uv.sources]\nsix = {path = 'six'}\n",
+            "`[tool.uv.sources]` of `pyproject.toml` changes the source of `six>=1`",
+            "run `uv lock` and name `uv.lock` instead, which has the files of all sources",
+        ),
+        ("[project\n", "`pyproject.toml` is not a valid TOML file: ", ""),
+    ],
+)
+def test_mistakes_in_a_project_file(directory: Path, text: str, message: str, hint: str) -> None:
+    extras = ("trian",) if "trian" in message else ()
+    with pytest.raises(RecipeError) as caught:
+        project(directory, text, extras=extras)
+
+    [diagnostic] = caught.value.diagnostics
+    assert diagnostic.message.startswith(message)
+    assert diagnostic.hint == hint
 
 
 def test_a_line_that_is_not_a_requirement_is_reported(directory: Path) -> None:
@@ -175,11 +330,6 @@ def test_a_path_that_cannot_exist(directory: Path, name: str) -> None:
     ("name", "kind", "hint"),
     [
         (
-            "uv.lock",
-            "a lock of uv",
-            "run `uv export --no-dev --no-emit-project --output-file requirements.txt`",
-        ),
-        (
             "poetry.lock",
             "a lock of Poetry",
             "install poetry-plugin-export, run `poetry export --without-urls --output requirements.txt`",
@@ -187,16 +337,6 @@ def test_a_path_that_cannot_exist(directory: Path, name: str) -> None:
         ("pdm.lock", "a lock of PDM", "run `pdm export --prod --output requirements.txt`"),
         ("Pipfile", "a file of Pipenv", "run `pipenv requirements --exclude-index > requirements.txt`"),
         ("Pipfile.lock", "a lock of Pipenv", "run `pipenv requirements --exclude-index > requirements.txt`"),
-        (
-            "pylock.gpu.toml",
-            "a lock of PEP 751",
-            "run `uv venv`, `uv pip sync pylock.gpu.toml` and `uv pip freeze > requirements.txt`",
-        ),
-        (
-            "pyproject.toml",
-            "a project file",
-            "run `uv pip compile pyproject.toml --output-file requirements.txt`",
-        ),
         ("setup.py", "a build script", "run `uv pip compile setup.py --output-file requirements.txt`"),
         (
             "setup.cfg",
@@ -233,4 +373,4 @@ def test_another_format_is_one_mistake_with_the_command_that_exports_it(
 
 
 def test_a_file_with_another_format_must_exist(directory: Path) -> None:
-    assert mistake(directory, "-r uv.lock\n").startswith("error: file `uv.lock` does not exist\n")
+    assert mistake(directory, "-r poetry.lock\n").startswith("error: file `poetry.lock` does not exist\n")

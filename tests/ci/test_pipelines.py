@@ -17,11 +17,11 @@ import pytest
 import yaml
 
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.cli import main
 from tests.support import pipelines
 from tests.support.git_repository import commit, git
 from tests.support.pipelines import ACTIONS, CodeBuild, CommandError, GitHub, GitLab, Job, Machines
+from tests.support.requirements_locks import locked_heading
 from tests.support.trees import Tree
 
 BUILDSPEC = json.loads(Path(__file__).with_name("buildspec.schema.json").read_text())
@@ -1067,7 +1067,7 @@ def test_an_upgrade_may_change_the_keys_of_a_project_that_has_them(project: Tree
 @pytest.fixture(params=["github", "gitlab"])
 def proposal(request: pytest.FixtureRequest, project: Tree, tmp_path: Path) -> Proposal:
     project.write("requirements.txt", "iniconfig\n")
-    project.write("requirements.txt.lock", lock_heading("requirements.txt", b"iniconfig\n") + "\n")
+    project.write("requirements.txt.lock", locked_heading(b"iniconfig\n", "tiny") + "\n")
     recipe = 'base: {debian: "12"}\ncomponents: {python: "*"}\nrequirements: ../../requirements.txt\n'
     project.write("mine/images/tiny.yaml", f"summary: Tiny\n{recipe}")
     return Proposal(Ci(project, tmp_path, REQUIREMENT, request.param), request.param, tmp_path)

@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.requirements_file import lock_heading
 from tests.support.documents import table_rows
 from tests.support.programs import BAKE
+from tests.support.requirements_locks import locked_heading
 
 GUIDE = HOME / "docs/how-to/extend-aws-images.md"
 IMAGE = "pytorch-1.10-cu113-py38-smp"
@@ -40,7 +40,7 @@ def test_every_step_of_awss_guide_is_in_the_dockerfile() -> None:
 def test_the_recipe_with_all_packages_of_awss_guide_resolves(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["recipes"]\n')
     write_files(tmp_path, GUIDE.read_text())
-    heading = lock_heading("requirements.txt", (tmp_path / "requirements.txt").read_bytes())
+    heading = locked_heading(tmp_path / "requirements.txt", "aws-guide")
     (tmp_path / "requirements.txt.lock").write_text(f"{heading}\n")
 
     resolved = bake(tmp_path, "resolve aws-guide").splitlines()[1:]
@@ -76,7 +76,7 @@ def test_links_lead_to_files_and_headings() -> None:
 def test_the_project_of_the_tutorial_resolves_as_shown(tmp_path: Path) -> None:
     text = TUTORIAL.read_text()
     write_files(tmp_path, text)
-    heading = lock_heading("requirements.txt", (tmp_path / "requirements.txt").read_bytes())
+    heading = locked_heading(tmp_path / "requirements.txt", "churn")
     lock = f"{heading}\npandas==3.1.1 --hash=sha256:{'0' * 64}  # pandas-3.1.1-py3-none-any.whl 1\n"
     (tmp_path / "requirements.txt.lock").write_text(lock)
     outputs = dict(re.findall(r"\$ bake ([^\n]*)\n((?:[^$`\n][^\n]*\n)+)", text))

@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.cli import main
 from bakehouse.engine import daemon_info
 from bakehouse.engine.daemon_info import UnavailableDaemon, UnavailableReason
-from bakehouse.errors import ConflictError, Diagnostic, EngineError, Problems, StaleError
+from bakehouse.errors import BuildError, ConflictError, Diagnostic, EngineError, Problems, StaleError
 from bakehouse.lock import apt_base_image, apt_suite, drift, locking
 from bakehouse.lock.drift import Drift, DriftKind
 from tests.support.errors import error_text
 from tests.support.locked_debian import index
+from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, IMAGE, Tree
 
 
@@ -48,9 +48,9 @@ def test_requirements_without_a_lock_or_with_an_older_one(project: Tree) -> None
     requirements = project.write("images/requirements.txt", "six\n")
     project.image(IMAGE + "requirements: requirements.txt\n")
     assert open_points(project) == [Drift(DriftKind.NOT_LOCKED, "small", "requirements.txt")]
-    lock = project.write("images/requirements.txt.lock", lock_heading("requirements.txt", b"seven\n") + "\n")
+    lock = project.write("images/requirements.txt.lock", locked_heading(b"seven\n", "small") + "\n")
     assert open_points(project) == [Drift(DriftKind.OLDER, "small", "requirements.txt.lock")]
-    lock.write_text(lock_heading("requirements.txt", requirements.read_bytes()) + "\n")
+    lock.write_text(locked_heading(requirements, "small") + "\n")
     assert open_points(project) == []
 
 
@@ -142,11 +142,11 @@ def test_another_failure_hides_neither_a_silent_vendor_nor_what_was_locked(
 
     monkeypatch.setattr(locking, "pin", pin)
     monkeypatch.setattr(apt_suite, "lock", fail)
-    with pytest.raises(EngineError) as caught:
+    with pytest.raises(BuildError) as caught:
         locking.run(project.root, ["small"], print)
     assert [each.message for each in caught.value.diagnostics] == ["no answer", "no engine"]
     monkeypatch.chdir(project.root)
-    assert main.run(("lock", "small")) == EngineError.exit_code
+    assert main.run(("lock", "small")) == BuildError.exit_code
     assert capsys.readouterr().out == "pinned\n"
 
 

@@ -6,9 +6,9 @@ from types import ModuleType
 import pytest
 
 from bakehouse.catalog.project import HOME
-from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.lock import locking, python
 from bakehouse.plan.planner import make_plan
+from tests.support.requirements_locks import locked_heading
 from tests.support.scripts import load_script
 from tests.support.trees import Tree, templates
 
@@ -41,7 +41,7 @@ def vendor(tree: Tree) -> Tree:
 
 
 def lock(tree: Tree, *lines: str) -> None:
-    heading = lock_heading("requirements.txt", REQUIREMENTS)
+    heading = locked_heading(REQUIREMENTS, "small")
     tree.write("images/requirements.txt.lock", "".join([f"{heading}\n", *lines]))
 
 

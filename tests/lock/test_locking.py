@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from bakehouse.catalog.catalog import Catalog, load_catalog
-from bakehouse.catalog.python_lock import digest_line
-from bakehouse.catalog.requirements_file import lock_heading
+from bakehouse.catalog.requirements_lock import digest_line
 from bakehouse.errors import BakehouseError
 from bakehouse.lock import apt_suite, locking
 from tests.support.locked_debian import index
+from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, IMAGE, Tree
 from tests.support.wheels import wheel
 
@@ -236,7 +236,7 @@ def test_an_upgrade_of_packages_of_an_image_keeps_its_debian_packages(
     wheels.write("images/requirements.txt", "tuning\n")
     wheels.image('summary: S\nbase: debian\ncomponents: {python: "3.11"}\nrequirements: requirements.txt\n')
     packages = LOCKED.splitlines()[1:]
-    lines = [lock_heading("requirements.txt", b"tuning\n"), digest_line(packages), *packages]
+    lines = [locked_heading(b"tuning\n", "small"), digest_line(packages), *packages]
     wheels.write("images/requirements.txt.lock", "\n".join([*lines, ""]))
     locking.run(wheels.root, ["small"], lambda _: None, scope=locking.LockScope(True, only))
 

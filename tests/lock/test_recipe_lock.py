@@ -39,7 +39,7 @@ def test_all_locked_versions_that_fit_together_are_kept() -> None:
     assert recipe_lock._joint((), (), around, lambda _: None) == {"first": "1.0", "second": "1.0"}
 
 
-REQUIRED = Requirements((RequiredPackage("first==1.0", HERE, frozenset({"ab" * 32})),), (), b"")
+REQUIRED = Requirements((RequiredPackage("first==1.0", HERE, frozenset({"ab" * 32})),), (), ())
 
 
 def test_hashes_of_a_package_that_a_component_installs_are_not_compared() -> None:

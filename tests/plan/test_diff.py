@@ -9,9 +9,9 @@ from bakehouse.catalog.apt_lock import written
 from bakehouse.catalog.base_image_lock import read_locks
 from bakehouse.catalog.git_history import Past, past
 from bakehouse.catalog.project import Project
-from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.errors import RecipeError, UsageError
 from bakehouse.plan import diff
+from tests.support.requirements_locks import locked_heading
 from tests.support.trees import COMPONENTS, SHA, Tree
 
 HEAD = "summary: x\nbase: debian\n"
@@ -220,13 +220,13 @@ def test_everything_that_a_recipe_says_is_compared(tree: Tree) -> None:
     for name, text in {"a.txt": "1", "b.sh": "2", "src/train.py": "3", "src/other.py": "4"}.items():
         tree.write(f"images/{name}", text)
     tree.write("images/requirements.txt", "pandas>=2\nsix\n")
-    tree.write("images/requirements.txt.lock", f"{lock_heading('requirements.txt', REQUIREMENTS)}\n")
+    tree.write("images/requirements.txt.lock", f"{locked_heading(REQUIREMENTS, 'small')}\n")
     tree.image(HEAD + FIRST)
     before = tree.resolve()
     tree.write("images/a.txt", "new")
     tree.write("images/src/train.py", "new")
     tree.write("images/later.txt", "pandas>=3\nseven\n")
-    tree.write("images/later.txt.lock", f"{lock_heading('later.txt', CHANGED)}\n")
+    tree.write("images/later.txt.lock", f"{locked_heading(CHANGED, 'small', name='later.txt')}\n")
     tree.image(HEAD + SECOND)
 
     assert (

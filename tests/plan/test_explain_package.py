@@ -3,9 +3,9 @@
 import pytest
 
 from bakehouse.catalog.base_image_lock import read_locks
-from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.plan.explain_package import explain_package, package_names, report
 from tests.support.locked_debian import PACKAGES, index
+from tests.support.requirements_locks import locked_heading
 from tests.support.trees import Tree
 
 SHA = "a" * 64
@@ -39,7 +39,7 @@ def locked(tree: Tree) -> Tree:
     tree.component("framework", FRAMEWORK)
     tree.write("components/framework/lock.txt", line("fast-numbers") + line("helper"))
     tree.write("images/requirements.txt", REQUIREMENTS.decode())
-    heading = lock_heading("requirements.txt", REQUIREMENTS)
+    heading = locked_heading(REQUIREMENTS, "small")
     tree.write("images/requirements.txt.lock", f"{heading}\n{line('tables')}{line('pytz')}{line('helper')}")
     tree.image(RECIPE)
     return tree
@@ -161,7 +161,7 @@ def test_a_requirement_of_an_included_file_is_named_at_its_line(locked: Tree) ->
     text = "-r more.txt\n"
     locked.write("images/more.txt", "\ntables\n")
     locked.write("images/requirements.txt", text)
-    heading = lock_heading("requirements.txt", f"{text}\ntables\n".encode())
+    heading = locked_heading(locked.root / "images/requirements.txt", "small")
     locked.write("images/requirements.txt.lock", f"{heading}\n{line('tables')}")
 
     assert lines(locked, "tables")[2] == "  `tables` requests it @more.txt:2"

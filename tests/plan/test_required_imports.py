@@ -2,9 +2,9 @@
 
 import pytest
 
-from bakehouse.catalog.requirements_file import lock_heading
 from bakehouse.errors import RecipeError
 from bakehouse.plan.required_imports import RequiredImport
+from tests.support.requirements_locks import locked_heading
 from tests.support.trees import IMAGE, SHA, Tree
 
 REQUIREMENTS = """\
@@ -18,7 +18,7 @@ winsound; sys_platform == "win32"
 def required(tree: Tree) -> Tree:
     """A project whose image has requirements."""
     tree.write("images/own.txt", REQUIREMENTS)
-    heading = lock_heading("own.txt", REQUIREMENTS.encode())
+    heading = locked_heading(REQUIREMENTS.encode(), "small", name="own.txt")
     names = ("pandas", "six")
     packages = (f"{name}==1 --hash=sha256:{SHA}  # {name}-1-py3-none-any.whl 5\n" for name in names)
     tree.write("images/own.txt.lock", f"{heading}\n{''.join(packages)}")

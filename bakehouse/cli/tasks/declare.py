@@ -130,7 +130,8 @@ def bake_task(
                 ):
                     diagnostics.write_failure(BakehouseError.of(*mistakes), sys.stderr)
             if failures:
-                raise Exit(code=failures[0].exit_code) from failures[0]
+                worst = min(failures, key=lambda error: error.exit_code)
+                raise Exit(code=worst.exit_code) from worst
 
         task_name = name or function.__name__.replace("_", "-")
         made = BakeTask(task_name, run, arguments, tuple(iterable), dict(help or {}))

@@ -1,0 +1,129 @@
+"""Locks of requirements: one file for all images that use a requirements file.
+
+Each image has its own packages, because it has its own Python, platform, base and components. Lines that all
+images share come first. The others follow in sections.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import sha256
+from pathlib import Path
+
+from bakehouse.catalog.build_requirements import MARK
+from bakehouse.catalog.python_lock import conflict_marker, section_images, section_line
+
+_HEADING = re.compile(r"# of (?P<name>.+) sha256:(?P<sha256>[0-9a-f]{64}) for (?P<images>.+)")
+_DIGEST = "# packages sha256:"
+
+
+class LockState(Enum):
+    """States of the lock of an image's requirements."""
+
+    MISSING = "missing"
+    CONFLICTED = "contains conflict markers"
+    OLDER = "older than its requirements"
+    EDITED = "changed after `bake lock` wrote it"
+    CURRENT = "current"
+
+
+@dataclass(frozen=True)
+class RequirementsLock:
+    """The text of a lock, by image."""
+
+    name: str
+    """Name of the requirements file."""
+    sums: Mapping[str, str] = field(default_factory=dict)
+    """The sha256 of the requirements of each image."""
+    lines: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The packages of each image, sorted."""
+
+    @property
+    def text(self) -> str:
+        """Return the content of the file."""
+        images: dict[str, list[str]] = {}
+        for image in sorted(self.sums):
+            images.setdefault(self.sums[image], []).append(image)
+        headings = [lock_heading(self.name, digest, *names) for digest, names in images.items()]
+        sections: dict[tuple[str, ...], list[str]] = {}
+        for line in sorted({line for lines in self.lines.values() for line in lines}):
+            sections.setdefault(
+                tuple(image for image in sorted(self.lines) if line in self.lines[image]), []
+            ).append(line)
+        body = sections.pop(tuple(sorted(self.lines)), [])
+        for names in sorted(sections):
+            body += (section_line(names), *sections[names])
+        return "".join(f"{line}\n" for line in (*headings, digest_line(body), *body))
+
+
+def lock_heading(name: str, digest: str, *images: str) -> str:
+    """Return the line of a lock that identifies the requirements of some images, by their sha256."""
+    return f"# of {name} sha256:{digest} for {', '.join(images)}"
+
+
+def read_lock(path: Path) -> RequirementsLock:
+    """Read a lock without checks; empty if it is missing or has conflict markers."""
+    text = _text(path)
+    name = path.name.removesuffix(".lock")
+    if text is None or conflict_marker(text):
+        return RequirementsLock(name)
+    sums = _sums(text)
+    lines: dict[str, list[str]] = {image: [] for image in sums}
+    section: Iterable[str] = sums
+    for line in text.splitlines():
+        if images := section_images(line):
+            section = [image for image in images if image in lines]
+        elif line.startswith(MARK):
+            # Build requirements belong to the package before them
+            for image in section:
+                lines[image][-1:] = [f"{before}\n{line}" for before in lines[image][-1:]]
+        elif line and not line.startswith("#"):
+            for image in section:
+                lines[image].append(line)
+    return RequirementsLock(name, sums, {image: tuple(sorted(rows)) for image, rows in lines.items()})
+
+
+def state_of(path: Path, image: str, digest: str) -> LockState:
+    """Return the state of a lock for an image whose requirements have a sha256."""
+    text = _text(path)
+    if text is None:
+        return LockState.MISSING
+    if conflict_marker(text):
+        return LockState.CONFLICTED
+    sums = _sums(text)
+    if image not in sums:
+        return LockState.OLDER if not sums else LockState.MISSING
+    if sums[image] != digest:
+        return LockState.OLDER
+    return LockState.EDITED if _is_edited(text) else LockState.CURRENT
+
+
+def digest_line(lines: Iterable[str]) -> str:
+    """Return the line by which a lock shows that none of its packages was added, removed or changed."""
+    text = "\n".join(lines)
+    return f"{_DIGEST}{sha256(text.encode()).hexdigest()}"
+
+
+def _sums(text: str) -> dict[str, str]:
+    sums: dict[str, str] = {}
+    for line in text.splitlines():
+        match = _HEADING.fullmatch(line)
+        if match is None:
+            break
+        sums |= dict.fromkeys(match["images"].split(", "), match["sha256"])
+    return sums
+
+
+def _is_edited(text: str) -> bool:
+    """Return whether the packages of a lock differ from those that its digest line states."""
+    lines = text.splitlines()
+    stated = next((number for number, line in enumerate(lines) if line.startswith(_DIGEST)), None)
+    return stated is not None and lines[stated] != digest_line(lines[stated + 1 :])
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,235 @@
+"""The task `lock` for requirements: one lock for all images that use a requirements file."""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from packaging.requirements import Requirement as Parsed
+
+from bakehouse.catalog.component import Requirement
+from bakehouse.catalog.python_lock import Package, normal_name, preferred_packages
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.catalog.requirements_file import Requirements
+from bakehouse.catalog.requirements_lock import LockState, RequirementsLock, read_lock, state_of
+from bakehouse.errors import BakehouseError, ConflictError, Diagnostic, Location, Problems, Reason
+from bakehouse.lock import drift
+from bakehouse.lock import python as pylock
+from bakehouse.lock.recipe_lock import LockedImage, lock_image
+from bakehouse.plan.workspace import Workspace, is_own
+from bakehouse.resolve.resolver import Unsatisfiable, resolve
+from bakehouse.util.files import is_file, write_whole
+from bakehouse.util.format import format_count
+from bakehouse.util.terminal import Reporter
+
+_VERSION = re.compile(r"(?P<name>[^=\s]+)==(?P<version>\S+) --hash")
+_MAX_NAMES = 2
+_PYTORCH = "pytorch"
+
+Contained = Callable[[Recipe], Iterable[Package]]
+"""Returns the Python packages that the base of an image contains."""
+
+
+@dataclass(frozen=True)
+class RequirementsScope:
+    """The images to lock, and what may change."""
+
+    recipes: Sequence[Recipe]
+    """The selected images; others with the same requirements file are locked if their lock is outdated."""
+    existing: Collection[str]
+    """Names of all images, also of those with mistakes, whose locked packages stay."""
+    upgrade: Collection[str] | None = ()
+    """Packages to lock anew in the selected images; None means all."""
+
+
+@dataclass
+class LockOutcome:
+    """Lines about what changed, and the failures of images."""
+
+    lines: list[str] = field(default_factory=list)
+    failures: list[BakehouseError] = field(default_factory=list)
+
+
+def lock_requirements(
+    workspace: Workspace,
+    scope: RequirementsScope,
+    index: pylock.Index,
+    contained: Contained,
+    report: Reporter,
+) -> LockOutcome:
+    """Lock the requirements of images. The failure of an image does not stop the others."""
+    outcome = LockOutcome()
+    failures: dict[str, BakehouseError] = {}
+    versions: list[tuple[str, str, str]] = []
+    selected = {recipe.name for recipe in scope.recipes}
+    for path, recipes in _by_lock(workspace).items():
+        if selected.isdisjoint(recipe.name for recipe in recipes):
+            continue
+        old = read_lock(path)
+        sums = {name: digest for name, digest in old.sums.items() if name in scope.existing}
+        lines = {name: old.lines[name] for name in sums}
+        locked: dict[str, LockedImage] = {}
+        for recipe in recipes:
+            assert recipe.requirements
+            name = recipe.name
+            try:
+                requirements = recipe.requirements.read()
+                is_current = state_of(path, name, requirements.digest) is LockState.CURRENT
+                if name not in selected and is_current:
+                    continue
+                upgrade = scope.upgrade if name in selected else ()
+                before = () if upgrade is None else _kept(preferred_packages(path, name), upgrade)
+                image = lock_image(
+                    resolve(recipe, workspace.catalog),
+                    requirements,
+                    index,
+                    report,
+                    before=before,
+                    contained=contained(recipe),
+                    catalog=workspace.catalog,
+                )
+                _refuse_other_builds(recipe, requirements, image, workspace)
+            except BakehouseError as error:
+                failures[name] = error
+                continue
+            locked[name], sums[name], lines[name] = image, requirements.digest, image.lines
+        text = RequirementsLock(old.name, sums, lines).text
+        if not locked or (is_file(path) and path.read_bytes() == text.encode()):
+            continue
+        write_whole(path, text)
+        changes = [change for name in locked if name in old.lines for change in _changes(name, old, lines)]
+        versions += changes
+        new = {name: image for name, image in locked.items() if name not in old.lines}
+        outcome.lines += _summary(path, new, is_shared=len(sums) > 1)
+        if not new and not changes:
+            outcome.lines.append(f"{path.name}: the same versions")
+        outcome.lines += dict.fromkeys(
+            f"{path.name}: {note}" for image in locked.values() for note in image.replacements
+        )
+        outcome.lines += _notes(locked)
+    outcome.lines += _version_lines(versions)
+    outcome.failures = list(merged_failures(failures))
+    return outcome
+
+
+def _refuse_other_builds(
+    recipe: Recipe, requirements: Requirements, image: LockedImage, workspace: Workspace
+) -> None:
+    """Raise ConflictError for packages that a component compiles against the image's PyTorch.
+
+    The package index has one build of them, for one CUDA.
+    """
+    assert recipe.requirements
+    problems = Problems()
+    present = {choice.name for choice in resolve(recipe, workspace.catalog).all_choices}
+    for name in image.names:
+        component = workspace.catalog.components.get(name)
+        if component is None or name in present or name in image.shared_names or _PYTORCH not in present:
+            continue
+        candidates = drift.candidates([component])
+        if not any(item.name == _PYTORCH for each in candidates for item in each.spec.requires):
+            continue
+        lines = [line for line in requirements.packages if line.name == name]
+        added = Requirement(name, "", recipe.location)
+        try:
+            resolution = resolve(replace(recipe, components=(*recipe.components, added)), workspace.catalog)
+        except Unsatisfiable:
+            continue
+        version = resolution.version_of(name) or ""
+        if not all(Parsed(line.text).specifier.contains(version, prereleases=True) for line in lines):
+            continue
+        place = lines[0].location if lines else recipe.requirements.files[0].location
+        message = f"`{name}` of the package index may be built for another PyTorch than image `{recipe.name}`"
+        reason = Reason(f"component `{name}` {version} is built for the PyTorch of the image")
+        hint = f'add `{name}: "{version}"` to `components` of {recipe.location.path.name}'
+        problems.add(Diagnostic(message, place, reasons=(reason,), hint=hint))
+    problems.raise_as(ConflictError)
+
+
+def _by_lock(workspace: Workspace) -> Mapping[Path, list[Recipe]]:
+    """Return the images with requirements of the project, by lock."""
+    recipes: dict[Path, list[Recipe]] = {}
+    for _, recipe in sorted(workspace.recipes.items()):
+        if recipe.requirements and is_own(workspace, recipe.requirements.path):
+            recipes.setdefault(recipe.requirements.lock.resolve(), []).append(recipe)
+    return recipes
+
+
+def _kept(packages: Iterable[Package], upgrade: Collection[str]) -> tuple[Package, ...]:
+    return tuple(package for package in packages if normal_name(package.name) not in upgrade)
+
+
+def _changes(
+    image: str, old: RequirementsLock, lines: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the image with each package whose version changed: name, and a text without the image."""
+    before, after = _versions(old.lines[image]), _versions(lines[image])
+    for name in sorted({*before, *after}):
+        first, second = before.get(name), after.get(name)
+        if first != second:
+            text = f"{name} {first} -> {second}"
+            if first is None or second is None:
+                text = f"{name} {first or second} {'added' if second else 'removed'}"
+            yield name, text, image
+
+
+def _versions(lines: Iterable[str]) -> dict[str, str]:
+    matches = filter(None, map(_VERSION.match, lines))
+    return {match["name"]: match["version"] for match in matches}
+
+
+def _version_lines(changes: Iterable[tuple[str, str, str]]) -> Iterator[str]:
+    """Yield one line for each change, with the images that have it."""
+    images: dict[tuple[str, str], list[str]] = {}
+    for name, text, image in changes:
+        images.setdefault((name, text), []).append(image)
+    for (_, text), names in sorted(images.items()):
+        where = names[0] if len(names) == 1 else f"{len(names)} images"
+        yield f"{text} in {where}"
+
+
+def _summary(path: Path, new: Mapping[str, LockedImage], *, is_shared: bool) -> Iterator[str]:
+    """Yield a line about images that had no lock."""
+    if not new:
+        return
+    names = {name for image in new.values() for name in image.names}
+    shared = {name for image in new.values() for name in image.shared_names}
+    source = f", {len(shared)} of them from components of the image" if shared else ""
+    where = ""
+    if is_shared:
+        where = f" for {next(iter(new)) if len(new) == 1 else format_count(len(new), 'image')}"
+    yield f"{path.name}: {format_count(len(names), 'package')}{where}{source}"
+
+
+def _notes(locked: Mapping[str, LockedImage]) -> Iterator[str]:
+    """Yield each note once, with the images that it is about."""
+    images: dict[str, list[str]] = {}
+    for name, image in locked.items():
+        for note in image.notes:
+            images.setdefault(note, []).append(name)
+    for note, names in images.items():
+        yield f"{_subject(names)}: {note}"
+
+
+def _subject(names: Sequence[str]) -> str:
+    if len(names) <= _MAX_NAMES:
+        return " and ".join(names)
+    return f"{names[0]} and {len(names) - 1} more images"
+
+
+def merged_failures(failures: Mapping[str, BakehouseError]) -> Iterator[BakehouseError]:
+    """Yield the failures of images, by name. Images with the same mistake share one diagnostic."""
+    images: dict[tuple[type[BakehouseError], str, Location | None], list[str]] = {}
+    first: dict[tuple[type[BakehouseError], str, Location | None], Diagnostic] = {}
+    for name, error in failures.items():
+        for diagnostic in error.diagnostics:
+            key = type(error), diagnostic.message.replace(f"image `{name}`", "image"), diagnostic.location
+            images.setdefault(key, []).append(name)
+            first.setdefault(key, diagnostic)
+    for key, diagnostic in first.items():
+        name, *others = images[key]
+        message = diagnostic.message
+        if others:
+            more = format_count(len(others), "more image")
+            message = message.replace(f"image `{name}`", f"image `{name}` and {more}")
+        yield key[0].of(replace(diagnostic, message=message))
