@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from bakehouse.catalog import apt_lock, ignore_file, pins
 from bakehouse.catalog.base_image_lock import AptLocks, read_locks
 from bakehouse.catalog.catalog import Catalog, load_catalog
-from bakehouse.catalog.project import Project
+from bakehouse.catalog.project import HOME, Project
 from bakehouse.catalog.recipe import Recipe, read_recipes
 from bakehouse.catalog.requirements_file import included_files
 from bakehouse.errors import Problems, RecipeError, UsageError
@@ -97,6 +97,25 @@ def current(directory: Path) -> str:
     except UsageError:
         return ""
     return f"{commit}{DIRTY}" if changed else commit
+
+
+def uncommitted(project: Project, recipe: Path) -> tuple[str, ...]:
+    """Return the files that the key of an image covers and that differ from the commit, also new ones.
+
+    They are relative to the repository. `recipe` is the file of its recipe. The components of all recipe
+    directories count, whether the image contains them or not. Empty outside a repository.
+    """
+    try:
+        top = _top(project.root)
+    except UsageError:
+        return ()
+    names = ("components", apt_lock.DIRECTORY, pins.FILE)
+    shared = [*(root / name for root in project.recipe_roots for name in names), HOME / "templates"]
+    paths = [Path(os.path.realpath(path)) for path in (recipe, *_named_by(recipe), *shared)]
+    inside = sorted({path.relative_to(top).as_posix() for path in paths if path.is_relative_to(top)})
+    words = ("status", "--porcelain", "-z", "--untracked-files=all", "--no-renames", "--", *inside)
+    entries = _git(top, *words).split(b"\0")[:-1]
+    return tuple(sorted(os.fsdecode(entry[len("XY ") :]) for entry in entries))
 
 
 def _recipes(roots: SequenceOf[Path], catalog: Catalog, image: str, project: Path) -> MappingOf[str, Recipe]:
@@ -207,25 +226,30 @@ def _contents(directory: Path, names: Iterable[str]) -> dict[str, bytes]:
 def _referenced(roots: Iterable[Path]) -> Iterator[Path]:
     """Yield the paths in recipes that may be outside the recipe directory, and included requirements."""
     for path in (path for root in roots for path in (root / "images").glob("*.yaml")):
-        try:
+        with contextlib.suppress(OSError):
             content = path.read_bytes()
-            if b".." not in content and b"requirements" not in content:
-                continue
-            fields = Fields(load(path), path.name, Problems())
-        except (OSError, RecipeError):
-            # Reading the recipes reports it.
-            continue
-        code = fields.child("code", "`code`")
-        files = [file.text("from") for file in fields.children("files", "a file")]
-        requirements = _requirements(fields.node("requirements"))
-        locks = [f"{text}.lock" for text in requirements]
-        for text in (*requirements, *locks, code.text("directory") if code else "", *files):
-            # A variable of a matrix can have any value.
-            yield path.parent.joinpath(*takewhile(lambda part: "$" not in part, PurePosixPath(text).parts))
-        for text in requirements:
-            pattern = re.sub(r"\$\{[^}]*\}", "*", text)
-            for file in path.parent.glob(pattern) if pattern != text else (path.parent / text,):
-                yield from _included(file)
+            if b".." in content or b"requirements" in content:
+                yield from _named_by(path)
+
+
+def _named_by(path: Path) -> Iterator[Path]:
+    """Yield the paths that a recipe names, and those that its requirements include."""
+    try:
+        fields = Fields(load(path), path.name, Problems())
+    except (OSError, RecipeError):
+        # Reading the recipes reports it.
+        return
+    code = fields.child("code", "`code`")
+    files = [file.text("from") for file in fields.children("files", "a file")]
+    requirements = _requirements(fields.node("requirements"))
+    locks = [f"{text}.lock" for text in requirements]
+    for text in filter(None, (*requirements, *locks, code.text("directory") if code else "", *files)):
+        # A variable of a matrix can have any value.
+        yield path.parent.joinpath(*takewhile(lambda part: "$" not in part, PurePosixPath(text).parts))
+    for text in requirements:
+        pattern = re.sub(r"\$\{[^}]*\}", "*", text)
+        for file in path.parent.glob(pattern) if pattern != text else (path.parent / text,):
+            yield from _included(file)
 
 
 def _requirements(node: Node | None) -> list[str]:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from bakehouse.resolve.phrases import warnings_text
-from bakehouse.util.format import format_bytes, format_count, format_table
+from bakehouse.util.format import first_names, format_bytes, format_count, format_table
 from bakehouse.util.terminal import clip
 
 if TYPE_CHECKING:
@@ -176,11 +176,21 @@ def released(records: Sequence[ReleaseRecord]) -> str:
             "candidate" if record.candidate else "release" if record.tested else "untested",
             f"{record.registry}/{record.repository}:{record.tags[0]}",
             record.digest[:19],
-            record.revision[:12] or "no commit",
+            _commit(record),
         )
         for record in records
     ]
     return format_table(rows)
+
+
+def _commit(record: ReleaseRecord) -> str:
+    """Return the commit of a record, and the uncommitted files that it was published with."""
+    from bakehouse.catalog.git_history import DIRTY
+
+    if not record.revision.endswith(DIRTY):
+        return record.revision[:12] or "no commit"
+    files = f" ({first_names(record.uncommitted)})" if record.uncommitted else ""
+    return f"{record.revision[:12]}{DIRTY}{files}"
 
 
 def release_notes(records: Sequence[ReleaseRecord]) -> str:

@@ -14,6 +14,7 @@ from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.plan import diff
 from bakehouse.registry.manifest import short
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
+from bakehouse.util.format import first_names
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{6,64})")
 
@@ -151,7 +152,8 @@ def _commit(project: Project, record: ReleaseRecord) -> Iterator[tuple[Past, Res
     if not revision:
         raise UsageError(f"{release} has no commit")
     if revision.endswith(git_history.DIRTY):
-        raise UsageError(f"{release} was published from uncommitted files")
+        files = f": {first_names(record.uncommitted)}" if record.uncommitted else ""
+        raise UsageError(f"{release} was published from uncommitted files{files}")
     with git_history.past(project, revision, record.image) as state:
         recipe = state.recipes.get(record.image)
         try:

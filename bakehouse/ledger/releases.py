@@ -128,7 +128,9 @@ class ReleaseRecord:
     config: str = ""
     """Digest of its configuration, by which an engine without a containerd store knows it."""
     revision: str = ""
-    """Commit that it was published from; empty if there is none."""
+    """Commit that it was published from, with `-dirty` if files of the image differ; empty without one."""
+    uncommitted: tuple[str, ...] = ()
+    """These files, relative to the repository."""
     regions: tuple[ReleasedRegion, ...] = ()
     """All regions of Amazon ECR that have it, including that of `image_uri`."""
     scanned: str = ""
@@ -206,12 +208,12 @@ class LedgerEntry:
 
     @property
     def identity(self) -> str:
-        """Facts other than the date and the commit, as JSON.
+        """Facts other than the date, the commit and uncommitted files, as JSON.
 
         Optional fields are omitted while they have their defaults, so that a version that adds one does not
         change identities. The default of a field of a newer Bakehouse is empty.
         """
-        facts = {**self.fields, "date": "", "revision": ""}
+        facts = {**self.fields, "date": "", "revision": "", "uncommitted": ()}
         return json.dumps(
             {name: value for name, value in facts.items() if not _has_default(name, value)}, sort_keys=True
         )
@@ -245,7 +247,10 @@ def add_entry(entries: tuple[LedgerEntry, ...], new: LedgerEntry) -> tuple[Ledge
     """Return the entries with `new`, unless an existing one differs only in its date and commit."""
     added = new.record
     same_digest = (entry.record for entry in entries if entry.record.digest == added.digest)
-    same = (replace(record, date=added.date, revision=added.revision) for record in same_digest)
+    same = (
+        replace(record, date=added.date, revision=added.revision, uncommitted=added.uncommitted)
+        for record in same_digest
+    )
     return entries if any(record == added for record in same) else (*entries, new)
 
 

@@ -1,8 +1,10 @@
 """The use cases `push`, `promote` and `release`: from built and tested images to records of releases."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
+from bakehouse.catalog import git_history
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
@@ -16,6 +18,7 @@ from bakehouse.publish import attest, image_push, preflight
 from bakehouse.publish import promote as promotion
 from bakehouse.publish.options import PublishOptions
 from bakehouse.registry import destination
+from bakehouse.util.format import first_names
 from bakehouse.util.terminal import Reporter
 
 
@@ -66,6 +69,8 @@ def release(
 ) -> tuple[ReleaseRecord, ...]:
     """Build images, smoke-test those not tested yet, and push them."""
     check_access(selection, options)
+    for line in uncommitted_lines(selection):
+        report(line)
     built = build(selection, report, json=json)
     state = selection.workspace.project.state
     untested = [
@@ -75,6 +80,21 @@ def release(
     ]
     smoke_images(selection.workspace, untested, report, smoke_options)
     return push_images(selection.workspace, built, report, options)
+
+
+def uncommitted_lines(selection: Selection) -> list[str]:
+    """Return a line for the images of each set of uncommitted files; the ledger records these files."""
+    recipes: dict[Path, list[str]] = {}
+    for image in selection.plan.images:
+        recipes.setdefault(image.recipe_file, []).append(image.name)
+    images: dict[tuple[str, ...], list[str]] = {}
+    for recipe, names in recipes.items():
+        images.setdefault(git_history.uncommitted(selection.workspace.project, recipe), []).extend(names)
+    return [
+        f"{first_names(names)}: released from uncommitted files: {first_names(paths)}"
+        for paths, names in images.items()
+        if paths
+    ]
 
 
 def check_access(selection: Selection, options: PublishOptions) -> None:

@@ -453,6 +453,7 @@ class Image:
     """The user's own smoke test."""
     recipe_directory: str = "recipes"
     """Directory of the recipe, relative to the project."""
+    recipe_file: Path = Path()
     known_problems: tuple[tuple[str, str], ...] = ()
     """Reported problems of the combination, each with its source."""
     format: str = FORMATS[0]

@@ -147,6 +147,7 @@ def _image(
         launchers=tuple(sorted(launchers)),
         labels=_labels(keyed, recipe_key),
         recipe_directory=recipe.directory,
+        recipe_file=recipe.location.path,
         known_problems=tuple(
             (warning_text(candidate, problem, resolution.targets), problem.source)
             for candidate, problem in resolution.warnings

@@ -18,7 +18,7 @@ from bakehouse.publish import ecr_scan, push
 from bakehouse.publish.attest import Attested, AttestSettings, attest, bundler_of
 from bakehouse.publish.ecr_replication import Waiting, await_replica
 from bakehouse.publish.ecr_scan import EcrScan
-from bakehouse.publish.options import PublishOptions, push_options_for
+from bakehouse.publish.options import PublishOptions, push_options_for, with_uncommitted
 from bakehouse.publish.published_checks import differences, require_not_expiring, warn_if_newer_release
 from bakehouse.publish.queue import PushQueue
 from bakehouse.publish.record import record_of, with_known_facts
@@ -51,7 +51,7 @@ def push_images(
                 project=project,
                 built=image,
                 destination=target,
-                options=push_options,
+                options=with_uncommitted(push_options, project, image.image),
                 fail_on=severity,
                 queue=queue,
                 progress=progress,
@@ -205,7 +205,9 @@ class ImagePush:
         artifacts: tuple[ReleasedArtifact, ...] = (),
     ) -> ReleaseRecord:
         ledger = open_ledger(self.project)
-        record = record_of(published, self.built.image, report, self.options.day, self.options.revision)
+        options = self.options
+        record = record_of(published, self.built.image, report, options.day, options.revision)
+        record = replace(record, uncommitted=options.uncommitted)
         record = with_known_facts(record, ledger.records(published.image), artifacts)
         record = scan.recorded(replace(record, regions=regions))
         ledger.add(record)

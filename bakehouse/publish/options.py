@@ -1,7 +1,7 @@
 """Options of the tasks that publish or promote."""
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -10,6 +10,7 @@ from bakehouse.catalog import git_history
 from bakehouse.catalog.project import Project
 from bakehouse.errors import BakehouseError
 from bakehouse.ledger.store import open_ledger
+from bakehouse.plan.model import Image
 from bakehouse.publish.push import PushOptions
 from bakehouse.publish.record import describe
 from bakehouse.util.oci import Digest
@@ -47,6 +48,14 @@ def push_options_for(project: Project, options: PublishOptions, prefix: str = ""
         revision=git_history.current(project.root),
         history=partial(_history, project),
     )
+
+
+def with_uncommitted(options: PushOptions, project: Project, image: Image) -> PushOptions:
+    """Return the options with the uncommitted files of an image; other files do not make it `-dirty`."""
+    paths = git_history.uncommitted(project, image.recipe_file)
+    commit = options.revision.removesuffix(git_history.DIRTY)
+    revision = f"{commit}{git_history.DIRTY}" if commit and paths else commit
+    return replace(options, revision=revision, uncommitted=paths)
 
 
 def _history(project: Project, image: str, digest: Digest) -> str:

@@ -53,7 +53,9 @@ class PushOptions:
     """Deadline by time.monotonic(), which includes requests to the registry."""
     retry_policy: RetryPolicy = field(default_factory=RetryPolicy)
     revision: str = ""
-    """Commit that is published from."""
+    """Commit that is published from, with `-dirty` if files of the image differ from it."""
+    uncommitted: tuple[str, ...] = ()
+    """These files, relative to the repository."""
     history: Callable[[str, Digest], str] = lambda image, digest: ""
     """Description of an image's digest by the ledger."""
     settle: float = 1.0

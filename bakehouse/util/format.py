@@ -37,6 +37,12 @@ def format_names(names: Iterable[str], separator: str = ", ") -> str:
     return separator.join(f"`{name}`" for name in names)
 
 
+def first_names(names: Sequence[str], count: int = 4) -> str:
+    """Names in backquotes, of which long lists show only the first ones: `` `a`, `b` and 7 more``."""
+    more = len(names) - count
+    return format_names(names) if more <= 1 else f"{format_names(names[:count])} and {more} more"
+
+
 def format_table(
     rows: Iterable[Sequence[str]], *, align: str = "", indent: str = "", max_width: int | None = None
 ) -> str:

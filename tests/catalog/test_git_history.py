@@ -343,3 +343,43 @@ def test_a_git_that_hangs_is_reported(repository: Tree, monkeypatch: pytest.Monk
     monkeypatch.setattr(git_history, "_SECONDS", 0.05)
 
     assert message_of(repository, "HEAD") == f"git did not read `{repository.root}` within 0.05 s"
+
+
+def test_uncommitted_files_are_those_that_the_image_depends_on(repository: Tree) -> None:
+    recipe = repository.write("mine/images/small.yaml", IMAGE + ELSEWHERE)
+    repository.write("mine/images/other.yaml", IMAGE)
+    repository.write("requirements.txt", "-r more.txt\n")
+    repository.write("more.txt", "native\n")
+    repository.write("src/train.py", "pass\n")
+    repository.write("tools/run.sh", "true\n")
+    repository.write("README.md", "x\n")
+    commit(repository)
+    assert git_history.uncommitted(project(repository), recipe) == ()
+
+    for unrelated in ("README.md", "mine/images/other.yaml"):
+        repository.write(unrelated, "changed\n")
+    assert git_history.uncommitted(project(repository), recipe) == ()
+
+    paths = ("mine/images/small.yaml", "more.txt", "src/train.py", "src/a new file.py", "tools/run.sh")
+    for path in paths:
+        repository.write(path, (repository.root / path).read_text() + "\n" if "new" not in path else "x\n")
+    repository.write("mine/components/python/component.yaml", COMPONENTS["python"] + "\n")
+    assert git_history.uncommitted(project(repository), recipe) == tuple(
+        sorted((*paths, "mine/components/python/component.yaml"))
+    )
+
+
+def test_a_removed_file_and_one_of_the_index_are_uncommitted(repository: Tree) -> None:
+    recipe = repository.write("mine/images/small.yaml", IMAGE + CODE)
+    repository.write("src/train.py", "pass\n")
+    repository.write("src/old.py", "pass\n")
+    commit(repository)
+    (repository.root / "src/old.py").unlink()
+    repository.write("src/staged.py", "pass\n")
+    git(repository.root, "add", "src/staged.py")
+
+    assert git_history.uncommitted(project(repository), recipe) == ("src/old.py", "src/staged.py")
+
+
+def test_without_a_repository_no_file_is_uncommitted(tree: Tree) -> None:
+    assert git_history.uncommitted(project(tree), tree.root / "mine/images/small.yaml") == ()

@@ -254,6 +254,15 @@ def test_a_release_without_a_usable_commit_is_not_compared(
     assert caught.value.diagnostics[0].message == message
 
 
+def test_the_uncommitted_files_of_a_release_are_the_reason_for_no_comparison(project: Project) -> None:
+    dirty = replace(at(f"{'a' * 40}-dirty", 2), uncommitted=("src/train.py", "requirements.txt"))
+    with pytest.raises(UsageError) as caught:
+        commit_changes(project, at(committed(project, IMAGE), 1), dirty)
+
+    message = "release sha256:000200000000 was published from uncommitted files: "
+    assert caught.value.diagnostics[0].message == message + "`src/train.py`, `requirements.txt`"
+
+
 @pytest.mark.parametrize("recipe", [IMAGE.replace("2.9.0", "2.8.0"), IMAGE.replace("3.11", "4")])
 def test_a_commit_without_the_versions_of_the_release_is_not_compared(project: Project, recipe: str) -> None:
     first = committed(project, IMAGE)

@@ -82,7 +82,8 @@ LEDGER = """\
       ],
       "tested": true,
       "training_module": "",
-      "transport": "mpi"
+      "transport": "mpi",
+      "uncommitted": []
     }
   ]
 }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from bakehouse.builder.built_image import BuiltImage
+from bakehouse.catalog import git_history
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster import smoke_report
 from bakehouse.pipeline import publish
@@ -86,3 +87,25 @@ def test_a_push_builds_only_tested_images_unless_they_are_candidates(
         ("ensure_built", not candidate),
         ("push_images", [BUILT.image.name], options),
     ]
+
+
+def test_a_release_names_uncommitted_files_before_it_builds(
+    selection: Selection, calls: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = ("src/train.py", *(f"src/part{number}.py" for number in range(6)))
+    monkeypatch.setattr(git_history, "uncommitted", lambda project, recipe: paths)
+    monkeypatch.setattr(smoke_report, "load_all", lambda state, digest: PASSED)
+    lines: list[tuple[str, int]] = []
+
+    publish.release(selection, lambda line: lines.append((line, len(calls))), OPTIONS, SmokeOptions())
+
+    first = "`src/train.py`, `src/part0.py`, `src/part1.py`, `src/part2.py` and 3 more"
+    assert lines[0] == (f"`mpi-cpu`: released from uncommitted files: {first}", 1)
+    assert calls[1][0] == "build"
+
+
+def test_a_release_from_a_commit_names_no_files(
+    selection: Selection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(git_history, "uncommitted", lambda project, recipe: ())
+    assert publish.uncommitted_lines(selection) == []

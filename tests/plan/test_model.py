@@ -598,6 +598,7 @@ FOLLOWING = {
     "gpu_targets",  # test_an_image_has_the_gpus_of_its_targets
     "known_problems",
     "recipe_directory",
+    "recipe_file",
     "requirements",  # test_an_exemption_does_not_change_the_key
 }
 """Fields that the recipe does not set by themselves, or that another test changes."""

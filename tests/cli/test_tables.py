@@ -1,0 +1,28 @@
+"""Reports as text."""
+
+from dataclasses import replace
+
+import pytest
+
+from bakehouse.cli import tables
+from tests.support.fleet_sizes import RECORD
+
+COMMIT = "0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    ("revision", "uncommitted", "shown"),
+    [
+        ("", (), "no commit"),
+        (COMMIT, (), "0123456789ab"),
+        (f"{COMMIT}-dirty", (), "0123456789ab-dirty"),
+        (f"{COMMIT}-dirty", ("src/train.py",), "0123456789ab-dirty (`src/train.py`)"),
+        (f"{COMMIT}-dirty", (*"abcdef",), "0123456789ab-dirty (`a`, `b`, `c`, `d` and 2 more)"),
+    ],
+)
+def test_a_release_has_its_commit_and_uncommitted_files(
+    revision: str, uncommitted: tuple[str, ...], shown: str
+) -> None:
+    record = replace(RECORD, tags=("2026.11.27",), revision=revision, uncommitted=uncommitted)
+
+    assert tables.released([record]).rstrip().endswith(f"  {shown}")
