@@ -25,6 +25,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bakehouse.plan import image_lock
+from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.registry.compression import BLOCK_BYTES, compressor
 from benchmarks import harness
 from benchmarks.harness import Measure, Result
@@ -132,7 +134,8 @@ def require_same_versions(image: str) -> str:
 
 def locked_versions(image: str) -> dict[str, str]:
     """Return the versions of the base's packages that the image also contains."""
-    lock = (harness.ROOT / "images" / image / "lock.json").read_text()
+    [planned] = select(open_workspace(harness.ROOT), [image]).plan.images
+    lock = image_lock.text(planned)
     names = [requirement.partition("==")[0].partition("[")[0] for requirement in WHEELS]
     matches = {name: re.search(rf'"name": "{name}", "version": "([^"]+)"', lock) for name in names}
     return {name: match[1] for name, match in matches.items() if match}
