@@ -47,7 +47,7 @@ class RequirementsLock:
             images.setdefault(self.sums[image], []).append(image)
         headings = [lock_heading(self.name, digest, *names) for digest, names in images.items()]
         sections: dict[tuple[str, ...], list[str]] = {}
-        for line in sorted({line for lines in self.lines.values() for line in lines}):
+        for line in sorted({line for lines in self.lines.values() for line in lines}, key=_order):
             sections.setdefault(
                 tuple(image for image in sorted(self.lines) if line in self.lines[image]), []
             ).append(line)
@@ -55,6 +55,11 @@ class RequirementsLock:
         for names in sorted(sections):
             body += (section_line(names), *sections[names])
         return "".join(f"{line}\n" for line in (*headings, digest_line(body), *body))
+
+
+def _order(line: str) -> tuple[str, str]:
+    """Return the sort key of a line: the name first, because `-` is before `=` in a line."""
+    return re.split(r"[^A-Za-z0-9._-]", line, maxsplit=1)[0], line
 
 
 def lock_heading(name: str, digest: str, *images: str) -> str:
@@ -81,7 +86,9 @@ def read_lock(path: Path) -> RequirementsLock:
         elif line and not line.startswith("#"):
             for image in section:
                 lines[image].append(line)
-    return RequirementsLock(name, sums, {image: tuple(sorted(rows)) for image, rows in lines.items()})
+    return RequirementsLock(
+        name, sums, {image: tuple(sorted(rows, key=_order)) for image, rows in lines.items()}
+    )
 
 
 def state_of(path: Path, image: str, digest: str) -> LockState:

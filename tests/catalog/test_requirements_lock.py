@@ -132,3 +132,11 @@ def test_build_requirements_stay_with_their_package(tmp_path: Path) -> None:
     assert read_lock(path) == lock
     path.write_text(lock.text.replace("with tool==1.0", "with tool==2.0"))
     assert state_of(path, "a", "0" * 64) is LockState.EDITED
+
+
+def test_packages_are_ordered_by_name_and_not_by_line() -> None:
+    names = ("pydantic-core", "pydantic", "pydantic.extra")
+    lock = RequirementsLock("r.txt", {"a": SUM}, {"a": tuple(map(row, names))})
+
+    rows = [line.partition("==")[0] for line in lock.text.splitlines() if not line.startswith("#")]
+    assert rows == ["pydantic", "pydantic-core", "pydantic.extra"]
