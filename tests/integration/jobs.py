@@ -41,7 +41,7 @@ class Case:
     stop_grace: float = 20.0
     channels: Mapping[str, Path] = field(default_factory=dict)
     command: tuple[str, ...] = ()
-    processes: int = 0
+    processes: int | None = None
     sdk: Path | None = None
 
 
