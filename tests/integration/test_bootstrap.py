@@ -34,7 +34,9 @@ from pathlib import Path
 from bakehouse.builder.base_image import ensure_base
 from bakehouse.engine.docker import connect
 from tests.integration.bases import base
+from bakehouse.util import terminal
 from tests.support import feeds
+terminal.set_verbose(True)
 report = lambda text: print(text, flush=True)
 own = base(reference=sys.argv[1])
 ensure_base(own, engine=connect(), state=Path(sys.argv[2]), report=report, get=feeds.get)
@@ -90,11 +92,8 @@ def test_a_killed_making_leaves_nothing_and_the_next_one_makes_a_clean_base(
                 report=messages.append,
                 get=feeds.get,
             )
-    assert [line for line in messages if not line.startswith("still ")][:2] == [
-        f"base {reference}: unpacking 120 Debian packages",
-        f"base {reference}: installing the packages in a build step",
-    ]
-    assert len([line for line in messages if line.endswith("; loading")]) == 1
+    [line] = [line for line in messages if not line.startswith("still ")]
+    assert line.startswith(f"base {reference}: made in ")
     assert list((tmp_path / "private").iterdir()) == []
     check_image(reference)
 
