@@ -20,6 +20,7 @@ PROGRAMS = {
     "catalog/git_history.py": {"git"},
     "engine/daemon_info.py": {"docker", "nvidia-smi"},
     "lock/interpreter.py": {"uv", "python"},
+    "lock/project_locks.py": {"uv"},
     "lock/python.py": {"uv"},
     "fetch/sources.py": {"uv"},
     "registry/local_registry.py": {"docker", "python"},

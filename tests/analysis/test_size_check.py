@@ -13,6 +13,7 @@ from bakehouse.errors import BuildError, EngineError, UsageError
 from bakehouse.plan import dockerfile
 from bakehouse.plan.model import Image
 from bakehouse.registry.manifest import FORMS, digest_of
+from bakehouse.util import terminal
 from tests.support import plans
 from tests.support.dockerfiles import instructions
 from tests.support.errors import error_text
@@ -124,7 +125,8 @@ def test_layers_that_do_not_match_the_dockerfile_are_not_guessed(
     )
 
 
-def test_long_reading_is_reported(tree: Tree, tmp_path: Path) -> None:
+def test_long_reading_is_reported(tree: Tree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "_is_verbose", True)
     machine, times = Machine(tmp_path), iter([0.0, 5.0, 5.0, 6.0])
     machine.scale.clock = lambda: next(times)
 

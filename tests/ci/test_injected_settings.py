@@ -43,6 +43,8 @@ registry = @registry=team
 region = @region=eu-west-1
 repository_prefix = @repository_prefix=ours
 mirrors = [@mirrors=files]
+debian_mirrors = [@debian_mirrors=https://mirror.example/debian]
+commit = [@commit=small]
 ca = @ca=ca.pem
 cache = @cache=cache
 registry_port = @registry_port=#5051
@@ -54,6 +56,8 @@ signing_key = @signing_key=signing.pem
 [tool.bakehouse.prices]
 "ml.c5.xlarge" = @price=#1.5
 @instance=ml.g5.xlarge@ = 2
+[tool.bakehouse.jobs.nightly]
+max_run = 2
 [tool.bakehouse.policy]
 keys = [@keys=signing.pub]
 require = ["scan", @require=tests]

@@ -20,7 +20,7 @@ from bakehouse.fetch.pip_config import PipConfig
 from bakehouse.lock.checksums import Pinned, PinSources, pin, write_pin
 from bakehouse.lock.python import Index
 from bakehouse.util.oci import Sha256
-from tests.support.fake_commands import put
+from tests.support.apt_configuration import AptConfiguration
 from tests.support.wheels import sha256, wheel
 
 YAML = """\
@@ -234,7 +234,7 @@ def test_a_url_is_fetched(pinning: Pinning, component: Path, publisher: str) -> 
 def test_a_debian_source_package_is_in_the_pool(
     pinning: Pinning, component: Path, publisher: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(tmp_path, monkeypatch, apt_get=f"echo 'Debian|Debian|{publisher}|bookworm|main'")
+    AptConfiguration(tmp_path, monkeypatch).suite(publisher, "bookworm")
     (pinned,) = pinning(artifact(component, "metis=5.1.0.dfsg", "metis_5.orig.tar.xz", "debian"))
     assert pinned.sha256 == hashlib.sha256(b"metis").hexdigest()
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse import errors
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
 from bakehouse.errors import RecipeError, StaleError
@@ -516,8 +517,11 @@ def readable(payload: str) -> bool:
 
 
 @pytest.mark.parametrize("field", [*IN_RECIPE, *IN_PART])
-def test_where_a_plain_word_belongs_no_value_adds_an_instruction(field: str, plain: Tree) -> None:
+def test_where_a_plain_word_belongs_no_value_adds_an_instruction(
+    field: str, plain: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nearly all are refused; the others change no instruction but their own."""
+    monkeypatch.setattr(errors, "_MAX_OF_ONE_KIND", 1000)
     payloads = [payload for payload in dict.fromkeys(PAYLOADS) if readable(payload) and len(payload) < 1000]
     if field == "url":
         payloads = [f"https://example.org/{payload}" for payload in payloads]

@@ -225,13 +225,16 @@ FILES = {
 WITHOUT_PAYLOAD = {
     "allow": "patterns of files, which no rendered file contains",
     "bootstrap": "the name of a suite; `base` has either it or `image`, which is here",
+    "build_requirements": "what only `lock` passes to uv; no rendered file contains it",
     "by_hand": "as `git`",
     "bytes": "a number",
     "checksums": "as `git`",
     "date": "as `git`",
     "efa_bandwidth": "a number",
+    "extras": "as `build_requirements`",
     "frozen": "Python packages of a base, which no rendered file contains",
     "git": "`upstream` has either it or `pypi`, which is here; no rendered file contains it",
+    "groups": "as `build_requirements`",
     "include": "values of the axes of `matrix`, which are here",
     "none": "as `git`",
     "page": "as `git`",
@@ -240,6 +243,7 @@ WITHOUT_PAYLOAD = {
     "registries_of": "the name of a component",
     "severity": "one of a few words",
     "tag": "as `git`",
+    "untested_imports": "names and reasons, which only reports contain",
 }
 """Keys without a field here, and why."""
 _SLOT = re.compile(r"@([a-z_0-9]+)=([^\n,\]}]*?)(?=:\s|[,\]}\n]|$)")

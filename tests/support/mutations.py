@@ -145,6 +145,10 @@ class Mutations:
         for path in (images / "src" / "train.py", images / "train.py", images / "own.lock", own / "own.lock"):
             path.write_text("")
         (own / "install.j2").write_text(TEMPLATE)
+        for path in images.rglob("*.lock"):
+            # A lock names its images, and the mutated recipe is another one
+            text = path.read_text(encoding="utf-8")
+            path.write_text(re.sub(r"^(# of .* for .*)$", r"\1, mutated", text, flags=re.MULTILINE))
         paths = sorted(images.glob("*.yaml"))
         texts = [path.read_text(encoding="utf-8") for path in paths]
         for path in paths:
