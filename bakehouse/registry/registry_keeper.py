@@ -19,6 +19,7 @@ from pathlib import Path
 
 _CHECK_SECONDS = 0.1
 _STOP_SECONDS = 10
+_ABSENT_CHECKS = 3
 _PR_SET_PDEATHSIG = 1
 
 
@@ -52,13 +53,27 @@ def _die_with_parent() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
+def _remove(name: str) -> None:
+    """Remove the container and the network, also if a stopped client leaves them a moment later."""
+    deadline, absent = time.monotonic() + _STOP_SECONDS, 0
+    while absent < _ABSENT_CHECKS and time.monotonic() < deadline:
+        is_left = False
+        for kind, options in (("container", ("--force",)), ("network", ())):
+            _docker(kind, "rm", *options, name)
+            is_left |= _docker(kind, "inspect", name) == 0
+        absent = 0 if is_left else absent + 1
+        time.sleep(_CHECK_SECONDS)
+
+
+def _docker(*words: str) -> int:
+    return subprocess.run(["docker", *words], capture_output=True, check=False).returncode
+
+
 def main(lock_path: str, keep_path: str, name: str, *command: str) -> int:
     try:
         return keep(lock_path, keep_path, list(command))
     finally:
-        # A client that is stopped while it starts a container can leave it running.
-        for words in (("rm", "--force"), ("network", "rm")):
-            subprocess.run(["docker", *words, name], capture_output=True, check=False)
+        _remove(name)
 
 
 if __name__ == "__main__":
