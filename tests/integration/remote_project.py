@@ -75,7 +75,7 @@ class RemoteProject:
 
     def write(self, stages: Mapping[str, str]) -> None:
         """Write the rendered files of images, with their own stages, and begin a new log."""
-        self.progress = Progress(self._log, Mode.LINES)
+        self.progress = Progress(self._log, Mode.LINES, verbose=True)
         self._written = len((self.root / "log").read_text())
         for name, text in stages.items():
             directory = self.root / "images" / name

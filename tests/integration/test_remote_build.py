@@ -12,7 +12,6 @@ import pytest
 
 from bakehouse.engine import builder_preflight, builder_watch
 from bakehouse.engine.builder_watch import BuilderLost
-from bakehouse.util import terminal
 from tests.integration.remote_builder import RemoteBuilder, remote_builder
 from tests.integration.remote_project import CONTENT, FILE, IMAGE, RemoteProject
 
@@ -27,12 +26,6 @@ RUN sleep 1 && echo {} > /first
 RUN sleep 5 && echo second
 """
 """Further steps of the stage `part`."""
-
-
-@pytest.fixture(autouse=True)
-def verbose(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tests read when each step starts."""
-    monkeypatch.setattr(terminal, "_is_verbose", True)
 
 
 @pytest.fixture(scope="module")
