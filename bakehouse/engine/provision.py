@@ -163,10 +163,10 @@ def _restart_idle(paths: DaemonPaths, report: Reporter) -> str:
 
 def _permanent_containers() -> str:
     """Return the names of running containers that belong to no job, such as a registry."""
-    columns = '{{.Names}}\t{{.Label "bakehouse"}}'
+    columns = '{{.Names}}\t{{if not (.Label "bakehouse.service")}}{{.Label "bakehouse"}}{{end}}'
     lines = daemon_info.docker("ps", "--format", columns).out.splitlines()
     owners = (line.partition("\t") for line in lines)
-    return ", ".join(sorted(name for name, _, owner in owners if owner in ("", "registry")))
+    return ", ".join(sorted(name for name, _, owner in owners if not owner))
 
 
 def refusal(daemon: UnavailableDaemon, host: HostInfo, paths: DaemonPaths) -> Diagnostic | None:

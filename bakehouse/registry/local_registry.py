@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from bakehouse.engine import daemon_info
 from bakehouse.errors import PublishError, Reason
 from bakehouse.fetch.faults import SourceError
 from bakehouse.fetch.http_client import HttpRequest
 from bakehouse.registry import registry_image, registry_keeper
 from bakehouse.registry.registry import NamedRegistry
+from bakehouse.util import tempdir
 from bakehouse.util.file_lock import exclusive, shared
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes
@@ -187,7 +187,8 @@ class EmbeddedRegistry(NamedRegistry):
         # It is left from a registry that was killed, as at the shutdown of the machine.
         self._keep.unlink(missing_ok=True)
         self._remove_interrupted_uploads()
-        arguments = (*self._locks, self._name, *self._command(self._container()))
+        machine = tempdir.run_id().partition("-")[0]
+        arguments = (*self._locks, self._name, machine, *self._options(self._container()))
         with self._log.open("wb") as log:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", registry_keeper.__file__, *arguments],
@@ -217,16 +218,12 @@ class EmbeddedRegistry(NamedRegistry):
         for uploads in (self.data / "docker/registry/v2/repositories").glob("**/_uploads"):
             shutil.rmtree(uploads, ignore_errors=True)
 
-    def _command(self, container: RegistryContainer) -> list[str]:
+    def _options(self, container: RegistryContainer) -> list[str]:
+        """Return the options of `docker run`, with the image."""
         configuration = self._state / "config.json"
         self.data.mkdir(parents=True, exist_ok=True)
         write_whole(configuration, self._configuration())
-        # Both exist already if the last registry was killed.
-        labels = ("--label", "bakehouse=registry")
-        for left in (["rm", "--force", self._name], ["network", "create", *labels, self._name]):
-            daemon_info.docker(*left)
         return [
-            *("docker", "run", "--rm", "--name", self._name, *labels, "--network", self._name),
             *("--user", container.user),
             # SELinux would deny it the directories of a user.
             *("--security-opt", "label=disable", "--cap-drop", "ALL", "--read-only"),

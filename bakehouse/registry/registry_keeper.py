@@ -1,11 +1,13 @@
-"""Runs a registry while it is used or kept: `python registry_keeper.py LOCK KEEP NAME COMMAND…`.
+"""Runs a registry while it is used or kept: `python registry_keeper.py LOCK KEEP NAME MACHINE OPTIONS…`.
 
 Every user of the embedded registry holds the lock shared. This process waits for the exclusive lock, which
 the kernel grants once the last user has ended, even if it was killed. Then it stops the registry, unless the
 file KEEP exists: that registry runs until `bake registry stop` removes the file, or until its directory is
 removed. It runs as a script, so it does not import Bakehouse.
 
-NAME is that of the registry's container and of its network. Both are removed at the end.
+NAME is that of the registry's container and of its network. Both are removed at the end. OPTIONS are those of
+`docker run`, with the image. MACHINE begins the id of this process, which both have as a label: after a crash
+of this process, the next run of Bakehouse removes what has the id of an ended process.
 """
 
 import ctypes
@@ -17,6 +19,8 @@ import sys
 import time
 from pathlib import Path
 
+SERVICE = "bakehouse.service=registry"
+"""Label of a container that belongs to no job."""
 _CHECK_SECONDS = 0.1
 _STOP_SECONDS = 10
 _ABSENT_CHECKS = 3
@@ -69,9 +73,22 @@ def _docker(*words: str) -> int:
     return subprocess.run(["docker", *words], capture_output=True, check=False).returncode
 
 
-def main(lock_path: str, keep_path: str, name: str, *command: str) -> int:
+def _owner(machine: str) -> str:
+    """Return the id of this process as `bakehouse.util.tempdir.run_id` forms it."""
+    stat = Path("/proc/self/stat")
+    start = stat.read_text().rpartition(")")[2].split()[19] if stat.exists() else "0"
+    return f"{machine}-{os.getpid()}-{start}"
+
+
+def main(lock_path: str, keep_path: str, name: str, machine: str, *options: str) -> int:
+    labels = ["--label", f"bakehouse={_owner(machine)}", "--label", SERVICE]
     try:
-        return keep(lock_path, keep_path, list(command))
+        # Both exist already if the last keeper was killed
+        _docker("container", "rm", "--force", name)
+        _docker("network", "rm", name)
+        _docker("network", "create", *labels, name)
+        run = ["docker", "run", "--rm", "--name", name, *labels, "--network", name, *options]
+        return keep(lock_path, keep_path, run)
     finally:
         _remove(name)
 

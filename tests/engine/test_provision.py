@@ -295,11 +295,8 @@ def test_containers_are_waited_for_before_an_engine_is_restarted(
     assert our_engine.done == ["stopped", "started"]
 
 
-@pytest.mark.parametrize("owner", ["", "registry"])
-def test_only_containers_of_jobs_are_waited_for(
-    our_engine: Running, monkeypatch: pytest.MonkeyPatch, owner: str
-) -> None:
-    running = ["mine\njob\n", f"mine\t{owner}\njob\ta-1\n"]
+def test_only_containers_of_jobs_are_waited_for(our_engine: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    running = ["mine\njob\n", "mine\t\njob\ta-1\n"]
     monkeypatch.setattr(
         "bakehouse.engine.daemon_info.docker", lambda *_: daemon_info.ProgramResult(0, running.pop(0), "")
     )

@@ -16,6 +16,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from bakehouse.builder.built_image import BuiltImage
+from bakehouse.engine.docker import connect
 from bakehouse.errors import Diagnostic, PublishError
 from bakehouse.fetch.retry import RetryPolicy
 from bakehouse.plan.model import Image
@@ -276,3 +277,21 @@ def _processes() -> Iterator[tuple[int, str]]:
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             yield int(entry.parent.name), entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def test_a_sweep_removes_what_a_killed_keeper_left_and_no_running_registry(tmp_path: Path, port: int) -> None:
+    name = f"bakehouse-registry-{port}"
+    names = ("ps", "--all", "--format", "{{.Names}}")
+    with registry_at(tmp_path, port), contextlib.closing(connect()) as engine:
+        engine.sweep()
+        assert name in docker(*names).splitlines()
+        (keeper,) = [
+            process
+            for process, command in _processes()
+            if "registry_keeper" in command and str(tmp_path) in command
+        ]
+        os.kill(keeper, signal.SIGKILL)
+        assert falls_silent(port)
+        engine.sweep()
+        assert name not in docker(*names).splitlines()
+        assert name not in docker("network", "ls", "--format", "{{.Name}}").splitlines()

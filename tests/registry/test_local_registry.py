@@ -18,6 +18,7 @@ from bakehouse.publish import image_push
 from bakehouse.registry import registry_image
 from bakehouse.registry.destination import local_registry, manage_local
 from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryContainer
+from bakehouse.util import tempdir
 from tests.integration.ports import kept_port
 from tests.support.daemons import ENGINE
 
@@ -208,11 +209,16 @@ def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
     with local_registry(project, print):
         pass
     name, state = f"bakehouse-registry-{project.registry_port}", project.registry_state
-    assert asked()[:3] == [
-        ["rm", "--force", name],
-        ["network", "create", "--label", "bakehouse=registry", name],
+    removed, commands = asked()[:2], asked()[2:4]
+    assert removed == [["container", "rm", "--force", name], ["network", "rm", name]]
+    owner = commands[0][3]
+    # The keeper has ended, so a sweep would remove what it left
+    assert tempdir.is_abandoned(owner.removeprefix("bakehouse="), 0.0)
+    labels = ["--label", owner, "--label", "bakehouse.service=registry"]
+    assert commands == [
+        ["network", "create", *labels, name],
         [
-            *("run", "--rm", "--name", name, "--label", "bakehouse=registry", "--network", name),
+            *("run", "--rm", "--name", name, *labels, "--network", name),
             *("--user", f"{os.getuid()}:{os.getgid()}"),
             *("--security-opt", "label=disable", "--cap-drop", "ALL", "--read-only"),
             *("--publish", f"127.0.0.1:{project.registry_port}:5000"),
@@ -229,7 +235,7 @@ def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
         ["network", "inspect", name],
     ]
     # A stopped client can leave both a moment later
-    assert asked()[3:] == removal * 3
+    assert asked()[4:] == removal * 3
 
 
 def test_a_rootless_engine_runs_it_as_the_user_that_owns_its_files(
@@ -238,7 +244,7 @@ def test_a_rootless_engine_runs_it_as_the_user_that_owns_its_files(
     monkeypatch.setattr(provision, "ensure", lambda *_: replace(ENGINE, rootless=True))
     with local_registry(project, print):
         pass
-    command = asked()[2]
+    command = asked()[3]
     assert command[command.index("--user") + 1] == "0:0"
 
 
