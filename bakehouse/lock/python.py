@@ -359,33 +359,16 @@ def _run_uv(
     without: Sequence[str] = (),
     options: Sequence[str] = (),
 ) -> list[Mapping[str, Any]]:
-    """Return the packages of the PEP 751 lock that uv writes and that the environment needs; cached."""
-    names = (
-        tuple((package.name, package.version) for package in group) for group in (installed, [*preferred])
-    )
-    key = (*map(tuple, (requirements, constraints, without, options)), *names, index)
-    if key not in index.results:
-        index.results[key] = _uv_packages(
-            requirements, constraints, index, installed, [*preferred], without=without, options=options
-        )
-    return index.results[key]
-
-
-def _uv_packages(
-    requirements: Sequence[str],
-    constraints: Sequence[str],
-    index: Index,
-    installed: Sequence[Package],
-    preferred: Iterable[Package],
-    *,
-    without: Sequence[str] = (),
-    options: Sequence[str] = (),
-) -> list[Mapping[str, Any]]:
-    """Run `uv pip compile`.
+    """Return the packages of the PEP 751 lock that uv writes and that the environment needs; cached.
 
     uv runs no build backend unless the index allows it. It stops at a package whose backend must run, and
     starts again with the metadata.
     """
+    preferred = tuple(preferred)
+    names = (tuple((package.name, package.version) for package in group) for group in (installed, preferred))
+    key = (*map(tuple, (requirements, constraints, without, options)), *names, index)
+    if key in index.results:
+        return index.results[key]
     with scratch_directory() as directory:
         output = directory / "pylock.toml"
         pins = [f"{package.name}=={package.version}" for package in installed]
@@ -425,29 +408,39 @@ def _uv_packages(
                 break
             known[unknown[1]] = _metadata(unknown[1], index, is_alone="--no-deps" in options)
         if result.returncode != 0:
-            tail = tuple(result.stderr.splitlines()[-interpreter.MAX_LINES :])
-            names = ", ".join(f"`{requirement}`" for requirement in requirements)
-            if result.returncode == _NO_SOLUTION:
-                missing = _NOT_FOUND.findall(result.stderr)
-                _require_access(missing, index)
-                raise ConflictError(
-                    f"no versions satisfy {names}", tail=tail, hint=_INDEX_HINT if missing else ""
-                )
-            raise BuildError(
-                f"uv failed to find versions of {names}",
-                tail=tail,
-                hint=_INDEX_HINT if "Failed to fetch" in result.stderr else "",
-            )
-        if options == _WITH_DEPENDENTS:
-            matches = map(_DEPENDENTS.match, output.read_text().splitlines())
-            return [{"name": match[1], "dependents": match[2].split(", ")} for match in matches if match]
-        packages: list[Mapping[str, Any]] = tomllib.loads(output.read_text()).get("packages", [])
-        environment = marker_environment(index.python_version, index.platform)
-        return [
-            package
-            for package in packages
-            if "marker" not in package or Marker(package["marker"]).evaluate(environment)
-        ]
+            raise _uv_error(result, requirements, index)
+        index.results[key] = _uv_rows(output.read_text(), options, index)
+        return index.results[key]
+
+
+def _uv_error(
+    result: subprocess.CompletedProcess[str], requirements: Sequence[str], index: Index
+) -> ConflictError | BuildError:
+    tail = tuple(result.stderr.splitlines()[-interpreter.MAX_LINES :])
+    names = ", ".join(f"`{requirement}`" for requirement in requirements)
+    if result.returncode == _NO_SOLUTION:
+        missing = _NOT_FOUND.findall(result.stderr)
+        _require_access(missing, index)
+        return ConflictError(f"no versions satisfy {names}", tail=tail, hint=_INDEX_HINT if missing else "")
+    return BuildError(
+        f"uv failed to find versions of {names}",
+        tail=tail,
+        hint=_INDEX_HINT if "Failed to fetch" in result.stderr else "",
+    )
+
+
+def _uv_rows(text: str, options: Sequence[str], index: Index) -> list[Mapping[str, Any]]:
+    """Return the packages of uv's output, or each with its dependents if the options ask for them."""
+    if options == _WITH_DEPENDENTS:
+        matches = map(_DEPENDENTS.match, text.splitlines())
+        return [{"name": match[1], "dependents": match[2].split(", ")} for match in matches if match]
+    packages: list[Mapping[str, Any]] = tomllib.loads(text).get("packages", [])
+    environment = marker_environment(index.python_version, index.platform)
+    return [
+        package
+        for package in packages
+        if "marker" not in package or Marker(package["marker"]).evaluate(environment)
+    ]
 
 
 def _metadata(requirement: str, index: Index, *, is_alone: bool) -> Metadata:
