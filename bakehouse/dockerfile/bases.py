@@ -164,7 +164,10 @@ def _rank(
 
 
 def _kind(part: str) -> str:
-    return "device" if part in ("gpu", "cpu") else re.sub(r"[\d.]+$", "", part)
+    if part in ("gpu", "cpu"):
+        return "device"
+    kind = re.sub(r"[\d.]+$", "", part)
+    return "system" if kind in ("ubuntu", "amzn") else kind
 
 
 def _is_gpu(parts: set[str]) -> bool | None:

@@ -1,8 +1,10 @@
 """Choice of base, components and versions: what a Dockerfile asks for, as far as it resolves."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replace_fields
+from fnmatch import fnmatchcase
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
@@ -158,6 +160,10 @@ def _add(wish: Wish, selection: ChosenComponents, catalog: Catalog) -> None:
                     selection.inexact[component] = reason if known else ""
                     return None
     assert tried
+    releases = [release for name in wish.components for release in catalog.components[name].releases]
+    if not any(_allows(wish.specifier, release.version) for release in releases):
+        # The catalogue lacks the version, which does not say why the others do not fit
+        _, reason = _with(selection, wish.components[0], "*", "", catalog)
     if not _add_before(wish, asked, selection, catalog):
         selection.dropped[wish.name] = reason
     return None
@@ -332,6 +338,10 @@ def _settle_wish(wish: Wish, proposal: Proposal, selection: ChosenComponents) ->
             proposal.account.note(line, wish.text, text)
         return
     replace(wish.words, label)
+    if other := _other_device(wish, owner, selection):
+        device = wish.variant.partition("-")[0]
+        detail = f"no release of {name} {version} for {device} fits; the recipe has {other}"
+        proposal.account.note(line, wish.text, detail)
     inexact = selection.inexact.get(name, selection.inexact.get(wish.name))
     if inexact is None:
         return
@@ -340,6 +350,18 @@ def _settle_wish(wish: Wish, proposal: Proposal, selection: ChosenComponents) ->
     else:
         detail = f"the catalogue lacks {name} {asked}; the recipe has {version}, the nearest that fits"
     proposal.account.note(line, wish.text, detail)
+
+
+def _other_device(wish: Wish, owner: str, selection: ChosenComponents) -> str:
+    """Return the CUDA version, or the CPU, that a wish for another one got; empty if it got its own."""
+    asked = re.match(r"cu\*|cu\d+|cpu", wish.variant)
+    choices = selection.resolution.all_choices if selection.resolution else ()
+    holder = owner.partition(" ")[0]
+    variant = next((choice.candidate.variant.name for choice in choices if choice.name == holder), "")
+    given = re.search(r"\b(?:cu\d+|cpu)\b", variant)
+    if asked is None or given is None or fnmatchcase(given[0], asked[0]):
+        return ""
+    return given[0]
 
 
 def _base_text(selection: ChosenComponents) -> str:

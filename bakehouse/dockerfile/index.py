@@ -233,7 +233,14 @@ class ReverseIndex:
 
     def sets_variable(self, component: str, name: str) -> bool:
         """Return whether the build of a component sets an environment variable itself."""
-        return re.search(rf"\b{re.escape(name)}=", self._catalog.components[component].template) is not None
+        known = self._catalog.components[component]
+        facts = (
+            str(fact)
+            for release in known.releases
+            for variant in release.variants
+            for fact in variant.spec.facts.values()
+        )
+        return any(re.search(rf"\b{re.escape(name)}=", text) for text in (known.template, *facts))
 
 
 def version_in(text: str) -> str:

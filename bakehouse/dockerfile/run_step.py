@@ -949,7 +949,8 @@ class RunTranslator:
                     self._python_wish(match[1], [word])
                 else:
                     self._proposal.dnf.setdefault(word.text, []).append(word)
-            replace(command.words, _BAKEHOUSE_APT)
+            # The base decides the fate of the packages
+            replace([command.words[0], words[0]], _BAKEHOUSE_APT)
         else:
             reason = (
                 "`bake lock` selects the versions; remove it"

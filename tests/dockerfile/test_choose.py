@@ -95,6 +95,11 @@ def test_the_nearest_version(version: str, expected: str) -> None:
             "an -ec2 tag is the image without SageMaker's toolkit; the recipe starts from -sagemaker",
         ),
         (
+            "public.ecr.aws/deep-learning-containers/pytorch-training:2.10.0-gpu-py313-cu130-amzn2023-sagemaker",
+            ("aws-dlc-pytorch", "2.10.0", "cu130-py313"),
+            "the catalogue's image differs in amzn2023",
+        ),
+        (
             f"{AWS}/pytorch-training-neuronx:2.5.1-neuronx-py310-sdk2.22.0-ubuntu22.04",
             ("aws-neuron-pytorch", "2.5.1", "sdk2.22.0-py310"),
             "",
@@ -184,6 +189,79 @@ def test_names_of_packages_are_those_of_the_manager(translated: Translate) -> No
         "aws-dlc-pytorch has dnf, not apt: `mesa-libGL` is its name there, and add it to `packages`",
         "aws-dlc-pytorch has dnf, not apt: find its name for dnf, and add it to `packages`",
     ]
+
+
+def test_names_of_dnf_are_not_lost_on_a_base_with_apt(translated: Translate) -> None:
+    result = translated(
+        f"FROM {AWS}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker\n"
+        "RUN yum install -y mesa-libGL htop\n"
+    )
+
+    assert result.untranslated == [
+        (
+            2,
+            "RUN … mesa-libGL",
+            "aws-dlc-pytorch has apt, not dnf: `libgl1-mesa-glx` is its name there, and add it to `packages`",
+        ),
+        (
+            2,
+            "RUN … htop",
+            "aws-dlc-pytorch has apt, not dnf: find its name for apt, and add it to `packages`",
+        ),
+    ]
+
+
+def test_names_of_dnf_are_packages_on_a_base_with_dnf(translated: Translate) -> None:
+    result = translated(f"FROM {AWS}/pytorch:2.13-cu133-amzn2023-sagemaker\nRUN dnf install -y make\n")
+
+    assert (2, "RUN … make", "`packages`") in result.rows(Fate.RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("image", "command", "device"),
+    [
+        ("debian:12", "conda install -y python=3.10 pytorch=2.1.0 pytorch-cuda=11.8", "cu121"),
+        (
+            f"{AWS}/pytorch-training:2.6.0-gpu-py312-cu126-ubuntu22.04-sagemaker",
+            "pip install torch==2.6.0+cu118",
+            "cu126",
+        ),
+    ],
+)
+def test_another_cuda_version_of_a_framework_is_noted(
+    image: str, command: str, device: str, translated: Translate
+) -> None:
+    result = translated(f"FROM {image}\nRUN {command}\n")
+
+    version = result.selection.resolution and result.selection.resolution.version_of("pytorch")
+    text = f"no release of pytorch {version} for cu118 fits; the recipe has {device}"
+    assert text in [detail for _, _, detail in result.untranslated]
+
+
+def test_the_cuda_version_that_was_asked_for_has_no_note(translated: Translate) -> None:
+    assert translated("FROM debian:12\nRUN pip install torch==2.10.0+cu128\n").untranslated == []
+
+
+def test_a_version_that_the_catalogue_lacks_is_not_the_reason_against_the_others(
+    translated: Translate,
+) -> None:
+    result = translated(
+        "FROM nvcr.io/nvidia/pytorch:26.03-py3\nRUN pip install git+https://github.com/NVIDIA/apex@24.04.01\n"
+    )
+
+    [(_, _, detail)] = result.untranslated
+    assert detail.endswith("(apex 25.09 needs cuda >=12.8,<13, not 13.2)")
+
+
+def test_a_variable_that_a_component_sets_by_its_facts_goes_with_it(translated: Translate) -> None:
+    url = "https://smdataparallel.s3.amazonaws.com/binary/pytorch/1.10.2/cu113/2022-02-18/"
+    result = translated(
+        "FROM nvidia/cuda:11.3.1-cudnn8-devel-ubuntu20.04\nRUN SMDATAPARALLEL_PT=1 OWN=1 pip install "
+        f"{url}smdistributed_dataparallel-1.4.0-cp38-cp38-linux_x86_64.whl\n"
+    )
+
+    assert [text for _, text, _ in result.untranslated] == ["RUN … OWN=…"]
+    assert (2, "RUN SMDATAPARALLEL_PT=…", "the component `smddp` 1.4.0") in result.rows(Fate.REPLACED)
 
 
 def test_a_framework_replaces_the_cudnn_of_the_base(translated: Translate) -> None:
