@@ -9,6 +9,8 @@ from bakehouse.dockerfile.index import distance
 
 DEFAULT_BASE = ("debian", "12")
 _ECR = re.compile(r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?")
+_ANY_REGION = re.compile(r"(763104351884\.dkr\.ecr\.)\$(?:\{\w+\}|\w+)(?=\.amazonaws\.com/)")
+"""AWS's account of most regions, with a build argument without a default as the region."""
 _PUBLIC_ECR = "public.ecr.aws/deep-learning-containers/"
 _SUITES = {"12": ("12", "bookworm"), "13": ("13", "trixie")}
 _TAG_PART = re.compile(
@@ -47,6 +49,8 @@ def find_base(reference: str, catalog: Catalog) -> KnownImage:
     plain, _, digest = reference.partition("@")
     note = "; `bake lock` pins the digest" if digest else ""
     region = ""
+    plain = _ANY_REGION.sub(r"\1us-east-1", plain)
+    is_any_region = plain != reference.partition("@")[0]
     if own := [*_exact(plain, catalog)]:
         return KnownImage(tuple(own))
     if match := _ECR.match(plain):
@@ -56,7 +60,7 @@ def find_base(reference: str, catalog: Catalog) -> KnownImage:
             if component.registries
             for host in component.registries.hosts.values()
         }
-        region = match["region"]
+        region = "" if is_any_region else match["region"]
         if match[0].replace("ecr-fips", "ecr") not in known:
             text = f"registry {match['account']} is not one of AWS's for {region}"
             return _default(reference, text)

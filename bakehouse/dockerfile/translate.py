@@ -44,6 +44,10 @@ _NOT_COPIED = "is not among the copied files; name it in `code`"
 _UV = "Bakehouse locks and installs Python packages with uv itself"
 _SCRIPT = re.compile(r"\.(?:py|sh)$")
 _CONTAINER_START = ("bash", "sh", "/bin/bash", "/bin/sh", "train", "python", "python3", "/usr/bin/bash")
+_OWN_TRAIN = (
+    "{} has its own program `train`, which SageMaker would start instead of the toolkit's; "
+    "make it the entry point of `code`"
+)
 _PATHS = (
     *("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
     *("PKG_CONFIG_PATH", "MANPATH"),
@@ -399,6 +403,8 @@ class _Translation:
             if not directory or (has_variables(directory) and name in directory):
                 continue
             if directory.rstrip("/") == CODE_DIRECTORY:
+                if self._train_program(directory):
+                    return untranslate(words, _OWN_TRAIN.format(directory))
                 reasons.append(f"Bakehouse puts {CODE_DIRECTORY} on PATH")
             elif _SYSTEM_PATHS.fullmatch(directory):
                 reasons.append("the base has it")
@@ -407,13 +413,9 @@ class _Translation:
             elif component := self._component_path(directory):
                 reasons.append(f"the component `{component}` sets its own paths")
             else:
-                file = self._train_program(directory)
                 reason = f"a recipe cannot extend {name}; use the full path of the programs in {directory}"
-                if file:
-                    reason = (
-                        f"{directory} has its own program `train`, which SageMaker would start instead of "
-                        "the toolkit's; make it the entry point of `code`"
-                    )
+                if self._train_program(directory):
+                    reason = _OWN_TRAIN.format(directory)
                 return untranslate(words, reason)
         replace(words, "; ".join(dict.fromkeys(reasons)) or "it adds nothing")
         return None

@@ -95,6 +95,11 @@ def test_the_nearest_version(version: str, expected: str) -> None:
             "an -ec2 tag is the image without SageMaker's toolkit; the recipe starts from -sagemaker",
         ),
         (
+            "763104351884.dkr.ecr.${AWS_REGION}.amazonaws.com/pytorch-training:2.1.0-gpu-py310-cu121-ubuntu20.04-sagemaker",
+            ("aws-dlc-pytorch", "2.1.0", "cu121-py310"),
+            "",
+        ),
+        (
             "public.ecr.aws/deep-learning-containers/pytorch-training:2.10.0-gpu-py313-cu130-amzn2023-sagemaker",
             ("aws-dlc-pytorch", "2.10.0", "cu130-py313"),
             "the catalogue's image differs in amzn2023",

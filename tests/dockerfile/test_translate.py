@@ -249,6 +249,13 @@ def test_an_own_train_program_on_the_path_is_named(translated: Translate, contex
     ]
 
 
+def test_an_own_train_program_of_the_code_is_named(translated: Translate, context: Path) -> None:
+    (context / "train").write_text("#!/bin/sh\n")
+    result = translated("FROM debian:12\nENV PATH=$PATH:/opt/ml/code\nCOPY train /opt/ml/code/train\n")
+
+    assert [(line, text) for line, text, _ in result.untranslated] == [(2, "ENV PATH=$PATH:/opt/ml/code")]
+
+
 def test_a_bash_entry_point(translated: Translate, context: Path) -> None:
     (context / "src/train.sh").write_text("true\n")
     result = translated('FROM debian:12\nWORKDIR /app\nCOPY src .\nENTRYPOINT ["bash", "train.sh"]\n')
