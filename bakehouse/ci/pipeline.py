@@ -1,5 +1,6 @@
 """A pipeline of a project: the values that the templates of all CI systems insert."""
 
+import json
 import os.path
 import re
 import shlex
@@ -100,9 +101,11 @@ class GpuTests:
         """Options of `bake smoke` that select the job on SageMaker."""
         settings = self.settings
         words = ["--on", "sagemaker", "--instance-type", settings.instance_type]
-        words += ["--instance-count", str(settings.instance_count), "--max-run", str(settings.max_run)]
-        words += ["--role", self.job_role, "--output", settings.output]
-        return shlex.join([*words, "--spot"] if settings.spot else words)
+        words += ["--instance-count", str(settings.instance_count), "--role", self.job_role]
+        job = {"max_run": settings.max_run, "output": settings.output}
+        job |= {"spot": True} if settings.spot else {}
+        # Without spaces, because a colon with a space ends a word of YAML.
+        return shlex.join([*words, "--job", json.dumps(job, separators=(",", ":"))])
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,6 @@ VERBOSE = "--verbose"
 MANY = ("images", "components")
 """Arguments that take any number of values."""
 _FROM_ZERO = ("gpus", "keep_alive", "seed", "stop_grace")
-_CHECKED_BY_TASK = ("deadline", "limit")
-"""Options whose tasks name their range."""
 
 
 _REPLACED = {
@@ -42,20 +40,28 @@ _REPLACED = {
     "--build-cache": "set `build_cache` in [tool.bakehouse]",
     "--channel-group": "set `groups` of the channel in a job file, for `--job`",
     "--cpus": "set `local.cpus` in a job file, for `--job`",
+    "promote --registry": "name the candidate: `--image-uri REGISTRY/NAME@sha256:...`",
     "--deadline": "limit the time of the whole command, such as with `timeout 1800 bake push`",
     "--file": "did you mean `--job`?",
     "--hosts": "did you mean `--instance-count`?",
     "--input": "did you mean `--channel`?",
     "--input-group": "set `groups` of the channel in a job file, for `--job`",
     "--keep-alive": "set `keep_alive` in a job file, for `--job`",
+    "--launcher": "use `--distribution`, or set `launcher` in a job file, for `--job`",
+    "--limit": "add `--verbose` for whole lists",
+    "--max-run": "set `max_run` in a job file, for `--job`",
     "--memory": "set `local.memory` in a job file, for `--job`",
     "--message": "redirect the text: `bake security --fix > pull-request.md`",
     "--netem": "set `local.netem` in a job file, for `--job`",
     "--output": "set `output` in a job file, for `--job`",
     "--price": "add the price to [tool.bakehouse.prices]",
+    "--processes-per-host": "set `processes_per_host` in a job file, for `--job`",
     "--scan": "did you mean `--fail-on HIGH`?",
     "--stop-grace": "set `local.stop_grace` in a job file, for `--job`",
-    "--timeout": "did you mean `--max-run`?",
+    "--spot": "set `spot` in a job file, for `--job`",
+    "--timeout": "set `max_run` in a job file, for `--job`",
+    "--unpublished": "did you mean `--missing candidate`?",
+    "--unreleased": "did you mean `--missing release`?",
     "--volume-size": "set `volume_size` in a job file, for `--job`",
 }
 """Commands and options of earlier versions, with the commands and hints that replace them."""
@@ -209,7 +215,8 @@ def _option(word: str, task: BakeTask) -> Argument | None:
 
 def _unknown_option(option: str, task: BakeTask) -> UsageError:
     names = [VERBOSE, *(option_name(argument) for argument in options(task))]
-    hint = _REPLACED.get(option) or suggestion(option, names) or usage_hint(task.name)
+    replaced = _REPLACED.get(f"{task.name} {option}") or _REPLACED.get(option)
+    hint = replaced or suggestion(option, names) or usage_hint(task.name)
     return UsageError(f"`{task.name}` has no option `{option}`", hint=hint)
 
 
@@ -231,7 +238,7 @@ def _check_range(name: str, value: str, option: Argument) -> None:
             check_region(value)
         except PublishError as error:
             raise UsageError.of(*error.diagnostics) from error
-    if option.kind not in (int, float) or key in _CHECKED_BY_TASK:
+    if option.kind not in (int, float):
         return
     try:
         number = float(value)

@@ -1,5 +1,6 @@
 """The `sizes` task: where the bytes of built images are."""
 
+import sys
 from collections.abc import Sequence
 
 from bakehouse.analysis import fleet_sizes, size_text
@@ -17,8 +18,9 @@ from bakehouse.plan.model import Image
 from bakehouse.plan.workspace import Selection, Workspace, select
 from bakehouse.util.oci import Digest
 from bakehouse.util.suggest import suggestion
-from bakehouse.util.terminal import Reporter
+from bakehouse.util.terminal import Reporter, is_verbose
 
+_MAX_ITEMS = 15
 RELEASE = "release"
 """The value of `--against` for the last release of the same image."""
 
@@ -27,13 +29,11 @@ def run(
     selection: Selection,
     report: Reporter,
     *,
-    limit: int,
     against: str = "",
     json: bool = False,
 ) -> str:
     """Return the report of one image, or a comparison with another image or with the last release."""
-    if limit < 1:
-        raise UsageError("`--limit` must be at least 1", hint="the default is 15")
+    limit = sys.maxsize if is_verbose() else _MAX_ITEMS
     workspace, planned = selection.workspace, selection.plan.images
     others = _others(workspace, against, planned)
     with open_engine(report, Feature.PLATFORM) as engine:

@@ -61,7 +61,7 @@ def run_over_ssh(remote: RemoteSmoke, target: str, seconds: int, report: Reporte
             if isinstance(error, subprocess.TimeoutExpired):
                 raise SmokeError(
                     f"the checks on `{target}` did not end within {seconds} s",
-                    hint="set a higher `--max-run`",
+                    hint="set a higher `max_run` in a job file, for `--job`",
                 ) from None
             raise
     if process.returncode == 255:

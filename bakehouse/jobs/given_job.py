@@ -47,7 +47,7 @@ def read_job(workspace: Workspace, image: str, job: str, line: JobSpec) -> Given
     return GivenJob(image or settings.image, override(settings.spec, line, document.title), settings.local)
 
 
-_OF_THE_CALL = ("sdk", "name", "inputs", "output", "spot", "processes_per_host")
+_OF_THE_CALL = ("sdk", "name", "inputs")
 """Settings that a request does not have, or that `JobFile` does not replace."""
 
 
@@ -74,8 +74,6 @@ def override(file: JobSpec, line: JobSpec, title: str) -> JobSpec:
         file = replace(file, groups=())
     if line.distribution is not None:
         file = replace(file, launcher="", processes_per_host=None)
-    elif line.launcher:
-        file = replace(file, distribution=None)
     merged: dict[str, Any] = {
         "hyperparameters": {**file.hyperparameters, **line.hyperparameters},
         "environment": {**file.environment, **line.environment},

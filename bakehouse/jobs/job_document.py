@@ -39,12 +39,14 @@ class JobDocument:
 
 
 def open_document(project: Project, job: str) -> JobDocument:
-    """Return the job of `--job`: one of the project by name, or a file.
+    """Return the job of `--job`: one of the project by name, a file, or JSON.
 
     Raises UsageError with all mistakes in its syntax, and all values that are given twice.
     """
     if job in project.jobs:
         return _read_table(project, job)
+    if job.lstrip().startswith("{"):
+        return _parse(job.encode(), Path("--job"))
     path = Path(job)
     if path.suffix.lower() in _SUFFIXES or "/" in job or path.exists():
         return _read_file(path)
@@ -70,6 +72,10 @@ def _read_file(path: Path) -> JobDocument:
         raise UsageError(
             f"cannot read `{path}`: {reason}", hint="set `--job` to a YAML or JSON file"
         ) from error
+    return _parse(data, path)
+
+
+def _parse(data: bytes, path: Path) -> JobDocument:
     if data.lstrip().startswith((b"{", b"[")) or path.suffix.lower() == ".json":
         try:
             parse_json(data)

@@ -15,7 +15,7 @@ from bakehouse.jobs.distribution import LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group
 from bakehouse.jobs.job_document import JobDocument
 from bakehouse.jobs.job_settings import OWN_FIELDS
-from bakehouse.jobs.job_spec import DRIVERS, STRATEGIES, CheckedJob, JobSpec
+from bakehouse.jobs.job_spec import CheckedJob, JobSpec
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.sdk_fields import estimator_fields, trainer_fields
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
@@ -102,7 +102,7 @@ class JobFile:
             self.image, self._request = self._read_trainer()
         else:
             self.image, self._request = self._read_estimator()
-        self.has_new_launcher = bool(line.launcher) or line.distribution is not None
+        self.has_new_launcher = line.distribution is not None
         """The command line replaces the launcher."""
         self._override(line)
 
@@ -209,12 +209,8 @@ class JobFile:
             fields = (*fields, *_instance_fields(groups))
             request = replace(request, extra_instance_type="")
         hyperparameters, distribution = {**request.hyperparameters}, request.distribution
-        names = DRIVERS if request.sender == "ModelTrainer" else STRATEGIES
-        if line.launcher and line.launcher not in names:
-            self._refuse(f"unknown launcher `{line.launcher}`", f"use {', '.join(names)}")
-        new = {names[line.launcher]: {"enabled": True}} if line.launcher else line.distribution
-        if new is not None:
-            distribution = new
+        if line.distribution is not None:
+            distribution = line.distribution
             hyperparameters = {
                 name: value for name, value in hyperparameters.items() if name not in _LAUNCHER_PARAMETERS
             }
@@ -224,10 +220,9 @@ class JobFile:
             changes = {"HyperParameters": texts, "Environment": line.environment}
             fields = tuple(_extended(field, changes.get(field.path, {})) for field in fields)
         channels = dict.fromkeys(line.inputs, ()) | {**request.channels}
-        limits = {"StoppingCondition.MaxRuntimeInSeconds": line.max_run, "RoleArn": line.role or None}
-        for path, value in limits.items():
-            if value is not None:
-                fields = (*(field for field in fields if field.path != path), ApiField(path, path, value))
+        if line.role:
+            others = (field for field in fields if field.path != "RoleArn")
+            fields = (*others, ApiField("RoleArn", "RoleArn", line.role))
         self._request = replace(
             request,
             groups=groups,

@@ -256,7 +256,7 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
         hint = "give each group its type and count: `--group data=ml.c5.18xlarge:2`"
         _refuse("`--group` replaces `--instance-type` and `--instance-count`", hint)
     if job.distribution is not None and (job.launcher or job.processes_per_host is not None):
-        message = "`--distribution` replaces `--launcher` and `--processes-per-host`"
+        message = "`distribution` replaces `launcher` and `processes_per_host`"
         _refuse(message, "set them in the distribution")
     if image.entry_point and (source_dir or job.entry_point not in ("", image.entry_point)):
         message = f"`{image.name}` contains its own code, `{image.entry_point}`, so no other code is sent"
@@ -272,7 +272,7 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
 def check_processes_per_host(count: int | None) -> None:
     """Raise UsageError for a number of ranks below 1."""
     if count is not None and count < 1:
-        _refuse(f"a host cannot have {count} ranks", "set `--processes-per-host` to at least 1")
+        _refuse(f"a host cannot have {count} ranks", "set `processes_per_host` to at least 1")
 
 
 def _request(
@@ -346,7 +346,7 @@ def _distribution(
     is_driver = sender == "ModelTrainer"
     if job.processes_per_host and launcher != "mpirun" and not is_driver:
         message = f"`{launcher}` starts one process for each GPU, or one on hosts without GPUs"
-        _refuse(message, "use `--processes-per-host` with `mpirun` only")
+        _refuse(message, "use `processes_per_host` with `mpirun` only")
     if is_driver:
         processes = {"process_count_per_node": job.processes_per_host} if job.processes_per_host else {}
         return {DRIVERS[launcher]: processes}
@@ -369,10 +369,10 @@ def _library(
     on = {"enabled": True}
     if not image.smp and sender == "ModelTrainer":
         message = "SDK v3 has no launcher for SMDDP"
-        _refuse(message, "use `--sdk v2`, `--sdk boto3` or `--launcher torchrun`")
+        _refuse(message, "use `--sdk v2`, `--sdk boto3` or `launcher: torchrun` in a job file")
     if not image.smp:
         if job.processes_per_host:
-            _refuse("SMDDP starts one process for each GPU", "use `--processes-per-host` with `mpirun` only")
+            _refuse("SMDDP starts one process for each GPU", "use `processes_per_host` with `mpirun` only")
         return {"smdistributed": {"dataparallel": on}, **_launch_group(groups)}
     hosts = [group for group in groups if group.gpus] or list(groups)
     processes = job.processes_per_host or hosts[0].gpus or _GPUS
@@ -417,7 +417,7 @@ def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[In
         if sum(group.count for group in groups) == 1:
             return ""
         message = "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
-        _refuse(message, "use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`")
+        _refuse(message, "use `--sdk v2`, `--sdk boto3` or `launcher: mpirun` in a job file")
     if not image.is_known:
         if job.launcher not in ("", *_LAUNCHERS):
             _refuse(f"unknown launcher `{job.launcher}`", f"use {format_names(_LAUNCHERS)}")

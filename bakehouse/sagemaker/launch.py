@@ -230,7 +230,7 @@ def _check_settings(job: JobSpec) -> None:
     if job.name and not _NAME.fullmatch(job.name):
         add(f"`{job.name}` is not a valid job name", "use at most 63 letters, digits and hyphens")
     if job.time_limit < 1:
-        add(f"invalid time limit of {job.time_limit} seconds", "set `--max-run` to at least 1")
+        add(f"invalid time limit of {job.time_limit} seconds", "set `max_run` of the job file to at least 1")
     if job.disk_gib < 1:
         add("the hosts have no disk", "set `volume_size` of the job, for example to `30g`")
     for channel, uri in job.inputs.items():

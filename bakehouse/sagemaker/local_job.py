@@ -177,7 +177,7 @@ def _add_launcher(
     starts_ranks = settings.launcher not in _ONE_PROCESS
     if request.processes_per_host is not None and not starts_ranks:
         raise UsageError(
-            "`--processes-per-host` needs a launcher",
+            "`processes_per_host` needs a launcher",
             hint="set `--distribution` to a launcher, such as `mpi` or `torch_distributed`",
         )
     if request.processes_per_host is not None:
@@ -212,7 +212,7 @@ def _add_drivers(
     settings = model_trainer.driver_settings(request.distribution, context, str(code.source))
     if request.processes_per_host is not None:
         raise UsageError(
-            f"`--processes-per-host` can't be used with `{name}`",
+            f"`processes_per_host` cannot be combined with `{name}`",
             hint=f'write `{{"{name}": {{"process_count_per_node": {request.processes_per_host}}}}}` instead',
         )
     processes = _processes(job, request, settings.distributed.get("process_count_per_node"))

@@ -58,9 +58,9 @@ def check_job(job: JobSpec, candidate: ReleaseRecord, catalog: Catalog) -> int:
         problems.add(Diagnostic("the job has no host", hint="set `--instance-count` to at least 1"))
     if job.time_limit < 1:
         message = f"invalid time limit of {job.time_limit} seconds"
-        problems.add(Diagnostic(message, hint="set `--max-run` to at least 1"))
+        problems.add(Diagnostic(message, hint="set `max_run` of the job file to at least 1"))
     if job.output and not is_s3(job.output):
-        message = f"`--output {job.output}` is not an S3 URI"
+        message = f"`output: {job.output}` is not an S3 URI"
         problems.add(Diagnostic(message, hint="use for example `s3://bucket/smoke`"))
     problems.raise_as(UsageError)
     instance = find_instance(instances(catalog), job.instance_type)

@@ -103,8 +103,8 @@ BAKE = """\
 # A stub of bake that records how it is called.
 echo "$@" >> "$STUB_LOG"
 case "$*" in
-    *--unpublished*) if [ -n "$STUB_PUBLISHED" ]; then exit; fi ;;
-    *--unreleased*) if [ -n "$STUB_NO_LEDGER" ]; then exit 1; fi ;;
+    *--missing candidate*) if [ -n "$STUB_PUBLISHED" ]; then exit; fi ;;
+    *--missing release*) if [ -n "$STUB_NO_LEDGER" ]; then exit 1; fi ;;
 esac
 for last in "$@"; do :; done
 case "$*" in
@@ -630,7 +630,7 @@ CHECK = (
 )
 BUILD = ("plan tiny --from {base} --shard 1/1 --names", "build tiny", "smoke tiny", "sizes tiny")
 PUBLISH = (
-    "plan tiny --unreleased --shard 1/1 --names",
+    "plan tiny --missing release --shard 1/1 --names",
     "build tiny",
     "smoke tiny --report reports/tiny.json",
     "push --candidate --attest tiny",
@@ -725,7 +725,7 @@ def test_main_publishes_and_promotes_what_was_tested(github: Ci, assumed: list[s
     run = GitHub(github.machines, "push", github.head, aws=assume)
     run.run(github.files["publish"])
 
-    plan = "plan tiny --unreleased --names"
+    plan = "plan tiny --missing release --names"
     assert github.called == expected(github, "github", (plan,), PUBLISH, PROMOTE, ("report tiny",))
     assert (run.artifacts / "fleet-report/index.html").exists()
     assert run.summary == "## tiny\n"
@@ -1415,17 +1415,18 @@ def test_images_for_gpus_stay_candidates(project: Tree, system: str) -> None:
     gpu = "GPU_IMAGES: pytorch-1.13-cu117-py39-extended pytorch-2.10-cu128-py312-efa"
     assert gpu in text
     assert "CPU_IMAGES: mpi-cpu tiny\n" in text
-    assert "plan $GPU_IMAGES --unpublished" in text
+    assert "plan $GPU_IMAGES --missing candidate" in text
     assert all("GPU_IMAGES" not in line for line in text.splitlines() if "promote" in line)
 
 
 SECOND, FIRST = "pytorch-2.10-cu128-py312-efa", "pytorch-1.13-cu117-py39-extended"
 JOB = (
-    "--on sagemaker --instance-type ml.g6.12xlarge --instance-count 2 --max-run 3600 "
-    "--role arn:aws:iam::123456789012:role/bakehouse-smoke-job --output s3://our-smoke-tests/ci"
+    "--on sagemaker --instance-type ml.g6.12xlarge --instance-count 2 "
+    "--role arn:aws:iam::123456789012:role/bakehouse-smoke-job "
+    """--job {"max_run":3600,"output":"s3://our-smoke-tests/ci"}"""
 )
 ON_SAGEMAKER = (
-    f"plan {FIRST} {SECOND} --unreleased --shard 1/1 --names",
+    f"plan {FIRST} {SECOND} --missing release --shard 1/1 --names",
     *(f"smoke {image} {JOB} --report gpu-reports/{image}.json" for image in (FIRST, SECOND)),
 )
 ON_RUNNER = (
@@ -1632,7 +1633,8 @@ def test_settings_select_the_images_and_the_job(project: Tree) -> None:
     text = "".join(file.read_text() for file in generate(project, settings, "github"))
 
     assert f"GPU_TESTED_IMAGES: {SECOND}\n" in text
-    assert f"--max-run 600 --role {role} --output s3://our-smoke-tests/ci --spot --report" in text
+    job = '{"max_run":600,"output":"s3://our-smoke-tests/ci","spot":true}'
+    assert f"--role {role} --job '{job}' --report" in text
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tests.support.trees import Tree
 
 
 def shard(capsys: pytest.CaptureFixture[str], number: int) -> set[str]:
-    assert main.run(("plan", "--unpublished", "--shard", f"{number}/2", "--names")) == 0
+    assert main.run(("plan", "--missing", "candidate", "--shard", f"{number}/2", "--names")) == 0
     return {*capsys.readouterr().out.split()}
 
 

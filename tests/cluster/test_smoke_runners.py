@@ -208,7 +208,8 @@ def test_checks_that_take_too_long_are_ended_on_the_host(ssh: Path) -> None:
         smoke_runners.run_over_ssh(GPUS, "ssh://gpu-host", 1, print)
 
     assert message(caught.value) == (
-        "error: the checks on `ssh://gpu-host` did not end within 1 s\n\nhint: set a higher `--max-run`\n"
+        "error: the checks on `ssh://gpu-host` did not end within 1 s\n\n"
+        "hint: set a higher `max_run` in a job file, for `--job`\n"
     )
     assert (ssh / "calls").read_text().splitlines()[-1] == f"docker rm --force {NAME}"
 

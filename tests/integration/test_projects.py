@@ -216,7 +216,7 @@ JOURNEYS = (
         "llm-finetune",
         "llm-finetune",
         "requirements.txt",
-        ("--distribution", "torch_distributed", "--processes-per-host", "2"),
+        ("--job", '{"distribution": "torch_distributed", "processes_per_host": 2}'),
         "trained on 2 ranks",
     ),
     Journey(

@@ -100,7 +100,7 @@ def test_every_byte_of_a_built_image_has_an_owner(
 ) -> None:
     _, built = mpi_cpu
 
-    document = json.loads(size_report.run(select(workspace, ["mpi-cpu"]), print, limit=10, json=True))
+    document = json.loads(size_report.run(select(workspace, ["mpi-cpu"]), print, json=True))
 
     [size] = document["images"]
     parts = {part["name"]: part for part in size["parts"]}
@@ -169,9 +169,7 @@ def test_an_image_is_compared_with_its_last_release(
     ledger.parent.mkdir(parents=True)
     ledger.write_text(text_of([replace(record, date="2026-11-01"), record, candidate]))
 
-    report = size_report.run(
-        select(open_workspace(tmp_path), ["mpi-cpu"]), print, limit=10, against="release"
-    )
+    report = size_report.run(select(open_workspace(tmp_path), ["mpi-cpu"]), print, against="release")
 
     lines = report.splitlines()
     assert lines[0].startswith("mpi-cpu, released 2026-11-20 (sha256:4f4f4f4f4f4f): 1.0 MB → 1")
@@ -182,7 +180,7 @@ def test_an_image_that_was_not_built_is_named_with_the_command(tmp_path: Path) -
     project(tmp_path, "not-built", (HOME / "recipes/images/mpi-cpu.yaml").read_text())
 
     with pytest.raises(UsageError) as caught:
-        size_report.run(select(open_workspace(tmp_path), ["not-built"]), print, limit=10)
+        size_report.run(select(open_workspace(tmp_path), ["not-built"]), print)
 
     [diagnostic] = caught.value.diagnostics
     assert diagnostic.message == "image `not-built` is missing: it was not built from its current recipe"

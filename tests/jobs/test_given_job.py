@@ -208,9 +208,8 @@ def test_a_job_that_does_not_exist(workspace: Workspace, job: str, message: str)
             {"groups": (Group("a", "ml.c5.xlarge"),)},
             {"groups": (Group("a", "ml.c5.xlarge"),)},
         ),
-        ({"launcher": "mpirun"}, {"launcher": "mpirun", "distribution": None}),
         ({"distribution": {}}, {"distribution": {}}),
-        ({"max_run": 5, "entry_point": "a.py"}, {"max_run": 5, "entry_point": "a.py"}),
+        ({"role": "r", "entry_point": "a.py"}, {"role": "r", "entry_point": "a.py"}),
         ({"environment": {"NCCL_DEBUG": ""}}, {"environment": {"NCCL_DEBUG": "", "EMPTY": ""}}),
     ],
 )
@@ -407,13 +406,39 @@ def test_a_request_is_sent_again_with_all_its_fields(workspace: Workspace) -> No
     ]
 
 
+def test_a_job_is_json(workspace: Workspace) -> None:
+    job = read_job(workspace, "", '{"image": "mpi-cpu", "max_run": 60, "spot": true}', JobSpec())
+    assert (job.image, job.spec) == ("mpi-cpu", JobSpec(max_run=60, spot=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            '{"max_runs": 60}',
+            "error: unknown key `max_runs` in `--job`\n  --> --job:1:2\n   |\n"
+            ' 1 | {"max_runs": 60}\n   |  ^^^^^^^^^^\n\nhint: did you mean `max_run`?\n',
+        ),
+        (
+            '{"max_run": 60',
+            "error: `--job` is not valid JSON: Expecting ',' delimiter: line 1 column 15 (char 14)\n\n"
+            "hint: keys and strings need double quotes\n",
+        ),
+    ],
+)
+def test_mistakes_in_a_job_that_is_json(workspace: Workspace, text: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        read_job(workspace, "", text, JobSpec())
+    assert error_text(caught.value) == message
+
+
 def test_options_win_over_an_answer(workspace: Workspace) -> None:
     line = JobSpec(
         instance_count=4,
-        launcher="torchrun",
+        distribution={"torch_distributed": {"enabled": True}},
         hyperparameters={"lr": 1},
         environment={"A": "b"},
-        max_run=60,
+        role="arn:aws:iam::123456789012:role/Other",
         inputs={"train": "here"},
     )
     job = given(workspace, DESCRIPTION, line, image="pytorch-cpu")
@@ -424,7 +449,7 @@ def test_options_win_over_an_answer(workspace: Workspace) -> None:
     assert job.spec.hyperparameters == {"lr": 1, "name": "plain text"}
     assert job.file.sent_hyperparameters["lr"] == 1
     assert job.spec.environment == {"NCCL_DEBUG": "INFO", "A": "b"}
-    assert (job.spec.max_run, job.spec.inputs) == (60, {"train": "here"})
+    assert (job.spec.role, job.spec.inputs) == (line.role, {"train": "here"})
     assert check_settings(workspace, job).errors == ()
     assert [
         finding.message for finding in check_settings(workspace, replace(job, image="mpi-cpu")).errors

@@ -133,7 +133,7 @@ def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
             "",
             "error: SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
             "\n\n"
-            "hint: use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`",
+            "hint: use `--sdk v2`, `--sdk boto3` or `launcher: mpirun` in a job file",
         ),
         (
             "pytorch-cp",

@@ -26,7 +26,7 @@ def test_code_may_be_in_s3() -> None:
         ),
         (
             JobSpec(distribution={"mpi": {}}, launcher="mpirun"),
-            "`--distribution` replaces `--launcher` and `--processes-per-host`",
+            "`distribution` replaces `launcher` and `processes_per_host`",
         ),
         (JobSpec(source_dir="nowhere"), "the directory `nowhere` does not exist"),
         (JobSpec(source_dir="s3://code/src"), "`--source-dir s3://code/src` is not an archive"),
@@ -70,5 +70,5 @@ def test_an_empty_distribution_is_no_launcher() -> None:
         assert valid_job(image, job).request.distribution == {}
         assert check_job(image, replace(job, distribution=None)).request.distribution
 
-    with pytest.raises(UsageError, match="`--distribution` replaces `--launcher`"):
+    with pytest.raises(UsageError, match="`distribution` replaces `launcher`"):
         valid_job(image, replace(script, launcher="mpirun"))

@@ -160,7 +160,8 @@ def test_an_image_with_smddp_uses_it() -> None:
     assert "    distributed=Torchrun(),\n" in snippet(SMDDP, JobSpec(launcher="torchrun"))
     assert refused(SMDDP, JobSpec(sdk="v3")) == [
         Diagnostic(
-            "SDK v3 has no launcher for SMDDP", hint="use `--sdk v2`, `--sdk boto3` or `--launcher torchrun`"
+            "SDK v3 has no launcher for SMDDP",
+            hint="use `--sdk v2`, `--sdk boto3` or `launcher: torchrun` in a job file",
         )
     ]
     with pytest.raises(UsageError) as caught:
@@ -390,7 +391,7 @@ def test_version_3_starts_no_mirrored_workers() -> None:
     assert refused(TENSORFLOW, JobSpec(sdk="v3", launcher="tensorflow")) == [
         Diagnostic(
             "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts",
-            hint="use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`",
+            hint="use `--sdk v2`, `--sdk boto3` or `launcher: mpirun` in a job file",
         )
     ]
 
@@ -544,7 +545,7 @@ def test_a_number_of_processes_is_for_mpi() -> None:
     assert refused(PYTORCH, JobSpec(sdk="v2", launcher="torchrun", processes_per_host=4)) == [
         Diagnostic(
             "`torchrun` starts one process for each GPU, or one on hosts without GPUs",
-            hint="use `--processes-per-host` with `mpirun` only",
+            hint="use `processes_per_host` with `mpirun` only",
         )
     ]
 

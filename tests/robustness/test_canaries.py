@@ -54,7 +54,7 @@ REFUSED = (
     ("follow", "job", "--region", "eu-west-1"),
     ("report", "--to", "s3://bucket/report"),
     ("launch", "mpi-cpu", *TYPE, *ROLE, "--entry-point", "own/train.py", "--detach"),
-    ("promote", "mpi-cpu", "--registry", "ecr"),
+    ("promote", "mpi-cpu", "--fail-on", "HIGH"),
     ("push", "tool", "--registry", "ecr"),
     ("update", "metis"),
     ("lock", "--upgrade", "tool"),

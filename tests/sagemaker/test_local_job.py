@@ -326,7 +326,7 @@ def test_a_job_name_is_valid() -> None:
 
 
 def test_processes_per_host_need_a_launcher(instance_tree: Tree) -> None:
-    with pytest.raises(UsageError, match="`--processes-per-host` needs a launcher"):
+    with pytest.raises(UsageError, match="`processes_per_host` needs a launcher"):
         prepared(instance_tree, processes_per_host=2)
 
 
@@ -352,7 +352,7 @@ def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(
     options: dict[str, Any] = {"source_dir": source, "entry_point": "train.py", "sdk": sdk}
 
     assert prepared(instance_tree, distribution=distribution, **options).ranks == 2
-    with pytest.raises(UsageError, match="`--processes-per-host` can't be used with `MPI`"):
+    with pytest.raises(UsageError, match="`processes_per_host` cannot be combined with `MPI`"):
         prepared(instance_tree, distribution=distribution, processes_per_host=2, **options)
 
 

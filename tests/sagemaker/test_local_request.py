@@ -170,7 +170,7 @@ def test_settings_of_the_hosts(workspace: Workspace, data: Path) -> None:
             {"processes_per_host": 0},
             {},
             "a host cannot have 0 ranks",
-            "set `--processes-per-host` to at least 1",
+            "set `processes_per_host` to at least 1",
         ),
         (
             {"groups": (Group("a"),), "instance_count": 2},

@@ -352,10 +352,13 @@ def test_a_model_without_results_is_an_error(
             {"instance_count": 0},
             "error: the job has no host\n\nhint: set `--instance-count` to at least 1\n",
         ),
-        ({"max_run": 0}, "error: invalid time limit of 0 seconds\n\nhint: set `--max-run` to at least 1\n"),
+        (
+            {"max_run": 0},
+            "error: invalid time limit of 0 seconds\n\nhint: set `max_run` of the job file to at least 1\n",
+        ),
         (
             {"output": "bucket"},
-            "error: `--output bucket` is not an S3 URI\n\nhint: use for example `s3://bucket/smoke`\n",
+            "error: `output: bucket` is not an S3 URI\n\nhint: use for example `s3://bucket/smoke`\n",
         ),
         (
             {"instance_type": "ml.c5.2xlrge"},

@@ -105,14 +105,15 @@ def build(
     "images",
     help={
         "images": "names, families or globs of images; of a glob, only those that are built",
-        "limit": "number of directories, duplicates and shared layers to list",
         "against": "`release` for the image's last release, or another image: show the differences",
         "json": JSON,
     },
 )
-def sizes(context: Context, images: str, limit: int = 15, against: str = "", json: bool = False) -> None:
+def sizes(context: Context, images: str, against: str = "", json: bool = False) -> None:
     """
     Show where the bytes of built images are.
+
+    Lists have at most 15 items without --verbose.
 
     bake sizes pytorch-cpu
     bake sizes pytorch-cpu --against mpi-cpu
@@ -120,7 +121,7 @@ def sizes(context: Context, images: str, limit: int = 15, against: str = "", jso
     """
     from bakehouse.cli import size_report
 
-    show(size_report.run(select_images(images), report, limit=limit, against=against, json=json))
+    show(size_report.run(select_images(images), report, against=against, json=json))
 
 
 @bake_task(

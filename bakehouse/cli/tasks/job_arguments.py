@@ -13,32 +13,27 @@ if TYPE_CHECKING:
 UNSET = -1
 """Default of a number that may be zero: the command line finds the type of an option by its default."""
 HELP = {
-    "job": "a job of [tool.bakehouse.jobs], or a YAML or JSON file; other options win over it",
+    "job": "a job of [tool.bakehouse.jobs], a YAML or JSON file, or JSON; other options win over it",
     "instance-type": "such as ml.p4d.24xlarge",
     "instance-count": "number of hosts",
     "group": "instance group `name=type:count`, instead of one type and count; repeatable",
-    "launcher": "torchrun, mpirun or tensorflow",
     "distribution": "`distribution` of the estimator or ModelTrainer: a strategy, JSON or a JSON file",
-    "processes-per-host": "ranks on each host",
     "entry-point": "the script to send; default: the script of the image",
     "source-dir": "directory to send that contains the script",
     "hyperparameter": "`name=value`; repeatable",
     "environment": "`NAME=value`; repeatable",
     "channel": "`name=s3://bucket/data`, or `name=directory` for `run`; repeatable",
-    "max-run": "seconds until the job is stopped",
     "role": "ARN of the execution role of the job",
-    "output": "S3 location of the results; default: the bucket of SageMaker's SDK",
 }
 """Help of the options."""
 _LISTS = ("group", "hyperparameter", "environment", "channel")
-_HOSTS = ("job", "instance_type", "instance_count", "max_run")
+_HOSTS = ("job", "instance_type", "instance_count")
 _SCRIPT = (
-    *("group", "launcher", "distribution", "processes_per_host", "entry_point", "source_dir"),
-    *("hyperparameter", "environment", "channel"),
+    *("group", "distribution", "entry_point", "source_dir", "hyperparameter", "environment", "channel"),
 )
 LOCAL = (*_HOSTS, *_SCRIPT)
 """Options of a job on this machine."""
-SMOKE = (*_HOSTS, "role", "output")
+SMOKE = (*_HOSTS, "role")
 """Options of a job that runs smoke tests."""
 SAGEMAKER = (*_HOSTS, *_SCRIPT, "role")
 """Options of a job on SageMaker."""
@@ -51,14 +46,10 @@ def line_job(
     channel: Sequence[str] = (),
     instance_type: str = "",
     instance_count: int = UNSET,
-    launcher: str = "",
     distribution: str = "",
-    processes_per_host: int = UNSET,
     entry_point: str = "",
     source_dir: str = "",
-    max_run: int = UNSET,
     role: str = "",
-    output: str = "",
 ) -> "JobSpec":
     """Return the job that the options give."""
     from bakehouse.cli import job_options
@@ -75,12 +66,8 @@ def line_job(
         role=role,
         instance_type=instance_type,
         instance_count=given(instance_count),
-        launcher=launcher,
-        processes_per_host=given(processes_per_host),
         channels=dict.fromkeys(inputs, ()),
         inputs=inputs,
-        output=output,
-        max_run=given(max_run),
     )
 
 

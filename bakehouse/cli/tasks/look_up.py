@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from bakehouse.plan.model import Image
     from bakehouse.resolve.resolver import Resolution
 
+_RELEASE, _CANDIDATE = "release", "candidate"
+
 
 @bake_task(
     "images", name="list", help={"images": "names, families or globs of images; default: all", "json": JSON}
@@ -226,8 +228,7 @@ def outdated(context: Context, images: str, json: bool = False) -> None:
     help={
         "images": IMAGES,
         "from": "a commit: only images whose build key differs from the one committed there",
-        "unreleased": "only images without a release of their present build key in the ledger",
-        "unpublished": "only images without a release or candidate of their present build key",
+        "missing": "only images whose build key has no `release`, or no release and no `candidate`",
         "shard": "only one of several shares of equal work, such as 2/4",
         "names": "print only the names of the images, one on each line",
         "json": JSON,
@@ -237,8 +238,7 @@ def plan(
     context: Context,
     images: str,
     from_: str = "",
-    unreleased: bool = False,
-    unpublished: bool = False,
+    missing: str = "",
     shard: str = "",
     names: bool = False,
     json: bool = False,
@@ -249,13 +249,15 @@ def plan(
     bake plan
     bake plan pytorch-cpu --json
     bake plan --from origin/main --names
-    bake plan --unreleased --shard 2/4 --names
+    bake plan --missing release --shard 2/4 --names
     """
     from bakehouse.cli import json_report, tables
     from bakehouse.plan import affected
     from bakehouse.plan.model import Plan
     from bakehouse.plan.workspace import select
 
+    if missing not in ("", _RELEASE, _CANDIDATE):
+        raise UsageError(f"invalid value `--missing {missing}`", hint=f"use `{_RELEASE}` or `{_CANDIDATE}`")
     share = affected.parse_shard(shard) if shard else (1, 1)
     workspace = open_project(images)
     selected = select(workspace, split(images)).plan.images
@@ -263,10 +265,11 @@ def plan(
         selected = affected.changed_since(workspace.project, selected, from_)
     # Before the ledger is read: the shares must not change while other jobs publish theirs.
     selected = affected.shard(selected, *share)
-    if unreleased or unpublished:
+    if missing:
         from bakehouse.ledger.store import open_ledger, unreleased_images
 
-        selected = unreleased_images(open_ledger(workspace.project), selected, candidates=unpublished)
+        has_candidates = missing == _CANDIDATE
+        selected = unreleased_images(open_ledger(workspace.project), selected, candidates=has_candidates)
     planned = Plan(selected)
     if names:
         show("".join(f"{image.name}\n" for image in planned.images))

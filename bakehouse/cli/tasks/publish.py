@@ -68,7 +68,6 @@ def push(
     iterable=["report_"],
     help={
         "image": "one image",
-        "registry": "only candidates in this registry: `local`, `ecr` or a host",
         "image-uri": "promote the candidate with this URI, not the newest",
         "report": "results that `smoke --report` wrote on another machine; repeatable",
         "move-tag": "move the tag that is the image's name to this release",
@@ -79,7 +78,6 @@ def promote(
     context: Context,
     image: str,
     report_: list[str],
-    registry: str = "",
     image_uri: str = "",
     move_tag: bool = False,
     fail_on: str = "",
@@ -98,7 +96,6 @@ def promote(
     from bakehouse.publish.options import PublishOptions
 
     options = PublishOptions(
-        registry=registry,
         move_tag=move_tag,
         image_uri=image_uri,
         reports=tuple(Path(file) for file in report_),

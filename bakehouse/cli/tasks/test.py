@@ -49,8 +49,7 @@ _JOB_HELP = job_arguments.help_of(job_arguments.SMOKE)
         "on": "where to test the newest candidate: sagemaker, ssh://HOST, slurm, kubernetes or batch",
         "results": "results or log of a job that --on printed",
         **{name: f"{text}; with --on sagemaker" for name, text in _JOB_HELP.items()},
-        "max-run": "seconds until the job of --on is stopped; default: 3600",
-        "spot": "use Spot instances of --on sagemaker",
+        "job": f"{_JOB_HELP['job']}; of another --on, `max_run` only",
         "json": JSON,
     },
 )
@@ -66,7 +65,6 @@ def smoke(
     image_uri: str = "",
     report_: str = "",
     on: str = "",
-    spot: bool = False,
     results: str = "",
     json: bool = False,
 ) -> None:
@@ -82,6 +80,7 @@ def smoke(
     """
     from bakehouse.cli import json_report, tables
     from bakehouse.jobs.given_job import read_job, require_job
+    from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.pipeline import smoke as pipeline
     from bakehouse.sagemaker import launch_report
 
@@ -89,10 +88,9 @@ def smoke(
         _refuse({"--gpus": gpus, "--results": results}, "cannot be combined with `--on sagemaker`")
     else:
         others = {"--instance-type": line.instance_type, "--instance-count": line.instance_count is not None}
-        others |= {"--role": line.role, "--spot": spot, "--output": line.output, "--job": job}
-        _refuse(others, "needs `--on sagemaker`")
-    if results and not on:
-        _refuse({"--results": results}, "needs `--on` with the runner of the job")
+        _refuse({**others, "--role": line.role}, "needs `--on sagemaker`")
+    if not on:
+        _refuse({"--results": results, "--job": job}, "needs `--on` with the runner of the job")
     selection = select_images(images)
     seconds = job_arguments.given(timeout)
     options = pipeline.SmokeOptions(
@@ -103,15 +101,19 @@ def smoke(
         image_uri=image_uri,
     )
     if on:
+        given = read_job(selection.workspace, images, job, line)
+        spec = given.spec
+        seconds = _TIME_LIMIT if spec.max_run is None else spec.max_run
         if on != "sagemaker":
-            seconds = _TIME_LIMIT if line.max_run is None else line.max_run
+            if spec != JobSpec(max_run=spec.max_run):
+                raise UsageError(
+                    f"a job of `--on {on}` has only the setting `max_run`",
+                    hint="remove the other settings; the runner selects the hosts",
+                )
             _smoke_elsewhere(selection, on, seconds, results, options, json)
             return
-        given = read_job(selection.workspace, images, job, replace(line, spot=spot or None))
         require_job(given, "smoke")
-        spec = given.spec
         hosts = 1 if spec.instance_count is None else spec.instance_count
-        seconds = _TIME_LIMIT if spec.max_run is None else spec.max_run
         spec = replace(spec, instance_count=hosts, max_run=seconds)
         launched, result = pipeline.smoke_on_sagemaker(selection, spec, job_callbacks(), options)
         report(launch_report.text(launched).rstrip())
