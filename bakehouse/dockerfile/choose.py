@@ -160,8 +160,8 @@ def _add(wish: Wish, selection: ChosenComponents, catalog: Catalog) -> None:
                     selection.inexact[component] = reason if known else ""
                     return None
     assert tried
-    releases = [release for name in wish.components for release in catalog.components[name].releases]
-    if not any(_allows(wish.specifier, release.version) for release in releases):
+    known_releases = [release for name in wish.components for release in catalog.components[name].releases]
+    if not any(_allows(wish.specifier, release.version) for release in known_releases):
         # The catalogue lacks the version, which does not say why the others do not fit
         _, reason = _with(selection, wish.components[0], "*", "", catalog)
     if not _add_before(wish, asked, selection, catalog):
