@@ -103,8 +103,8 @@ BAKE = """\
 # A stub of bake that records how it is called.
 echo "$@" >> "$STUB_LOG"
 case "$*" in
-    *--missing candidate*) if [ -n "$STUB_PUBLISHED" ]; then exit; fi ;;
-    *--missing release*) if [ -n "$STUB_NO_LEDGER" ]; then exit 1; fi ;;
+    *"--missing candidate"*) if [ -n "$STUB_PUBLISHED" ]; then exit; fi ;;
+    *"--missing release"*) if [ -n "$STUB_NO_LEDGER" ]; then exit 1; fi ;;
 esac
 for last in "$@"; do :; done
 case "$*" in
