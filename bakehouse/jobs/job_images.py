@@ -3,6 +3,7 @@
 No image has to be published or built.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import find_gpus
 from bakehouse.catalog.recipe import FORMATS
 from bakehouse.errors import UsageError
+from bakehouse.jobs.toolkit import toolkit_versions
 from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
@@ -84,7 +86,8 @@ def planned_image(image: "Image", catalog: Catalog) -> LaunchImage:
         source="the recipe of the image",
     )
     parts = [ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts]
-    return add_parts(planned, parts, catalog)
+    planned = add_parts(planned, parts, catalog)
+    return replace(planned, versions={**planned.versions, **toolkit_versions(image)})
 
 
 def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:

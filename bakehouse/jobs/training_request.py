@@ -140,7 +140,9 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
         platform=record.platform,
         is_oci=".oci." in record.media_type,
     )
-    return add_parts(image, record.parts, catalog)
+    image = add_parts(image, record.parts, catalog)
+    provided = {provided.name: provided.version for provided in record.provides}
+    return replace(image, versions={**provided, **image.versions})
 
 
 def add_parts(image: LaunchImage, parts: Sequence[ReleasedComponent], catalog: Catalog | None) -> LaunchImage:
