@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import instances
+from bakehouse.catalog.user_smoke import SCRIPT
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
@@ -41,10 +42,11 @@ _LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
 S3 = "s3://"
 DAY = 24 * 60 * 60
 VOLUME_GIB = 30
-_INSTANCE_COUNT = 2
 _GPUS = 8
 """GPUs of a host whose type is unknown: that of all types for SMP."""
 _LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
+LAUNCHERS = (*_LAUNCHERS, SCRIPT)
+"""Values of `launcher`; the last one starts the script once on each host."""
 STRATEGIES = {
     "mpirun": "mpi",
     "torchrun": "torch_distributed",
@@ -75,10 +77,11 @@ class JobSpec:
     instance_type: str = ""
     """Empty means a type that suits the image."""
     instance_count: int | None = None
-    """None means 2."""
+    """None means that of the smoke test, or else one."""
     groups: tuple[Group, ...] = ()
     """Instance groups, instead of one type and count."""
     launcher: str = ""
+    """One of `LAUNCHERS`; empty means the launcher that suits the image."""
     processes_per_host: int | None = None
     """None means one for each GPU, or one on hosts without GPUs."""
     distribution: Mapping[str, object] | None = None
@@ -103,11 +106,13 @@ class JobSpec:
     """Use Spot instances."""
     request: tuple[ApiField, ...] = ()
     """Further fields of CreateTrainingJob."""
+    origin: str = field(default="", compare=False)
+    """Source of the settings that the command does not give."""
 
     @property
     def hosts(self) -> int:
         """Number of hosts of a job without instance groups."""
-        return _INSTANCE_COUNT if self.instance_count is None else self.instance_count
+        return 1 if self.instance_count is None else self.instance_count
 
     @property
     def time_limit(self) -> int:
@@ -336,10 +341,13 @@ def _distribution(
     image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]
 ) -> Mapping[str, object]:
     """Return the distribution that makes the toolkit or the SDK's drivers use the launcher."""
-    if not job.launcher and image.has_compiler:
+    if job.launcher == SCRIPT or (not job.launcher and image.has_compiler):
         return {}
     if not job.launcher and image.components & _LIBRARIES:
         return _library(image, job, sender, groups)
+    is_alone = image.entry_point and not groups[0].name and groups[0].count == 1
+    if is_alone and not job.launcher and job.processes_per_host is None:
+        return {}
     launcher = _launcher(image, job, sender, groups)
     if not launcher:
         return {}
@@ -413,14 +421,15 @@ def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[In
     is_mirrored = job.launcher == "tensorflow" or (
         not job.launcher and suits_tensorflow and not job.processes_per_host
     )
-    if is_mirrored and sender == "ModelTrainer":
+    has_tensorflow = "tensorflow" in image.training_module or not image.is_known
+    if is_mirrored and has_tensorflow and sender == "ModelTrainer":
         if sum(group.count for group in groups) == 1:
             return ""
         message = "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
         _refuse(message, "use `--sdk v2`, `--sdk boto3` or `--launcher mpirun`")
     if not image.is_known:
         if job.launcher not in ("", *_LAUNCHERS):
-            _refuse(f"unknown launcher `{job.launcher}`", f"use {format_names(_LAUNCHERS)}")
+            _refuse(f"unknown launcher `{job.launcher}`", f"use {format_names(LAUNCHERS)}")
         return job.launcher
     module = image.training_module
     launchers = [name for name in _LAUNCHERS if name in image.launchers]

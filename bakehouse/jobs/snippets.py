@@ -10,11 +10,12 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.api_fields import member_name
 from bakehouse.jobs.create_training_job import api_request, script_path, toolkit_parameters
@@ -22,8 +23,10 @@ from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, val
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.rules import RuleViolation
 from bakehouse.jobs.sdk_fields import estimator_argument, trainer_argument
+from bakehouse.jobs.tested_job import PLACEHOLDER, with_tested_settings
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
 from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.util.format import format_names
 from bakehouse.util.oci import is_loopback, region_of
 
 _INSTALL = {
@@ -44,6 +47,10 @@ _NO_ROLE = {
     "v2": "Outside SageMaker, get_execution_role() fails: set role to the ARN of an execution role.",
     "v3": "Outside SageMaker, set role to the ARN of an execution role: the default is the caller's role.",
 }
+_GENERIC = (
+    "Estimator and not PyTorch or TensorFlow: these upload a script, and the image contains its own. "
+    "Estimator ignores `distribution`, so hyperparameters start the launcher."
+)
 
 
 class Code(str):
@@ -62,14 +69,19 @@ class Snippet:
     warnings: tuple[RuleViolation, ...] = ()
 
 
-def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog | None = None) -> Snippet:
-    """Return code that starts a training job with a release.
+def snippet(
+    record: ReleaseRecord,
+    job: JobSpec | None = None,
+    catalog: Catalog | None = None,
+    smoke: UserSmoke | None = None,
+) -> Snippet:
+    """Return code that starts a training job with a release, by default the job of its smoke test.
 
     Raises UsageError with all errors in the job.
     """
-    job = job or JobSpec()
+    image = replace(launch_image(record, catalog), smoke=smoke)
+    job = with_tested_settings(image, job or JobSpec())
     # Without a source directory, the directory that the code will run in is unknown.
-    image = launch_image(record, catalog)
     checked = valid_job(image, job, catalog, code_root=Path() if job.source_dir else None)
     request = checked.request
     lines = _comments(record, image, checked, job)
@@ -93,6 +105,12 @@ def _comments(record: ReleaseRecord, image: LaunchImage, checked: CheckedJob, jo
     comments = [f"{record.image}, published {record.date}, {tested}; for {SDKS[sdk]}", _INSTALL[sdk]]
     if checked.reason:
         comments.append(f"Not for version 3: {checked.reason}.")
+    if job.origin:
+        comments.append(f"Settings that you did not give are those of {job.origin}.")
+    unset = [name for name, uri in job.inputs.items() if uri.startswith(PLACEHOLDER)]
+    if unset:
+        uris = "the S3 URI of the channel" if len(unset) == 1 else "the S3 URIs of the channels"
+        comments.append(f"Set {uris} {format_names(unset, ' and ')}.")
     if is_loopback(record.registry):
         comments.append(f"{record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR.")
     if not job.role:
@@ -104,7 +122,9 @@ def _comments(record: ReleaseRecord, image: LaunchImage, checked: CheckedJob, jo
     if name == "ModelTrainer" and job.source_dir.startswith(S3):
         argument = f'requirements="{REQUIREMENTS}"'
         comments.append(f"If the archive contains {REQUIREMENTS}, add {argument} to SourceCode.")
-    if sdk == "v2" and not image.entry_point and name.lower() not in image.versions:
+    if sdk == "v2" and image.entry_point:
+        comments.append(_GENERIC)
+    elif sdk == "v2" and name.lower() not in image.versions:
         comments.append(f"The class {name} passes `distribution` on; the image needs no {name}.")
     if sdk == "v2" and COMPILER in request.hyperparameters and not image.entry_point:
         reason = "the SDK has no `compiler_config` for this image"

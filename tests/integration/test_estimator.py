@@ -85,7 +85,7 @@ SMP2 = parts(pytorch="2.5.1", smp="2.8.0")
 Case = tuple[ReleaseRecord, JobSpec]
 OF_VERSION_3: dict[str, Case] = {
     "plain": (record("plain", **PYTORCH | {"launchers": ()}), JobSpec(instance_count=1)),
-    "torchrun": (record("torchrun", **PYTORCH, gpu=True), JobSpec(role=ROLE)),
+    "torchrun": (record("torchrun", **PYTORCH, gpu=True), JobSpec(role=ROLE, instance_count=2)),
     "hosts": (record("hosts", **PYTORCH), JobSpec(launcher="torchrun", instance_count=4)),
     "processes": (
         record("processes", **PYTORCH),
@@ -102,7 +102,7 @@ OF_VERSION_3: dict[str, Case] = {
         record("efa", **PYTORCH, gpu=True),
         JobSpec(instance_type="ml.p4d.24xlarge", environment={"NCCL_DEBUG": "INFO"}),
     ),
-    "smp2": (record("smp2", **SMP2), JobSpec()),
+    "smp2": (record("smp2", **SMP2), JobSpec(instance_count=2)),
     "huggingface": (
         record("huggingface", **parts(pytorch="2.13.0", transformers="5.23.0", python="3.11")),
         JobSpec(),
@@ -116,7 +116,7 @@ OF_VERSION_3: dict[str, Case] = {
 """Jobs whose code is for version 3."""
 OF_VERSION_2: dict[str, Case] = {
     "mpi": (record("mpi"), JobSpec(instance_count=3, processes_per_host=4)),
-    "mirrored": (record("mirrored", **TENSORFLOW), JobSpec()),
+    "mirrored": (record("mirrored", **TENSORFLOW), JobSpec(instance_count=2)),
     "groups": (record("groups"), JobSpec(groups=GROUPS, distribution=IN_A_GROUP)),
     "smp": (record("smp", **parts(pytorch="1.10.2", smp="1.7.0")), JobSpec()),
     "smddp": (record("smddp", **parts(pytorch="2.5.1", smddp="2.6.0")), JobSpec()),

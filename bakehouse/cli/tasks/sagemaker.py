@@ -59,14 +59,15 @@ def estimator(
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
     from bakehouse.jobs import snippets
-    from bakehouse.jobs.given_job import read_job, require_job
-    from bakehouse.jobs.job_images import find_release
+    from bakehouse.jobs.given_job import find_job, read_job, require_job
+    from bakehouse.jobs.job_images import find_release, user_smoke
 
     workspace = open_project()
-    given = read_job(workspace, image, job, replace(line, sdk=sdk))
+    given = read_job(workspace, image, job or find_job(workspace, image), replace(line, sdk=sdk))
     require_job(given, "estimator")
     record = find_release(workspace, given.image, given.spec.instance_type, region)
-    snippet = snippets.snippet(record, given.spec, workspace.catalog)
+    smoke = user_smoke(workspace, record.image)
+    snippet = snippets.snippet(record, given.spec, workspace.catalog, smoke)
     if workspace.project.policy:
         # Most projects have none, and its checks take long to import.
         from bakehouse.trust import policy
@@ -102,10 +103,10 @@ def validate(
     """
     from bakehouse.cli import json_report
     from bakehouse.jobs import job_check
-    from bakehouse.jobs.given_job import read_job
+    from bakehouse.jobs.given_job import find_job, read_job
 
     workspace = open_project(image or None)
-    given = read_job(workspace, image, job, replace(line, sdk=sdk))
+    given = read_job(workspace, image, job or find_job(workspace, image), replace(line, sdk=sdk))
     result = job_check.check_settings(workspace, given)
     errors, warnings = result.errors, [warning.diagnostic for warning in result.warnings]
     if json:
@@ -156,7 +157,7 @@ def launch(
     bake launch --job nightly --hyperparameter epochs=3
     bake launch --follow pytorch-cpu-2026-11-20-09-41-12-345 --region eu-west-1
     """
-    from bakehouse.jobs.given_job import read_job, require_job
+    from bakehouse.jobs.given_job import find_job, read_job, require_job
     from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.sagemaker import launch as launching
 
@@ -175,16 +176,13 @@ def launch(
             )
         )
         return
-    given = read_job(workspace, image, job, replace(line, name=job_name))
+    given = read_job(workspace, image, job or find_job(workspace, image), replace(line, name=job_name))
     require_job(given, "launch")
-    spec = given.spec
-    if spec.instance_count is None and not spec.groups:
-        spec = replace(spec, instance_count=1)
     _finish(
         launching.launch(
             workspace,
             given.image,
-            spec,
+            given.spec,
             callbacks,
             region=region,
             detach=detach,
