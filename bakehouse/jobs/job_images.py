@@ -66,6 +66,13 @@ def find_release(
     return image_uris.find(images, name, query, lambda: workspace.recipes)
 
 
+def placeholder(workspace: Workspace, image: str, region: str = "") -> str:
+    """Return an address that an image may get: of no account, in the project's region or the first of AWS."""
+    project = workspace.project
+    registry = f"000000000000.dkr.ecr.{region or project.region or 'us-east-1'}.amazonaws.com"
+    return f"{registry}/{project.repository_prefix}/{image}"
+
+
 def user_smoke(workspace: Workspace, image: str) -> UserSmoke | None:
     """Return the smoke test in the recipe of an image; None if either is missing."""
     recipe = workspace.recipes.get(image)

@@ -17,6 +17,7 @@ from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
 from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
 from bakehouse.jobs.rules import RuleViolation
+from bakehouse.jobs.sdk_channels import channel_inputs, channel_objects
 from bakehouse.jobs.sdk_fields import estimator_argument, trainer_argument
 from bakehouse.jobs.smp_parameters import SmpContext
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
@@ -35,6 +36,7 @@ _FILE_MODE = ("AlgorithmSpecification.TrainingInputMode", "File")
 _VOLUME, _SPOT = "ResourceConfig.VolumeSizeInGB", "EnableManagedSpotTraining"
 MAX_SPOT_WAIT = 3600
 """Seconds that a job waits for Spot capacity, beyond its time limit."""
+_CHANNELS = "InputDataConfig"
 _SCRIPT = "train.py"
 """Script of a job that names none."""
 _LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
@@ -223,7 +225,9 @@ def _select_sdk(
         reason = limits[0].message if limits else ""
     except UsageError as error:
         reason = error.diagnostics[0].message
-    if reason and any(not estimator_argument(field.path) for field in job.sdk_fields):
+    if reason and any(
+        not estimator_argument(field.path) and not _has_channels("v2", field) for field in job.sdk_fields
+    ):
         return replace(job, sdk="boto3"), reason
     return replace(job, sdk="v2") if reason else job, reason
 
@@ -254,7 +258,11 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
         message = "a boto3 request needs the execution role"
         _refuse(message, "set `--role arn:aws:iam::123456789012:role/SageMakerRole`")
     argument_of = {"v2": estimator_argument, "v3": trainer_argument}.get(job.sdk)
-    missing = [field.path for field in job.sdk_fields if argument_of and not argument_of(field.path)]
+    missing = [
+        field.path
+        for field in job.sdk_fields
+        if argument_of and not argument_of(field.path) and not _has_channels(job.sdk, field)
+    ]
     if missing:
         _refuse(f"{SDKS[job.sdk]} has no argument for `{missing[0]}`", "use `--sdk boto3`, or `bake launch`")
     if job.groups and (job.instance_type or job.instance_count is not None):
@@ -272,6 +280,12 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
     if source_dir.startswith(S3) and not source_dir.endswith(".tar.gz"):
         hint = "use a `.tar.gz` file, such as `s3://bucket/code/sourcedir.tar.gz`"
         _refuse(f"`--source-dir {source_dir}` is not an archive", hint)
+
+
+def _has_channels(sdk: str, field: ApiField) -> bool:
+    """Return whether a version of the SDK can express a field, because it is the channels of the job."""
+    channels = channel_inputs if sdk == "v2" else channel_objects
+    return field.path == _CHANNELS and channels(field.value) is not None
 
 
 def check_processes_per_host(count: int | None) -> None:

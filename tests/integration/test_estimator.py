@@ -15,6 +15,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job import Group
 from bakehouse.jobs import snippets
+from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.snippets import Snippet
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
@@ -98,6 +99,39 @@ OF_VERSION_3: dict[str, Case] = {
     "plain-groups": (record("plain-groups", **PYTORCH | {"launchers": ()}), JobSpec(groups=GROUPS)),
     "more": (record("more", **PYTORCH), JobSpec(**MORE)),
     "source": (record("source", **PYTORCH), JobSpec(source_dir="code", entry_point="go.py")),
+    "channels": (
+        record("channels", **PYTORCH),
+        JobSpec(
+            request=(
+                ApiField(
+                    "InputDataConfig",
+                    "InputDataConfig",
+                    [
+                        {
+                            "ChannelName": "images",
+                            "InputMode": "FastFile",
+                            "DataSource": {
+                                "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://ours/images"}
+                            },
+                        },
+                        {
+                            "ChannelName": "files",
+                            "DataSource": {
+                                "FileSystemDataSource": {
+                                    "FileSystemId": "fs-0123456789abcdef0",
+                                    "FileSystemType": "FSxLustre",
+                                    "DirectoryPath": "/fsx/data",
+                                    "FileSystemAccessMode": "ro",
+                                }
+                            },
+                        },
+                    ],
+                ),
+                ApiField("VpcConfig.Subnets", "VpcConfig.Subnets", ["subnet-1"]),
+                ApiField("VpcConfig.SecurityGroupIds", "VpcConfig.SecurityGroupIds", ["sg-1"]),
+            )
+        ),
+    ),
     "efa": (
         record("efa", **PYTORCH, gpu=True),
         JobSpec(instance_type="ml.p4d.24xlarge", environment={"NCCL_DEBUG": "INFO"}),
@@ -378,6 +412,23 @@ def test_other_settings_of_a_job(jobs: dict[str, Any], name: str) -> None:
     assert hyperparameters(job)["epochs"] == 3
     assert job["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
     assert job["Environment"] == {"A": "b"}
+
+
+@pytest.mark.parametrize("name", ["channels", "channels-v2"])
+def test_channels_of_s3_and_of_a_file_system(jobs: dict[str, Any], name: str) -> None:
+    images, files = (
+        channel
+        for channel in jobs[name]["InputDataConfig"]
+        if channel["ChannelName"] not in ("code", "sm_drivers")
+    )
+    assert (images["ChannelName"], images["InputMode"]) == ("images", "FastFile")
+    assert images["DataSource"]["S3DataSource"]["S3Uri"] == "s3://ours/images"
+    assert files["DataSource"]["FileSystemDataSource"] == {
+        "FileSystemId": "fs-0123456789abcdef0",
+        "FileSystemType": "FSxLustre",
+        "DirectoryPath": "/fsx/data",
+        "FileSystemAccessMode": "ro",
+    }
 
 
 DRIVEN = {

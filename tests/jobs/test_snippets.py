@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster.job import Group
 from bakehouse.errors import Diagnostic, Location, UsageError
 from bakehouse.jobs import snippets
-from bakehouse.jobs.api_fields import flatten
+from bakehouse.jobs.api_fields import ApiField, flatten
 from bakehouse.jobs.job_spec import JobSpec
+from bakehouse.jobs.training_request import launch_image
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
 from tests.support.snippets import DEFAULTS, HOST, MPI, PYTORCH, snippet
 
@@ -761,3 +763,65 @@ def test_fields_without_an_argument_need_boto3() -> None:
     )
     assert "create_training_job(**request)" in code
     assert '"OutputDataConfig": {"S3OutputPath": "s3://models/"},' in code
+
+
+CHANNELS = [
+    {
+        "ChannelName": "training",
+        "InputMode": "FastFile",
+        "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://ours/a"}},
+    },
+    {
+        "ChannelName": "fsx",
+        "DataSource": {
+            "FileSystemDataSource": {
+                "FileSystemId": "fs-0123456789abcdef0",
+                "FileSystemType": "FSxLustre",
+                "DirectoryPath": "/x/y",
+                "FileSystemAccessMode": "ro",
+            }
+        },
+    },
+]
+
+
+def with_channels(*channels: object) -> JobSpec:
+    return JobSpec(request=(ApiField("InputDataConfig", "InputDataConfig", list(channels)),))
+
+
+def test_channels_of_a_request_in_version_3() -> None:
+    code = snippet(PYTORCH, with_channels(*CHANNELS))
+    assert "import Compute, SourceCode, StoppingCondition, Channel, DataSource, S3DataSource, " in code
+    assert (
+        'Channel(channel_name="training", input_mode="FastFile", data_source=DataSource(s3_data_source='
+        'S3DataSource(s3_data_type="S3Prefix", s3_uri="s3://ours/a")))'
+    ) in code
+    assert "file_system_data_source=FileSystemDataSource(file_system_id=" in code
+
+
+def test_channels_of_a_request_in_version_2() -> None:
+    code = snippet(PYTORCH, replace(with_channels(*CHANNELS), sdk="v2"))
+    assert (
+        "from sagemaker.inputs import TrainingInput\nfrom sagemaker.inputs import FileSystemInput\n" in code
+    )
+    training = 'TrainingInput(s3_data_type="S3Prefix", s3_data="s3://ours/a", input_mode="FastFile")'
+    assert f'estimator.fit({{"training": {training}, "fsx": FileSystemInput(' in code
+
+
+def test_a_channel_that_an_sdk_cannot_express() -> None:
+    source = {"DatasetSource": {"DatasetArn": "arn"}}
+    job = with_channels({"ChannelName": "a", "DataSource": source})
+    for sdk, version in (("v3", 3), ("v2", 2)):
+        [error] = refused(PYTORCH, replace(job, sdk=sdk))
+        assert error.message == (
+            f"version {version} of the SageMaker SDK has no argument for `InputDataConfig`"
+        )
+
+
+def test_a_preview_is_marked() -> None:
+    image = replace(launch_image(OWN), uri="")
+    code = snippets.preview(
+        image, JobSpec(), Catalog({}), "000000000000.dkr.ecr.x.amazonaws.com/b/churn"
+    ).code
+    assert code.startswith("# churn, NOT RELEASED: its URI is a placeholder; for version 3 of")
+    assert '    training_image="000000000000.dkr.ecr.x.amazonaws.com/b/churn:NOT-RELEASED",\n' in code

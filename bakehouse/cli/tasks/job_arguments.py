@@ -17,7 +17,7 @@ HELP = {
     "instance-type": "such as ml.p4d.24xlarge",
     "instance-count": "number of hosts",
     "group": "instance group `name=type:count`, instead of one type and count; repeatable",
-    "launcher": "torchrun, mpirun or tensorflow",
+    "launcher": "torchrun, mpirun, tensorflow, or script for no launcher",
     "distribution": "`distribution` of the estimator or ModelTrainer: a strategy, JSON or a JSON file",
     "processes-per-host": "ranks on each host",
     "entry-point": "the script to send; default: the script of the image",

@@ -43,11 +43,18 @@ def _finish(result: "LaunchReport") -> None:
         "image": _IMAGE,
         "sdk": "v3, v2 or boto3: the library of the code; default: v3, or v2 for jobs that v3 cannot start",
         "region": "only a release in this AWS region, with its URI there",
+        "preview": "the image as its recipe resolves now, with a placeholder for its URI",
     },
 )
 @job_arguments.with_job(job_arguments.SAGEMAKER)
 def estimator(
-    context: Context, line: "JobSpec", job: str, image: str = "", sdk: str = "", region: str = ""
+    context: Context,
+    line: "JobSpec",
+    job: str,
+    image: str = "",
+    sdk: str = "",
+    region: str = "",
+    preview: bool = False,
 ) -> None:
     """
     Validate a job's settings and print Python code that starts it.
@@ -60,15 +67,20 @@ def estimator(
     """
     from bakehouse.jobs import snippets
     from bakehouse.jobs.given_job import find_job, read_job, require_job
-    from bakehouse.jobs.job_images import find_release, user_smoke
+    from bakehouse.jobs.job_images import find_image, find_release, placeholder, user_smoke
 
     workspace = open_project()
     given = read_job(workspace, image, job or find_job(workspace, image), replace(line, sdk=sdk))
     require_job(given, "estimator")
-    record = find_release(workspace, given.image, given.spec.instance_type, region)
-    smoke = user_smoke(workspace, record.image)
-    snippet = snippets.snippet(record, given.spec, workspace.catalog, smoke)
-    if workspace.project.policy:
+    if preview:
+        unreleased = find_image(workspace, given.image, given.spec.instance_type)
+        repository = placeholder(workspace, unreleased.name, region)
+        snippet = snippets.preview(unreleased, given.spec, workspace.catalog, repository)
+    else:
+        record = find_release(workspace, given.image, given.spec.instance_type, region)
+        smoke = user_smoke(workspace, record.image)
+        snippet = snippets.snippet(record, given.spec, workspace.catalog, smoke)
+    if workspace.project.policy and not preview:
         # Most projects have none, and its checks take long to import.
         from bakehouse.trust import policy
 
