@@ -65,19 +65,21 @@ def channel_inputs(channels: object) -> dict[str, SdkObject] | None:
 
 def channel_objects(channels: object) -> list[SdkObject] | None:
     """Return the channels for `train` of SDK v3; None if it does not export one of their structures."""
-    objects = [_shape("Channel", channel) for channel in (channels if isinstance(channels, list) else [None])]
-    names = {name for channel in objects if isinstance(channel, SdkObject) for name in channel.names}
-    shapes = [
-        channel
-        for channel in objects
-        if isinstance(channel, SdkObject) and "data_source" in channel.arguments
+    objects = [
+        SdkObject("Channel", _arguments(channel))
+        for channel in (channels if isinstance(channels, list) else [])
+        if isinstance(channel, Mapping) and "DataSource" in channel
     ]
-    return shapes if len(shapes) == len(objects) and names <= {*_SHAPES} else None
+    names = {name for channel in objects for name in channel.names}
+    is_complete = isinstance(channels, list) and len(objects) == len(channels)
+    return objects if is_complete and names <= {*_SHAPES} else None
 
 
-def _shape(name: str, value: Any) -> object:
-    """Return an object for a structure of the API, whose members are named as their structures."""
-    if not isinstance(value, Mapping):
-        return value
-    arguments = {member_name(key, snake_case=True): _shape(key, item) for key, item in value.items()}
-    return SdkObject(name, arguments)
+def _arguments(structure: Mapping[str, Any]) -> dict[str, object]:
+    """Return the arguments for a structure of the API, whose structures have the names of their members."""
+    return {
+        member_name(key, snake_case=True): SdkObject(key, _arguments(value))
+        if isinstance(value, Mapping)
+        else value
+        for key, value in structure.items()
+    }
