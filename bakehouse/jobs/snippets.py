@@ -128,7 +128,7 @@ def _comments(registry: str, state: str, image: LaunchImage, checked: CheckedJob
     if checked.reason:
         comments.append(f"Not for version 3: {checked.reason}.")
     if job.origin:
-        comments.append(f"Settings that you did not give are those of {job.origin}.")
+        comments.append(f"Missing settings come from {job.origin}.")
     unset = [name for name, uri in job.inputs.items() if uri.startswith(PLACEHOLDER)]
     if unset:
         uris = "the S3 URI of the channel" if len(unset) == 1 else "the S3 URIs of the channels"

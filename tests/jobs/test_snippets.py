@@ -271,7 +271,7 @@ def test_an_image_with_code_runs_it_once_on_one_host() -> None:
 
 def test_the_job_of_the_smoke_test() -> None:
     code = own_code()
-    assert "# Settings that you did not give are those of the smoke test of the recipe.\n" in code
+    assert "# Missing settings come from the smoke test of the recipe.\n" in code
     assert "# Set the S3 URI of the channel `training`.\n" in code
     assert "instance_count=2)" in code
     assert '"sagemaker_torch_distributed_enabled": "true"' in code
