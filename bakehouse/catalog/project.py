@@ -60,6 +60,7 @@ _KEYS = (
     "signing_key",
     "policy",
     "jobs",
+    "sagemaker_sdk",
 )
 _TWICE = "Cannot overwrite a value"
 """Text of tomllib for a key that a table has twice."""
@@ -111,6 +112,8 @@ class Project:
     """Settings of generated pipelines; None without such a table."""
     jobs: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Tables of jobs by name, as written; `jobs.job_settings` reads them."""
+    sagemaker_sdk: int = 3
+    """Version of the SageMaker SDK that code is printed for: 2 or 3."""
     state_directory: Path | None = None
     """`state`, if it is not in the project."""
     is_fallback: bool = False
@@ -251,6 +254,7 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
         policy=_policy(root, table),
         ci=_ci(table),
         jobs=_jobs(table),
+        sagemaker_sdk=table.number("sagemaker_sdk", 3, range(2, 4), "2 or 3"),
     )
     problems.raise_as(RecipeError)
     return project

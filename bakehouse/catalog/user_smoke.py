@@ -1,7 +1,7 @@
 """Reader of `smoke` in a recipe: the user's own smoke test."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,8 @@ from bakehouse.util.yaml_fields import Fields
 
 USER_CODE = "user_code"
 """Name of the smoke check."""
-LAUNCHERS = ("torchrun", "mpirun", "script")
+SCRIPT = "script"
+LAUNCHERS = ("torchrun", "mpirun", SCRIPT)
 """Programs that start the ranks; `script` starts the entry point once on each host."""
 _MAX_HOSTS, _MAX_PROCESSES, _MAX_SECONDS = 8, 64, 86_400
 _SECONDS = 600
@@ -43,6 +44,14 @@ class UserSmoke:
     """Hash of the values in the recipe: shows whether a smoke report covers them."""
     location: Location
 
+    def starter(self, launchers: Collection[str], *, toolkit_starts_torchrun: bool) -> str:
+        """Return one of `LAUNCHERS` for an image with some launchers."""
+        if self.launcher or self.hosts == self.processes == 1:
+            return self.launcher or SCRIPT
+        if "torchrun" in launchers and (toolkit_starts_torchrun or "mpirun" not in launchers):
+            return "torchrun"
+        return "mpirun" if "mpirun" in launchers else SCRIPT
+
 
 def read_smoke(
     fields: Fields, directory: Path, entry_point: str | None, copied: Iterable[str]
@@ -67,7 +76,7 @@ def read_smoke(
     if not script:
         hint = "name a script below /opt/ml/code, or set `entry_point` in `code`"
         child.report("`smoke` has no `entry_point`", child.location, hint=hint)
-    elif launcher == "script" and processes > 1:
+    elif launcher == SCRIPT and processes > 1:
         message = "launcher `script` starts one process on each host"
         child.report(message, child.place("launcher"), hint="remove `processes`, or use another launcher")
     code = [path for path in copied if path.startswith(f"{CODE_DIRECTORY}/")]

@@ -170,7 +170,7 @@ def _user_code(subject: Subject) -> SmokeCheck | None:
         deadline=float(smoke.timeout),
         has_toolkit=subject.startup.has_toolkit,
     )
-    launcher = _user_launcher(subject, smoke)
+    launcher = smoke.starter(subject.image.launchers, toolkit_starts_torchrun=subject.toolkit_starts_torchrun)
     through_train = launcher != "torchrun" or subject.toolkit_starts_torchrun
     if subject.startup.has_train and through_train:
         return replace(check, job=_start_with_train(job, smoke, launcher))
@@ -178,16 +178,6 @@ def _user_code(subject: Subject) -> SmokeCheck | None:
         reason = f"{subject.startup.obstacle}, which starts `mpirun` on several hosts"
         return replace(check, not_tested=reason)
     return replace(check, job=_start_with_command(job, smoke, launcher))
-
-
-def _user_launcher(subject: Subject, smoke: UserSmoke) -> str:
-    """Return the launcher of the user's own test."""
-    if smoke.launcher or smoke.hosts == smoke.processes == 1:
-        return smoke.launcher or "script"
-    launchers = subject.image.launchers
-    if "torchrun" in launchers and (subject.toolkit_starts_torchrun or "mpirun" not in launchers):
-        return "torchrun"
-    return "mpirun" if "mpirun" in launchers else "script"
 
 
 def _start_with_train(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJob:

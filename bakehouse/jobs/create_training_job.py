@@ -9,6 +9,7 @@ from pathlib import PurePosixPath
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 
+CHANNELS = "InputDataConfig"
 _INFO = 20
 """Log level of the toolkit that the SDK sends."""
 
@@ -51,15 +52,20 @@ def api_request(
     }
     for field in job.api_fields:
         _set(arguments, field.path.split("."), field.value)
-    channels = [
-        _channel(channel, uri, request.channels.get(channel, ())) for channel, uri in job.inputs.items()
-    ]
-    if channels:
-        # A channel of a request that is sent again keeps its other settings.
-        arguments["InputDataConfig"] = _joined(arguments.get("InputDataConfig"), channels)
+    if channels := input_channels(request, job):
+        arguments["InputDataConfig"] = channels
     if request.environment:
         arguments["Environment"] = dict(request.environment)
     return arguments
+
+
+def input_channels(request: TrainingRequest, job: JobSpec) -> list[object]:
+    """Return the channels of a job. One of a request that is sent again keeps its other settings."""
+    given = next((field.value for field in job.api_fields if field.path == CHANNELS), None)
+    channels = [
+        _channel(channel, uri, request.channels.get(channel, ())) for channel, uri in job.inputs.items()
+    ]
+    return _joined(given, channels)
 
 
 def _set(arguments: dict[str, object], path: Sequence[str], value: object) -> None:

@@ -33,7 +33,7 @@ def read_job(workspace: Workspace, image: str, job: str, line: JobSpec) -> Given
     The settings of a file of the SDK are only in `file`. Raises UsageError with all mistakes in the file.
     """
     if not job:
-        return GivenJob(image, line)
+        return GivenJob(image, _with_sdk(workspace, line))
     document = open_document(workspace.project, job)
     if is_request(document.values) or is_of_sdk(document.values, KEYS):
         file = JobFile(document, instances(workspace.catalog), line)
@@ -42,9 +42,22 @@ def read_job(workspace: Workspace, image: str, job: str, line: JobSpec) -> Given
             return GivenJob(name, line, file=file)
         known = find_image(workspace, name) if name else None
         spec = file.spec(known)
-        return GivenJob(name, replace(spec, **_given(line, *_OF_THE_CALL)), file=file)
+        spec = _with_sdk(workspace, replace(spec, **_given(line, *_OF_THE_CALL)))
+        return GivenJob(name, spec, file=file)
     settings = read_settings(document)
-    return GivenJob(image or settings.image, override(settings.spec, line, document.title), settings.local)
+    spec = replace(override(settings.spec, line, document.title), origin=document.title)
+    return GivenJob(image or settings.image, _with_sdk(workspace, spec), settings.local)
+
+
+def find_job(workspace: Workspace, image: str) -> str:
+    """Return the name of the only job of the project with an image; empty if there are none or several."""
+    names = [name for name, table in workspace.project.jobs.items() if table.get("image") == image]
+    return names[0] if len(names) == 1 and image else ""
+
+
+def _with_sdk(workspace: Workspace, job: JobSpec) -> JobSpec:
+    """Return a job with the project's version of the SDK, unless it names one."""
+    return replace(job, sdk="v2") if workspace.project.sagemaker_sdk == 2 and not job.sdk else job
 
 
 _OF_THE_CALL = ("sdk", "name", "inputs")

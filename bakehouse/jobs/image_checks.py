@@ -16,27 +16,15 @@ _TORCHRUN = ("torch_distributed", "Torchrun")
 _BY_TOOLKIT = ("parameter_server", "multi_worker_mirrored_strategy")
 _SMDDP, _DDP = "smdistributed.dataparallel", "pytorchddp"
 _SMP = "smdistributed.modelparallel"
+_EFA_LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp", "smdistributed.dataparallel")
+_STRATEGIES = (*_EFA_LAUNCHERS, *_BY_TOOLKIT)
+_IN_QUOTES = frozenset('$`"\\')
+"""Characters that a shell reads within double quotes."""
 _MPI_DRIVER_NEEDS = ("sshd", "mpi4py")
 _WITH_WRAPPER = frozenset({"open-mpi", "efa"})
 """Components whose `mpirun` of Open MPI 5 also accepts the toolkit's options."""
 
 PROVIDER = "FI_PROVIDER"
-DRIVERS_EFA = frozenset(
-    {
-        "ml.g4dn.8xlarge",
-        "ml.g4dn.12xlarge",
-        "ml.g5.48xlarge",
-        "ml.p3dn.24xlarge",
-        "ml.p4d.24xlarge",
-        "ml.p4de.24xlarge",
-        "ml.p5.48xlarge",
-        "ml.p5e.48xlarge",
-        "ml.trn1.32xlarge",
-    }
-)
-"""Types for which the drivers of SDK v3 set FI_PROVIDER (sagemaker-train 1.27.0)."""
-DRIVERS_RDMA = DRIVERS_EFA - {"ml.g4dn.8xlarge", "ml.g4dn.12xlarge", "ml.g5.48xlarge", "ml.p3dn.24xlarge"}
-_EFA_LAUNCHERS = ("mpi", "torch_distributed", "pytorchddp", "smdistributed.dataparallel")
 
 XLA = "pytorchxla"
 COMPILER_FAMILIES = ("p3", "p3dn", "g4dn", "p4d", "g5")
@@ -58,6 +46,7 @@ def check_image(request: TrainingRequest, image: LaunchImage, findings: Findings
     if request.is_on(_SMP):
         _check_smp(request, image, findings)
     _check_open_mpi(request, image, findings)
+    _check_toolkits(request, image, findings)
     _check_arguments(request, image, findings)
     _check_instances(request, image, findings)
     if image.is_oci:
@@ -156,8 +145,7 @@ def _check_launchers(request: TrainingRequest, image: LaunchImage, findings: Fin
     if request.is_on(_SMDDP) and "smddp" not in image.versions:
         report_missing((_SMDDP,), "SMDDP", "add the component `smddp`")
     if request.is_on(_DDP) and "smddp" not in image.versions:
-        version = image.versions.get(toolkit.NAME, "")
-        if toolkit.toolkit_rules().without_smddp.contains(version) is False:
+        if _toolkit_has(image, toolkit.DDP) is False:
             report_missing((_DDP,), "SMDDP", "add the component `smddp`, or use a newer toolkit")
         elif "mpirun" not in image.launchers:
             report_missing((_DDP,), "`mpirun`", hint)
@@ -192,23 +180,69 @@ def _check_open_mpi(request: TrainingRequest, image: LaunchImage, findings: Find
         )
 
 
-def _check_arguments(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
-    """Check that the toolkit of the image passes hyperparameters on as they are."""
-    version = image.versions.get(toolkit.NAME, "")
-    if request.sender == "ModelTrainer" or not version or not toolkit.toolkit_rules().shell.contains(version):
+def _check_toolkits(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+    """Check that the toolkits of the image know the launcher, and that they report the status of the script.
+
+    A base of AWS without known releases has the launchers that the catalogue names for it.
+    """
+    if request.sender == "ModelTrainer":
         return
-    for name, value in request.hyperparameters.items():
-        if name.startswith("sagemaker_") or name == "mp_parameters":
-            continue
+    enabled = [name for name in _STRATEGIES if request.is_on(name)]
+    wanted = [*enabled, toolkit.GROUPS] if enabled and len(request.groups) > 1 else enabled
+    for name in toolkit.TOOLKITS:
+        version = image.versions.get(name, "")
+        launchers = toolkit.toolkit_rules(name).launchers if version else {}
+        for strategy in wanted:
+            releases = launchers.get(strategy)
+            if releases is None or releases.contains(version) is not False:
+                continue
+            message = f"`{name}` {version} of the image does not know `{strategy}`"
+            findings.add(rules.TOOLKIT, message, f"use an image with `{name}` {releases.since} or newer")
+    if image.training_module and _toolkit_has(image, toolkit.LOST_STATUS):
+        version = image.versions[toolkit.NAME]
+        message = f"the toolkit {version} of the image may report a failed script as a success"
+        findings.add(rules.LOST_STATUS, message, "use an image with 4.1.2 or newer")
+
+
+def _toolkit_has(image: LaunchImage, fact: str) -> bool | None:
+    """Return whether a fact holds for the toolkit of the image; None if its release is unknown."""
+    return toolkit.toolkit_rules().processes[fact].contains(image.versions.get(toolkit.NAME, ""))
+
+
+def _check_arguments(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
+    """Check that the toolkit of the image passes hyperparameters on as they are.
+
+    Without a framework's toolkit, SageMaker's own starts the script without a shell.
+    """
+    version = image.versions.get(toolkit.NAME, "")
+    has_shell = _toolkit_has(image, toolkit.SHELL)
+    if request.sender == "ModelTrainer" or not image.training_module or has_shell is False:
+        return
+    arguments = {
+        name: value
+        for name, value in request.hyperparameters.items()
+        if not name.startswith("sagemaker_") and name != "mp_parameters"
+    }
+    script = request.entry_point or image.entry_point
+    is_python = not script or script.endswith(".py")
+    if arguments and not is_python and _toolkit_has(image, toolkit.NO_ARGUMENTS):
+        message = f"the toolkit {version} of the image starts `{script}` without the hyperparameters"
+        findings.add(rules.SHELL, message, "read them from SM_HPS in the script")
+        return
+    for name, value in arguments.items():
         text = value if isinstance(value, str) else str(value)
         if isinstance(value, Mapping):
             text = ",".join(f"{key}={item}" for key, item in value.items())
-        if shlex.quote(text) != text:
-            message = (
-                f"the toolkit {version} of the image gives the hyperparameter `{name}` to a shell, unquoted"
-            )
-            hint = "use letters, digits and `@%+=:,./-` only, or read the value from SM_HPS in the script"
-            findings.add(rules.SHELL, message, hint)
+        # The toolkit quotes the arguments of other scripts for one shell, but two read them.
+        is_changed = shlex.quote(text) != text if is_python else bool(_IN_QUOTES.intersection(text))
+        if not is_changed:
+            continue
+        message = f"the toolkit {version} of the image gives the hyperparameter `{name}` to a shell, unquoted"
+        if has_shell is None:
+            message = f"toolkits before 5.1.3 give the hyperparameter `{name}` to a shell, unquoted"
+            message += ", and the one of the image is unknown"
+        hint = "use letters, digits and `@%+=:,./-` only, or read the value from SM_HPS in the script"
+        findings.add(rules.SHELL, message, hint)
 
 
 def _check_instances(request: TrainingRequest, image: LaunchImage, findings: Findings) -> None:
@@ -290,22 +324,21 @@ def _check_unused_efa(
 ) -> None:
     is_driver = request.sender == "ModelTrainer"
     version = image.versions.get(toolkit.NAME, "") if image else ""
-    facts = toolkit.toolkit_rules()
+    component, release = (toolkit.DRIVERS, toolkit.DRIVERS_RELEASE) if is_driver else (toolkit.NAME, version)
+    facts = toolkit.toolkit_rules(component)
     instance_type, missing = group.instance_type, {}
     is_known = True
 
-    def is_set(drivers: frozenset[str], types: Mapping[str, toolkit.Releases]) -> bool:
+    def is_set(types: Mapping[str, toolkit.Releases]) -> bool:
         nonlocal is_known
-        if is_driver:
-            return instance_type in drivers
-        is_in = types[instance_type].contains(version) if instance_type in types else False
+        is_in = types[instance_type].contains(release) if instance_type in types else False
         is_known &= is_in is not None
         return bool(is_in)
 
     if group.efa_interfaces and group.gpus:
-        if PROVIDER not in variables and not is_set(DRIVERS_EFA, facts.provider):
+        if PROVIDER not in variables and not is_set(facts.provider):
             missing[PROVIDER] = "efa"
-        if RDMA not in variables and group.rdma_read and not is_set(DRIVERS_RDMA, facts.rdma):
+        if RDMA not in variables and group.rdma_read and not is_set(facts.rdma):
             missing[RDMA] = "1"
     if missing:
         launcher = "the SDK's driver" if is_driver else f"the toolkit {version}".strip()

@@ -10,6 +10,7 @@ from bakehouse.jobs.given_job import GivenJob
 from bakehouse.jobs.job_images import find_image
 from bakehouse.jobs.job_spec import CheckedJob, check_job
 from bakehouse.jobs.rules import RuleViolation
+from bakehouse.jobs.tested_job import with_tested_settings
 from bakehouse.plan.workspace import Workspace
 
 
@@ -34,6 +35,7 @@ def check_settings(workspace: Workspace, given: GivenJob) -> CheckedJob:
         )
     code_root = Path() if job.source_dir else None
     launch_image = find_image(workspace, given.image, job.instance_type)
+    job = with_tested_settings(launch_image, job)
     checked = check_job(launch_image, job, workspace.catalog, code_root=code_root)
     ignored = IGNORED_BY_V3 if checked.sdk == "v3" else ()
     findings = (*checked.findings, *sdk_findings(job.source_dir, ignored))

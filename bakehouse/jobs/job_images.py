@@ -3,13 +3,16 @@
 No image has to be published or built.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_gpus import find_gpus
 from bakehouse.catalog.recipe import FORMATS
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.errors import UsageError
+from bakehouse.jobs.toolkit import toolkit_versions
 from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
@@ -30,7 +33,7 @@ def find_image(workspace: Workspace, name: str, instance_type: str = "") -> Laun
         return _by_uri(workspace, name)
     if name in image_uris.FRAMEWORKS and name not in workspace.recipes:
         query = image_uris.ImageQuery(instance=find_gpus(instance_type) if instance_type else None)
-        return launch_image(image_uris.find(workspace.project.images, name, query), workspace.catalog)
+        return _released(workspace, image_uris.find(workspace.project.images, name, query))
     selected = select(workspace, [name])
     if len(selected.recipes) > 1:
         raise UsageError(
@@ -63,6 +66,19 @@ def find_release(
     return image_uris.find(images, name, query, lambda: workspace.recipes)
 
 
+def placeholder(workspace: Workspace, image: str, region: str = "") -> str:
+    """Return an address that an image may get: of no account, in the project's region or the first of AWS."""
+    project = workspace.project
+    registry = f"000000000000.dkr.ecr.{region or project.region or 'us-east-1'}.amazonaws.com"
+    return f"{registry}/{project.repository_prefix}/{image}"
+
+
+def user_smoke(workspace: Workspace, image: str) -> UserSmoke | None:
+    """Return the smoke test in the recipe of an image; None if either is missing."""
+    recipe = workspace.recipes.get(image)
+    return recipe.smoke if recipe else None
+
+
 def is_uri(name: str) -> bool:
     """Return whether a text is the URI of an image and not the name of one."""
     return "/" in name or ":" in name or "@" in name
@@ -82,15 +98,17 @@ def planned_image(image: "Image", catalog: Catalog) -> LaunchImage:
         platform=image.platform,
         is_oci=image.format != FORMATS[0],
         source="the recipe of the image",
+        smoke=image.smoke,
     )
     parts = [ReleasedComponent(part.component, part.version, part.variant) for part in image.all_parts]
-    return add_parts(planned, parts, catalog)
+    planned = add_parts(planned, parts, catalog)
+    return replace(planned, versions={**planned.versions, **toolkit_versions(image)})
 
 
 def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
     record = _find_record(workspace.project.images, uri)
     if record is not None:
-        return launch_image(record, workspace.catalog)
+        return _released(workspace, record)
     repository = uri.partition("@")[0].partition("/")[2]
     for component in workspace.catalog.components.values():
         if component.registries is None:
@@ -109,6 +127,10 @@ def _by_uri(workspace: Workspace, uri: str) -> LaunchImage:
                     part = ReleasedComponent(component.name, release.version, variant.name)
                     return add_parts(image, [part], workspace.catalog)
     return LaunchImage(uri, uri, is_known=False)
+
+
+def _released(workspace: Workspace, record: ReleaseRecord) -> LaunchImage:
+    return replace(launch_image(record, workspace.catalog), smoke=user_smoke(workspace, record.image))
 
 
 def _find_record(images: Path, uri: str) -> ReleaseRecord | None:

@@ -7,6 +7,7 @@ from typing import NoReturn
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import instances
+from bakehouse.catalog.user_smoke import SCRIPT
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
@@ -16,6 +17,7 @@ from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
 from bakehouse.jobs.model_trainer import REQUIREMENTS, drivers, is_for_model_trainer
 from bakehouse.jobs.rules import RuleViolation
+from bakehouse.jobs.sdk_channels import channel_inputs, channel_objects
 from bakehouse.jobs.sdk_fields import estimator_argument, trainer_argument
 from bakehouse.jobs.smp_parameters import SmpContext
 from bakehouse.jobs.training_request import LaunchImage, Sender, TrainingRequest
@@ -34,6 +36,7 @@ _FILE_MODE = ("AlgorithmSpecification.TrainingInputMode", "File")
 _VOLUME, _SPOT = "ResourceConfig.VolumeSizeInGB", "EnableManagedSpotTraining"
 MAX_SPOT_WAIT = 3600
 """Seconds that a job waits for Spot capacity, beyond its time limit."""
+_CHANNELS = "InputDataConfig"
 _SCRIPT = "train.py"
 """Script of a job that names none."""
 _LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
@@ -41,10 +44,11 @@ _LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
 S3 = "s3://"
 DAY = 24 * 60 * 60
 VOLUME_GIB = 30
-_INSTANCE_COUNT = 2
 _GPUS = 8
 """GPUs of a host whose type is unknown: that of all types for SMP."""
 _LAUNCHERS = ("torchrun", "mpirun", "tensorflow")
+LAUNCHERS = (*_LAUNCHERS, SCRIPT)
+"""Values of `launcher`; the last one starts the script once on each host."""
 STRATEGIES = {
     "mpirun": "mpi",
     "torchrun": "torch_distributed",
@@ -75,10 +79,11 @@ class JobSpec:
     instance_type: str = ""
     """Empty means a type that suits the image."""
     instance_count: int | None = None
-    """None means 2."""
+    """None means that of the smoke test, or else one."""
     groups: tuple[Group, ...] = ()
     """Instance groups, instead of one type and count."""
     launcher: str = ""
+    """One of `LAUNCHERS`; empty means the launcher that suits the image."""
     processes_per_host: int | None = None
     """None means one for each GPU, or one on hosts without GPUs."""
     distribution: Mapping[str, object] | None = None
@@ -103,11 +108,13 @@ class JobSpec:
     """Use Spot instances."""
     request: tuple[ApiField, ...] = ()
     """Further fields of CreateTrainingJob."""
+    origin: str = field(default="", compare=False)
+    """Source of the settings that the command does not give."""
 
     @property
     def hosts(self) -> int:
         """Number of hosts of a job without instance groups."""
-        return _INSTANCE_COUNT if self.instance_count is None else self.instance_count
+        return 1 if self.instance_count is None else self.instance_count
 
     @property
     def time_limit(self) -> int:
@@ -218,7 +225,9 @@ def _select_sdk(
         reason = limits[0].message if limits else ""
     except UsageError as error:
         reason = error.diagnostics[0].message
-    if reason and any(not estimator_argument(field.path) for field in job.sdk_fields):
+    if reason and any(
+        not estimator_argument(field.path) and not _has_channels("v2", field) for field in job.sdk_fields
+    ):
         return replace(job, sdk="boto3"), reason
     return replace(job, sdk="v2") if reason else job, reason
 
@@ -249,7 +258,11 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
         message = "a boto3 request needs the execution role"
         _refuse(message, "set `--role arn:aws:iam::123456789012:role/SageMakerRole`")
     argument_of = {"v2": estimator_argument, "v3": trainer_argument}.get(job.sdk)
-    missing = [field.path for field in job.sdk_fields if argument_of and not argument_of(field.path)]
+    missing = [
+        field.path
+        for field in job.sdk_fields
+        if argument_of and not argument_of(field.path) and not _has_channels(job.sdk, field)
+    ]
     if missing:
         _refuse(f"{SDKS[job.sdk]} has no argument for `{missing[0]}`", "use `--sdk boto3`, or `bake launch`")
     if job.groups and (job.instance_type or job.instance_count is not None):
@@ -267,6 +280,12 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
     if source_dir.startswith(S3) and not source_dir.endswith(".tar.gz"):
         hint = "use a `.tar.gz` file, such as `s3://bucket/code/sourcedir.tar.gz`"
         _refuse(f"`--source-dir {source_dir}` is not an archive", hint)
+
+
+def _has_channels(sdk: str, field: ApiField) -> bool:
+    """Return whether a version of the SDK can express a field, because it is the channels of the job."""
+    channels = channel_inputs if sdk == "v2" else channel_objects
+    return field.path == _CHANNELS and channels(field.value) is not None
 
 
 def check_processes_per_host(count: int | None) -> None:
@@ -336,10 +355,13 @@ def _distribution(
     image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[InstanceGroup, ...]
 ) -> Mapping[str, object]:
     """Return the distribution that makes the toolkit or the SDK's drivers use the launcher."""
-    if not job.launcher and image.has_compiler:
+    if job.launcher == SCRIPT or (not job.launcher and image.has_compiler):
         return {}
     if not job.launcher and image.components & _LIBRARIES:
         return _library(image, job, sender, groups)
+    is_alone = image.entry_point and not groups[0].name and groups[0].count == 1
+    if is_alone and not job.launcher and job.processes_per_host is None:
+        return {}
     launcher = _launcher(image, job, sender, groups)
     if not launcher:
         return {}
@@ -413,14 +435,15 @@ def _launcher(image: LaunchImage, job: JobSpec, sender: Sender, groups: tuple[In
     is_mirrored = job.launcher == "tensorflow" or (
         not job.launcher and suits_tensorflow and not job.processes_per_host
     )
-    if is_mirrored and sender == "ModelTrainer":
+    has_tensorflow = "tensorflow" in image.training_module or not image.is_known
+    if is_mirrored and has_tensorflow and sender == "ModelTrainer":
         if sum(group.count for group in groups) == 1:
             return ""
         message = "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
         _refuse(message, "use `--sdk v2`, `--sdk boto3` or `launcher: mpirun` in a job file")
     if not image.is_known:
         if job.launcher not in ("", *_LAUNCHERS):
-            _refuse(f"unknown launcher `{job.launcher}`", f"use {format_names(_LAUNCHERS)}")
+            _refuse(f"unknown launcher `{job.launcher}`", f"use {format_names(LAUNCHERS)}")
         return job.launcher
     module = image.training_module
     launchers = [name for name in _LAUNCHERS if name in image.launchers]

@@ -71,6 +71,8 @@ class Findings:
 _V2, _V3 = "sagemaker 2.257.7", "sagemaker-train 1.27.0"
 _TOOLKIT = "sagemaker-training 5.1.4"
 _TOOLKITS = "toolkit.yaml of recipes/components/sagemaker-training"
+_ALL_TOOLKITS = "toolkit.yaml of recipes/components/sagemaker-{training,pytorch-training,tensorflow-training}"
+_DRIVERS = "toolkit.yaml of recipes/components/sagemaker-drivers"
 _API = "the API's model in botocore 1.44.5"
 _DOCUMENTED = "botocore 1.44.5, documentation"
 _GUIDE = "docs.aws.amazon.com/sagemaker/latest/dg"
@@ -226,7 +228,7 @@ EFA = Rule("efa-not-there", _INSTANCES, "libfabric finds no provider, so NCCL do
 EFA_UNUSED = Rule("efa-unused", _INSTANCES, "the hosts communicate over TCP, which is slower", is_error=False)
 EFA_MISSING = Rule(
     "efa-not-set",
-    f"{_TOOLKITS}; {_V3}: container_drivers",
+    f"{_TOOLKITS}; {_DRIVERS}",
     "the launcher does not set it for this type",
     is_error=False,
 )
@@ -245,6 +247,10 @@ SHELL = Rule(
     "the shell splits, expands or cuts the value",
     is_error=False,
 )
+TOOLKIT = Rule(
+    "launcher-of-the-toolkit", _ALL_TOOLKITS, "the toolkit starts one process on each host instead"
+)
+LOST_STATUS = Rule("lost-exit-status", _TOOLKITS, "SageMaker reports the job as completed", is_error=False)
 FLAG = Rule(
     "flag-with-a-value",
     f"{_TOOLKIT}: mapping.py; {_V3}: container_drivers/common/utils.py",

@@ -10,20 +10,30 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.api_fields import member_name
-from bakehouse.jobs.create_training_job import api_request, script_path, toolkit_parameters
+from bakehouse.jobs.create_training_job import (
+    CHANNELS,
+    api_request,
+    input_channels,
+    script_path,
+    toolkit_parameters,
+)
 from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, valid_job
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.rules import RuleViolation
+from bakehouse.jobs.sdk_channels import SdkObject, channel_inputs, channel_objects
 from bakehouse.jobs.sdk_fields import estimator_argument, trainer_argument
+from bakehouse.jobs.tested_job import PLACEHOLDER, with_tested_settings
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest, launch_image
 from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.util.format import format_names
 from bakehouse.util.oci import is_loopback, region_of
 
 _INSTALL = {
@@ -44,6 +54,10 @@ _NO_ROLE = {
     "v2": "Outside SageMaker, get_execution_role() fails: set role to the ARN of an execution role.",
     "v3": "Outside SageMaker, set role to the ARN of an execution role: the default is the caller's role.",
 }
+_GENERIC = (
+    "Estimator and not PyTorch or TensorFlow: these upload a script, and the image contains its own. "
+    "Estimator ignores `distribution`, so hyperparameters start the launcher."
+)
 
 
 class Code(str):
@@ -62,21 +76,43 @@ class Snippet:
     warnings: tuple[RuleViolation, ...] = ()
 
 
-def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog | None = None) -> Snippet:
-    """Return code that starts a training job with a release.
+def snippet(
+    record: ReleaseRecord,
+    job: JobSpec | None = None,
+    catalog: Catalog | None = None,
+    smoke: UserSmoke | None = None,
+) -> Snippet:
+    """Return code that starts a training job with a release, by default the job of its smoke test.
 
     Raises UsageError with all errors in the job.
     """
-    job = job or JobSpec()
+    transport = f" ({record.transport})" if record.transport != "none" else ""
+    tested = f"smoke-tested{transport}" if record.tested else "NOT smoke-tested"
+    image = replace(launch_image(record, catalog), smoke=smoke)
+    return _snippet(image, job or JobSpec(), catalog, record.registry, f"published {record.date}, {tested}")
+
+
+def preview(image: LaunchImage, job: JobSpec, catalog: Catalog, repository: str) -> Snippet:
+    """Return code that will start a training job with an image that is not released.
+
+    `repository` is a placeholder of its address. Raises UsageError with all errors in the job.
+    """
+    marked = replace(image, uri=f"{repository}:NOT-RELEASED")
+    return _snippet(
+        marked, job, catalog, repository.partition("/")[0], "NOT RELEASED: its URI is a placeholder"
+    )
+
+
+def _snippet(image: LaunchImage, job: JobSpec, catalog: Catalog | None, registry: str, state: str) -> Snippet:
+    job = with_tested_settings(image, job)
     # Without a source directory, the directory that the code will run in is unknown.
-    image = launch_image(record, catalog)
     checked = valid_job(image, job, catalog, code_root=Path() if job.source_dir else None)
     request = checked.request
-    lines = _comments(record, image, checked, job)
+    lines = _comments(registry, state, image, checked, job)
     # Job names cannot contain dots. The SDK would derive them from the image URI, which contains `@`.
     base_name = re.sub("[._]", "-", image.name)
     if checked.sdk == "boto3":
-        lines += _boto3_code(request, image, job, base_name, record.registry)
+        lines += _boto3_code(request, image, job, base_name, registry)
     elif checked.sdk == "v3":
         lines += _trainer_code(request, image, job, base_name)
     else:
@@ -86,15 +122,19 @@ def snippet(record: ReleaseRecord, job: JobSpec | None = None, catalog: Catalog 
     return Snippet("\n".join(lines) + "\n", checked.sdk, warnings)
 
 
-def _comments(record: ReleaseRecord, image: LaunchImage, checked: CheckedJob, job: JobSpec) -> list[str]:
+def _comments(registry: str, state: str, image: LaunchImage, checked: CheckedJob, job: JobSpec) -> list[str]:
     sdk, request = checked.sdk, checked.request
-    transport = f" ({record.transport})" if record.transport != "none" else ""
-    tested = f"smoke-tested{transport}" if record.tested else "NOT smoke-tested"
-    comments = [f"{record.image}, published {record.date}, {tested}; for {SDKS[sdk]}", _INSTALL[sdk]]
+    comments = [f"{image.name}, {state}; for {SDKS[sdk]}", _INSTALL[sdk]]
     if checked.reason:
         comments.append(f"Not for version 3: {checked.reason}.")
-    if is_loopback(record.registry):
-        comments.append(f"{record.registry} is a registry on this machine: SageMaker pulls from Amazon ECR.")
+    if job.origin:
+        comments.append(f"Missing settings come from {job.origin}.")
+    unset = [name for name, uri in job.inputs.items() if uri.startswith(PLACEHOLDER)]
+    if unset:
+        uris = "the S3 URI of the channel" if len(unset) == 1 else "the S3 URIs of the channels"
+        comments.append(f"Set {uris} {format_names(unset, ' and ')}.")
+    if is_loopback(registry):
+        comments.append(f"{registry} is a registry on this machine: SageMaker pulls from Amazon ECR.")
     if not job.role:
         comments.append(_NO_ROLE[sdk])
     name = request.sender
@@ -104,7 +144,9 @@ def _comments(record: ReleaseRecord, image: LaunchImage, checked: CheckedJob, jo
     if name == "ModelTrainer" and job.source_dir.startswith(S3):
         argument = f'requirements="{REQUIREMENTS}"'
         comments.append(f"If the archive contains {REQUIREMENTS}, add {argument} to SourceCode.")
-    if sdk == "v2" and not image.entry_point and name.lower() not in image.versions:
+    if sdk == "v2" and image.entry_point:
+        comments.append(_GENERIC)
+    elif sdk == "v2" and name.lower() not in image.versions:
         comments.append(f"The class {name} passes `distribution` on; the image needs no {name}.")
     if sdk == "v2" and COMPILER in request.hyperparameters and not image.entry_point:
         reason = "the SDK has no `compiler_config` for this image"
@@ -165,13 +207,19 @@ def _estimator_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, 
         arguments["model_dir"] = False
     if job.max_run is not None:
         arguments["max_run"] = job.max_run
-    arguments |= {estimator_argument(field.path): field.value for field in job.sdk_fields}
+    arguments |= {
+        estimator_argument(field.path): field.value for field in job.sdk_fields if field.path != CHANNELS
+    }
     arguments["base_job_name"] = base_name
     inputs: dict[str, object] = dict(job.inputs)
     for channel, names_of_groups in request.channels.items():
         if names_of_groups and channel in inputs:
             inputs[channel] = _call("TrainingInput", inputs[channel], instance_groups=list(names_of_groups))
             imports.append("from sagemaker.inputs import TrainingInput")
+    if any(field.path == CHANNELS for field in job.sdk_fields):
+        given = channel_inputs(input_channels(request, job)) or {}
+        inputs = {channel: _object(value) for channel, value in given.items()}
+        imports += [f"from sagemaker.inputs import {value.name}" for value in given.values()]
     config = ", TrainingCompilerConfig" if request.compiler else ""
     imports.append(f"from sagemaker.{name.lower()} import {name}{config}")
     lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
@@ -233,6 +281,8 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, ba
     }
     values = {}
     for field in job.sdk_fields:
+        if field.path == CHANNELS:
+            continue
         structure, _, name = trainer_argument(field.path).partition(".")
         if name:
             own.setdefault(structure, {})[name] = field.value
@@ -258,6 +308,10 @@ def _trainer_code(request: TrainingRequest, image: LaunchImage, job: JobSpec, ba
             )
         configs.append("InputData")
         channels.append(_call("InputData", channel_name=channel, data_source=source))
+    if any(field.path == CHANNELS for field in job.sdk_fields):
+        given = channel_objects(input_channels(request, job)) or []
+        configs += [name for channel in given for name in channel.names]
+        channels = [_object(channel) for channel in given]
     imports.insert(0, f"from sagemaker.core.training.configs import {', '.join(dict.fromkeys(configs))}")
     lines = [f"    {key}={_literal(value)}," for key, value in arguments.items()]
     train = f"trainer.train({f'input_data_config={_literal(channels)}' if channels else ''})"
@@ -367,6 +421,14 @@ def _literal(value: object) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     return json.dumps(value) if isinstance(value, str) else repr(value)
+
+
+def _object(value: SdkObject) -> Code:
+    """Return the call that makes an object of an SDK."""
+    arguments = {
+        key: _object(item) if isinstance(item, SdkObject) else item for key, item in value.arguments.items()
+    }
+    return _call(value.name, **arguments)
 
 
 def _call(name: str, *positional: object, **named: object) -> Code:

@@ -1,11 +1,12 @@
-"""Rules of the SageMaker Training Toolkit, which differ between its releases.
+"""Rules of the toolkits that start a job, which differ between their releases.
 
-Their facts are `toolkit.yaml` of the component `sagemaker-training`.
+The facts are `toolkit.yaml` of the components. The toolkits are in the image, and the drivers in SDK v3.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
@@ -14,8 +15,25 @@ from bakehouse.errors import Problems, RecipeError
 from bakehouse.util import yaml_reader
 from bakehouse.util.yaml_fields import Fields
 
+if TYPE_CHECKING:
+    # Its import takes long.
+    from bakehouse.plan.model import Image
+
 NAME = "sagemaker-training"
-_OLDEST_WITH_EFA = "4.2.7"
+TOOLKITS = (NAME, "sagemaker-pytorch-training", "sagemaker-tensorflow-training")
+"""Components that contain the toolkits."""
+DRIVERS = "sagemaker-drivers"
+"""Component with the facts about the drivers of SDK v3."""
+DRIVERS_RELEASE = "1.27.0"
+"""Newest release of sagemaker-train that was read. A job for SDK v3 is checked with its drivers."""
+GROUPS = "instance_groups"
+SHELL, NO_ARGUMENTS, LOST_STATUS, DDP = (
+    "shell",
+    "script-without-arguments",
+    "lost-status",
+    "ddp-without-smddp",
+)
+"""Names of facts about processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,48 +43,59 @@ class Releases:
     since: str
     until: str = ""
     """First release without it; empty if all newer ones have it."""
+    oldest: str = "0"
+    """Oldest release that an unknown one may be."""
 
     def contains(self, version: str) -> bool | None:
         """Return whether the rule holds in a release; None if that depends on an unknown version."""
         try:
             release = Version(version)
         except InvalidVersion:
-            return None if self.until or Version(self.since) > Version(_OLDEST_WITH_EFA) else True
+            return None if self.until or Version(self.since) > Version(self.oldest) else True
         return Version(self.since) <= release and not (self.until and release >= Version(self.until))
 
 
 @dataclass(frozen=True, slots=True)
 class ToolkitRules:
-    """Facts about the toolkit."""
+    """Facts about a toolkit."""
 
+    launchers: Mapping[str, Releases]
+    """Strategies of `distribution` that it starts, and `instance_groups`."""
+    processes: Mapping[str, Releases]
+    """Its ways to start the script."""
     provider: Mapping[str, Releases]
     """Instance types for which it sets FI_PROVIDER."""
     rdma: Mapping[str, Releases]
     """Instance types for which it sets FI_EFA_USE_DEVICE_RDMA."""
-    shell: Releases
-    """It starts the script through a shell, which reads the values of hyperparameters."""
-    without_smddp: Releases
-    """It starts `pytorchddp` without SMDDP's `smddprun`."""
+
+
+def toolkit_versions(image: "Image") -> dict[str, str]:
+    """Return the releases of the toolkits that the locks of an image install, whoever requires them."""
+    packages = (package for stage in image.stages for package in (*stage.wheels, *stage.sdists))
+    return {package.name: package.version for package in packages if package.name in TOOLKITS}
 
 
 @cache
-def toolkit_rules() -> ToolkitRules:
+def toolkit_rules(component: str = NAME) -> ToolkitRules:
     """Return the facts in the catalogue; raise RecipeError if their file has mistakes."""
-    path = HOME / "recipes/components" / NAME / "toolkit.yaml"
+    path = HOME / "recipes/components" / component / "toolkit.yaml"
     problems = Problems()
     table = Fields(yaml_reader.load(path), f"`{path.name}`", problems)
     table.text("source", required=True)
-    tables: dict[str, dict[str, Releases]] = {}
-    for key in ("provider", "rdma", "processes"):
-        tables[key] = {}
-        for name, node in table.pairs(key):
-            fields = table.inner(node, f"`{name.text}` of `{key}`")
-            since = fields.text("since", required=True)
-            tables[key][name.text] = Releases(since, fields.text("until"))
-            fields.finish()
+    oldest = table.text("oldest", required=True)
+    rules = ToolkitRules(
+        *(_releases(table, key, oldest) for key in ("launchers", "processes", "provider", "rdma"))
+    )
     table.finish()
     problems.raise_as(RecipeError)
-    processes = tables["processes"]
-    return ToolkitRules(
-        tables["provider"], tables["rdma"], processes["shell"], processes["ddp-without-smddp"]
-    )
+    return rules
+
+
+def _releases(table: Fields, key: str, oldest: str) -> dict[str, Releases]:
+    releases = {}
+    for name, node in table.pairs(key):
+        fields = table.inner(node, f"`{name.text}` of `{key}`")
+        since = fields.text("since", required=True)
+        releases[name.text] = Releases(since, fields.text("until"), oldest)
+        fields.finish()
+    return releases

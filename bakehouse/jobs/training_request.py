@@ -7,6 +7,7 @@ from typing import Literal
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Requirement, VariantSpec
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.distribution import Framework
 from bakehouse.jobs.instance_groups import InstanceGroup
@@ -57,6 +58,8 @@ class LaunchImage:
     """Its manifest is one of OCI and not of Docker."""
     is_known: bool = True
     """False if its content is unknown, so that only its URI counts."""
+    smoke: UserSmoke | None = None
+    """The smoke test of the recipe, whose settings are defaults of the image's jobs."""
 
     @property
     def framework(self) -> Framework:
@@ -140,7 +143,9 @@ def launch_image(record: ReleaseRecord, catalog: Catalog | None = None) -> Launc
         platform=record.platform,
         is_oci=".oci." in record.media_type,
     )
-    return add_parts(image, record.parts, catalog)
+    image = add_parts(image, record.parts, catalog)
+    provided = {provided.name: provided.version for provided in record.provides}
+    return replace(image, versions={**provided, **image.versions})
 
 
 def add_parts(image: LaunchImage, parts: Sequence[ReleasedComponent], catalog: Catalog | None) -> LaunchImage:

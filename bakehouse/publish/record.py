@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import date
 
 from bakehouse.cluster.smoke_report import SmokeReport, current, release_blockers
+from bakehouse.jobs.toolkit import toolkit_versions
 from bakehouse.ledger.releases import (
     ReleasedArtifact,
     ReleasedCheck,
@@ -24,6 +25,8 @@ def record_of(
     if report and not published.has_digest(report.digest):
         report = None
     versions = dict(name_version for part in image.all_parts for name_version in part.provides)
+    components = {part.component for part in image.all_parts}
+    versions |= {name: text for name, text in toolkit_versions(image).items() if name not in components}
     record = ReleaseRecord(
         image=image.name,
         key=image.key,

@@ -20,9 +20,10 @@ from bakehouse.cluster.log_stream import LogStream
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.create_training_job import api_request, toolkit_parameters
-from bakehouse.jobs.job_images import find_release
+from bakehouse.jobs.job_images import find_release, user_smoke
 from bakehouse.jobs.job_spec import S3, JobSpec, valid_job
 from bakehouse.jobs.rules import RuleViolation
+from bakehouse.jobs.tested_job import PLACEHOLDER, with_tested_settings
 from bakehouse.jobs.training_request import LOCAL, LaunchImage, TrainingRequest, launch_image
 from bakehouse.plan.workspace import Workspace
 from bakehouse.sagemaker import launch_report
@@ -86,7 +87,9 @@ def launch(
     _check_settings(job)
     # SageMaker pulls only from Amazon ECR.
     record = find_release(workspace, image, job.instance_type, region, registry="ecr")
-    sent_image = launch_image(record, workspace.catalog)
+    sent_image = replace(launch_image(record, workspace.catalog), smoke=user_smoke(workspace, record.image))
+    job = with_tested_settings(sent_image, job)
+    _check_inputs(job)
     checked = valid_job(sent_image, replace(job, sdk="boto3"), workspace.catalog, code_root=Path())
     policy.require(workspace.project, record, callbacks.report)
     for warning in checked.warnings:
@@ -244,6 +247,14 @@ def _check_settings(job: JobSpec) -> None:
     if job.output and not is_s3(job.output):
         add(f"`output` is `{job.output}`, which is not an S3 URI", "use for example `s3://bucket/models`")
     problems.raise_as(UsageError)
+
+
+def _check_inputs(job: JobSpec) -> None:
+    """Check that the channels of the smoke test have S3 URIs."""
+    unset = [name for name, uri in job.inputs.items() if uri.startswith(PLACEHOLDER)]
+    if unset:
+        message = f"the smoke test of the recipe has the channel `{unset[0]}`, and the job has no data for it"
+        raise UsageError(message, hint=f"set `--channel {unset[0]}=s3://bucket/data`")
 
 
 def check_role(role: str, problems: Problems) -> None:

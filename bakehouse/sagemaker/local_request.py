@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT
+from bakehouse.catalog.user_smoke import CHANNEL_NAME, CHANNEL_NAME_HINT, SCRIPT
 from bakehouse.cluster.job import INSTANCE_TYPE, Group, TrainingJob
 from bakehouse.errors import Diagnostic, LaunchError, Problems, UsageError
 from bakehouse.jobs.given_job import GivenJob
@@ -33,7 +33,9 @@ def local_request(given: GivenJob, job: TrainingJob, gpus: int = 0) -> RunReques
         command = file.command
     launcher = None
     distribution, hyperparameters = spec.distribution or {}, spec.hyperparameters
-    if spec.launcher:
+    if spec.launcher == SCRIPT:
+        distribution = {}
+    elif spec.launcher:
         distribution = {STRATEGIES.get(spec.launcher, spec.launcher): {"enabled": True}}
     elif file and not file.has_new_launcher:
         launcher, distribution, hyperparameters = file.launcher, {}, file.sent_hyperparameters

@@ -427,3 +427,13 @@ def test_the_state_of_a_user_is_in_xdg_directories(empty: Tree) -> None:
     ):
         settings = project.find(empty.root, {**environment, "BAKEHOUSE_REGISTRY_PORT": "5001"})
         assert settings.registry_state == Path(directory, "registry-5001")
+
+
+@pytest.mark.parametrize("version", ["1", "4", '"2"'])
+def test_code_is_for_version_2_or_3_of_the_sdk(empty: Tree, version: str) -> None:
+    empty.write("pyproject.toml", f"[tool.bakehouse]\nsagemaker_sdk = {version}\n")
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert "`sagemaker_sdk` in [tool.bakehouse] must be 2 or 3" in error_text(caught.value)

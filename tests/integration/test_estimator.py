@@ -15,6 +15,7 @@ import pytest
 from bakehouse.catalog.project import HOME
 from bakehouse.cluster.job import Group
 from bakehouse.jobs import snippets
+from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.snippets import Snippet
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
@@ -85,7 +86,7 @@ SMP2 = parts(pytorch="2.5.1", smp="2.8.0")
 Case = tuple[ReleaseRecord, JobSpec]
 OF_VERSION_3: dict[str, Case] = {
     "plain": (record("plain", **PYTORCH | {"launchers": ()}), JobSpec(instance_count=1)),
-    "torchrun": (record("torchrun", **PYTORCH, gpu=True), JobSpec(role=ROLE)),
+    "torchrun": (record("torchrun", **PYTORCH, gpu=True), JobSpec(role=ROLE, instance_count=2)),
     "hosts": (record("hosts", **PYTORCH), JobSpec(launcher="torchrun", instance_count=4)),
     "processes": (
         record("processes", **PYTORCH),
@@ -98,11 +99,44 @@ OF_VERSION_3: dict[str, Case] = {
     "plain-groups": (record("plain-groups", **PYTORCH | {"launchers": ()}), JobSpec(groups=GROUPS)),
     "more": (record("more", **PYTORCH), JobSpec(**MORE)),
     "source": (record("source", **PYTORCH), JobSpec(source_dir="code", entry_point="go.py")),
+    "channels": (
+        record("channels", **PYTORCH),
+        JobSpec(
+            request=(
+                ApiField(
+                    "InputDataConfig",
+                    "InputDataConfig",
+                    [
+                        {
+                            "ChannelName": "images",
+                            "InputMode": "FastFile",
+                            "DataSource": {
+                                "S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://ours/images"}
+                            },
+                        },
+                        {
+                            "ChannelName": "files",
+                            "DataSource": {
+                                "FileSystemDataSource": {
+                                    "FileSystemId": "fs-0123456789abcdef0",
+                                    "FileSystemType": "FSxLustre",
+                                    "DirectoryPath": "/fsx/data",
+                                    "FileSystemAccessMode": "ro",
+                                }
+                            },
+                        },
+                    ],
+                ),
+                ApiField("VpcConfig.Subnets", "VpcConfig.Subnets", ["subnet-1"]),
+                ApiField("VpcConfig.SecurityGroupIds", "VpcConfig.SecurityGroupIds", ["sg-1"]),
+            )
+        ),
+    ),
     "efa": (
         record("efa", **PYTORCH, gpu=True),
         JobSpec(instance_type="ml.p4d.24xlarge", environment={"NCCL_DEBUG": "INFO"}),
     ),
-    "smp2": (record("smp2", **SMP2), JobSpec()),
+    "smp2": (record("smp2", **SMP2), JobSpec(instance_count=2)),
     "huggingface": (
         record("huggingface", **parts(pytorch="2.13.0", transformers="5.23.0", python="3.11")),
         JobSpec(),
@@ -116,7 +150,7 @@ OF_VERSION_3: dict[str, Case] = {
 """Jobs whose code is for version 3."""
 OF_VERSION_2: dict[str, Case] = {
     "mpi": (record("mpi"), JobSpec(instance_count=3, processes_per_host=4)),
-    "mirrored": (record("mirrored", **TENSORFLOW), JobSpec()),
+    "mirrored": (record("mirrored", **TENSORFLOW), JobSpec(instance_count=2)),
     "groups": (record("groups"), JobSpec(groups=GROUPS, distribution=IN_A_GROUP)),
     "smp": (record("smp", **parts(pytorch="1.10.2", smp="1.7.0")), JobSpec()),
     "smddp": (record("smddp", **parts(pytorch="2.5.1", smddp="2.6.0")), JobSpec()),
@@ -378,6 +412,23 @@ def test_other_settings_of_a_job(jobs: dict[str, Any], name: str) -> None:
     assert hyperparameters(job)["epochs"] == 3
     assert job["ResourceConfig"]["KeepAlivePeriodInSeconds"] == 600
     assert job["Environment"] == {"A": "b"}
+
+
+@pytest.mark.parametrize("name", ["channels", "channels-v2"])
+def test_channels_of_s3_and_of_a_file_system(jobs: dict[str, Any], name: str) -> None:
+    images, files = (
+        channel
+        for channel in jobs[name]["InputDataConfig"]
+        if channel["ChannelName"] not in ("code", "sm_drivers")
+    )
+    assert (images["ChannelName"], images["InputMode"]) == ("images", "FastFile")
+    assert images["DataSource"]["S3DataSource"]["S3Uri"] == "s3://ours/images"
+    assert files["DataSource"]["FileSystemDataSource"] == {
+        "FileSystemId": "fs-0123456789abcdef0",
+        "FileSystemType": "FSxLustre",
+        "DirectoryPath": "/fsx/data",
+        "FileSystemAccessMode": "ro",
+    }
 
 
 DRIVEN = {

@@ -12,7 +12,7 @@ from bakehouse.errors import BakehouseError, UsageError
 from bakehouse.jobs.api_fields import ApiField
 from bakehouse.jobs.create_training_job import api_request
 from bakehouse.jobs.distribution import LaunchSettings
-from bakehouse.jobs.given_job import GivenJob, read_job, require_job
+from bakehouse.jobs.given_job import GivenJob, find_job, read_job, require_job
 from bakehouse.jobs.job_check import check_settings
 from bakehouse.jobs.job_images import find_image
 from bakehouse.jobs.job_spec import JobSpec, check_job
@@ -507,3 +507,23 @@ def test_what_needs_an_image_or_reads_no_arguments(workspace: Workspace) -> None
         "error: `launch` does not read arguments of the SDK\n\n"
         "hint: use Bakehouse's keys, or a CreateTrainingJob request; `validate` also reads arguments\n"
     )
+
+
+def test_the_only_job_of_an_image_is_its_job(workspace: Workspace) -> None:
+    assert find_job(workspace, "pytorch-cpu") == "nightly"
+    assert find_job(workspace, "mpi-cpu") == ""
+    second = replace(workspace.project, jobs={**workspace.project.jobs, "weekly": {"image": "pytorch-cpu"}})
+    assert find_job(replace(workspace, project=second), "pytorch-cpu") == ""
+
+
+def test_a_project_selects_version_2_unless_a_job_selects_another(workspace: Workspace) -> None:
+    other = replace(workspace, project=replace(workspace.project, sagemaker_sdk=2))
+    assert read_job(other, "pytorch-cpu", "", JobSpec()).spec.sdk == "v2"
+    assert read_job(other, "pytorch-cpu", "nightly", JobSpec()).spec.sdk == "v2"
+    assert read_job(other, "pytorch-cpu", "nightly", JobSpec(sdk="v3")).spec.sdk == "v3"
+    assert read_job(workspace, "pytorch-cpu", "", JobSpec()).spec.sdk == ""
+
+
+def test_settings_of_a_table_name_it(workspace: Workspace) -> None:
+    given = read_job(workspace, "", "nightly", JobSpec())
+    assert given.spec.origin == "[tool.bakehouse.jobs.nightly]"

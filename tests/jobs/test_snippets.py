@@ -3,14 +3,18 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from bakehouse.catalog.catalog import Catalog
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster.job import Group
-from bakehouse.errors import Diagnostic, UsageError
+from bakehouse.errors import Diagnostic, Location, UsageError
 from bakehouse.jobs import snippets
-from bakehouse.jobs.api_fields import flatten
+from bakehouse.jobs.api_fields import ApiField, flatten
 from bakehouse.jobs.job_spec import JobSpec
+from bakehouse.jobs.training_request import launch_image
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord
 from tests.support.snippets import DEFAULTS, HOST, MPI, PYTORCH, snippet
 
@@ -42,7 +46,7 @@ trainer = ModelTrainer(
     training_image="123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c",
     source_code=SourceCode(source_dir=".", entry_script="train.py"),
     distributed=Torchrun(),
-    compute=Compute(instance_type="ml.c5.2xlarge", instance_count=2),
+    compute=Compute(instance_type="ml.c5.2xlarge", instance_count=1),
     stopping_condition=StoppingCondition(max_runtime_in_seconds=86400),
     base_job_name="pytorch-cpu",
 )
@@ -65,7 +69,7 @@ estimator = PyTorch(
     entry_point="train.py",
     role=sagemaker.get_execution_role(),
     instance_type="ml.c5.2xlarge",
-    instance_count=2,
+    instance_count=1,
     distribution={"torch_distributed": {"enabled": True}},
     base_job_name="pytorch-cpu",
 )
@@ -80,7 +84,7 @@ def test_the_name_of_a_job_has_no_dots() -> None:
 
 
 def test_an_image_with_mpi_alone() -> None:
-    assert snippet(MPI, JobSpec(role="arn:aws:iam::1:role/x", processes_per_host=8)) == (
+    assert snippet(MPI, JobSpec(role="arn:aws:iam::1:role/x", instance_count=2, processes_per_host=8)) == (
         """\
 # mpi-cpu, published 2026-11-20, smoke-tested (mpi); for version 2 of the SageMaker SDK
 # pip install 'sagemaker<3'
@@ -103,7 +107,7 @@ estimator.fit()
 
 
 def test_an_image_with_tensorflow() -> None:
-    code = snippet(TENSORFLOW)
+    code = snippet(TENSORFLOW, JobSpec(instance_count=2))
     assert "from sagemaker.tensorflow import TensorFlow\n" in code
     assert '    distribution={"multi_worker_mirrored_strategy": {"enabled": True}},\n' in code
     assert '    framework_version="2.21.0",\n    model_dir=False,\n' in code
@@ -148,11 +152,11 @@ def test_an_image_with_smp_1_uses_it() -> None:
 def test_an_image_with_smp_2_uses_it() -> None:
     assert (
         '    distribution={"smdistributed": {"modelparallel": {"enabled": True, "parameters": '
-        '{"hybrid_shard_degree": 16}}}, "torch_distributed": {"enabled": True}},\n'
+        '{"hybrid_shard_degree": 8}}}, "torch_distributed": {"enabled": True}},\n'
     ) in snippet(SMP2, V2)
     trainer = snippet(SMP2)
     assert EXAMPLE in trainer
-    assert "    distributed=Torchrun(smp=SMP(hybrid_shard_degree=16)),\n" in trainer
+    assert "    distributed=Torchrun(smp=SMP(hybrid_shard_degree=8)),\n" in trainer
 
 
 def test_an_image_with_smddp_uses_it() -> None:
@@ -212,14 +216,18 @@ def test_an_image_with_transformers() -> None:
 
 
 def test_an_image_with_its_own_training_code() -> None:
-    code = snippet(replace(PYTORCH, entry_point="train.py"), V2)
+    code = snippet(replace(PYTORCH, entry_point="train.py"), replace(V2, launcher="torchrun"))
     assert "estimator = Estimator(\n" in code
     parameters = (
         '{"sagemaker_torch_distributed_enabled": "true", "sagemaker_instance_type": "\\"ml.c5.2xlarge\\""}'
     )
     assert f"    hyperparameters={parameters},\n" in code
     assert "entry_point" not in code
-    assert "distribution" not in code
+    assert "distribution=" not in code
+    assert (
+        "# Estimator and not PyTorch or TensorFlow: these upload a script, and the image contains its own. "
+        "Estimator ignores `distribution`, so hyperparameters start the launcher.\n"
+    ) in code
 
 
 def test_processes_of_an_image_with_its_own_training_code() -> None:
@@ -234,6 +242,75 @@ def test_processes_of_an_image_with_its_own_training_code() -> None:
 def test_a_gpu_image_gets_gpus() -> None:
     assert 'Compute(instance_type="ml.g5.12xlarge", ' in snippet(replace(PYTORCH, gpu=True))
     assert '    instance_type="ml.g5.12xlarge",\n' in snippet(replace(PYTORCH, gpu=True), V2)
+
+
+SMOKE = UserSmoke(
+    entry_point="train.py",
+    hosts=2,
+    processes=2,
+    launcher="",
+    hyperparameters=(("epochs", "1"), ("name", "a b")),
+    channels=(("training", Path("data")),),
+    expect="",
+    timeout=60,
+    definition="",
+    location=Location(Path("churn.yaml"), 1, 1),
+)
+OWN = replace(PYTORCH, image="churn", entry_point="train.py")
+
+
+def own_code(job: JobSpec = DEFAULTS, **smoke: Any) -> str:
+    return snippets.snippet(OWN, job, smoke=replace(SMOKE, **smoke)).code
+
+
+def test_an_image_with_code_runs_it_once_on_one_host() -> None:
+    code = snippet(OWN)
+    assert 'compute=Compute(instance_type="ml.c5.2xlarge", instance_count=1),' in code
+    assert "hyperparameters" not in code
+    assert "input_data_config" not in code
+
+
+def test_the_job_of_the_smoke_test() -> None:
+    code = own_code()
+    assert "# Missing settings come from the smoke test of the recipe.\n" in code
+    assert "# Set the S3 URI of the channel `training`.\n" in code
+    assert "instance_count=2)" in code
+    assert '"sagemaker_torch_distributed_enabled": "true"' in code
+    assert '"epochs": "1", "name": "\\"a b\\""' in code
+    assert (
+        'trainer.train(input_data_config=[InputData(channel_name="training", '
+        'data_source="s3://your-bucket/training")])\n'
+    ) in code
+
+
+@pytest.mark.parametrize("sdk", ["v3", "v2", "boto3"])
+def test_each_form_has_the_job_of_the_smoke_test(sdk: str) -> None:
+    code = own_code(JobSpec(sdk=sdk, role=ROLE), launcher="mpirun")
+    assert "sagemaker_mpi_enabled" in code
+    assert re.search("sagemaker_mpi_num_of_processes_per_host.*2", code)
+    assert "epochs" in code
+    assert "s3://your-bucket/training" in code
+
+
+@pytest.mark.parametrize("sdk", ["v3", "v2", "boto3"])
+@pytest.mark.parametrize("job", [JobSpec(launcher="script"), JobSpec(distribution={})])
+def test_each_form_can_do_without_a_launcher(job: JobSpec, sdk: str) -> None:
+    code = own_code(replace(job, sdk=sdk, role=ROLE))
+    assert "_enabled" not in code
+    assert "distribut" not in code.replace("S3DataDistributionType", "").replace("ignores `distribution`", "")
+
+
+def test_given_settings_replace_those_of_the_smoke_test() -> None:
+    job = JobSpec(instance_count=4, launcher="mpirun", hyperparameters={"epochs": 9})
+    code = own_code(replace(job, inputs={"training": "s3://ours/a"}, channels={"training": ()}))
+    assert "instance_count=4)" in code
+    assert '"epochs": "9"' in code
+    assert "your-bucket" not in code
+    assert "torch_distributed" not in code
+
+
+def test_a_smoke_test_of_another_script_is_not_the_job() -> None:
+    assert own_code(entry_point="check.py") == snippet(OWN)
 
 
 def test_what_a_person_asks_for_comes_first() -> None:
@@ -314,7 +391,7 @@ GROUPS = (Group("data", "ml.c5.18xlarge", 2), Group("train", "ml.p4d.24xlarge"))
             "MPI(process_count_per_node=4)",
         ),
         (MPI, JobSpec(distribution={"MPI": {"process_count_per_node": 4}}), "MPI(process_count_per_node=4)"),
-        (SMP2, DEFAULTS, "Torchrun(smp=SMP(hybrid_shard_degree=16))"),
+        (SMP2, DEFAULTS, "Torchrun(smp=SMP(hybrid_shard_degree=8))"),
         (TENSORFLOW, JobSpec(instance_count=1), ""),
         (replace(PYTORCH, launchers=()), JobSpec(groups=GROUPS), ""),
         (replace(MPI, entry_point="a.py"), DEFAULTS, ""),
@@ -333,7 +410,7 @@ def test_version_3_is_the_default(record: ReleaseRecord, job: JobSpec, driver: s
     [
         (
             MPI,
-            DEFAULTS,
+            JobSpec(instance_count=2),
             "the SDK's MPI driver starts one process for each GPU of one host in total, "
             "not on each of 2 hosts",
         ),
@@ -349,7 +426,7 @@ def test_version_3_is_the_default(record: ReleaseRecord, job: JobSpec, driver: s
         ),
         (
             TENSORFLOW,
-            DEFAULTS,
+            JobSpec(instance_count=2),
             "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts",
         ),
         (
@@ -388,7 +465,7 @@ def test_settings_of_version_2_are_checked_by_its_rules() -> None:
 
 
 def test_version_3_starts_no_mirrored_workers() -> None:
-    assert refused(TENSORFLOW, JobSpec(sdk="v3", launcher="tensorflow")) == [
+    assert refused(TENSORFLOW, JobSpec(sdk="v3", launcher="tensorflow", instance_count=2)) == [
         Diagnostic(
             "SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts",
             hint="use `--sdk v2`, `--sdk boto3` or `launcher: mpirun` in a job file",
@@ -412,7 +489,7 @@ def test_version_3_counts_processes() -> None:
 
 
 def test_version_3_lets_an_image_start_its_own_code() -> None:
-    code = snippet(replace(MPI, entry_point="train.py"), JobSpec(sdk="v3"))
+    code = snippet(replace(MPI, entry_point="train.py"), JobSpec(sdk="v3", launcher="mpirun"))
     assert "distributed" not in code
     assert "source_code" not in code
     assert '"sagemaker_mpi_enabled": "true"' in code
@@ -463,7 +540,7 @@ request = {
     "RoleArn": "arn:aws:iam::1:role/x",
     "AlgorithmSpecification": {"TrainingImage": "123456789012.dkr.ecr.eu-west-1.amazonaws.com/bakehouse/pytorch-cpu@sha256:4f1c", "TrainingInputMode": "File"},
     "HyperParameters": {key: json.dumps(value) for key, value in hyperparameters.items()},
-    "ResourceConfig": {"InstanceType": "ml.c5.2xlarge", "InstanceCount": 2, "VolumeSizeInGB": 30, "KeepAlivePeriodInSeconds": 600},
+    "ResourceConfig": {"InstanceType": "ml.c5.2xlarge", "InstanceCount": 1, "VolumeSizeInGB": 30, "KeepAlivePeriodInSeconds": 600},
     "OutputDataConfig": {"S3OutputPath": f"s3://{bucket}/"},
     "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
     "Environment": {"A": "b"},
@@ -687,3 +764,65 @@ def test_fields_without_an_argument_need_boto3() -> None:
     )
     assert "create_training_job(**request)" in code
     assert '"OutputDataConfig": {"S3OutputPath": "s3://models/"},' in code
+
+
+CHANNELS = [
+    {
+        "ChannelName": "training",
+        "InputMode": "FastFile",
+        "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": "s3://ours/a"}},
+    },
+    {
+        "ChannelName": "fsx",
+        "DataSource": {
+            "FileSystemDataSource": {
+                "FileSystemId": "fs-0123456789abcdef0",
+                "FileSystemType": "FSxLustre",
+                "DirectoryPath": "/x/y",
+                "FileSystemAccessMode": "ro",
+            }
+        },
+    },
+]
+
+
+def with_channels(*channels: object) -> JobSpec:
+    return JobSpec(request=(ApiField("InputDataConfig", "InputDataConfig", list(channels)),))
+
+
+def test_channels_of_a_request_in_version_3() -> None:
+    code = snippet(PYTORCH, with_channels(*CHANNELS))
+    assert "import Compute, SourceCode, StoppingCondition, Channel, DataSource, S3DataSource, " in code
+    assert (
+        'Channel(channel_name="training", input_mode="FastFile", data_source=DataSource(s3_data_source='
+        'S3DataSource(s3_data_type="S3Prefix", s3_uri="s3://ours/a")))'
+    ) in code
+    assert "file_system_data_source=FileSystemDataSource(file_system_id=" in code
+
+
+def test_channels_of_a_request_in_version_2() -> None:
+    code = snippet(PYTORCH, replace(with_channels(*CHANNELS), sdk="v2"))
+    assert (
+        "from sagemaker.inputs import TrainingInput\nfrom sagemaker.inputs import FileSystemInput\n" in code
+    )
+    training = 'TrainingInput(s3_data_type="S3Prefix", s3_data="s3://ours/a", input_mode="FastFile")'
+    assert f'estimator.fit({{"training": {training}, "fsx": FileSystemInput(' in code
+
+
+def test_a_channel_that_an_sdk_cannot_express() -> None:
+    source = {"DatasetSource": {"DatasetArn": "arn"}}
+    job = with_channels({"ChannelName": "a", "DataSource": source})
+    for sdk, version in (("v3", 3), ("v2", 2)):
+        [error] = refused(PYTORCH, replace(job, sdk=sdk))
+        assert error.message == (
+            f"version {version} of the SageMaker SDK has no argument for `InputDataConfig`"
+        )
+
+
+def test_a_preview_is_marked() -> None:
+    image = replace(launch_image(OWN), uri="")
+    code = snippets.preview(
+        image, JobSpec(), Catalog({}), "000000000000.dkr.ecr.x.amazonaws.com/b/churn"
+    ).code
+    assert code.startswith("# churn, NOT RELEASED: its URI is a placeholder; for version 3 of")
+    assert '    training_image="000000000000.dkr.ecr.x.amazonaws.com/b/churn:NOT-RELEASED",\n' in code

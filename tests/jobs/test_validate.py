@@ -369,6 +369,28 @@ CASES: dict[str, Case] = {
         "the toolkit 4.8.3 of the image gives the hyperparameter `urls` to a shell, unquoted",
         "use letters, digits and `@%+=:,./-` only, or read the value from SM_HPS in the script",
     ),
+    "a hyperparameter for a shell of an unknown toolkit": (
+        rules.SHELL,
+        request(hyperparameters={"name": "a b"}),
+        with_toolkit(""),
+        "toolkits before 5.1.3 give the hyperparameter `name` to a shell, unquoted, and the one of the image "
+        "is unknown",
+        "use letters, digits and `@%+=:,./-` only, or read the value from SM_HPS in the script",
+    ),
+    "a hyperparameter that two shells read": (
+        rules.SHELL,
+        request(distribution={}, entry_point="train.sh", hyperparameters={"name": "a b", "price": "$5"}),
+        with_toolkit("5.1.1"),
+        "the toolkit 5.1.1 of the image gives the hyperparameter `price` to a shell, unquoted",
+        "use letters, digits and `@%+=:,./-` only, or read the value from SM_HPS in the script",
+    ),
+    "a launcher that the toolkit does not know": (
+        rules.TOOLKIT,
+        request(distribution={"torch_distributed": ON}),
+        replace(PYTORCH, versions={**PYTORCH.versions, "sagemaker-pytorch-training": "2.6.2"}),
+        "`sagemaker-pytorch-training` 2.6.2 of the image does not know `torch_distributed`",
+        "use an image with `sagemaker-pytorch-training` 2.7.0 or newer",
+    ),
     "EFA in the image but not on the instances": (
         rules.EFA_UNUSED,
         request(
@@ -771,6 +793,23 @@ def test_the_drivers_of_version_3_know_fewer_types_than_the_toolkit() -> None:
         rules.EFA_MISSING,
     ]
     assert rules.EFA_MISSING in [rule for rule, _, _ in findings(driver, None)]
+
+
+def test_an_old_toolkit_loses_arguments_and_the_status() -> None:
+    job = request(C5, distribution={}, entry_point="train.sh", hyperparameters={"name": "a"})
+    image = replace(with_toolkit("4.1.0"), gpu=False)
+    status = "the toolkit 4.1.0 of the image may report a failed script as a success"
+    arguments = "the toolkit 4.1.0 of the image starts `train.sh` without the hyperparameters"
+    assert findings(job, image) == [
+        (rules.LOST_STATUS, status, "use an image with 4.1.2 or newer"),
+        (rules.SHELL, arguments, "read them from SM_HPS in the script"),
+    ]
+
+
+def test_the_toolkit_alone_starts_scripts_without_a_shell() -> None:
+    image = replace(with_toolkit("5.1.1"), training_module="")
+    job = request(hyperparameters={"name": "a b"})
+    assert rules.SHELL not in [rule for rule, _, _ in findings(job, image)]
 
 
 def test_ddp_runs_without_smddp() -> None:

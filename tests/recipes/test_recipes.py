@@ -18,6 +18,7 @@ from packaging.version import Version
 
 from bakehouse.catalog.component import INSTANCE, Requirement
 from bakehouse.catalog.recipe import Recipe
+from bakehouse.jobs.toolkit import DRIVERS, TOOLKITS
 from bakehouse.lock.drift import python_of
 from bakehouse.plan.model import Image, RegistryBase
 from bakehouse.resolve.candidate import Candidate
@@ -515,7 +516,7 @@ def test_no_file_of_a_component_is_an_orphan(name: str) -> None:
     files -= {path for path in files if path.startswith("stubs/")}
     files -= {"component.yaml", "install.j2", "smoke.py"}
     files -= {"parameters.yaml"} if name in ("smp", "aws-smp2") else set()
-    files -= {"toolkit.yaml"} if name == "sagemaker-training" else set()
+    files -= {"toolkit.yaml"} if name in (*TOOLKITS, DRIVERS) else set()
     variants = [variant for release in catalog().components[name].releases for variant in release.variants]
     locks = [variant.spec.lock for variant in variants if variant.platform == ARM64]
     files -= {str(lock.path.relative_to(directory)) for lock in locks if lock}

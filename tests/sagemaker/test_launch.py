@@ -19,6 +19,7 @@ import pytest
 
 from bakehouse.catalog.instance_types import Instance
 from bakehouse.catalog.project import HOME
+from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cluster.job import Group
 from bakehouse.cluster.job_report import Status
 from bakehouse.errors import Diagnostic, LaunchError, TrustError, UsageError
@@ -355,6 +356,38 @@ def test_an_image_with_its_own_code_gets_none(session: Session) -> None:
         "sagemaker_torch_distributed_enabled",
         "sagemaker_instance_type",
     }
+
+
+def test_the_channels_of_the_smoke_test_need_data(session: Session) -> None:
+    put(session.workspace.project.root, released(entry_point="train.py"))
+    recipe = session.workspace.recipes["pytorch-cpu"]
+    smoke = UserSmoke(
+        entry_point="train.py",
+        hosts=1,
+        processes=1,
+        launcher="",
+        hyperparameters=(("epochs", "2"),),
+        channels=(("training", Path("data")),),
+        expect="",
+        timeout=60,
+        definition="",
+        location=recipe.location,
+    )
+    recipes = {**session.workspace.recipes, "pytorch-cpu": replace(recipe, smoke=smoke)}
+    session.workspace = replace(session.workspace, recipes=recipes)
+    job = replace(ON_TWO, inputs={}, channels={}, hyperparameters={}, instance_count=None)
+
+    [error] = session.refused(job=job)
+    assert error.message == (
+        "the smoke test of the recipe has the channel `training`, and the job has no data for it"
+    )
+    assert error.hint == "set `--channel training=s3://bucket/data`"
+
+    given = replace(job, inputs={"training": "s3://ours/a"}, channels={"training": ()})
+    session.launch("smoke", job=given, detach=True)
+    sent = session.aws.job("smoke")
+    assert hyperparameters(sent) == {"epochs": 2}
+    assert sent["ResourceConfig"]["InstanceCount"] == 1
 
 
 def test_a_job_in_groups(session: Session) -> None:

@@ -59,6 +59,7 @@ IMAGES: Mapping[str, LaunchImage] = {
         PYTORCH, host_requirements=(HostRequirement("pytorch 1.13.1 (cu117)", _UP_TO_A100),)
     ),
     "smd": replace(PYTORCH, uri=SMD_URI),
+    "old toolkit": replace(PYTORCH, versions={**PYTORCH.versions, "sagemaker-pytorch-training": "2.6.2"}),
 }
 
 TYPES = (
@@ -152,6 +153,7 @@ RARE = (
     Case("PyTorch", "up to A100", (("", "ml.p5.48xlarge", 2),), {"mpi": _ON}),
     Case("PyTorch", "pytorch", (("", "ml.p6e-gb200.36xlarge", 2),), {"mpi": _ON}),
     Case("PyTorch", "pytorch", (("", "ml.c5", 2),), {"mpi": _ON}),
+    Case("PyTorch", "old toolkit", (("", "ml.p4d.24xlarge", 2),), {"torch_distributed": _ON}),
     Case("PyTorch", "pytorch", _TWO, {"mpi": _ON, "instance_groups": ["train"]}, framework_version="1.9.1"),
     Case(
         "PyTorch",

@@ -43,11 +43,18 @@ def _finish(result: "LaunchReport") -> None:
         "image": _IMAGE,
         "sdk": "v3, v2 or boto3: the library of the code; default: v3, or v2 for jobs that v3 cannot start",
         "region": "only a release in this AWS region, with its URI there",
+        "preview": "the image as its recipe resolves now, with a placeholder for its URI",
     },
 )
 @job_arguments.with_job(job_arguments.SAGEMAKER)
 def estimator(
-    context: Context, line: "JobSpec", job: str, image: str = "", sdk: str = "", region: str = ""
+    context: Context,
+    line: "JobSpec",
+    job: str,
+    image: str = "",
+    sdk: str = "",
+    region: str = "",
+    preview: bool = False,
 ) -> None:
     """
     Validate a job's settings and print Python code that starts it.
@@ -59,15 +66,21 @@ def estimator(
         --distribution '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
     """
     from bakehouse.jobs import snippets
-    from bakehouse.jobs.given_job import read_job, require_job
-    from bakehouse.jobs.job_images import find_release
+    from bakehouse.jobs.given_job import find_job, read_job, require_job
+    from bakehouse.jobs.job_images import find_image, find_release, placeholder, user_smoke
 
     workspace = open_project()
-    given = read_job(workspace, image, job, replace(line, sdk=sdk))
+    given = read_job(workspace, image, job or find_job(workspace, image), replace(line, sdk=sdk))
     require_job(given, "estimator")
-    record = find_release(workspace, given.image, given.spec.instance_type, region)
-    snippet = snippets.snippet(record, given.spec, workspace.catalog)
-    if workspace.project.policy:
+    if preview:
+        unreleased = find_image(workspace, given.image, given.spec.instance_type)
+        repository = placeholder(workspace, unreleased.name, region)
+        snippet = snippets.preview(unreleased, given.spec, workspace.catalog, repository)
+    else:
+        record = find_release(workspace, given.image, given.spec.instance_type, region)
+        smoke = user_smoke(workspace, record.image)
+        snippet = snippets.snippet(record, given.spec, workspace.catalog, smoke)
+    if workspace.project.policy and not preview:
         # Most projects have none, and its checks take long to import.
         from bakehouse.trust import policy
 
@@ -102,10 +115,10 @@ def validate(
     """
     from bakehouse.cli import json_report
     from bakehouse.jobs import job_check
-    from bakehouse.jobs.given_job import read_job
+    from bakehouse.jobs.given_job import find_job, read_job
 
     workspace = open_project(image or None)
-    given = read_job(workspace, image, job, replace(line, sdk=sdk))
+    given = read_job(workspace, image, job or find_job(workspace, image), replace(line, sdk=sdk))
     result = job_check.check_settings(workspace, given)
     errors, warnings = result.errors, [warning.diagnostic for warning in result.warnings]
     if json:
@@ -156,7 +169,7 @@ def launch(
     bake launch --job nightly --hyperparameter epochs=3
     bake launch --follow pytorch-cpu-2026-11-20-09-41-12-345 --region eu-west-1
     """
-    from bakehouse.jobs.given_job import read_job, require_job
+    from bakehouse.jobs.given_job import find_job, read_job, require_job
     from bakehouse.jobs.job_spec import JobSpec
     from bakehouse.sagemaker import launch as launching
 
@@ -175,16 +188,13 @@ def launch(
             )
         )
         return
-    given = read_job(workspace, image, job, replace(line, name=job_name))
+    given = read_job(workspace, image, job or find_job(workspace, image), replace(line, name=job_name))
     require_job(given, "launch")
-    spec = given.spec
-    if spec.instance_count is None and not spec.groups:
-        spec = replace(spec, instance_count=1)
     _finish(
         launching.launch(
             workspace,
             given.image,
-            spec,
+            given.spec,
             callbacks,
             region=region,
             detach=detach,

@@ -1,0 +1,55 @@
+"""The settings of the smoke test of an image, as defaults of its jobs on SageMaker."""
+
+import json
+from dataclasses import replace
+
+from bakehouse.jobs.job_spec import JobSpec
+from bakehouse.jobs.training_request import LaunchImage
+
+PLACEHOLDER = "s3://your-bucket/"
+"""Location of channels whose S3 URI is unknown."""
+TESTED = "the smoke test of the recipe"
+_CHANNELS = "InputDataConfig"
+
+
+def with_tested_settings(image: LaunchImage, job: JobSpec) -> JobSpec:
+    """Return a job with the hosts, launcher, hyperparameters and channels of the smoke test.
+
+    Those of the job itself win. A test of another script than that of the job says nothing about it.
+    """
+    smoke = image.smoke
+    if smoke is None or smoke.entry_point != (image.entry_point or job.entry_point or smoke.entry_point):
+        return job
+    hyperparameters = {name: _value(text) for name, text in smoke.hyperparameters}
+    completed = replace(job, hyperparameters={**hyperparameters, **job.hyperparameters})
+    if not job.groups:
+        completed = _with_hosts(completed, image)
+    if not job.inputs and not any(field.path.startswith(_CHANNELS) for field in job.request):
+        names = [name for name, _ in smoke.channels]
+        inputs = {name: f"{PLACEHOLDER}{name}" for name in names}
+        completed = replace(completed, inputs=inputs, channels=dict.fromkeys(names, ()))
+    if completed == job:
+        return job
+    return replace(completed, origin=" and ".join(filter(None, (job.origin, TESTED))))
+
+
+def _with_hosts(job: JobSpec, image: LaunchImage) -> JobSpec:
+    smoke = image.smoke
+    assert smoke is not None
+    if job.instance_count is None:
+        job = replace(job, instance_count=smoke.hosts)
+    if job.launcher or job.distribution is not None or job.processes_per_host is not None:
+        return job
+    has_toolkit = "pytorch" in image.training_module
+    launcher = smoke.starter(image.launchers, toolkit_starts_torchrun=has_toolkit)
+    if launcher == "mpirun" and not image.gpu:
+        # On hosts with GPUs, the number of ranks is that of the GPUs.
+        job = replace(job, processes_per_host=smoke.processes)
+    return replace(job, launcher=launcher)
+
+
+def _value(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
