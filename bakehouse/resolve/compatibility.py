@@ -34,6 +34,7 @@ class Options:
         """By the identity of another candidate: the checked candidates, and the compatible ones."""
         self._fitting: dict[tuple[str, ...], int] = {}
         self._meeting: dict[tuple[str, str], int] = {}
+        self._providing: dict[str, int] = {}
 
     def least_additions_first(self, missing: frozenset[str]) -> "Options":
         """Sort the variants of each release by the number of missing frameworks that they would add."""
@@ -78,6 +79,14 @@ class Options:
             for bit, (candidate, _) in enumerate(self.listed)
             if candidate.variant.platform == platform
         )
+
+    def providing(self, name: str) -> int:
+        """Return the candidates that provide a name."""
+        if name not in self._providing:
+            self._providing[name] = sum(
+                1 << bit for bit, (candidate, _) in enumerate(self.listed) if name in candidate.provided
+            )
+        return self._providing[name]
 
     def meeting(self, demand: Demand) -> int:
         """Return the candidates that meet a demand of the recipe, or do not provide its name."""
@@ -192,8 +201,16 @@ class Compatibility:
 
         The first one lets the search go back furthest. Locks are checked when a candidate is chosen.
         """
+        return self._narrowed(name, self._open[name], chosen)[1]
+
+    def providing(
+        self, component: str, name: str, chosen: tuple[Candidate, ...]
+    ) -> tuple[int, frozenset[str]]:
+        """Return the fitting candidates of a component that provide a name, and what excludes the others."""
+        return self._narrowed(component, self._open[component] & self.options[component].providing(name), chosen)
+
+    def _narrowed(self, name: str, left: int, chosen: tuple[Candidate, ...]) -> tuple[int, frozenset[str]]:
         culprits = set()
-        left = self._open[name]
         for other in chosen:
             if not left:
                 break
@@ -201,7 +218,7 @@ class Compatibility:
             if fitting != left:
                 culprits.add(other.name)
             left = fitting
-        return frozenset(culprits)
+        return left, frozenset(culprits)
 
     def _compatible(self, name: str, other: Candidate, subset: int) -> int:
         options = self.options[name]

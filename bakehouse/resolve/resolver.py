@@ -251,6 +251,7 @@ class _Search:
         self._providers_by_name: dict[str, frozenset[str]] = {}
         self._components = catalog.components
         self._links = catalog.links
+        self._reachable = self._links.needed((recipe.base.name, *(item.name for item in recipe.components)))
         self._targets = _targets(recipe, catalog)
         requirements = (recipe.base, *recipe.components)
         self._named = {requirement.name for requirement in recipe.components}
@@ -292,7 +293,7 @@ class _Search:
         options = self._candidates(name)
         dead_ends: dict[int, _DeadEnd] = {}
         culprits: frozenset[str] = frozenset()
-        is_learnable = not self._links.is_shared(name)
+        is_learnable = True
         fitting = left.get(name) or self._compatibility.left(name, selection.chosen, None)
         for position in bits(fitting):
             option = options[position]
@@ -306,10 +307,16 @@ class _Search:
                 dead_ends[position] = outcome
             culprits |= outcome.culprits
             is_learnable &= outcome.is_learnable
-        later = self._exclude(name, selection, left)
-        if isinstance(later, PartialResolution):
-            return later
         culprits |= self._excluding(name, selection)
+        later = None
+        if (other_culprits := self._excluding_providers(name, selection)) is not None:
+            # Nothing else can provide a shared name either
+            culprits |= other_culprits
+        else:
+            is_learnable = False
+            later = self._exclude(name, selection, left)
+            if isinstance(later, PartialResolution):
+                return later
         dead_end = self._dead_end(selection, name, dead_ends, culprits - {name}, is_learnable=is_learnable)
         if later:
             return replace(dead_end, culprits=dead_end.culprits | later.culprits)
@@ -337,8 +344,6 @@ class _Search:
         self, name: str, selection: PartialResolution, left: _Left
     ) -> PartialResolution | _DeadEnd | None:
         """Complete a selection in which another component provides a name; None if none can."""
-        if not self._links.is_shared(name):
-            return None
         later = replace(selection, excluded=selection.excluded | {name})
         return None if self._next_name(later) is None else self._extend(later, left)
 
@@ -365,14 +370,30 @@ class _Search:
         """
         remaining: dict[str, int] = {}
         for name in sorted(selection.missing - selection.excluded):
-            if self._links.is_shared(name) or name not in self._components:
-                continue
             self._candidates(name)
             remaining[name] = fitting = self._compatibility.left(name, selection.chosen, left.get(name))
-            if not fitting:
-                culprits = self._excluding(name, selection)
+            if fitting:
+                continue
+            culprits = self._excluding_providers(name, selection)
+            if culprits is not None:
+                culprits |= self._excluding(name, selection)
                 return self._learn(self._dead_end(selection, name, {}, culprits, is_learnable=True))
         return remaining
+
+    def _excluding_providers(self, name: str, selection: PartialResolution) -> frozenset[str] | None:
+        """Return the chosen components that keep others from providing a name; None if one may provide it."""
+        culprits: frozenset[str] = frozenset()
+        chosen = {candidate.name for candidate in selection.chosen}
+        for provider in sorted(self._links.sharing(name) & self._reachable):
+            if provider in chosen:
+                culprits |= {provider}
+                continue
+            self._candidates(provider)
+            fitting, excluding = self._compatibility.providing(provider, name, selection.chosen)
+            if fitting:
+                return None
+            culprits |= excluding
+        return culprits
 
     def _excluding(self, name: str, selection: PartialResolution) -> frozenset[str]:
         """Return the chosen components that exclude candidates of a name."""
