@@ -87,10 +87,6 @@ class Links:
         """Return whether a component of another name, other than a base, may provide a name."""
         return name in self._shared
 
-    def sharing(self, name: str) -> Set[str]:
-        """Return the components of other names, other than bases, that may provide a name."""
-        return self._providers[name].keys() - self._bases if name in self._shared else frozenset()
-
     def providers(self, name: str, demands: Sequence[Requirement]) -> frozenset[str]:
         """Return the components that provide a name in a version that all demands allow."""
         return frozenset(

@@ -3,9 +3,10 @@
 Compatibility of a pair holds for every recipe of a catalogue, so each pair is checked once.
 """
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, reduce
 from itertools import groupby
+from operator import or_
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component
@@ -186,6 +187,10 @@ class Compatibility:
         candidate, demands = option
         self._demands[id(candidate)] = demands
 
+    def drop(self, name: str, position: int) -> None:
+        """Leave out a candidate that fits nothing."""
+        self._open[name] &= ~(1 << position)
+
     def left(self, name: str, chosen: tuple[Candidate, ...], before: int | None) -> int:
         """Return the candidates that fit all chosen ones; `before` fitted all but the last of them."""
         if before is not None:
@@ -197,9 +202,9 @@ class Compatibility:
         return left
 
     def culprits(self, name: str, chosen: tuple[Candidate, ...]) -> frozenset[str]:
-        """Return the chosen components that exclude candidates: for each candidate the first one.
+        """Return chosen components that exclude all candidates that can be excluded, none of them needlessly.
 
-        The first one lets the search go back furthest. Locks are checked when a candidate is chosen.
+        Locks are checked when a candidate is chosen.
         """
         return self._narrowed(name, self._open[name], chosen)[1]
 
@@ -207,18 +212,22 @@ class Compatibility:
         self, component: str, name: str, chosen: tuple[Candidate, ...]
     ) -> tuple[int, frozenset[str]]:
         """Return the fitting candidates of a component that provide a name, and what excludes the others."""
-        return self._narrowed(component, self._open[component] & self.options[component].providing(name), chosen)
+        candidates = self._open[component] & self.options[component].providing(name)
+        return self._narrowed(component, candidates, chosen)
 
-    def _narrowed(self, name: str, left: int, chosen: tuple[Candidate, ...]) -> tuple[int, frozenset[str]]:
-        culprits = set()
-        for other in chosen:
-            if not left:
-                break
-            fitting = self._compatible(name, other, left)
-            if fitting != left:
-                culprits.add(other.name)
-            left = fitting
-        return left, frozenset(culprits)
+    def _narrowed(
+        self, name: str, candidates: int, chosen: tuple[Candidate, ...]
+    ) -> tuple[int, frozenset[str]]:
+        excluded = {
+            other.name: candidates & ~self._compatible(name, other, candidates) for other in chosen
+        }
+        every = _union(excluded.values())
+        # Without a later choice, the search can go back further
+        for other in reversed(chosen):
+            rest = {name: mask for name, mask in excluded.items() if name != other.name}
+            if _union(rest.values()) == every:
+                excluded = rest
+        return candidates & ~every, frozenset(excluded)
 
     def _compatible(self, name: str, other: Candidate, subset: int) -> int:
         options = self.options[name]
@@ -263,6 +272,10 @@ def _demands(candidate: Candidate, excluded: frozenset[str]) -> tuple[Demand, ..
         *(Demand(requirement, candidate) for requirement in (*spec.requires, *recommended)),
         *(Demand(requirement, candidate, is_required=False) for requirement in spec.constraints),
     )
+
+
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)
 
 
 def bits(number: int) -> Iterator[int]:
