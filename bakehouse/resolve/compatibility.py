@@ -218,9 +218,7 @@ class Compatibility:
     def _narrowed(
         self, name: str, candidates: int, chosen: tuple[Candidate, ...]
     ) -> tuple[int, frozenset[str]]:
-        excluded = {
-            other.name: candidates & ~self._compatible(name, other, candidates) for other in chosen
-        }
+        excluded = {other.name: candidates & ~self._compatible(name, other, candidates) for other in chosen}
         every = _union(excluded.values())
         # Without a later choice, the search can go back further
         for other in reversed(chosen):

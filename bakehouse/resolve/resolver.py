@@ -400,9 +400,7 @@ class _Search:
                 return self._learn(self._dead_end(selection, name, known, culprits, is_learnable=True))
         return remaining
 
-    def _known_dead_ends(
-        self, name: str, fitting: int, selection: PartialResolution
-    ) -> dict[int, _DeadEnd]:
+    def _known_dead_ends(self, name: str, fitting: int, selection: PartialResolution) -> dict[int, _DeadEnd]:
         """Return the dead ends that the candidates of a name are known to lead to, up to the first without."""
         known: dict[int, _DeadEnd] = {}
         if fitting & ~self._learned_bits[name]:
