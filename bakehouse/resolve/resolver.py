@@ -307,29 +307,30 @@ class _Search:
         fitting = left.get(name) or self._compatibility.left(name, selection.chosen, None)
         for position in bits(fitting):
             option = options[position]
-            outcome = self._known_dead_end(option, selection) or self._try(option, selection, left)
-            if isinstance(outcome, PartialResolution):
+            tried = self._known_dead_end(option, selection) or self._try(option, selection, left)
+            if isinstance(tried, PartialResolution):
                 self._skipped[name] = partial(_reasons, selection, options[:position], dead_ends)
-                return outcome
-            if isinstance(outcome, _DeadEnd):
-                if name not in outcome.culprits:
-                    return outcome
-                dead_ends[position] = outcome
-            culprits |= outcome.culprits
-            is_learnable &= outcome.is_learnable
+                return tried
+            if isinstance(tried, _DeadEnd):
+                if name not in tried.culprits:
+                    return tried
+                dead_ends[position] = tried
+            culprits |= tried.culprits
+            is_learnable &= tried.is_learnable
         culprits |= self._excluding(name, selection)
-        later = None
+        without: _DeadEnd | None = None
         if (other_culprits := self._excluding_providers(name, selection)) is not None:
             # Nothing else can provide a shared name either
             culprits |= other_culprits
         else:
             is_learnable = False
-            later = self._exclude(name, selection, left)
-            if isinstance(later, PartialResolution):
-                return later
+            outcome = self._exclude(name, selection, left)
+            if isinstance(outcome, PartialResolution):
+                return outcome
+            without = outcome
         dead_end = self._dead_end(selection, name, dead_ends, culprits - {name}, is_learnable=is_learnable)
-        if later:
-            return replace(dead_end, culprits=dead_end.culprits | later.culprits)
+        if without:
+            return replace(dead_end, culprits=dead_end.culprits | without.culprits)
         return self._learn(dead_end)
 
     def _learn(self, dead_end: _DeadEnd) -> _DeadEnd:
@@ -401,7 +402,7 @@ class _Search:
         return remaining
 
     def _known_dead_ends(self, name: str, fitting: int, selection: PartialResolution) -> dict[int, _DeadEnd]:
-        """Return the dead ends that the candidates of a name are known to lead to, up to the first without."""
+        """Return the known dead ends of the candidates of a name, up to the first without one."""
         known: dict[int, _DeadEnd] = {}
         if fitting & ~self._learned_bits[name]:
             return known

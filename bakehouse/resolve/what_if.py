@@ -32,7 +32,7 @@ from bakehouse.resolve.alternatives import (
 )
 from bakehouse.resolve.candidate import Candidate, Conflict, Demand
 from bakehouse.resolve.explain import describe_changes
-from bakehouse.resolve.phrases import demand_reason, owner_text, requirement_text
+from bakehouse.resolve.phrases import BUILD_AXES, demand_reason, owner_text, requirement_text
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_count, format_names
@@ -189,7 +189,8 @@ def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
         )
     message = f"image `{recipe.name}` does not fit with {assumptions}"
     nearest = search.nearest(_MAX_ALTERNATIVES)
-    raise _error(message, outcome, search, catalog, nearest, assumptions, f"{recipe.name} ")
+    diagnostic = _diagnostic(message, outcome, search, catalog, nearest, assumptions, f"{recipe.name} ")
+    raise ConflictError.of(diagnostic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
     """Resolve assumptions like `fitting`, on at least one base.
 
     Raises ConflictError with the closest alternatives if no base fits, and UndecidedError if none is known to
-    fit.
+    fit: the search ended first, or the catalogue lacks a version or a build.
     """
     outcomes = _attempts(assumptions, catalog)
     fits = _base_fits(outcomes)
@@ -279,7 +280,47 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
         calls=sum(nearest.calls for _, _, nearest in conflicts),
     )
     message = f"no base in the catalogue fits {assumptions}"
-    raise _error(message, conflict, search, catalog, merged, assumptions, "")
+    diagnostic = _diagnostic(message, conflict, search, catalog, merged, assumptions, "")
+    if gaps := tuple(_gaps(assumptions, catalog)):
+        message = f"it is not known whether a base fits {assumptions}"
+        facts = tuple(("the catalogue lacks", gap) for gap in gaps)
+        raise UndecidedError.of(replace(diagnostic, message=message, facts=facts))
+    raise ConflictError.of(diagnostic)
+
+
+def _gaps(assumptions: Assumptions, catalog: Catalog) -> Iterator[str]:
+    """Yield versions and builds that assumptions name and the catalogue does not list.
+
+    Others may exist, so without them a combination cannot be refused.
+    """
+    by_name = {assumed.name: _provided_versions(assumed, catalog) for assumed in assumptions.components}
+    for assumed in assumptions.components:
+        if not by_name[assumed.name]:
+            yield requirement_text(assumed)
+    for assumed in assumptions.components:
+        for axis in assumptions.components:
+            versions = by_name[axis.name]
+            if axis.name in BUILD_AXES and versions and _lacks_build(assumed, axis.name, versions, catalog):
+                yield f"a build of {requirement_text(assumed)} for {requirement_text(axis)}"
+
+
+def _lacks_build(assumed: Requirement, axis: str, versions: set[str], catalog: Catalog) -> bool:
+    """Return whether releases have builds for several versions of a name, but none for certain versions."""
+    values = set()
+    for component in catalog.components.values():
+        for release in component.releases:
+            for variant in release.variants:
+                provided = Candidate(component, release, variant).provided
+                if assumed.name not in provided or not assumed.allows(provided[assumed.name]):
+                    continue
+                required = [item for item in variant.spec.requires if item.name == axis]
+                own = {provided[axis]} if axis in provided else set()
+                if required and any(all(item.allows(version) for item in required) for version in versions):
+                    return False
+                if not versions.isdisjoint(own):
+                    return False
+                values |= {*own, *(item.specifier for item in required)}
+    return len(values) > 1
 
 
 def _steps(outcome: Undecided) -> tuple[str, str]:
@@ -379,7 +420,7 @@ def _only_base(base: Component, assumptions: Assumptions) -> Recipe:
     )
 
 
-def _error(
+def _diagnostic(
     message: str,
     conflict: Conflict,
     search: AlternativeSearch,
@@ -387,7 +428,7 @@ def _error(
     nearest: Alternatives,
     assumptions: Assumptions,
     image: str,
-) -> ConflictError:
+) -> Diagnostic:
     minimal = conflict_report.minimal_conflict(conflict, search)
     diagnostic = conflict_report.diagnostic_with_candidates(message, minimal, catalog)
     direct = _direct_reasons(minimal, conflict.recipe, assumptions, catalog)
@@ -400,7 +441,7 @@ def _error(
     hint = ""
     if nearest.alternatives and (options := _options(nearest.alternatives[0], assumptions)):
         hint = f"run `bake resolve {image}{options}` to see the first one in full"
-    return ConflictError.of(replace(diagnostic, tables=(*diagnostic.tables, Table(title, rows)), hint=hint))
+    return replace(diagnostic, tables=(*diagnostic.tables, Table(title, rows)), hint=hint)
 
 
 def _direct_reasons(
