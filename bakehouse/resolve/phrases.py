@@ -215,15 +215,14 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
     needed = requirement_text(demand.requirement)
     if other == candidate:
         return "needs", f"{needed}, but itself provides {candidate.provided[name]}"
-    verb, rest = ("is", f"built for {needed}") if _is_of_build(candidate, name) else ("needs", needed)
+    verb, rest = ("is", f"built for {needed}") if _is_of_build(candidate, demand.requirement) else ("needs", needed)
     return verb, f"{rest}, not {other.provided[name]}" if other else rest
 
 
-def _is_of_build(candidate: Candidate, name: str) -> bool:
-    """Return whether other builds of the same release require another version of a name."""
-    variants = candidate.release.variants
-    required = (item for variant in variants for item in variant.spec.requires if item.name == name)
-    return name in BUILD_AXES and len({requirement.specifier for requirement in required}) > 1
+def _is_of_build(candidate: Candidate, requirement: Requirement) -> bool:
+    """Return whether a requirement is the one version that a named build is for."""
+    is_exact = version_range(requirement) != requirement.specifier
+    return bool(candidate.variant.name) and requirement.name in BUILD_AXES and is_exact
 
 
 def _verb(line: Package) -> str:

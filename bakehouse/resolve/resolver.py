@@ -388,7 +388,7 @@ class _Search:
         Without it, the search would fail only after it tried all combinations of the names in between.
         """
         remaining: dict[str, int] = {}
-        for name in sorted(selection.missing - selection.excluded):
+        for name in sorted(selection.missing - selection.excluded, key=self._rank):
             self._candidates(name)
             remaining[name] = fitting = self._compatibility.left(name, selection.chosen, left.get(name))
             known = self._known_dead_ends(name, fitting, selection)
