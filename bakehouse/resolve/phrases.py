@@ -215,7 +215,9 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
     needed = requirement_text(demand.requirement)
     if other == candidate:
         return "needs", f"{needed}, but itself provides {candidate.provided[name]}"
-    verb, rest = ("is", f"built for {needed}") if _is_of_build(candidate, demand.requirement) else ("needs", needed)
+    verb, rest = (
+        ("is", f"built for {needed}") if _is_of_build(candidate, demand.requirement) else ("needs", needed)
+    )
     return verb, f"{rest}, not {other.provided[name]}" if other else rest
 
 

@@ -1,7 +1,7 @@
 """Answers to `resolve --assume`: whether an image, or any base, fits assumptions of the command line."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -297,30 +297,37 @@ def _gaps(assumptions: Assumptions, catalog: Catalog) -> Iterator[str]:
     for assumed in assumptions.components:
         if not by_name[assumed.name]:
             yield requirement_text(assumed)
+    axes = [assumed for assumed in assumptions.components if assumed.name in BUILD_AXES]
     for assumed in assumptions.components:
-        for axis in assumptions.components:
-            versions = by_name[axis.name]
-            if axis.name in BUILD_AXES and versions and _lacks_build(assumed, axis.name, versions, catalog):
-                yield f"a build of {requirement_text(assumed)} for {requirement_text(axis)}"
+        asked = {axis.name: by_name[axis.name] for axis in axes if axis.name != assumed.name}
+        if all(by_name.values()) and _lacks_build(assumed, asked, catalog):
+            names = " and ".join(requirement_text(axis) for axis in axes if axis.name in asked)
+            yield f"a build of {requirement_text(assumed)} for {names}"
 
 
-def _lacks_build(assumed: Requirement, axis: str, versions: set[str], catalog: Catalog) -> bool:
-    """Return whether releases have builds for several versions of a name, but none for certain versions."""
-    values = set()
-    for component in catalog.components.values():
-        for release in component.releases:
-            for variant in release.variants:
-                provided = Candidate(component, release, variant).provided
-                if assumed.name not in provided or not assumed.allows(provided[assumed.name]):
-                    continue
-                required = [item for item in variant.spec.requires if item.name == axis]
-                own = {provided[axis]} if axis in provided else set()
-                if required and any(all(item.allows(version) for item in required) for version in versions):
-                    return False
-                if not versions.isdisjoint(own):
-                    return False
-                values |= {*own, *(item.specifier for item in required)}
-    return len(values) > 1
+def _lacks_build(assumed: Requirement, asked: Mapping[str, set[str]], catalog: Catalog) -> bool:
+    """Return whether releases have builds for several versions of some names, but none for those asked."""
+    builds = [
+        {axis: _versions_of_build(candidate, axis, asked[axis]) for axis in asked}
+        for component in catalog.components.values()
+        for release in component.releases
+        for candidate in (Candidate(component, release, variant) for variant in release.variants)
+        if assumed.name in candidate.provided and assumed.allows(candidate.provided[assumed.name])
+    ]
+    values = {axis: {build[axis][0] for build in builds if build[axis][0]} for axis in asked}
+    # A component without any build for a CUDA answers no question about it
+    axes = [axis for axis in asked if values[axis]]
+    fits = any(all(build[axis][1] for axis in axes) for build in builds)
+    return not fits and any(len(values[axis]) > 1 for axis in axes)
+
+
+def _versions_of_build(candidate: Candidate, axis: str, versions: set[str]) -> tuple[str, bool]:
+    """Return the versions of a name that a build is for, and whether one that is asked for is among them."""
+    if axis in candidate.provided:
+        return candidate.provided[axis], candidate.provided[axis] in versions
+    required = [item for item in candidate.spec.requires if item.name == axis]
+    fits = any(all(item.allows(version) for item in required) for version in versions)
+    return ",".join(item.specifier for item in required), fits and bool(required)
 
 
 def _steps(outcome: Undecided) -> tuple[str, str]:
