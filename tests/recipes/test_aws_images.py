@@ -38,7 +38,7 @@ LACKING = {
     "tensorflow=2.5.3 cuda=11.2 python=3.7": "tensorflow 2.5.3",
     "tensorflow=2.7.4 cuda=11.2 python=3.8": "tensorflow 2.7.4",
 }
-"""What the catalogue lacks of a stack about which it cannot say anything."""
+"""By stack: the version or build that the catalogue lacks."""
 
 
 @pytest.mark.parametrize("stack", sorted(set(STACKS) - LACKING.keys()))
