@@ -235,7 +235,7 @@ class TrustError(BakehouseError):
 
 
 class UndecidedError(BakehouseError):
-    """The search for versions ended before it was known whether they satisfy an image."""
+    """It is not known whether versions satisfy an image: the search ended, or the catalogue lacks one."""
 
     exit_code = 17
 

@@ -58,14 +58,16 @@ def questions(catalog: Catalog, *, short: bool) -> Iterator[str]:
 
 
 def answer(question: str, catalog: Catalog) -> str:
-    """Return the bases that fit, or that none does."""
+    """Return the bases that fit, that none does, or what the catalogue lacks."""
     assumptions = what_if.parse_assumptions(question.split(), catalog)
     try:
         fits = what_if.resolve_on_bases(assumptions, catalog)
     except ConflictError:
         return "cannot fit"
-    except UndecidedError:
-        return "not known"
+    except UndecidedError as error:
+        # What the catalogue lacks is an answer, unlike a search that ended first
+        lacking = [value for name, value in error.diagnostics[0].facts if name == "the catalogue lacks"]
+        return f"lacks {', '.join(lacking)}" if lacking else "not known"
     bases = ", ".join(resolution.base.name for resolution in fits.resolutions)
     return f"fits {bases}" + (f"; not known: {', '.join(fits.undecided)}" if fits.undecided else "")
 

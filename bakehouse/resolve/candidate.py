@@ -321,10 +321,12 @@ def _lock_conflict(candidate: Candidate, selection: PartialResolution) -> Refusa
     for name in (name for name in own if name in differing):
         packages = own[name], locked[name]
         others = [other for other in selection.chosen if name in other.packages]
-        if name not in selection.own and all(_accepts(other, name, packages[0]) for other in others):
+        refusing = tuple(other for other in others if not _accepts(other, name, packages[0]))
+        if name not in selection.own and not refusing:
             continue
         owners = (other for other in others if other.packages[name] is packages[1])
-        return Refusal(candidate, packages[0].name, other=next(owners, None), packages=packages)
+        owner = next(owners, None)
+        return Refusal(candidate, packages[0].name, other=owner, others=refusing, packages=packages)
     return None
 
 

@@ -3,9 +3,10 @@
 Compatibility of a pair holds for every recipe of a catalogue, so each pair is checked once.
 """
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, reduce
 from itertools import groupby
+from operator import or_
 
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.component import Component
@@ -34,6 +35,7 @@ class Options:
         """By the identity of another candidate: the checked candidates, and the compatible ones."""
         self._fitting: dict[tuple[str, ...], int] = {}
         self._meeting: dict[tuple[str, str], int] = {}
+        self._providing: dict[str, int] = {}
 
     def least_additions_first(self, missing: frozenset[str]) -> "Options":
         """Sort the variants of each release by the number of missing frameworks that they would add."""
@@ -78,6 +80,14 @@ class Options:
             for bit, (candidate, _) in enumerate(self.listed)
             if candidate.variant.platform == platform
         )
+
+    def providing(self, name: str) -> int:
+        """Return the candidates that provide a name."""
+        if name not in self._providing:
+            self._providing[name] = sum(
+                1 << bit for bit, (candidate, _) in enumerate(self.listed) if name in candidate.provided
+            )
+        return self._providing[name]
 
     def meeting(self, demand: Demand) -> int:
         """Return the candidates that meet a demand of the recipe, or do not provide its name."""
@@ -177,6 +187,10 @@ class Compatibility:
         candidate, demands = option
         self._demands[id(candidate)] = demands
 
+    def drop(self, name: str, position: int) -> None:
+        """Leave out a candidate that fits nothing."""
+        self._open[name] &= ~(1 << position)
+
     def left(self, name: str, chosen: tuple[Candidate, ...], before: int | None) -> int:
         """Return the candidates that fit all chosen ones; `before` fitted all but the last of them."""
         if before is not None:
@@ -188,20 +202,30 @@ class Compatibility:
         return left
 
     def culprits(self, name: str, chosen: tuple[Candidate, ...]) -> frozenset[str]:
-        """Return the chosen components that exclude candidates: for each candidate the first one.
+        """Return chosen components that exclude all candidates that can be excluded, none of them needlessly.
 
-        The first one lets the search go back furthest. Locks are checked when a candidate is chosen.
+        Locks are checked when a candidate is chosen.
         """
-        culprits = set()
-        left = self._open[name]
-        for other in chosen:
-            if not left:
-                break
-            fitting = self._compatible(name, other, left)
-            if fitting != left:
-                culprits.add(other.name)
-            left = fitting
-        return frozenset(culprits)
+        return self._narrowed(name, self._open[name], chosen)[1]
+
+    def providing(
+        self, component: str, name: str, chosen: tuple[Candidate, ...]
+    ) -> tuple[int, frozenset[str]]:
+        """Return the fitting candidates of a component that provide a name, and what excludes the others."""
+        candidates = self._open[component] & self.options[component].providing(name)
+        return self._narrowed(component, candidates, chosen)
+
+    def _narrowed(
+        self, name: str, candidates: int, chosen: tuple[Candidate, ...]
+    ) -> tuple[int, frozenset[str]]:
+        excluded = {other.name: candidates & ~self._compatible(name, other, candidates) for other in chosen}
+        every = _union(excluded.values())
+        # Without a later choice, the search can go back further
+        for other in reversed(chosen):
+            rest = {name: mask for name, mask in excluded.items() if name != other.name}
+            if _union(rest.values()) == every:
+                excluded = rest
+        return candidates & ~every, frozenset(excluded)
 
     def _compatible(self, name: str, other: Candidate, subset: int) -> int:
         options = self.options[name]
@@ -246,6 +270,10 @@ def _demands(candidate: Candidate, excluded: frozenset[str]) -> tuple[Demand, ..
         *(Demand(requirement, candidate) for requirement in (*spec.requires, *recommended)),
         *(Demand(requirement, candidate, is_required=False) for requirement in spec.constraints),
     )
+
+
+def _union(masks: Iterable[int]) -> int:
+    return reduce(or_, masks, 0)
 
 
 def bits(number: int) -> Iterator[int]:

@@ -13,9 +13,12 @@ _MAX_VERSIONS = 3
 _MAX_VARIANTS = 3
 _MAX_NAMED_IMAGES = 4
 _UNKNOWN = "as it is"
+BUILD_AXES = ("cuda", "python")
+"""Names of which a release has a build for each version; a missing one is a gap of the catalogue."""
 _PLURALS = {
     "does": "do",
     "has": "have",
+    "is": "are",
     "installs": "install",
     "keeps": "keep",
     "leaves": "leave",
@@ -212,7 +215,16 @@ def _verb_and_rest(refusal: Refusal) -> tuple[str, str]:
     needed = requirement_text(demand.requirement)
     if other == candidate:
         return "needs", f"{needed}, but itself provides {candidate.provided[name]}"
-    return "needs", f"{needed}, not {other.provided[name]}" if other else needed
+    verb, rest = (
+        ("is", f"built for {needed}") if _is_of_build(candidate, demand.requirement) else ("needs", needed)
+    )
+    return verb, f"{rest}, not {other.provided[name]}" if other else rest
+
+
+def _is_of_build(candidate: Candidate, requirement: Requirement) -> bool:
+    """Return whether a requirement is the one version that a named build is for."""
+    is_exact = version_range(requirement) != requirement.specifier
+    return bool(candidate.variant.name) and requirement.name in BUILD_AXES and is_exact
 
 
 def _verb(line: Package) -> str:

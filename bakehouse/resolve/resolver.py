@@ -5,7 +5,7 @@ chosen component, or because one of its own demands is not met. The search recor
 `explain` and error messages can give the reasons. The order of keys in a recipe does not matter.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -251,12 +251,17 @@ class _Search:
         self._providers_by_name: dict[str, frozenset[str]] = {}
         self._components = catalog.components
         self._links = catalog.links
+        self._reachable = self._links.needed((recipe.base.name, *(item.name for item in recipe.components)))
         self._targets = _targets(recipe, catalog)
         requirements = (recipe.base, *recipe.components)
         self._named = {requirement.name for requirement in recipe.components}
         self._demands = (
             *(Demand(requirement, None) for requirement in requirements),
             *(Demand(needed, target) for target in self._targets for needed in target.spec.requires),
+        )
+        reachable = [catalog.components[name] for name in self._reachable if name in catalog.components]
+        self._replaceable = frozenset(
+            normal_name(name) for component in reachable for spec in component.specs for name in spec.replaces
         )
         shared = CompatibilityCache.of(catalog)
         self._compatibility = Compatibility(
@@ -270,6 +275,12 @@ class _Search:
         self._skipped: dict[str, Callable[[], tuple[Refusal, ...]]] = {}
         self._learned: dict[int, list[tuple[frozenset[int], _DeadEnd]]] = {}
         """By the identity of a candidate: others that it cannot be chosen with, and the dead end."""
+        self._learned_bits: Counter[str] = Counter()
+        """By name: the candidates with entries in `_learned`."""
+        self._hopeless: defaultdict[str, dict[int, _DeadEnd]] = defaultdict(dict)
+        """By name and position: the candidates that lead to a dead end whatever else is chosen."""
+        self._positions: dict[int, tuple[str, int]] = {}
+        """By the identity of a candidate."""
 
     def run(self) -> Resolution:
         start = PartialResolution.first(
@@ -292,27 +303,34 @@ class _Search:
         options = self._candidates(name)
         dead_ends: dict[int, _DeadEnd] = {}
         culprits: frozenset[str] = frozenset()
-        is_learnable = not self._links.is_shared(name)
+        is_learnable = True
         fitting = left.get(name) or self._compatibility.left(name, selection.chosen, None)
         for position in bits(fitting):
             option = options[position]
-            outcome = self._known_dead_end(option, selection) or self._try(option, selection, left)
-            if isinstance(outcome, PartialResolution):
+            tried = self._known_dead_end(option, selection) or self._try(option, selection, left)
+            if isinstance(tried, PartialResolution):
                 self._skipped[name] = partial(_reasons, selection, options[:position], dead_ends)
-                return outcome
-            if isinstance(outcome, _DeadEnd):
-                if name not in outcome.culprits:
-                    return outcome
-                dead_ends[position] = outcome
-            culprits |= outcome.culprits
-            is_learnable &= outcome.is_learnable
-        later = self._exclude(name, selection, left)
-        if isinstance(later, PartialResolution):
-            return later
+                return tried
+            if isinstance(tried, _DeadEnd):
+                if name not in tried.culprits:
+                    return tried
+                dead_ends[position] = tried
+            culprits |= tried.culprits
+            is_learnable &= tried.is_learnable
         culprits |= self._excluding(name, selection)
+        without: _DeadEnd | None = None
+        if (other_culprits := self._excluding_providers(name, selection)) is not None:
+            # Nothing else can provide a shared name either
+            culprits |= other_culprits
+        else:
+            is_learnable = False
+            outcome = self._exclude(name, selection, left)
+            if isinstance(outcome, PartialResolution):
+                return outcome
+            without = outcome
         dead_end = self._dead_end(selection, name, dead_ends, culprits - {name}, is_learnable=is_learnable)
-        if later:
-            return replace(dead_end, culprits=dead_end.culprits | later.culprits)
+        if without:
+            return replace(dead_end, culprits=dead_end.culprits | without.culprits)
         return self._learn(dead_end)
 
     def _learn(self, dead_end: _DeadEnd) -> _DeadEnd:
@@ -324,6 +342,11 @@ class _Search:
             ids = frozenset(map(id, chosen))
             for candidate in chosen:
                 self._learned.setdefault(id(candidate), []).append((ids, dead_end))
+                name, position = self._positions[id(candidate)]
+                self._learned_bits[name] |= 1 << position
+                if len(ids) == 1:
+                    self._hopeless[name][position] = dead_end
+                    self._compatibility.drop(name, position)
         return dead_end
 
     def _known_dead_end(self, option: Option, selection: PartialResolution) -> _DeadEnd | None:
@@ -337,8 +360,6 @@ class _Search:
         self, name: str, selection: PartialResolution, left: _Left
     ) -> PartialResolution | _DeadEnd | None:
         """Complete a selection in which another component provides a name; None if none can."""
-        if not self._links.is_shared(name):
-            return None
         later = replace(selection, excluded=selection.excluded | {name})
         return None if self._next_name(later) is None else self._extend(later, left)
 
@@ -351,12 +372,15 @@ class _Search:
             self._budget.spend(candidate.name)
         # Pairs of it and a chosen component are known to be compatible
         if refusal := find_joint_conflict(candidate, selection):
-            # Other components may decide which of several versions of a locked package is installed
-            return _Refused(refusal.culprits, is_learnable=refusal.packages is None)
+            return _Refused(refusal.culprits, is_learnable=self._follows_from_culprits(refusal))
         self._compatibility.choose(option)
         longer = selection.plus(candidate, demands)
         remaining = self._look_ahead(longer, left)
         return remaining if isinstance(remaining, _DeadEnd) else self._extend(longer, remaining)
+
+    def _follows_from_culprits(self, refusal: Refusal) -> bool:
+        """Return whether a refusal stays whatever else is chosen: no component replaces the package."""
+        return refusal.packages is None or normal_name(refusal.name) not in self._replaceable
 
     def _look_ahead(self, selection: PartialResolution, left: _Left) -> _Left | _DeadEnd:
         """Return the candidates that the newest choice leaves; a dead end if it leaves none for a name.
@@ -364,15 +388,47 @@ class _Search:
         Without it, the search would fail only after it tried all combinations of the names in between.
         """
         remaining: dict[str, int] = {}
-        for name in sorted(selection.missing - selection.excluded):
-            if self._links.is_shared(name) or name not in self._components:
-                continue
+        for name in sorted(selection.missing - selection.excluded, key=self._rank):
             self._candidates(name)
             remaining[name] = fitting = self._compatibility.left(name, selection.chosen, left.get(name))
-            if not fitting:
-                culprits = self._excluding(name, selection)
-                return self._learn(self._dead_end(selection, name, {}, culprits, is_learnable=True))
+            known = self._known_dead_ends(name, fitting, selection)
+            if len(known) < fitting.bit_count():
+                continue
+            culprits = self._excluding_providers(name, selection)
+            if culprits is not None:
+                culprits |= self._excluding(name, selection)
+                culprits = culprits.union(*(dead_end.culprits for dead_end in known.values())) - {name}
+                return self._learn(self._dead_end(selection, name, known, culprits, is_learnable=True))
         return remaining
+
+    def _known_dead_ends(self, name: str, fitting: int, selection: PartialResolution) -> dict[int, _DeadEnd]:
+        """Return the known dead ends of the candidates of a name, up to the first without one."""
+        known: dict[int, _DeadEnd] = {}
+        if fitting & ~self._learned_bits[name]:
+            return known
+        options = self._candidates(name)
+        for position in bits(fitting):
+            dead_end = self._known_dead_end(options[position], selection)
+            if dead_end is None:
+                break
+            known[position] = dead_end
+        return known
+
+    def _excluding_providers(self, name: str, selection: PartialResolution) -> frozenset[str] | None:
+        """Return the chosen components that keep others from providing a name; None if one may provide it."""
+        culprits: frozenset[str] = frozenset()
+        chosen = {candidate.name for candidate in selection.chosen}
+        for provider in sorted(self._providers(name) & self._reachable):
+            others = tuple(candidate for candidate in selection.chosen if candidate.name != provider)
+            self._candidates(provider)
+            fitting, excluding = self._compatibility.providing(provider, name, others)
+            if not fitting:
+                culprits |= excluding
+            elif provider in chosen:
+                culprits |= {provider}
+            else:
+                return None
+        return culprits
 
     def _excluding(self, name: str, selection: PartialResolution) -> frozenset[str]:
         """Return the chosen components that exclude candidates of a name."""
@@ -397,6 +453,8 @@ class _Search:
             component = self._components.get(name)
             is_other_base = self._links.is_base(name) and name != self._recipe.base.name
             options = self._compatibility.list(name, None if is_other_base or name == INSTANCE else component)
+            for position, (candidate, _) in enumerate(options.listed):
+                self._positions[id(candidate)] = name, position
         return options.listed
 
     def _dead_end(
@@ -408,7 +466,10 @@ class _Search:
         *,
         is_learnable: bool,
     ) -> _DeadEnd:
-        """Add the component that needs the name to the culprits, and those that affect its providers."""
+        """Add the component that needs the name to the culprits.
+
+        Unless these are known to be complete, all components that affect its providers are added too.
+        """
         needing = [
             demand.required_by
             for demand in selection.demands
@@ -416,11 +477,13 @@ class _Search:
         ]
         if None not in needing:
             culprits |= {candidate.name for candidate in needing[:1] if candidate}
-        providers = self._providers(name)
-        for candidate in selection.chosen:
-            if any(self._links.can_provide(provided, providers) for provided in candidate.provided):
-                culprits |= {candidate.name}
-        options = self._candidates(name)
+        if not is_learnable:
+            providers = self._providers(name)
+            for candidate in selection.chosen:
+                if any(self._links.can_provide(provided, providers) for provided in candidate.provided):
+                    culprits |= {candidate.name}
+        options, hopeless = self._candidates(name), self._hopeless[name]
+        later = {**hopeless, **later}
         return _DeadEnd(self._recipe, name, selection, options, later, culprits, is_learnable)
 
     def _providers(self, name: str) -> frozenset[str]:

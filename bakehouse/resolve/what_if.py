@@ -1,7 +1,7 @@
 """Answers to `resolve --assume`: whether an image, or any base, fits assumptions of the command line."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -32,7 +32,7 @@ from bakehouse.resolve.alternatives import (
 )
 from bakehouse.resolve.candidate import Candidate, Conflict, Demand
 from bakehouse.resolve.explain import describe_changes
-from bakehouse.resolve.phrases import demand_reason, owner_text, requirement_text
+from bakehouse.resolve.phrases import BUILD_AXES, demand_reason, owner_text, requirement_text
 from bakehouse.resolve.relaxation import COMMAND
 from bakehouse.resolve.resolver import Resolution
 from bakehouse.util.format import format_count, format_names
@@ -189,7 +189,8 @@ def resolve_assuming(recipe: Recipe, assumptions: Assumptions, catalog: Catalog)
         )
     message = f"image `{recipe.name}` does not fit with {assumptions}"
     nearest = search.nearest(_MAX_ALTERNATIVES)
-    raise _error(message, outcome, search, catalog, nearest, assumptions, f"{recipe.name} ")
+    diagnostic = _diagnostic(message, outcome, search, catalog, nearest, assumptions, f"{recipe.name} ")
+    raise ConflictError.of(diagnostic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +245,7 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
     """Resolve assumptions like `fitting`, on at least one base.
 
     Raises ConflictError with the closest alternatives if no base fits, and UndecidedError if none is known to
-    fit.
+    fit: the search ended first, or the catalogue lacks a version or a build.
     """
     outcomes = _attempts(assumptions, catalog)
     fits = _base_fits(outcomes)
@@ -279,7 +280,54 @@ def resolve_on_bases(assumptions: Assumptions, catalog: Catalog) -> BaseFits:
         calls=sum(nearest.calls for _, _, nearest in conflicts),
     )
     message = f"no base in the catalogue fits {assumptions}"
-    raise _error(message, conflict, search, catalog, merged, assumptions, "")
+    diagnostic = _diagnostic(message, conflict, search, catalog, merged, assumptions, "")
+    if gaps := tuple(_gaps(assumptions, catalog)):
+        message = f"it is not known whether a base fits {assumptions}"
+        facts = tuple(("the catalogue lacks", gap) for gap in gaps)
+        raise UndecidedError.of(replace(diagnostic, message=message, facts=facts))
+    raise ConflictError.of(diagnostic)
+
+
+def _gaps(assumptions: Assumptions, catalog: Catalog) -> Iterator[str]:
+    """Yield versions and builds that assumptions name and the catalogue does not list.
+
+    Others may exist, so without them a combination cannot be refused.
+    """
+    by_name = {assumed.name: _provided_versions(assumed, catalog) for assumed in assumptions.components}
+    for assumed in assumptions.components:
+        if not by_name[assumed.name]:
+            yield requirement_text(assumed)
+    axes = [assumed for assumed in assumptions.components if assumed.name in BUILD_AXES]
+    for assumed in assumptions.components:
+        asked = {axis.name: by_name[axis.name] for axis in axes if axis.name != assumed.name}
+        if all(by_name.values()) and _lacks_build(assumed, asked, catalog):
+            names = " and ".join(requirement_text(axis) for axis in axes if axis.name in asked)
+            yield f"a build of {requirement_text(assumed)} for {names}"
+
+
+def _lacks_build(assumed: Requirement, asked: Mapping[str, set[str]], catalog: Catalog) -> bool:
+    """Return whether releases have builds for several versions of some names, but none for those asked."""
+    builds = [
+        {axis: _versions_of_build(candidate, axis, asked[axis]) for axis in asked}
+        for component in catalog.components.values()
+        for release in component.releases
+        for candidate in (Candidate(component, release, variant) for variant in release.variants)
+        if assumed.name in candidate.provided and assumed.allows(candidate.provided[assumed.name])
+    ]
+    values = {axis: {build[axis][0] for build in builds if build[axis][0]} for axis in asked}
+    # A component without any build for a CUDA answers no question about it
+    axes = [axis for axis in asked if values[axis]]
+    fits = any(all(build[axis][1] for axis in axes) for build in builds)
+    return not fits and any(len(values[axis]) > 1 for axis in axes)
+
+
+def _versions_of_build(candidate: Candidate, axis: str, versions: set[str]) -> tuple[str, bool]:
+    """Return the versions of a name that a build is for, and whether one that is asked for is among them."""
+    if axis in candidate.provided:
+        return candidate.provided[axis], candidate.provided[axis] in versions
+    required = [item for item in candidate.spec.requires if item.name == axis]
+    fits = any(all(item.allows(version) for item in required) for version in versions)
+    return ",".join(item.specifier for item in required), fits and bool(required)
 
 
 def _steps(outcome: Undecided) -> tuple[str, str]:
@@ -379,7 +427,7 @@ def _only_base(base: Component, assumptions: Assumptions) -> Recipe:
     )
 
 
-def _error(
+def _diagnostic(
     message: str,
     conflict: Conflict,
     search: AlternativeSearch,
@@ -387,7 +435,7 @@ def _error(
     nearest: Alternatives,
     assumptions: Assumptions,
     image: str,
-) -> ConflictError:
+) -> Diagnostic:
     minimal = conflict_report.minimal_conflict(conflict, search)
     diagnostic = conflict_report.diagnostic_with_candidates(message, minimal, catalog)
     direct = _direct_reasons(minimal, conflict.recipe, assumptions, catalog)
@@ -400,7 +448,7 @@ def _error(
     hint = ""
     if nearest.alternatives and (options := _options(nearest.alternatives[0], assumptions)):
         hint = f"run `bake resolve {image}{options}` to see the first one in full"
-    return ConflictError.of(replace(diagnostic, tables=(*diagnostic.tables, Table(title, rows)), hint=hint))
+    return replace(diagnostic, tables=(*diagnostic.tables, Table(title, rows)), hint=hint)
 
 
 def _direct_reasons(

@@ -18,8 +18,8 @@ error: no versions satisfy image `small` on linux/amd64
    |
  3 | components: {jit: "12", toolkit: "5.1", python: "3.12", torch: "2.9.0"}
    |                                                                ^^^^^^^ requests torch 2.9.0
-  because the image requests python 3.12        images/small.yaml:3:49
-  and torch 2.9.0 needs python 3.11, not 3.12   components/torch/component.yaml:9:28
+  because the image requests python 3.12               images/small.yaml:3:49
+  and torch 2.9.0 is built for python 3.11, not 3.12   components/torch/component.yaml:9:28
 
 hint: use `python: "3.11"`, or `torch: "2.8.0"`
 """
@@ -39,11 +39,11 @@ error: no versions satisfy image `small` on linux/amd64
    |
  3 | components: {app: "*", python: "3.12"}
    |                   ^^^ requests app
-  because the image requests python 3.12        images/small.yaml:3:32
-  and app 1 needs any layer                     components/app/component.yaml:2:45
-  and layer 7 needs torch 2.9.0                 components/layer/component.yaml:2:45
-  and torch 2.8.0 does not match 2.9.0          components/torch/component.yaml:14:14
-  and torch 2.9.0 needs python 3.11, not 3.12   components/torch/component.yaml:9:28
+  because the image requests python 3.12               images/small.yaml:3:32
+  and app 1 needs any layer                            components/app/component.yaml:2:45
+  and layer 7 needs torch 2.9.0                        components/layer/component.yaml:2:45
+  and torch 2.8.0 does not match 2.9.0                 components/torch/component.yaml:14:14
+  and torch 2.9.0 is built for python 3.11, not 3.12   components/torch/component.yaml:9:28
 
 hint: use `python: "3.11"`
 """

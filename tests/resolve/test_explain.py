@@ -50,7 +50,7 @@ debian 12, the newest known: the image requests 12       images/small.yaml:2
 python 3.12, the newest known: the image requests 3.12   images/small.yaml:3
 torch 2.8.0
   the image requests it                                  images/small.yaml:3
-  not 2.9.0: needs python 3.11, not 3.12                 components/torch/component.yaml:9
+  not 2.9.0: is built for python 3.11, not 3.12          components/torch/component.yaml:9
     the image requests python 3.12                       images/small.yaml:3
   2.9.0 is possible with python 3.12 → 3.11              images/small.yaml:3
 
@@ -103,12 +103,12 @@ def test_one_component_is_reported_with_every_demand(tree: Tree) -> None:
     assert (
         part(tree, "torch")
         == """\
-torch 2.8.0, the newest known is 2.9.0        components/torch/component.yaml:14
-  the image requests it                       images/small.yaml:3
-  not 2.9.0: needs python 3.11, not 3.12      components/torch/component.yaml:9
-    the image requests python 3.12            images/small.yaml:3
+torch 2.8.0, the newest known is 2.9.0            components/torch/component.yaml:14
+  the image requests it                           images/small.yaml:3
+  not 2.9.0: is built for python 3.11, not 3.12   components/torch/component.yaml:9
+    the image requests python 3.12                images/small.yaml:3
 
-  2.9.0 is possible with python 3.12 → 3.11   images/small.yaml:3
+  2.9.0 is possible with python 3.12 → 3.11       images/small.yaml:3
 """
     )
 
