@@ -71,6 +71,7 @@ class UnavailableReason(StrEnum):
     NOT_RUNNING = "nothing listens"
     NOT_ALLOWED = "not allowed"
     NO_ANSWER = "no sensible answer"
+    NO_BUILDKIT = "another engine with Docker's API"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class UnavailableDaemon:
     reason: UnavailableReason
     endpoint: str
     output: str
-    """Error output of the docker client."""
+    """Error output of the docker client, or name and version of an engine that is not Docker."""
     buildx: str | None = None
 
 
@@ -138,6 +139,8 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
     if not info.get("ServerVersion"):
         output = " ".join(info_reply.err.split()) or "; ".join(info.get("ServerErrors") or ())
         return UnavailableDaemon(_reason(output), endpoint, output, buildx)
+    if product := _product(client("version", "--format", "json")):
+        return UnavailableDaemon(UnavailableReason.NO_BUILDKIT, endpoint, product, buildx)
     network = client("network", "inspect", "bridge", "--format", "json")
     return Daemon(
         endpoint=endpoint,
@@ -203,6 +206,12 @@ def unavailable(daemon: UnavailableDaemon, hint: str) -> Diagnostic:
                 f"not allowed to use the container engine{at}",
                 hint="run the command as root, or join the group `docker` and log in again",
             )
+        case UnavailableReason.NO_BUILDKIT:
+            return Diagnostic(
+                f"the container engine{at} is {daemon.output}, which has no BuildKit",
+                reasons=(Reason("Bakehouse builds images through Docker's API of BuildKit"),),
+                hint=f"use {REQUIRED_PROGRAMS}; a rootless one works, too",
+            )
         case UnavailableReason.NO_ANSWER:
             return Diagnostic(
                 f"the container engine{at} returned an unusable answer",
@@ -263,6 +272,13 @@ _NO_BUILDX = (
     "no image can be built",
     "install docker-buildx 0.13 or newer",
 )
+
+
+def _product(version: ProgramResult) -> str:
+    """Return name and version of an engine that only has Docker's API; empty for Docker."""
+    server = _json_object(version.out).get("Server") or {}
+    engines = [item for item in server.get("Components") or () if item["Name"].endswith(" Engine")]
+    return f"{engines[0]['Name'].removesuffix(' Engine')} {engines[0]['Version']}" if engines else ""
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -190,6 +190,16 @@ def test_no_engine() -> None:
     )
 
 
+def test_podman_is_refused_before_a_build() -> None:
+    assert silence(recorded("podman")) == (
+        "error: the container engine at `unix:///run/podman/podman.sock` is Podman 4.3.1, "
+        "which has no BuildKit\n"
+        "  because Bakehouse builds images through Docker's API of BuildKit\n"
+        "\n"
+        "hint: use Docker Engine 24 or newer and buildx 0.13 or newer; a rootless one works, too\n"
+    )
+
+
 def test_an_engine_that_this_user_may_not_use() -> None:
     assert silence(recorded("denied")) == (
         "error: not allowed to use the container engine at `unix:///var/run/docker.sock`\n"
