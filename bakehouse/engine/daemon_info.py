@@ -31,6 +31,7 @@ class Feature(StrEnum):
     BUILDX = "buildx"
     MEMORY_LIMIT = "memory limit"
     CPU_LIMIT = "limit of cores"
+    NATIVE_DIFF = "order of files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Daemon:
     """It can limit the memory of containers."""
     cpu_limit: bool
     """It can limit the cores of containers."""
+    native_diff: bool
+    """It orders the files of layers as other engines do."""
     runtimes: tuple[str, ...]
     registry: str
     """Default registry, for image names without a registry."""
@@ -158,6 +161,7 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
         memory=info["MemTotal"],
         memory_limit=info["MemoryLimit"],
         cpu_limit=info["CpuCfsQuota"],
+        native_diff=["Native Overlay Diff", "false"] not in (info["DriverStatus"] or []),
         runtimes=tuple(sorted(info["Runtimes"] or ())),
         registry=info["IndexServerAddress"],
     )
@@ -235,6 +239,8 @@ def _missing_feature(daemon: Daemon, feature: Feature) -> MissingFeature | None:
             has, value = daemon.memory_limit, ""
         case Feature.CPU_LIMIT:
             has, value = daemon.cpu_limit, ""
+        case Feature.NATIVE_DIFF:
+            has, value = daemon.native_diff, ""
     message, effect, hint = texts
     return None if has else MissingFeature(feature, message.format(value), effect, hint)
 
@@ -265,6 +271,11 @@ _MISSING: Mapping[Feature, tuple[str, str, str]] = {
         "the container engine cannot limit the cores of containers",
         "its cgroup has no cpu controller, so it ignores the limit",
         _DELEGATE,
+    ),
+    Feature.NATIVE_DIFF: (
+        "the engine's image store compares directories to make layers",
+        "files in layers have another order than on other engines, so images have other digests",
+        'add {"features": {"containerd-snapshotter": true}} to its daemon.json, and restart it',
     ),
 }
 _NO_BUILDX = (

@@ -191,7 +191,7 @@ class EmbeddedRegistry(NamedRegistry):
         user = f"another local registry, in `{owner}`" if owner else "another program"
         message = f"port {self._port} of the local registry is used by {user}"
         stop = "let its user run `bake registry stop`" if owner else "stop the other program"
-        hint = f"set `registry_port` in [tool.bakehouse] to a free port, or {stop}"
+        hint = f"set `registry_port` in [tool.bakehouse] or BAKEHOUSE_REGISTRY_PORT to a free port, or {stop}"
         return PublishError(message, hint=hint)
 
     def _start(self) -> None:

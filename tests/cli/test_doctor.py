@@ -52,6 +52,7 @@ def test_an_engine_with_everything() -> None:
         ("buildx", "0.13.1"),
         ("memory limits", "work"),
         ("limits of cores", "work"),
+        ("layers", "files have the order of other engines"),
     ]
 
 

@@ -191,7 +191,8 @@ def test_a_port_taken_by_something_else(tmp_path: Path) -> None:
     assert caught.value.diagnostics == (
         Diagnostic(
             f"port {server.server_port} of the local registry is used by another program",
-            hint="set `registry_port` in [tool.bakehouse] to a free port, or stop the other program",
+            hint="set `registry_port` in [tool.bakehouse] or BAKEHOUSE_REGISTRY_PORT to a free port, "
+            "or stop the other program",
         ),
     )
 

@@ -200,7 +200,7 @@ def test_the_port_of_another_user(project: Project, tmp_path: Path) -> None:
         Diagnostic(
             f"port {project.registry_port} of the local registry is used by another local registry, "
             f"in `{project.registry_state}`",
-            hint="set `registry_port` in [tool.bakehouse] to a free port, "
+            hint="set `registry_port` in [tool.bakehouse] or BAKEHOUSE_REGISTRY_PORT to a free port, "
             "or let its user run `bake registry stop`",
         ),
     )
