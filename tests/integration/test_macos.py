@@ -60,12 +60,3 @@ def test_a_command_without_an_engine_works(command: str, tmp_path: Path) -> None
         text=True,
     )
     assert run.returncode == 0, run.stderr
-
-
-def test_windows_itself_is_refused() -> None:
-    code = "import sys; sys.platform = 'win32'; import bakehouse.cli.main"
-    run = subprocess.run([sys.executable, "-c", code], cwd=HOME, capture_output=True, text=True)
-    assert (run.returncode, run.stderr) == (
-        1,
-        "error: Bakehouse does not run on Windows itself\n\nhint: install and run it in WSL2\n",
-    )
