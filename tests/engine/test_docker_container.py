@@ -124,7 +124,7 @@ def test_a_container_that_has_ended_gets_no_network_fault() -> None:
 
 
 class Running:
-    """Fake container that runs until it is told to end, and counts the requests that wait for it."""
+    """Fake container that runs until its event is set, and counts the requests that wait for it."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.error, self.ended, self.requests = error, threading.Event(), 0
