@@ -19,6 +19,7 @@ PROGRAMS = {
     # What each command may need
     "catalog/git_history.py": {"git"},
     "engine/daemon_info.py": {"docker", "nvidia-smi"},
+    "engine/dialed_engine.py": {"docker"},
     "lock/interpreter.py": {"uv", "python"},
     "lock/project_locks.py": {"uv"},
     "lock/python.py": {"uv"},

@@ -1,7 +1,8 @@
 """Files of build steps that travel to BuildKit with the build, where steps cannot reach this host.
 
 Bases and the files of steps are images in an OCI layout. BuildKit reads them by digest through the session of
-buildx, and only if it lacks them.
+buildx, and only if it lacks them. An engine without a containerd store cannot read layouts. It loads the
+files as images instead.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from bakehouse.builder import prefetch, step_files
 from bakehouse.builder.bake import require_files
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.step_files import FileSet
-from bakehouse.engine import buildx
+from bakehouse.engine import buildx, daemon_info
 from bakehouse.engine.buildkit_errors import TransferBroken
 from bakehouse.engine.oci_layout import OciLayout
 from bakehouse.fetch.downloader import Fetcher
@@ -27,6 +28,8 @@ from bakehouse.util.files import write_whole
 from bakehouse.util.heartbeat import heartbeat
 from bakehouse.util.oci import Digest
 
+_LOADED = "bakehouse/files:"
+"""Prefix of the images of files that an engine loads; `bake clean` removes them, too."""
 T = TypeVar("T")
 Bake = Callable[[Sequence[buildx.Target]], dict[str, buildx.BakedImage]]
 
@@ -84,6 +87,20 @@ class SentFiles:
 
         return {context: self._remembered(context, partial(add, files)) for context, files in unique.items()}
 
+    def contexts(self, manifests: Mapping[str, Digest]) -> dict[str, str]:
+        """Return the images of files as named contexts, which BuildKit reads from the layout."""
+        return {context: self.layout.context(manifest) for context, manifest in manifests.items()}
+
+    def loaded(self, manifests: Mapping[str, Digest]) -> dict[str, str]:
+        """Load the images of files into the engine, and return them as named contexts; remove others."""
+        engine = self.context.engine
+        names = {context: f"{_LOADED}{manifest.partition(':')[2]}" for context, manifest in manifests.items()}
+        engine.remove_images(_LOADED, {*names.values()})
+        for context, name in names.items():
+            if not engine.image(name):
+                self.layout.load(manifests[context], [name])
+        return {context: f"docker-image://{name}" for context, name in names.items()}
+
     def _remembered(self, key: str, add: Callable[[], Digest]) -> Digest:
         """Return an image that is in the layout under a key, or add it."""
         digest = self._recorded(key)
@@ -121,12 +138,14 @@ def bake_with_files(
     """Bake targets on the engine, which receives the files of their steps. Its bases are there."""
     sent = SentFiles(context)
     selected = [images[target.name] for target in targets]
+    reads_layouts = daemon_info.inspect().containerd_store
 
     def send() -> dict[str, buildx.BakedImage]:
         texts, sets = dockerfiles(selected, context.project.images, context.downloads.required)
         with heartbeat(context.progress.report, "preparing files for the engine"):
-            contexts = sent.files(sets)
-        sent.layout.keep(contexts.values())
+            manifests = sent.files(sets)
+            sent.layout.keep(manifests.values())
+            contexts = sent.contexts(manifests) if reads_layouts else sent.loaded(manifests)
         return bake(
             [
                 replace(
@@ -134,10 +153,7 @@ def bake_with_files(
                     dockerfile=texts[target.name],
                     contexts={
                         **target.contexts,
-                        **{
-                            files.context: sent.layout.context(contexts[files.context])
-                            for files in sets[target.name]
-                        },
+                        **{files.context: contexts[files.context] for files in sets[target.name]},
                     },
                 )
                 for target in targets

@@ -15,7 +15,7 @@ from bakehouse.pipeline.build import build
 from bakehouse.pipeline.publish import push_images
 from bakehouse.pipeline.smoke import smoke_images
 from bakehouse.plan.workspace import Workspace, select
-from bakehouse.publish import release_gate
+from bakehouse.publish import preflight, release_gate
 from bakehouse.publish.options import PublishOptions
 from bakehouse.util.format import format_seconds, format_table
 from bakehouse.util.heartbeat import heartbeat
@@ -43,6 +43,8 @@ def run(workspace: Workspace, report: Reporter) -> str:
     """Release the demo image to the local registry; return the image URI, code and times."""
     times: dict[str, float] = {}
     with _timed("engine", times):
+        # Before anything is installed
+        preflight.check_access(workspace.project, "local", [IMAGE])
         provision.ensure(provision.ask_at_terminal, report)
     with _timed("build", times), Progress.on(sys.stderr, brief=_BRIEF_SECONDS) as progress:
         built = build(select(workspace, [IMAGE]), report, progress=progress)

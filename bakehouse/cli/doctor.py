@@ -163,6 +163,7 @@ def engine_findings(engine: Daemon | UnavailableDaemon, hint: str = "") -> tuple
         Feature.BUILDX: ("buildx", engine.buildx or ""),
         Feature.MEMORY_LIMIT: ("memory limits", "work"),
         Feature.CPU_LIMIT: ("limits of cores", "work"),
+        Feature.NATIVE_DIFF: ("layers", "files have the order of other engines"),
     }
     missing = {lack.feature: lack for lack in daemon_info.missing_features(engine)}
     rights = "rootless, " if engine.rootless else ""

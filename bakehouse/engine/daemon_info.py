@@ -31,6 +31,7 @@ class Feature(StrEnum):
     BUILDX = "buildx"
     MEMORY_LIMIT = "memory limit"
     CPU_LIMIT = "limit of cores"
+    NATIVE_DIFF = "order of files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Daemon:
     """It can limit the memory of containers."""
     cpu_limit: bool
     """It can limit the cores of containers."""
+    native_diff: bool
+    """It orders the files of layers as other engines do."""
     runtimes: tuple[str, ...]
     registry: str
     """Default registry, for image names without a registry."""
@@ -71,6 +74,7 @@ class UnavailableReason(StrEnum):
     NOT_RUNNING = "nothing listens"
     NOT_ALLOWED = "not allowed"
     NO_ANSWER = "no sensible answer"
+    NO_BUILDKIT = "another engine with Docker's API"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class UnavailableDaemon:
     reason: UnavailableReason
     endpoint: str
     output: str
-    """Error output of the docker client."""
+    """Error output of the docker client, or name and version of an engine that is not Docker."""
     buildx: str | None = None
 
 
@@ -138,6 +142,8 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
     if not info.get("ServerVersion"):
         output = " ".join(info_reply.err.split()) or "; ".join(info.get("ServerErrors") or ())
         return UnavailableDaemon(_reason(output), endpoint, output, buildx)
+    if product := _product(client("version", "--format", "json")):
+        return UnavailableDaemon(UnavailableReason.NO_BUILDKIT, endpoint, product, buildx)
     network = client("network", "inspect", "bridge", "--format", "json")
     return Daemon(
         endpoint=endpoint,
@@ -155,6 +161,7 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
         memory=info["MemTotal"],
         memory_limit=info["MemoryLimit"],
         cpu_limit=info["CpuCfsQuota"],
+        native_diff=["Native Overlay Diff", "false"] not in (info["DriverStatus"] or []),
         runtimes=tuple(sorted(info["Runtimes"] or ())),
         registry=info["IndexServerAddress"],
     )
@@ -203,6 +210,12 @@ def unavailable(daemon: UnavailableDaemon, hint: str) -> Diagnostic:
                 f"not allowed to use the container engine{at}",
                 hint="run the command as root, or join the group `docker` and log in again",
             )
+        case UnavailableReason.NO_BUILDKIT:
+            return Diagnostic(
+                f"the container engine{at} is {daemon.output}, which has no BuildKit",
+                reasons=(Reason("Bakehouse builds images through Docker's API of BuildKit"),),
+                hint=f"use {REQUIRED_PROGRAMS}; a rootless one works, too",
+            )
         case UnavailableReason.NO_ANSWER:
             return Diagnostic(
                 f"the container engine{at} returned an unusable answer",
@@ -226,6 +239,8 @@ def _missing_feature(daemon: Daemon, feature: Feature) -> MissingFeature | None:
             has, value = daemon.memory_limit, ""
         case Feature.CPU_LIMIT:
             has, value = daemon.cpu_limit, ""
+        case Feature.NATIVE_DIFF:
+            has, value = daemon.native_diff, ""
     message, effect, hint = texts
     return None if has else MissingFeature(feature, message.format(value), effect, hint)
 
@@ -257,12 +272,24 @@ _MISSING: Mapping[Feature, tuple[str, str, str]] = {
         "its cgroup has no cpu controller, so it ignores the limit",
         _DELEGATE,
     ),
+    Feature.NATIVE_DIFF: (
+        "the engine's image store compares directories to make layers",
+        "files in layers have another order than on other engines, so images have other digests",
+        'add {"features": {"containerd-snapshotter": true}} to its daemon.json, and restart it',
+    ),
 }
 _NO_BUILDX = (
     "the docker client has no buildx",
     "no image can be built",
     "install docker-buildx 0.13 or newer",
 )
+
+
+def _product(version: ProgramResult) -> str:
+    """Return name and version of an engine that only has Docker's API; empty for Docker."""
+    server = _json_object(version.out).get("Server") or {}
+    engines = [item for item in server.get("Components") or () if item["Name"].endswith(" Engine")]
+    return f"{engines[0]['Name'].removesuffix(' Engine')} {engines[0]['Version']}" if engines else ""
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bakehouse.engine import content_store, engine_host, image_archive, tar
+from bakehouse.engine.dialed_engine import dialed_engine
 from bakehouse.engine.docker_container import API_SECONDS, DockerContainer, remove_until_gone
 from bakehouse.engine.docker_errors import check_socket, translate_errors
 from bakehouse.engine.image_archive import OnProgress, ReaderOf, SavedImage
@@ -47,29 +48,33 @@ def connect(endpoint: str = "") -> "DockerEngine":
     import docker
     from docker.context import ContextAPI
 
+    resources = contextlib.ExitStack()
     with translate_errors("connect to the container engine"):
-        if endpoint:
-            check_socket(endpoint)
-            client = docker.DockerClient(endpoint, timeout=API_SECONDS, max_pool_size=POOL)
-        elif host := os.environ.get("DOCKER_HOST"):
-            check_socket(host)
-            client = docker.from_env(timeout=API_SECONDS, max_pool_size=POOL, use_ssh_client=True)
+        selected = endpoint or os.environ.get("DOCKER_HOST", "")
+        context = None if selected else ContextAPI.get_current_context()
+        host = selected or (context and context.Host) or ""
+        if host.startswith("ssh://"):
+            endpoint = resources.enter_context(dialed_engine())
         else:
-            context = ContextAPI.get_current_context()
-            check_socket(context.Host or "")
+            check_socket(host)
+        if endpoint:
+            client = docker.DockerClient(endpoint, timeout=API_SECONDS, max_pool_size=POOL)
+        elif context is None:
+            client = docker.from_env(timeout=API_SECONDS, max_pool_size=POOL)
+        else:
             tls = context.TLSConfig or False
-            client = docker.DockerClient(
-                context.Host, tls=tls, timeout=API_SECONDS, max_pool_size=POOL, use_ssh_client=True
-            )
+            client = docker.DockerClient(context.Host, tls=tls, timeout=API_SECONDS, max_pool_size=POOL)
         client.ping()
-    return DockerEngine(client)
+    return DockerEngine(client, resources)
 
 
 class DockerEngine:
     """`Engine` of the docker SDK."""
 
-    def __init__(self, client: "DockerClient") -> None:
+    def __init__(self, client: "DockerClient", resources: contextlib.ExitStack | None = None) -> None:
+        """`resources` are closed with the connection."""
         self._client = client
+        self._resources = resources or contextlib.ExitStack()
         self._labels = {OWNER_LABEL: tempdir.run_id(), CONNECTION_LABEL: secrets.token_hex(8)}
         self._closed = False
         # Ctrl-C during a request would lose the id of the created object. So another thread creates objects,
@@ -86,6 +91,9 @@ class DockerEngine:
                     architecture = str(self._client.version()["Arch"])
                 self._host = engine_host.probe(self, self._empty_image(), architecture, self._gateway())
             return self._host
+
+    def sees(self, directory: Path) -> bool:
+        return engine_host.sees(self, self._empty_image(), directory)
 
     def image(self, reference: str) -> StoredImage | None:
         from docker.errors import ImageNotFound
@@ -205,6 +213,7 @@ class DockerEngine:
             for volume in api.volumes(filters=mine)["Volumes"] or ():
                 remove_until_gone(partial(api.remove_volume, volume["Name"]))
             self._client.close()
+        self._resources.close()
 
     def _empty_image(self) -> str:
         """Return the name of an image without files, created if the engine lacks it."""

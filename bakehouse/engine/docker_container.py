@@ -5,6 +5,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import Future
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -40,6 +41,8 @@ class DockerContainer:
         self._keeper = keeper
         self._follower: threading.Thread | None = None
         self._lacks_program = False
+        self._waiter: threading.Thread | None = None
+        self._exit_code: Future[int] = Future()
 
     def start(self, log: Path, on_output: Callable[[bytes], None] = _ignore) -> None:
         from docker.errors import APIError
@@ -61,18 +64,18 @@ class DockerContainer:
         self._follower.start()
 
     def wait(self, seconds: float) -> ContainerExit | None:
-        import requests
         from docker.errors import NotFound
 
         if self._lacks_program:
             return ContainerExit(_PROGRAM_NOT_FOUND)
+        if self._waiter is None:
+            # One request, whatever the number of calls: a new connection through ssh takes a second.
+            self._waiter = threading.Thread(target=self._await_exit, daemon=True)
+            self._waiter.start()
         with translate_errors("wait for a container"):
             try:
-                code = int(self._container.wait(timeout=seconds)["StatusCode"])
-            except (requests.exceptions.ConnectionError, requests.exceptions.ReadTimeout) as error:
-                # The SDK reports its own read timeout as a lost connection.
-                if "timed out" not in str(error):
-                    raise
+                code = self._exit_code.result(seconds)
+            except TimeoutError:
                 return None
             except NotFound:
                 # A removed container was killed: an engine that is closed removes its containers.
@@ -163,6 +166,12 @@ class DockerContainer:
                 hint="run the job on the engine's machine, or use `--kill`",
             )
         return process if is_here else 0
+
+    def _await_exit(self) -> None:
+        try:
+            self._exit_code.set_result(int(self._container.wait(timeout=None)["StatusCode"]))
+        except Exception as error:
+            self._exit_code.set_exception(error)
 
     def _runs(self) -> bool:
         with translate_errors("look up a container's process"):

@@ -43,7 +43,7 @@ def probe(
     `image` is an empty image, `gateway` the address of the engine's default bridge; empty without a bridge.
     """
     with scratch_directory() as directory:
-        host = EngineHost(shares_files=_shares_files(engine, image, directory))
+        host = EngineHost(shares_files=sees(engine, image, directory))
         if architecture not in probe_program.ARCHITECTURES:
             return replace(host, problem=f"it is not known for {architecture}")
         probe = _Probe(engine, image, architecture, directory, seconds)
@@ -62,6 +62,24 @@ def probe(
     if second.problem:
         return replace(host, problem=f"{first.problem}, and {second.problem}")
     return replace(host, address=first.named_address, listen=LOOPBACK)
+
+
+def sees(engine: Engine, image: str, directory: Path) -> bool:
+    """Return whether a container sees a directory of this host. The engine reads it, without a program.
+
+    `image` is an empty image.
+    """
+    token = secrets.token_bytes(16)
+    (directory / _TOKEN_FILE).write_bytes(token)
+    spec = ContainerSpec(image, ("/none",), shared_directories={_SHARED: str(directory)})
+    try:
+        with engine.container(spec) as container:
+            return container.read(f"{_SHARED}/{_TOKEN_FILE}").get(_TOKEN_FILE) == token
+    except EngineError:
+        # An engine refuses a directory that its machine does not have.
+        return False
+    finally:
+        (directory / _TOKEN_FILE).unlink()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +135,6 @@ class _Probe:
             with contextlib.suppress(ValueError):
                 result = ProbeResult.of(content)
         return _Attempt(problem, result, _address_in(hosts))
-
-
-def _shares_files(engine: Engine, image: str, directory: Path) -> bool:
-    """Return whether a container sees a directory of this host. The engine reads it, without a program."""
-    token = secrets.token_bytes(16)
-    (directory / _TOKEN_FILE).write_bytes(token)
-    spec = ContainerSpec(image, ("/none",), shared_directories={_SHARED: str(directory)})
-    try:
-        with engine.container(spec) as container:
-            return container.read(f"{_SHARED}/{_TOKEN_FILE}").get(_TOKEN_FILE) == token
-    except EngineError:
-        # An engine refuses a directory that its machine does not have.
-        return False
 
 
 def _received(server: socket.socket, token: bytes) -> bool:

@@ -140,6 +140,9 @@ class Engine(Protocol):
     def host(self) -> EngineHost:
         """Return what its containers share with this host. Containers try it once for a connection."""
 
+    def sees(self, directory: Path) -> bool:
+        """Return whether it sees a directory of this host, which containers could then mount."""
+
     def image(self, reference: str) -> StoredImage | None:
         """Return the image with this name or digest, or None."""
 

@@ -171,7 +171,7 @@ def _permanent_containers() -> str:
 
 def refusal(daemon: UnavailableDaemon, host: HostInfo, paths: DaemonPaths) -> Diagnostic | None:
     """Return the reason why no engine can be installed on this machine; None if it can."""
-    if daemon.reason in (UnavailableReason.NOT_ALLOWED, UnavailableReason.NO_ANSWER):
+    if daemon.reason not in (UnavailableReason.NO_CLIENT, UnavailableReason.NOT_RUNNING):
         return daemon_info.unavailable(daemon, "")
     if daemon.endpoint not in ("", paths.endpoint):
         return daemon_info.unavailable(daemon, daemon_info.START_SELECTED)

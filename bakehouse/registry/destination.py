@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bakehouse.catalog.project import Project
 from bakehouse.catalog.registry_settings import RegistrySettings
-from bakehouse.engine import provision
+from bakehouse.engine import docker, provision
 from bakehouse.errors import PublishError, UsageError
 from bakehouse.registry import registry_image
 from bakehouse.registry.docker_login import docker_login
@@ -113,9 +113,14 @@ def local_registry(project: Project, progress: Reporter = _ignore) -> EmbeddedRe
 
     def container() -> RegistryContainer:
         daemon = provision.ensure(provision.ask_at_terminal, progress)
-        # The user of a rootless engine is root inside its containers.
-        user = "0:0" if daemon.rootless else f"{os.getuid()}:{os.getgid()}"
-        return RegistryContainer(registry_image.ensure(project, daemon.platform, progress), user)
+        state = project.registry_state
+        state.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(docker.connect()) as engine:
+            in_volume = not engine.sees(state)
+        # A volume belongs to root. The user of a rootless engine is root inside its containers.
+        user = "0:0" if in_volume or daemon.rootless else f"{os.getuid()}:{os.getgid()}"
+        image = registry_image.ensure(project, daemon.platform, progress)
+        return RegistryContainer(image, user, in_volume)
 
     return EmbeddedRegistry(project.registry_state, project.registry_port, container)
 

@@ -18,13 +18,13 @@ from bakehouse.fetch.http_client import HttpRequest
 from bakehouse.registry import registry_image, registry_keeper
 from bakehouse.registry.registry import NamedRegistry
 from bakehouse.util import tempdir
-from bakehouse.util.file_lock import exclusive, shared
+from bakehouse.util.deadline import OverdueError
+from bakehouse.util.file_lock import exclusive, join_shared, shared
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_bytes
 
 _OWNER_HEADER = "Bakehouse-Registry"
-_PORT_INSIDE = 5000
-_DATA_INSIDE = "/var/lib/registry"
+IN_VOLUME = "its images are in a volume of the engine"
 _SCARCE_BYTES = 64 * 1024**2
 _STOP_SECONDS = 15
 """The registry finishes requests first."""
@@ -33,11 +33,13 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class RegistryContainer:
-    """Image of the registry, and the user that its files belong to inside the container."""
+    """Image of the registry, and the place of its files."""
 
     image: str
     user: str
-    """Numbers of the user and the group."""
+    """Numbers of the user and the group that the files belong to, inside the container."""
+    in_volume: bool = False
+    """The files are in a volume of the engine, which does not see the directory of the registry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +48,16 @@ class RegistryStatus:
 
     host: str
     running: bool
-    directory: str
-    """Directory with its images."""
-    bytes: int
+    directory: str | None
+    """Directory with its images; None if they are in a volume of the engine."""
+    bytes: int | None
+    """Size of its images; None if it is unknown."""
 
     @property
     def text(self) -> str:
         state = "is running" if self.running else "is not running"
-        return f"the registry at {self.host} {state}; {format_bytes(self.bytes)} in {self.directory}\n"
+        images = f"{format_bytes(self.bytes)} in {self.directory}" if self.bytes is not None else IN_VOLUME
+        return f"the registry at {self.host} {state}; {images}\n"
 
 
 class EmbeddedRegistry(NamedRegistry):
@@ -100,6 +104,10 @@ class EmbeddedRegistry(NamedRegistry):
             if time.monotonic() > deadline:
                 return False
             time.sleep(_POLL_SECONDS)
+        if self._users.exists():
+            # The keeper holds it until it has removed the container.
+            with contextlib.suppress(OverdueError), join_shared(self._users, deadline):
+                pass
         return True
 
     def is_running(self) -> bool:
@@ -108,8 +116,11 @@ class EmbeddedRegistry(NamedRegistry):
 
     def status(self) -> RegistryStatus:
         """Return whether it runs, and the size of its images."""
+        running = self.is_running()
+        if self._in_volume.exists():
+            return RegistryStatus(self.host, running, None, None)
         size = sum(path.stat().st_size for path in self.data.rglob("*") if path.is_file())
-        return RegistryStatus(self.host, self.is_running(), str(self.data), size)
+        return RegistryStatus(self.host, running, str(self.data), size)
 
     @property
     def data(self) -> Path:
@@ -159,9 +170,9 @@ class EmbeddedRegistry(NamedRegistry):
         return self._state / "registry.log"
 
     @property
-    def _name(self) -> str:
-        """Name of the container and of its network."""
-        return f"bakehouse-registry-{self._port}"
+    def _in_volume(self) -> Path:
+        """File that exists if the images are in a volume of the engine."""
+        return self._state / "in-volume"
 
     def _owner(self) -> str | None:
         """State directory of the registry on the port; empty for another server, None for a free port."""
@@ -180,7 +191,7 @@ class EmbeddedRegistry(NamedRegistry):
         user = f"another local registry, in `{owner}`" if owner else "another program"
         message = f"port {self._port} of the local registry is used by {user}"
         stop = "let its user run `bake registry stop`" if owner else "stop the other program"
-        hint = f"set `registry_port` in [tool.bakehouse] to a free port, or {stop}"
+        hint = f"set `registry_port` in [tool.bakehouse] or BAKEHOUSE_REGISTRY_PORT to a free port, or {stop}"
         return PublishError(message, hint=hint)
 
     def _start(self) -> None:
@@ -188,7 +199,7 @@ class EmbeddedRegistry(NamedRegistry):
         self._keep.unlink(missing_ok=True)
         self._remove_interrupted_uploads()
         machine = tempdir.run_id().partition("-")[0]
-        arguments = (*self._locks, self._name, machine, *self._options(self._container()))
+        arguments = (*self._locks, str(self._port), machine, *self._options(self._container()))
         with self._log.open("wb") as log:
             keeper = subprocess.Popen(
                 [sys.executable, "-I", registry_keeper.__file__, *arguments],
@@ -220,30 +231,20 @@ class EmbeddedRegistry(NamedRegistry):
 
     def _options(self, container: RegistryContainer) -> list[str]:
         """Return the options of `docker run`, with the image."""
-        configuration = self._state / "config.json"
-        self.data.mkdir(parents=True, exist_ok=True)
-        write_whole(configuration, self._configuration())
+        if container.in_volume:
+            write_whole(self._in_volume, "")
+            source = f"type=volume,source={registry_keeper.container_name(self._port)}"
+        else:
+            self._in_volume.unlink(missing_ok=True)
+            self.data.mkdir(parents=True, exist_ok=True)
+            source = f"type=bind,source={self.data}"
+        # JSON is valid YAML, and quotes paths with special characters.
+        headers = json.dumps({_OWNER_HEADER: [quote(str(self._state))]})
         return [
             *("--user", container.user),
             # SELinux would deny it the directories of a user.
             *("--security-opt", "label=disable", "--cap-drop", "ALL", "--read-only"),
-            *("--publish", f"{self.host}:{_PORT_INSIDE}"),
-            *("--mount", f"type=bind,source={self.data},target={_DATA_INSIDE}"),
-            *("--mount", f"type=bind,source={configuration},target={registry_image.CONFIGURATION},readonly"),
+            *("--env", f"REGISTRY_HTTP_HEADERS={headers}"),
+            *("--mount", f"{source},target={registry_image.DATA}"),
             container.image,
         ]
-
-    def _configuration(self) -> str:
-        document = {
-            "version": "0.1",
-            "log": {"level": "warn", "accesslog": {"disabled": True}},
-            "storage": {"filesystem": {"rootdirectory": _DATA_INSIDE}, "delete": {"enabled": True}},
-            "http": {
-                "addr": f":{_PORT_INSIDE}",
-                # It gives the registry a handler for SIGTERM, which the first process of a container needs.
-                "draintimeout": "2s",
-                "headers": {_OWNER_HEADER: [quote(str(self._state))]},
-            },
-        }
-        # JSON is valid YAML, and quotes paths with special characters.
-        return json.dumps(document, indent=2, sort_keys=True) + "\n"

@@ -1,7 +1,7 @@
-"""Image of the local registry: Debian's `docker-registry` and the C library that it needs.
+"""Image of the local registry: Debian's `docker-registry`, the shell of its relay, and their libraries.
 
-Both are locked with the packages of Bakehouse's own images. The image has their files and no others, so it is
-made without a base, and no script of a package runs.
+The packages are locked with those of Bakehouse's own images. The image has files of them, and the registry's
+configuration. So it is made without a base, and no script of a package runs.
 """
 
 import hashlib
@@ -26,13 +26,24 @@ from bakehouse.util.oci import EPOCH, architecture_of
 from bakehouse.util.terminal import Reporter
 
 SUITE = "bookworm"
-PACKAGES = ("docker-registry", "libc6")
-CONFIGURATION = "/etc/docker/registry/config.yml"
+PACKAGES = ("docker-registry", "bash", "coreutils", "libc6", "libtinfo6")
+DATA = "/var/lib/registry"
+PORT = 5000
 _CREATED = "2026-01-01T00:00:00Z"
-_KEPT = re.compile(r"(?:usr/bin|lib|lib64|usr/lib|usr/lib64)/.+|usr/share/doc/[^/]+/copyright")
-_DIRECTORIES = ("etc/docker/registry", "var/lib/registry")
-"""Directories for mounts."""
-_COMMAND = ["/usr/bin/docker-registry", "serve", CONFIGURATION]
+_KEPT = re.compile(
+    r"usr/bin/docker-registry|bin/(?:bash|cat)|(?:lib|lib64|usr/lib|usr/lib64)/.+|usr/share/doc/[^/]+/copyright"
+)
+_CONFIGURATION = {
+    "version": "0.1",
+    "log": {"level": "warn", "accesslog": {"disabled": True}},
+    "storage": {"filesystem": {"rootdirectory": DATA}, "delete": {"enabled": True}},
+    # The time gives the registry a handler for SIGTERM, which the first process of a container needs.
+    "http": {"addr": f":{PORT}", "draintimeout": "2s"},
+}
+_CONFIGURATION_FILE = "etc/docker/registry/config.yml"
+# JSON is valid YAML.
+_FILES = {_CONFIGURATION_FILE: json.dumps(_CONFIGURATION, indent=2, sort_keys=True).encode() + b"\n"}
+_COMMAND = ["/usr/bin/docker-registry", "serve", f"/{_CONFIGURATION_FILE}"]
 
 
 def ensure(project: Project, platform: str, report: Reporter) -> str:
@@ -58,7 +69,8 @@ def ensure(project: Project, platform: str, report: Reporter) -> str:
 
 def reference_of(packages: Iterable[Deb]) -> str:
     """Return the name of the image of these packages."""
-    key = hashlib.sha256("".join(deb.sha256 for deb in packages).encode()).hexdigest()
+    content = "".join(deb.sha256 for deb in packages).encode() + b"".join(_FILES.values())
+    key = hashlib.sha256(content + _KEPT.pattern.encode()).hexdigest()
     # `bake clean` removes images of `bakehouse/` that no recipe has.
     return f"bakehouse-registry:{key[:8]}"
 
@@ -82,14 +94,17 @@ def make_layer(packages: Iterable[Path]) -> bytes:
     """Return the layer with programs, libraries and licences of packages; equal files give equal bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as layer:
-        for name in _DIRECTORIES:
+        entry = tarfile.TarInfo(DATA.strip("/"))
+        entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, EPOCH
+        layer.addfile(entry)
+        for name, content in _FILES.items():
             entry = tarfile.TarInfo(name)
-            entry.type, entry.mode, entry.mtime = tarfile.DIRTYPE, 0o755, EPOCH
-            layer.addfile(entry)
+            entry.size, entry.mode, entry.mtime = len(content), 0o644, EPOCH
+            layer.addfile(entry, io.BytesIO(content))
         for path in packages:
             with path.open("rb") as file, open_files(file) as archive:
-                for member, content in _kept(archive):
-                    layer.addfile(member, content)
+                for member, file_content in _kept(archive):
+                    layer.addfile(member, file_content)
     return buffer.getvalue()
 
 

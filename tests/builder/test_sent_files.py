@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from bakehouse.builder.build_inputs import Downloads
 from bakehouse.builder.progress import Mode, Progress
 from bakehouse.builder.sent_files import SentFiles
 from bakehouse.catalog.project import Project
+from bakehouse.engine import daemon_info
 from bakehouse.engine.buildkit_errors import TransferBroken
 from bakehouse.engine.buildx import BakedImage, Target
 from bakehouse.engine.oci_layout import OciLayout
@@ -27,6 +29,7 @@ from bakehouse.fetch.required_files import RequiredFile, RequiredFiles
 from bakehouse.plan.model import RegistryBase
 from bakehouse.util.oci import Digest
 from tests.support import fake_engine, plans
+from tests.support.daemons import ENGINE
 from tests.support.fake_engine import FakeEngine, Run
 from tests.support.file_server import required_file
 
@@ -35,6 +38,11 @@ IMAGE = plans.changed(fake_engine.image("one"), base=RegistryBase("base", None))
 STEP = f"RUN --mount=type=secret,id=mirrors download {PACKAGE.sha256}"
 ELSEWHERE = EngineHost(problem="`10.213.0.1` is not an address of this host")
 BAKED = BakedImage(Digest("sha256:" + "aa" * 32), Digest("sha256:" + "ac" * 32))
+
+
+@pytest.fixture(autouse=True)
+def own_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon_info, "inspect", lambda: ENGINE)
 
 
 def context(root: Path, *files: RequiredFile) -> BuildContext:
@@ -73,6 +81,28 @@ def test_the_engine_receives_the_files_of_its_steps(tmp_path: Path) -> None:
     assert layout.has_image(digest)
     [layer] = json.loads(layout.blob(digest).read_bytes())["layers"]
     assert b"content" in layout.blob(layer["digest"]).read_bytes()
+
+
+def test_an_engine_without_a_containerd_store_loads_the_files_as_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_info, "inspect", lambda: replace(ENGINE, containerd_store=False))
+    loaded: dict[str, Digest] = {}
+    monkeypatch.setattr(OciLayout, "load", lambda _, manifest, names: loaded.update({names[0]: manifest}))
+    monkeypatch.setattr(FakeEngine, "image", lambda _, name: None)
+    received: list[str] = []
+
+    def bake(targets: Sequence[Target]) -> dict[str, BakedImage]:
+        received.extend(source for target in targets for source in target.contexts.values())
+        return {"one": BAKED}
+
+    built = context(tmp_path, PACKAGE)
+    sent_files.bake_with_files([target_of(IMAGE, tmp_path / "state")], {"one": IMAGE}, built, bake)
+
+    [(name, manifest)] = loaded.items()
+    assert name == f"bakehouse/files:{manifest.removeprefix('sha256:')}"
+    assert received == [f"docker-image://{name}"]
+    assert OciLayout(tmp_path / "state/remote/inputs").has_image(manifest)
 
 
 def test_an_interrupted_transfer_is_repeated_with_another_digest(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_an_engine_with_everything() -> None:
         ("buildx", "0.13.1"),
         ("memory limits", "work"),
         ("limits of cores", "work"),
+        ("layers", "files have the order of other engines"),
     ]
 
 
@@ -195,6 +196,7 @@ def test_each_lack_is_named_with_what_it_costs() -> None:
         buildx=None,
         memory_limit=False,
         cpu_limit=False,
+        native_diff=False,
     )
 
     assert [(f.name, f.state, f.cost) for f in doctor.engine_findings(poor)[1:]] == [
@@ -214,6 +216,11 @@ def test_each_lack_is_named_with_what_it_costs() -> None:
             "limits of cores",
             CheckState.MISSING,
             "its cgroup has no cpu controller, so it ignores the limit",
+        ),
+        (
+            "layers",
+            CheckState.MISSING,
+            "files in layers have another order than on other engines, so images have other digests",
         ),
     ]
 

@@ -68,6 +68,7 @@ def test_an_engine_with_everything_lacks_nothing() -> None:
         memory=25_276_502_016,
         memory_limit=True,
         cpu_limit=True,
+        native_diff=True,
         runtimes=("io.containerd.runc.v2", "runc"),
         registry="https://registry.example/v1/",
     )
@@ -187,6 +188,26 @@ def test_no_engine() -> None:
         "error: no container engine answers at `tcp://127.0.0.1:1`\n"
         "\n"
         "hint: start the engine of DOCKER_HOST or of the docker context, or unset it\n"
+    )
+
+
+def test_an_engine_that_orders_files_of_layers_in_another_way() -> None:
+    # As a rootless engine with the overlay2 store says
+    daemon = engine("overlay2", DriverStatus=[["Native Overlay Diff", "false"]])
+    [lack] = daemon_info.missing_features(daemon)
+    assert (lack.feature, lack.effect) == (
+        Feature.NATIVE_DIFF,
+        "files in layers have another order than on other engines, so images have other digests",
+    )
+
+
+def test_podman_is_refused_before_a_build() -> None:
+    assert silence(recorded("podman")) == (
+        "error: the container engine at `unix:///run/podman/podman.sock` is Podman 4.3.1, "
+        "which has no BuildKit\n"
+        "  because Bakehouse builds images through Docker's API of BuildKit\n"
+        "\n"
+        "hint: use Docker Engine 24 or newer and buildx 0.13 or newer; a rootless one works, too\n"
     )
 
 

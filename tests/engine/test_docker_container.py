@@ -1,11 +1,13 @@
 """Containers of the docker SDK: starts that fail, and removal."""
 
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
 import docker.errors
 import pytest
+import requests
 
 from bakehouse.engine import docker_container
 from bakehouse.engine.docker_container import DockerContainer, remove_until_gone
@@ -119,3 +121,44 @@ def test_a_process_of_another_container_gets_no_network_fault() -> None:
 
 def test_a_container_that_has_ended_gets_no_network_fault() -> None:
     DockerContainer(RunningContainer(0, running=False)).block_addresses(["192.0.2.1"])  # type: ignore[arg-type]
+
+
+class Running:
+    """Fake container that runs until its event is set, and counts the requests that wait for it."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.error, self.ended, self.requests = error, threading.Event(), 0
+        self.attrs = {"State": {"OOMKilled": True}}
+
+    def wait(self, timeout: float | None) -> dict[str, int]:
+        assert timeout is None
+        self.requests += 1
+        self.ended.wait(10)
+        if self.error:
+            raise self.error
+        return {"StatusCode": 9}
+
+    def reload(self) -> None:
+        """Change nothing."""
+
+
+def test_one_request_waits_for_a_container() -> None:
+    running = Running()
+    container = DockerContainer(running)  # type: ignore[arg-type]
+    assert [container.wait(0.01) for _ in range(5)] == [None] * 5
+    running.ended.set()
+    assert [container.wait(5) for _ in range(2)] == [ContainerExit(9, out_of_memory=True)] * 2
+    assert running.requests == 1
+
+
+def test_a_container_that_is_removed_was_killed() -> None:
+    running = Running(docker.errors.NotFound("no such container"))
+    running.ended.set()
+    assert DockerContainer(running).wait(5) == ContainerExit(137)  # type: ignore[arg-type]
+
+
+def test_a_lost_connection_ends_the_wait() -> None:
+    running = Running(requests.exceptions.ConnectionError("connection lost"))
+    running.ended.set()
+    with pytest.raises(EngineError):
+        DockerContainer(running).wait(5)  # type: ignore[arg-type]

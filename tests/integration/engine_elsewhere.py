@@ -7,6 +7,7 @@ loopback address, as in Docker Desktop.
 
 import contextlib
 import ctypes
+import json
 import shutil
 import signal
 import socket
@@ -21,6 +22,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from bakehouse.catalog.project import HOME
+from bakehouse.engine.daemon_paths import CONTAINERD
 from tests.integration.offline_engine import OfflineNetwork
 
 FORWARDER = "10.213.0.77"
@@ -44,11 +46,12 @@ class EngineElsewhere:
 
 
 @contextlib.contextmanager
-def engine_elsewhere(*, with_forwarder: bool = False) -> Iterator[EngineElsewhere]:
+def engine_elsewhere(*, with_forwarder: bool = False, store: str = CONTAINERD) -> Iterator[EngineElsewhere]:
     """Start an engine that is elsewhere; it is removed at the end."""
     home = Path(tempfile.mkdtemp(prefix="bh-", dir=_STATE))
     endpoint = f"unix://{home}/docker.sock"
-    (home / "daemon.json").write_text('{"features": {"containerd-snapshotter": true}}')
+    settings = {"features": {"containerd-snapshotter": store == CONTAINERD}}
+    (home / "daemon.json").write_text(json.dumps(settings))
     try:
         with OfflineNetwork(f"bh{uuid4().hex[:6]}") as network, contextlib.ExitStack() as stack:
             options = ["--host-gateway-ip", FORWARDER] if with_forwarder else []

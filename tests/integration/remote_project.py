@@ -19,6 +19,7 @@ from bakehouse.builder.stage_cache import StageCache
 from bakehouse.builder.timings import StepTime
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.engine import builder_watch, docker
+from bakehouse.engine.protocol import EngineHost
 from bakehouse.fetch.cache import FileCache
 from bakehouse.fetch.downloader import Fetcher
 from bakehouse.fetch.local_mirror import HashCache, LocalMirrors
@@ -97,20 +98,23 @@ class RemoteProject:
         names: Sequence[str] = (),
         interval: float = 10.0,
         cache: StageCache | None = None,
+        sends_files: bool = False,
     ) -> tuple[BuiltImage, ...]:
-        """Build images, by default all, on builders, or on the engine of this machine."""
+        """Build images, by default all, on builders, or on the engine of this machine.
+
+        `sends_files` sends the file with the build, as to an engine that does not reach this host.
+        """
         project = Project(self.root, (), state_directory=self.root / "state")
         images = [self.images[name] for name in names or self.images]
         mirrors = LocalMirrors((self.root / "files",), HashCache(self.root / "hashes.json"))
         with contextlib.ExitStack() as stack:
             fetcher = stack.enter_context(Fetcher(FileCache(self.root / "cache", print), mirrors))
-            downloads = Downloads(
-                RequiredFiles((FILE,), {FILE: tuple(self.images)}, ((FILE,),)), fetcher, projects.host()
-            )
+            required = RequiredFiles((FILE,), {FILE: tuple(self.images)}, ((FILE,),))
+            downloads = Downloads(required, fetcher, EngineHost() if sends_files else projects.host())
             report = self.progress.report
             inputs = (
                 remote_inputs(project, report, StepNeeds())
-                if builders
+                if builders or sends_files
                 else build_inputs(project, report, downloads=downloads)
             )
             watch = partial(builder_watch.watch, interval=interval)
@@ -122,6 +126,7 @@ class RemoteProject:
                 stack.enter_context(inputs),
                 builders=RemoteBuilders(builders, report, watch=watch) if builders else None,
                 cache=cache,
+                sends_files=sends_files,
             )
             return build(images, context)
 

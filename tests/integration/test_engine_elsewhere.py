@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +13,10 @@ from bakehouse.cli import doctor
 from bakehouse.cli.doctor import CheckState
 from bakehouse.engine import daemon_info, docker, dockerd
 from bakehouse.engine.daemon_info import Daemon
+from bakehouse.engine.dialed_engine import dialed_engine
 from bakehouse.engine.protocol import EngineHost
 from bakehouse.errors import EngineError
+from tests.integration import engine_journey
 from tests.integration.engine_elsewhere import FORWARDER, EngineElsewhere, engine_elsewhere
 
 pytestmark = [
@@ -62,6 +65,28 @@ def test_a_forwarder_reaches_the_loopback_address_of_this_host() -> None:
         host = host_of(engine)
 
     assert (host.address, host.listen, host.problem) == (FORWARDER, "127.0.0.1", "")
+
+
+def test_an_engine_without_a_containerd_store_gets_the_files_of_steps(tmp_path: Path) -> None:
+    # Remote builders get them as those with a containerd store do: see test_remote_build.
+    with engine_elsewhere(store="overlay2") as engine:
+        engine_journey.build_with_sent_files(engine.endpoint, tmp_path)
+
+
+def test_this_host_and_an_engine_elsewhere_use_one_name_of_the_registry(
+    elsewhere: EngineElsewhere, tmp_path: Path
+) -> None:
+    engine_journey.publish_and_pull(elsewhere.endpoint, tmp_path)
+
+
+def test_the_docker_client_forwards_connections_of_the_sdk(
+    elsewhere: EngineElsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", elsewhere.endpoint)
+    with dialed_engine() as endpoint, contextlib.closing(docker.connect(endpoint)) as engine:
+        # A container uses all kinds of connections: requests, streams, archives.
+        assert engine.host().problem == "`10.213.0.1` is not an address of this host"
+    assert not Path(endpoint.removeprefix("unix://")).exists()
 
 
 def test_an_engine_whose_bridge_was_removed_is_found_before_a_build(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from bakehouse.catalog.project import Project
-from bakehouse.engine import provision
+from bakehouse.engine import docker, provision
+from bakehouse.engine.protocol import EngineHost
 from bakehouse.errors import Diagnostic, EngineError, PublishError, Reason, UsageError
 from bakehouse.publish import image_push
 from bakehouse.registry import registry_image
@@ -21,6 +22,7 @@ from bakehouse.registry.local_registry import EmbeddedRegistry, RegistryContaine
 from bakehouse.util import tempdir
 from tests.integration.ports import kept_port
 from tests.support.daemons import ENGINE
+from tests.support.fake_engine import FakeEngine, Run
 
 
 def no_container() -> RegistryContainer:
@@ -55,14 +57,12 @@ with open({asked!r}, "a") as asked:
 if arguments[0] != "run":
     sys.exit("inspect" in arguments)
 values = dict(zip(arguments, arguments[1:]))
-binds = [word for word in arguments if "type=bind" in word]
-mounts = [dict(part.split("=", 1) for part in word.split(",") if "=" in part) for word in binds]
-[path] = [mount["source"] for mount in mounts if mount["target"].endswith("config.yml")]
-settings = json.load(open(path))["http"]
+name, _, headers = values["--env"].partition("=")
+assert name == "REGISTRY_HTTP_HEADERS"
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
-        for name, [value] in settings["headers"].items():
+        for name, [value] in json.loads(headers).items():
             self.send_header(name, value)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -71,6 +71,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 host, port, _ = values["--publish"].split(":")
 http.server.HTTPServer((host, int(port)), Handler).serve_forever()
 """
+
+
+def engine(*, shares_files: bool) -> FakeEngine:
+    engine = FakeEngine(lambda spec: Run())
+    engine.shared = EngineHost(shares_files=shares_files)
+    return engine
 
 
 @pytest.fixture
@@ -83,6 +89,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[
     monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
     monkeypatch.setattr(provision, "ensure", lambda *_: ENGINE)
     monkeypatch.setattr(registry_image, "ensure", lambda *_: "an-image")
+    monkeypatch.setattr(docker, "connect", lambda: engine(shares_files=True))
     return lambda: [json.loads(line)[0] for line in commands.read_text().splitlines()]
 
 
@@ -193,7 +200,7 @@ def test_the_port_of_another_user(project: Project, tmp_path: Path) -> None:
         Diagnostic(
             f"port {project.registry_port} of the local registry is used by another local registry, "
             f"in `{project.registry_state}`",
-            hint="set `registry_port` in [tool.bakehouse] to a free port, "
+            hint="set `registry_port` in [tool.bakehouse] or BAKEHOUSE_REGISTRY_PORT to a free port, "
             "or let its user run `bake registry stop`",
         ),
     )
@@ -219,12 +226,11 @@ def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
         ["network", "create", *labels, name],
         [
             *("run", "--rm", "--name", name, *labels, "--network", name),
+            *("--publish", f"127.0.0.1:{project.registry_port}:5000"),
             *("--user", f"{os.getuid()}:{os.getgid()}"),
             *("--security-opt", "label=disable", "--cap-drop", "ALL", "--read-only"),
-            *("--publish", f"127.0.0.1:{project.registry_port}:5000"),
+            *("--env", f'REGISTRY_HTTP_HEADERS={{"Bakehouse-Registry": ["{state}"]}}'),
             *("--mount", f"type=bind,source={state}/data,target=/var/lib/registry"),
-            "--mount",
-            f"type=bind,source={state}/config.json,target=/etc/docker/registry/config.yml,readonly",
             "an-image",
         ],
     ]
@@ -236,6 +242,38 @@ def test_it_is_a_container_on_loopback_with_a_network_of_its_own(
     ]
     # A stopped client can leave both a moment later
     assert asked()[4:] == removal * 3
+
+
+def test_an_engine_without_files_of_this_host_stores_images_in_a_volume(
+    project: Project, asked: Callable[[], list[list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker, "connect", lambda: engine(shares_files=False))
+    with local_registry(project, print):
+        pass
+    command = asked()[3]
+    volume = f"bakehouse-registry-{project.registry_port}"
+    assert command[command.index("--mount") + 1] == f"type=volume,source={volume},target=/var/lib/registry"
+    # The volume belongs to root
+    assert command[command.index("--user") + 1] == "0:0"
+    status = manage_local(project, "status", print)
+    assert (status.directory, status.bytes) == (None, None)
+    assert status.text == (
+        f"the registry at {status.host} is not running; its images are in a volume of the engine\n"
+    )
+
+    monkeypatch.setattr(docker, "connect", lambda: engine(shares_files=True))
+    with local_registry(project, print):
+        pass
+    assert manage_local(project, "status", print).bytes == 0
+
+
+def test_a_stopped_registry_has_no_container(project: Project, asked: Callable[[], list[list[str]]]) -> None:
+    manage_local(project, "start", print)
+    manage_local(project, "stop", print)
+    assert asked()[-1] == ["network", "inspect", f"bakehouse-registry-{project.registry_port}"]
+    before = len(asked())
+    time.sleep(0.5)
+    assert len(asked()) == before
 
 
 def test_a_rootless_engine_runs_it_as_the_user_that_owns_its_files(

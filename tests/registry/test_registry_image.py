@@ -25,7 +25,7 @@ def project(tmp_path: Path) -> Project:
 def test_each_platform_has_locked_packages() -> None:
     for platform in PLATFORMS:
         names = [deb.name for deb in registry_image.locked(platform)]
-        assert names == ["docker-registry", "libc6"]
+        assert names == ["docker-registry", "bash", "coreutils", "libc6", "libtinfo6"]
     assert {*registry_image.locked(PLATFORM)} <= {*apt_locks([HOME / "recipes"])["bookworm"].debs}
     first, second = map(registry_image.reference_of, map(registry_image.locked, PLATFORMS))
     assert first != second
@@ -55,8 +55,11 @@ def test_the_layer_has_programs_and_licences_alone(tmp_path: Path) -> None:
     package = deb(tmp_path, "docker-registry", "1", {"copyright": "free", "README": "read me"})
     with tarfile.open(fileobj=io.BytesIO(registry_image.make_layer([package]))) as layer:
         files = {entry.name: (entry.uid, entry.mode) for entry in layer if entry.isfile()}
-        assert [entry.name for entry in layer if entry.isdir()] == ["etc/docker/registry", "var/lib/registry"]
-    assert files == {"usr/share/doc/docker-registry/copyright": (0, 0o644)}
+        assert [entry.name for entry in layer if entry.isdir()] == ["var/lib/registry"]
+    assert files == {
+        "etc/docker/registry/config.yml": (0, 0o644),
+        "usr/share/doc/docker-registry/copyright": (0, 0o644),
+    }
     assert registry_image.make_layer([package]) == registry_image.make_layer([package])
 
 

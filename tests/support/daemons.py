@@ -18,6 +18,7 @@ ENGINE = Daemon(
     memory=25_276_502_016,
     memory_limit=True,
     cpu_limit=True,
+    native_diff=True,
     runtimes=("runc",),
     registry="https://registry.example/v1/",
 )

@@ -116,6 +116,9 @@ class FakeEngine:
     def host(self) -> EngineHost:
         return self.shared
 
+    def sees(self, directory: Path) -> bool:
+        return self.shared.shares_files and directory.is_dir()
+
     @contextlib.contextmanager
     def volume(self, image: str, directory: Path) -> Iterator[str]:
         self.volumes.append(directory)
