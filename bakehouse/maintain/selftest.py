@@ -51,6 +51,7 @@ _PYTEST = (*_PYTHON, "pytest")
 PURE = "tests without an engine"
 ENGINE = "tests with an engine"
 PROJECTS = "projects of customers"
+DOCS = "commands of the guides"
 TIERS: dict[str, Sequence[str]] = {
     PURE: (*_PYTEST, "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration"),
     ENGINE: (*_PYTEST, "-v", *_FILE_BY_FILE, "--durations=15", "tests/integration"),
@@ -58,9 +59,10 @@ TIERS: dict[str, Sequence[str]] = {
         *(*_PYTEST, "-v", "--projects", "--durations=15"),
         *("tests/integration/test_projects.py", "tests/integration/test_extend_aws.py"),
     ),
+    DOCS: (*_PYTEST, "-v", "--docs", "--durations=15", "tests/integration/test_guides.py"),
 }
 """Commands that together run all tests; `tests/test_collection.py` compares them with the test files."""
-_COLLECTION = (*_PYTEST, "-q", "--collect-only", "--projects")
+_COLLECTION = (*_PYTEST, "-q", "--collect-only", "--projects", "--docs")
 """Command that collects the tests of all tiers."""
 
 
@@ -115,19 +117,19 @@ def _totals(runs: Sequence[Counts]) -> str:
     return f"{passed} passed, {failed} failed, {skipped} skipped"
 
 
-def run(report: Reporter, *, pure: bool, projects: bool) -> Summary:
+def run(report: Reporter, *, pure: bool = False, projects: bool = False, docs: bool = False) -> Summary:
     """Run all checks, the fast ones first. A failed check does not stop the others. Raises UsageError."""
-    if pure and projects:
+    if pure + projects + docs > 1:
         raise UsageError(
-            "`--pure` cannot be combined with `--projects`", hint="the projects of customers need an engine"
+            "`--pure`, `--projects` and `--docs` cannot be combined", hint="run `test` once for each"
         )
     temporary = tempfile.gettempdir()
     _check_space(report, temporary, shutil.disk_usage(temporary).free, _TEMPORARY_BYTES)
     with tempfile.TemporaryDirectory() as directory:
         checks = _Checks(report, Path(directory))
-        if projects:
+        if projects or docs:
             _provide_engine(report)
-            checks.run_tier(PROJECTS)
+            checks.run_tier(PROJECTS if projects else DOCS)
         else:
             for name, command in _LINTERS.items():
                 checks.run(name, command)

@@ -50,8 +50,8 @@ def run_job(
     if limits := _limits(job):
         # Before the image is built
         daemon_info.require(daemon_info.inspect(), *limits)
-    if own and (warning := local_job.ignored_code(replace(request, job=job), own)):
-        report(f"note: {warning}")
+    if own:
+        local_job.check_code(replace(request, job=job), own)
     if selection:
         [built] = ensure_built(selection, report)
         reference = built.stored

@@ -15,7 +15,7 @@ from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.engine import network_faults
 from bakehouse.engine.protocol import Engine
-from bakehouse.errors import UsageError
+from bakehouse.errors import Reason, UsageError
 from bakehouse.jobs import code_archive, model_trainer
 from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import check_channels, instance_group
@@ -111,13 +111,26 @@ def efa_types(catalog: Catalog) -> frozenset[str]:
     return frozenset(name for name, instance in instances(catalog).items() if instance.efa_interfaces)
 
 
-def ignored_code(request: RunRequest, own: str) -> str:
-    """Return a warning if the toolkit does not start the given code, because the image contains `own`."""
+def check_code(request: RunRequest, own: str) -> None:
+    """Raise UsageError if the toolkit would not start the given code, because the image contains `own`."""
     job = request.job
-    is_other = request.source_dir or job.entry_point not in ("", own)
-    if not is_other or job.command or not job.has_toolkit or "SAGEMAKER_PROGRAM" in job.environment:
-        return ""
-    return f"the image contains code in {CODE_DIRECTORY}, so the toolkit starts its `{own}` and no other code"
+    if job.command or not job.has_toolkit or "SAGEMAKER_PROGRAM" in job.environment:
+        return
+    reasons = (
+        Reason(f"the image contains code in {CODE_DIRECTORY}, so the toolkit would start its `{own}`"),
+    )
+    if request.source_dir:
+        raise UsageError(
+            f"the job would not start the code in `{request.source_dir}`",
+            reasons=reasons,
+            hint="omit `--source-dir`: `run` builds the image again after an edit of its code",
+        )
+    if job.entry_point not in ("", own):
+        raise UsageError(
+            f"the job would not start `{job.entry_point}`",
+            reasons=reasons,
+            hint=f"use `--environment SAGEMAKER_PROGRAM={job.entry_point}` for a script of the image's code",
+        )
 
 
 def run(

@@ -719,11 +719,10 @@ def test_a_checkout_of_another_user_is_named_as_the_reason() -> None:
     )
 
 
-def test_projects_of_customers_need_an_engine(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_of_the_tests_has_one_tier(capsys: pytest.CaptureFixture[str]) -> None:
     assert failure(["test", "--pure", "--projects"], capsys) == (
         64,
-        "error: `--pure` cannot be combined with `--projects`\n\n"
-        "hint: the projects of customers need an engine\n",
+        "error: `--pure`, `--projects` and `--docs` cannot be combined\n\nhint: run `test` once for each\n",
     )
 
 

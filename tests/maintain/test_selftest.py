@@ -51,7 +51,7 @@ def test_the_output_of_tests_without_an_engine_follows_at_the_end(
 ) -> None:
     messages: list[str] = []
 
-    selftest.run(messages.append, pure=False, projects=False)
+    selftest.run(messages.append)
 
     assert names(messages) == [
         "--- types",
@@ -70,7 +70,7 @@ def test_a_failed_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(2, 1, 1))
     monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, report_of(2, 0, 2))
 
-    summary = selftest.run(lambda _: None, pure=False, projects=False)
+    summary = selftest.run(lambda _: None)
 
     assert summary.failed == ("tests with an engine", "tests without an engine")
     assert summary.text().endswith("\n1 passed, 3 failed, 0 skipped\n")
@@ -78,7 +78,7 @@ def test_a_failed_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("commands")
 def test_the_numbers_of_each_tier_are_reported() -> None:
-    assert selftest.run(lambda _: None, pure=False, projects=False).text() == (
+    assert selftest.run(lambda _: None).text() == (
         "tests with an engine: 4 passed, 0 failed, 0 skipped; in other tiers: 6\n"
         "tests without an engine: 3 passed, 0 failed, 2 skipped; in other tiers: 5\n"
         "  2 skipped: slow\n"
@@ -92,7 +92,7 @@ def test_numbers_of_a_tier_without_a_report_are_not_known(monkeypatch: pytest.Mo
     monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, python(f"raise SystemExit({code})"))
     monkeypatch.setattr(selftest, "_COLLECTION", python("pass"))
 
-    summary = selftest.run(lambda _: None, pure=False, projects=False)
+    summary = selftest.run(lambda _: None)
 
     assert summary.failed == ("tests with an engine",)
     assert summary.text() == (
@@ -107,7 +107,7 @@ def test_numbers_of_a_tier_without_a_report_are_not_known(monkeypatch: pytest.Mo
 def test_tests_without_a_result_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(selftest.TIERS, selftest.PURE, report_of(5, 1, 1))
 
-    summary = selftest.run(lambda _: None, pure=True, projects=False)
+    summary = selftest.run(lambda _: None, pure=True)
 
     assert summary.text() == (
         "tests without an engine: 1 passed, 1 failed, 0 skipped; in other tiers: 5\n"
@@ -189,7 +189,7 @@ def test_without_an_engine_the_tests_follow_the_linters(monkeypatch: pytest.Monk
     monkeypatch.setitem(selftest.TIERS, selftest.ENGINE, python("raise SystemExit(1)"))
     messages: list[str] = []
 
-    selftest.run(messages.append, pure=True, projects=False)
+    selftest.run(messages.append, pure=True)
 
     assert names(messages) == [
         "--- types",
@@ -207,7 +207,7 @@ def test_little_space_on_the_disk_is_reported_first(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(docker, "connect", lambda: engine)
     messages: list[str] = []
 
-    selftest.run(messages.append, pure=False, projects=False)
+    selftest.run(messages.append)
 
     assert [message for message in messages if message.startswith("warning")] == [
         f"warning: {tempfile.gettempdir()} has 2.00 GB of free space, but these tests need up to 3.00 GB",

@@ -16,7 +16,7 @@ from bakehouse.cluster.job import Group, NetworkPartition, TrainingJob, homogene
 from bakehouse.errors import UsageError
 from bakehouse.jobs import code_archive
 from bakehouse.jobs.distribution import Framework
-from bakehouse.sagemaker.local_job import RunRequest, efa_types, ignored_code, prepare
+from bakehouse.sagemaker.local_job import RunRequest, check_code, efa_types, prepare
 from tests.support.trees import Tree
 
 MPI = {"mpi": {"enabled": True, "processes_per_host": 2}}
@@ -357,22 +357,39 @@ def test_the_sdks_mpi_driver_counts_the_ranks_of_the_whole_job(
 
 
 @pytest.mark.parametrize(
-    ("given", "is_ignored"),
+    ("given", "message", "hint"),
     [
-        (RunRequest(TrainingJob(entry_point="other.py")), True),
-        (RunRequest(TrainingJob(entry_point="train.py"), source_dir=Path("src")), True),
-        (RunRequest(TrainingJob(entry_point="train.py")), False),
-        (RunRequest(TrainingJob()), False),
         (
-            RunRequest(TrainingJob(entry_point="other.py", environment={"SAGEMAKER_PROGRAM": "other.py"})),
-            False,
+            RunRequest(TrainingJob(entry_point="other.py")),
+            "the job would not start `other.py`",
+            "use `--environment SAGEMAKER_PROGRAM=other.py` for a script of the image's code",
         ),
-        (RunRequest(TrainingJob(command=("python3", "other.py")), source_dir=Path("src")), False),
+        (
+            RunRequest(TrainingJob(entry_point="train.py"), source_dir=Path("src")),
+            "the job would not start the code in `src`",
+            "omit `--source-dir`: `run` builds the image again after an edit of its code",
+        ),
     ],
 )
-def test_code_that_the_toolkit_does_not_start_is_reported(given: RunRequest, is_ignored: bool) -> None:
-    warning = (
-        "the image contains code in /opt/ml/code, so the toolkit starts its `train.py` and no other code"
-    )
+def test_code_that_the_toolkit_would_not_start_is_an_error(
+    given: RunRequest, message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        check_code(given, "train.py")
 
-    assert ignored_code(given, "train.py") == (warning if is_ignored else "")
+    reason = "the image contains code in /opt/ml/code, so the toolkit would start its `train.py`"
+    assert [(error.message, error.hint) for error in caught.value.diagnostics] == [(message, hint)]
+    assert [reason.text for error in caught.value.diagnostics for reason in error.reasons] == [reason]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        RunRequest(TrainingJob(entry_point="train.py")),
+        RunRequest(TrainingJob()),
+        RunRequest(TrainingJob(entry_point="other.py", environment={"SAGEMAKER_PROGRAM": "other.py"})),
+        RunRequest(TrainingJob(command=("python3", "other.py")), source_dir=Path("src")),
+    ],
+)
+def test_code_that_the_job_starts_is_accepted(given: RunRequest) -> None:
+    check_code(given, "train.py")

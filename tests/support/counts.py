@@ -1,7 +1,8 @@
-"""Plugin for pytest: numbers of a run as JSON, for `./bake test`, and tests that only `--projects` runs."""
+"""Plugin for pytest: numbers of a run as JSON, for `./bake test`, and tests that only its options run."""
 
 import json
 from collections import Counter
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -13,23 +14,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--counts", type=Path, help="write the numbers of tests to this file")
     parser.addoption("--tests", type=Path, help="write the collected and the selected tests to this file")
     parser.addoption("--projects", action="store_true", help="take all projects of customers to a release")
+    parser.addoption("--docs", action="store_true", help="run the slow commands of the guides")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Any:
-    """Leave the projects of customers to their own command; note the tests before any are deselected."""
+    """Leave slow tests to their own commands; note the tests before any are deselected."""
     collected = [item.nodeid for item in items]
-    if not config.getoption("projects"):
-        config.hook.pytest_deselected(items=[item for item in items if _is_left(item)])
-        items[:] = [item for item in items if not _is_left(item)]
+    left = {marker for marker in ("projects", "docs") if not config.getoption(marker)}
+    config.hook.pytest_deselected(items=[item for item in items if _has_marker(item, left)])
+    items[:] = [item for item in items if not _has_marker(item, left)]
     yield
     if path := config.getoption("tests"):
         document = {"collected": collected, "selected": [item.nodeid for item in items]}
         path.write_text(json.dumps(document))
 
 
-def _is_left(item: pytest.Item) -> bool:
-    return item.get_closest_marker("projects") is not None
+def _has_marker(item: pytest.Item, names: Set[str]) -> bool:
+    return any(marker.name in names for marker in item.iter_markers())
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter, config: pytest.Config) -> None:

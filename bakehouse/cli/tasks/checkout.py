@@ -22,20 +22,27 @@ from bakehouse.errors import UsageError
     help={
         "pure": "only the tests that need no engine",
         "projects": "only the projects of customers, each from a changed requirement to a release",
+        "docs": "only the commands of the README, the tutorial and the guides, as a reader runs them",
     },
 )
-def test(context: Context, pure: bool = False, projects: bool = False) -> None:  # noqa: PT028 (a task)
+def test(
+    context: Context,
+    pure: bool = False,  # noqa: PT028 (a task)
+    projects: bool = False,  # noqa: PT028
+    docs: bool = False,  # noqa: PT028
+) -> None:
     """
     Run the linters, the type checker and the tests of Bakehouse.
 
     bake test
     bake test --pure
     bake test --projects
+    bake test --docs
     """
     from bakehouse.cli import diagnostics
     from bakehouse.maintain import selftest
 
-    summary = selftest.run(report, pure=pure, projects=projects)
+    summary = selftest.run(report, pure=pure, projects=projects, docs=docs)
     if summary.failed:
         error = selftest.SelfTestError("failed: " + ", ".join(summary.failed))
         # Not raised: the numbers of tests are the last line.

@@ -1,0 +1,132 @@
+"""The commands of the tutorial and the guides, run in an empty directory with the installed `bake`.
+
+Each command is a test: it succeeds, and prints what the page shows. Guides other than the tutorial begin with
+its project. Commands that take longer are run by `./bake test --docs`.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from bakehouse.catalog.project import HOME
+from tests.integration.ports import kept_port
+from tests.support.guides import Command, File, Reader, differences, steps
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(1800)]
+
+DOCS = HOME / "docs"
+TUTORIAL = DOCS / "tutorial/first-image.md"
+PAGES = [page for page in (TUTORIAL, *sorted((DOCS / "how-to").glob("*.md"))) if any(steps(page))]
+NOT_RUN = (
+    (r"^pip install \.$", "the wheel is installed already, see test_install.py"),
+    (r"docker (buildx|context) create|--builder ", "needs a remote builder, see test_remote_build.py"),
+    (r"bake clean --build-cache", "needs a build cache in a registry, see test_build_cache.py"),
+    (r"^aws |curl .*storage\.googleapis|git\+https", "needs a network beyond this machine's"),
+    (r"--registry (ecr|team|\d{12})|\.dkr\.ecr\.|s3://", "needs an AWS account, see test_release_to_ecr.py"),
+    (
+        r"bake launch |--on sagemaker",
+        "needs an AWS account, see test_launch_settings.py and test_smoke_job.py",
+    ),
+    (r"^(oras|cosign|trivy) |--import trivy", "needs a program that is not installed here"),
+    (r"apt-get install|-arm64", "needs emulation of arm64"),
+    (r"--gpus|cu1\d\d .*--(check|report)", "needs GPUs"),
+    (r"bake (rehearse|reproduce) ", "takes long, see test_rehearsal.py and test_reproduction.py"),
+    (r"^\./bake ", "needs a checkout"),
+    (r"bake report --serve", "runs until Ctrl-C, see tests/report_page"),
+    (r"…", "has a part that the reader fills in"),
+)
+"""Commands, and why they are not run."""
+SLOW = re.compile(
+    r"bake (build|smoke|run|push|release|promote|sizes|security|reproduce|rehearse|demo|fetch)\b"
+)
+"""Commands that build an image, or need one."""
+
+
+@dataclass
+class Walk:
+    """A reader on a page, who has done the steps up to some command."""
+
+    reader: Reader
+    left: list[File | Command]
+    results: dict[Command, "subprocess.CompletedProcess[str]"] = field(default_factory=dict)
+
+    def go_to(self, command: Command) -> "subprocess.CompletedProcess[str]":
+        """Do all steps up to a command; return its result."""
+        while command not in self.results:
+            step = self.left.pop(0)
+            if isinstance(step, File):
+                self.reader.write(step)
+            elif not reason_not_to_run(step):
+                self.results[step] = self.reader.run(step)
+        return self.results[command]
+
+
+def reason_not_to_run(command: Command) -> str:
+    return next((reason for pattern, reason in NOT_RUN if re.search(pattern, command.text)), "")
+
+
+def commands() -> Iterator[object]:
+    for page in PAGES:
+        is_slow = False
+        for step in steps(page):
+            if isinstance(step, Command):
+                is_slow = is_slow or bool(SLOW.search(step.text))
+                marks = [pytest.mark.docs] if is_slow or page != TUTORIAL else []
+                yield pytest.param(page, step, id=f"{page.stem}:{step}", marks=marks)
+
+
+@pytest.fixture(scope="session")
+def walks(programs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Path, Walk]]:
+    with kept_port() as port:
+        variables = {
+            "BAKEHOUSE_REGISTRY_PORT": str(port),
+            "XDG_STATE_HOME": str(tmp_path_factory.mktemp("state")),
+            "GIT_CONFIG_GLOBAL": os.devnull,
+            **{
+                f"GIT_{who}_{what}": "reader@example.com"
+                for who in ("AUTHOR", "COMMITTER")
+                for what in ("NAME", "EMAIL")
+            },
+        }
+        reader = Reader(tmp_path_factory.mktemp("reader"), programs, variables)
+        yield {TUTORIAL: Walk(reader, list(steps(TUTORIAL)))}
+        subprocess.run(
+            [programs / "bake", "registry", "stop"],
+            env=os.environ | variables,
+            check=False,
+            capture_output=True,
+        )
+
+
+def walk_of(page: Path, walks: dict[Path, Walk], directory: Path) -> Walk:
+    """Return the walk of a page; a guide begins with the project that the tutorial made."""
+    if page not in walks:
+        tutorial = walks[TUTORIAL]
+        last = [
+            step for step in steps(TUTORIAL) if isinstance(step, Command) and not reason_not_to_run(step)
+        ][-1]
+        tutorial.go_to(last)
+        project = shutil.copytree(tutorial.reader.directory, directory / tutorial.reader.directory.name)
+        reader = Reader(project, tutorial.reader.programs, tutorial.reader.variables)
+        walks[page] = Walk(reader, list(steps(page)))
+    return walks[page]
+
+
+@pytest.mark.parametrize(("page", "command"), list(commands()))
+def test_the_command_works_and_prints_what_the_page_shows(
+    page: Path, command: Command, walks: dict[Path, Walk], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    if reason := reason_not_to_run(command):
+        pytest.skip(reason)
+
+    result = walk_of(page, walks, tmp_path_factory.mktemp("guide")).go_to(command)
+
+    is_error = bool(re.search("(?m)^error: ", command.output))
+    assert (result.returncode != 0) == is_error, result.stdout
+    assert differences(command.output, result.stdout) == [], result.stdout
