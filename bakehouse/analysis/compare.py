@@ -142,8 +142,8 @@ def diagnostic(reproduction: Reproduction) -> Diagnostic:
         file.has_other_content for layer in reproduction.differing for file in layer.files
     )
     if reproduction.first_store and not has_other_content:
-        option = f"--image-store {reproduction.first_store}"
-        hint = f"each store records a step in its own way; `{option}` compares equal stores"
+        store = reproduction.first_store
+        hint = f"each store records a step in its own way; the build on `{store}` compares equal stores"
     return Diagnostic(message, tables=tuple(tables), hint=hint)
 
 

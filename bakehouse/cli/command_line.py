@@ -47,6 +47,7 @@ _REPLACED = {
     "--input": "did you mean `--channel`?",
     "--input-group": "set `groups` of the channel in a job file, for `--job`",
     "--keep-alive": "set `keep_alive` in a job file, for `--job`",
+    "--image-store": "omit it; `reproduce` builds on each image store",
     "--launcher": "use `--distribution`, or set `launcher` in a job file, for `--job`",
     "--limit": "add `--verbose` for whole lists",
     "--max-run": "set `max_run` in a job file, for `--job`",

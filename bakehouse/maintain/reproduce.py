@@ -9,7 +9,7 @@ from bakehouse.analysis import compare
 from bakehouse.analysis.compare import Reproduction, Side
 from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
-from bakehouse.errors import BuildError, DifferenceError, EngineError, UsageError
+from bakehouse.errors import BuildError, DifferenceError, EngineError
 from bakehouse.maintain.isolated_engine import FakeClock, isolated_engine
 from bakehouse.pipeline.build import build_plan, manifest_digests, runnable_plan
 from bakehouse.plan.model import Image
@@ -24,17 +24,9 @@ STORES = ("overlay2", CONTAINERD)
 _SAME_CLOCK = "the same clock, minutes later"
 
 
-def require_stores(stores: Sequence[str]) -> None:
-    """Raise UsageError for an unknown image store, or for none."""
-    for store in stores or ("",):
-        if store not in STORES:
-            raise UsageError(
-                f"unknown image store `{store}`" if store else "`--image-store` is empty",
-                hint=f"use {' or '.join(f'`{name}`' for name in STORES)}",
-            )
-
-
-def reproduce(selection: Selection, report: Reporter, stores: Sequence[str]) -> tuple[Reproduction, ...]:
+def reproduce(
+    selection: Selection, report: Reporter, stores: Sequence[str] = STORES
+) -> tuple[Reproduction, ...]:
     """Build images here and on a new engine of each image store; return the differences."""
     plan = runnable_plan(selection, selection.plan, report)
     for image in plan.images:

@@ -101,7 +101,7 @@ def test_where_no_content_differs_that_can_be_the_way_of_the_store(tmp_path: Pat
     )
 
     assert compare.diagnostic(other).hint == (
-        "each store records a step in its own way; `--image-store containerd` compares equal stores"
+        "each store records a step in its own way; the build on `containerd` compares equal stores"
     )
     assert compare.diagnostic(same).hint.startswith("a step must not write the time")
 

@@ -81,23 +81,15 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
     "images",
     help={
         "images": "names, families or globs of images",
-        "image-store": "image stores to build on again: overlay2, containerd; default: both",
         "sign": "sign that the published image was built again, equal, with `signing_key`",
         "json": JSON,
     },
 )
-def reproduce(
-    context: Context,
-    images: str,
-    image_store: str = "overlay2,containerd",
-    sign: bool = False,
-    json: bool = False,
-) -> None:
+def reproduce(context: Context, images: str, sign: bool = False, json: bool = False) -> None:
     """
-    Build images again on a new engine and list the files that differ.
+    Build images again on a new engine of each image store and list the files that differ.
 
     bake reproduce pytorch-cpu
-    bake reproduce mpi-cpu --image-store overlay2
     bake reproduce mpi-cpu --sign
     """
     from bakehouse.analysis import compare
@@ -108,11 +100,9 @@ def reproduce(
 
     workspace = open_project(images)
     bundler = require_bundler(workspace.project) if sign else None
-    stores = split(image_store)
-    reproducing.require_stores(stores)
     if not images:
         raise UsageError("`reproduce` needs at least one image", hint="such as `bake reproduce pytorch-cpu`")
-    results = reproducing.reproduce(select(workspace, split(images)), report, stores)
+    results = reproducing.reproduce(select(workspace, split(images)), report)
     show(json_report.reproductions(results) if json else compare.table(results))
     reproducing.require_same(results)
     if bundler:
