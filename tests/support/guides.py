@@ -109,7 +109,7 @@ class Reader:
         path.write_text(before + file.content, encoding="utf-8")
 
     def run(self, command: Command) -> subprocess.CompletedProcess[str]:
-        """Run a command as a shell does, with both streams in one. The next one starts where `cd` led."""
+        """Run a command as a shell does. The next one starts where `cd` led."""
         hidden = ("PYTHONPATH", "BAKEHOUSE_KEEP_REGISTRY", "BAKEHOUSE_COMMAND")
         inherited = {name: value for name, value in os.environ.items() if name not in hidden}
         path = f"{self.programs}{os.pathsep}{inherited['PATH']}"
@@ -122,7 +122,7 @@ class Reader:
             env={**inherited, "NO_COLOR": "1", "PATH": path, **self.variables},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.PIPE,
             text=True,
             check=False,
         )
