@@ -48,6 +48,7 @@ commit = [@commit=small]
 ca = @ca=ca.pem
 cache = @cache=cache
 registry_port = @registry_port=#5051
+sagemaker_sdk = @sagemaker_sdk=#2
 builders = [@builders=farm]
 build_cache = @build_cache=registry.example/cache
 build_on_host = @build_on_host=#true

@@ -98,11 +98,11 @@ def test_a_job_of_sagemaker_runs_as_it_was_sent(workspace: Workspace, data: Path
 
 
 def test_options_replace_what_was_sent(workspace: Workspace) -> None:
-    line: dict[str, Any] = {"instance_type": "ml.c5.xlarge", "distribution": {}, "max_run": 5}
+    line: dict[str, Any] = {"instance_type": "ml.c5.xlarge", "distribution": {}}
     request = local_request(given(workspace, ANSWER, inputs=HERE, **line), TrainingJob())
     job = prepare(request, IMAGE, workspace.catalog)
 
-    assert (job.groups, job.ranks, job.deadline) == ((Group(instance_type="ml.c5.xlarge"),), 1, 5.0)
+    assert (job.groups, job.ranks, job.deadline) == ((Group(instance_type="ml.c5.xlarge"),), 1, 7200.0)
     assert not any("mpi" in name for name in job.hyperparameters)
 
 
