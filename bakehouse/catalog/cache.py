@@ -40,7 +40,13 @@ _SETTLED = 2_000_000_000
 _MAX_FILES = 50_000
 _MAX_BYTES = 30_000_000
 _MAX_CACHES = 16
-_OTHERS = {("pathlib", "PosixPath"), ("builtins", "frozenset"), ("builtins", "set")}
+_OTHERS = {
+    ("pathlib", "PosixPath"),
+    # Python 3.13
+    ("pathlib._local", "PosixPath"),
+    ("builtins", "frozenset"),
+    ("builtins", "set"),
+}
 _DAMAGE = (
     *(pickle.UnpicklingError, AttributeError, EOFError, ImportError, IndexError, KeyError, TypeError),
     *(ValueError, MemoryError, RecursionError),

@@ -70,7 +70,7 @@ class ToolkitRules:
 
 
 def toolkit_versions(image: "Image") -> dict[str, str]:
-    """Return the releases of the toolkits that the locks of an image install, whoever requires them."""
+    """Return the releases of the toolkits that the locks of an image install for any requirement."""
     packages = (package for stage in image.stages for package in (*stage.wheels, *stage.sdists))
     return {package.name: package.version for package in packages if package.name in TOOLKITS}
 
