@@ -121,8 +121,7 @@ class Reader:
             pass_fds=(write,),
             env={**inherited, "NO_COLOR": "1", "PATH": path, **self.variables},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
             text=True,
             check=False,
         )
