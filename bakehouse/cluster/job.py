@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -244,3 +244,15 @@ def _hyperparameters(job: TrainingJob) -> dict[str, str]:
     return {
         name: value if isinstance(value, Encoded) else json.dumps(value) for name, value in parameters.items()
     }
+
+
+def toolkit_starts_torchrun(training_module: str | None) -> bool:
+    """Return whether the toolkit of a SAGEMAKER_TRAINING_MODULE starts torchrun: only PyTorch's does."""
+    return (training_module or "").startswith("sagemaker_pytorch_container")
+
+
+def default_launcher(launchers: Collection[str], *, starts_torchrun: bool) -> str:
+    """Return the launcher of several ranks in an image with some launchers, or `script`."""
+    if "torchrun" in launchers and (starts_torchrun or "mpirun" not in launchers):
+        return "torchrun"
+    return "mpirun" if "mpirun" in launchers else "script"

@@ -7,7 +7,15 @@ from dataclasses import dataclass, replace
 from bakehouse.builder.verify import PROBES
 from bakehouse.catalog.recipe import EFA_BANDWIDTH
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
-from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
+from bakehouse.cluster.job import (
+    CODE_CHANNEL,
+    CODE_DIRECTORY,
+    ML,
+    TrainingJob,
+    default_launcher,
+    homogeneous,
+    toolkit_starts_torchrun,
+)
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
 
@@ -56,9 +64,8 @@ class Subject:
 
     @property
     def toolkit_starts_torchrun(self) -> bool:
-        """Only the PyTorch training toolkit starts torchrun."""
-        module = self.image.training_module or ""
-        return self.startup.has_toolkit and module.startswith("sagemaker_pytorch_container")
+        """Return whether the image's toolkit starts torchrun."""
+        return self.startup.has_toolkit and toolkit_starts_torchrun(self.image.training_module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,10 +191,7 @@ def _user_launcher(subject: Subject, smoke: UserSmoke) -> str:
     """Return the launcher of the user's own test."""
     if smoke.launcher or smoke.hosts == smoke.processes == 1:
         return smoke.launcher or "script"
-    launchers = subject.image.launchers
-    if "torchrun" in launchers and (subject.toolkit_starts_torchrun or "mpirun" not in launchers):
-        return "torchrun"
-    return "mpirun" if "mpirun" in launchers else "script"
+    return default_launcher(subject.image.launchers, starts_torchrun=subject.toolkit_starts_torchrun)
 
 
 def _start_with_train(job: TrainingJob, smoke: UserSmoke, launcher: str) -> TrainingJob:
