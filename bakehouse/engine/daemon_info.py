@@ -60,6 +60,8 @@ class Daemon:
     cpu_limit: bool
     """It can limit the cores of containers."""
     runtimes: tuple[str, ...]
+    cdi_directories: tuple[str, ...]
+    """Directories of CDI specifications; empty if the engine does not use CDI."""
     registry: str
     """Default registry, for image names without a registry."""
 
@@ -156,6 +158,7 @@ def probe(client: DockerClient = docker) -> Daemon | UnavailableDaemon:
         memory_limit=info["MemoryLimit"],
         cpu_limit=info["CpuCfsQuota"],
         runtimes=tuple(sorted(info["Runtimes"] or ())),
+        cdi_directories=tuple(info.get("CDISpecDirs") or ()),
         registry=info["IndexServerAddress"],
     )
 

@@ -68,6 +68,7 @@ def test_an_engine_with_everything_lacks_nothing() -> None:
         memory=25_276_502_016,
         memory_limit=True,
         cpu_limit=True,
+        cdi_directories=(),
         runtimes=("io.containerd.runc.v2", "runc"),
         registry="https://registry.example/v1/",
     )

@@ -19,5 +19,6 @@ ENGINE = Daemon(
     memory_limit=True,
     cpu_limit=True,
     runtimes=("runc",),
+    cdi_directories=(),
     registry="https://registry.example/v1/",
 )
