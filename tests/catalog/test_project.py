@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse import __version__
 from bakehouse.catalog import project
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
@@ -427,3 +428,42 @@ def test_the_state_of_a_user_is_in_xdg_directories(empty: Tree) -> None:
     ):
         settings = project.find(empty.root, {**environment, "BAKEHOUSE_REGISTRY_PORT": "5001"})
         assert settings.registry_state == Path(directory, "registry-5001")
+
+
+def test_a_version_that_the_project_does_not_work_with_is_the_first_mistake(empty: Tree) -> None:
+    path = empty.root / "pyproject.toml"
+    empty.write("pyproject.toml", '[tool.bakehouse]\nrequires = ">=99,<100"\nnew_key = 1\n')
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    message = f"this project requires Bakehouse >=99,<100, and this is Bakehouse {__version__}"
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [message]
+    assert caught.value.diagnostics[0].hint == (
+        "run `pip install 'bakehouse>=99,<100'`, or change `requires`"
+    )
+    assert caught.value.diagnostics[0].location == Location(path, 2, 1, 8, 'requires = ">=99,<100"')
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["", ">=0.1", f"=={__version__}", "<99"])
+def test_a_version_that_the_project_works_with_is_accepted(empty: Tree, text: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse]\nrequires = "{text}"\n')
+
+    assert project.find(empty.root, {}).root == empty.root
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ('"0.2"', "`requires` in [tool.bakehouse] is invalid: `0.2`"),
+        ("0.2", "`requires` in [tool.bakehouse] must be a string"),
+    ],
+)
+def test_a_requirement_that_is_not_a_specifier_is_a_mistake(empty: Tree, value: str, message: str) -> None:
+    empty.write("pyproject.toml", f"[tool.bakehouse]\nrequires = {value}\n")
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert caught.value.diagnostics[0].message == message
