@@ -184,7 +184,7 @@ def to_promote(images: Path, image: str, *, registry: str = "", image_uri: str =
     """Return the newest record of the newest candidate, or of the one with this `image_uri`."""
 
     def matches(record: ReleaseRecord) -> bool:
-        is_meant = record.image_uri == image_uri if image_uri else _is_in(record, registry)
+        is_meant = record.image_uri == image_uri if image_uri else is_in(record, registry)
         return is_meant and (record.candidate or record.tested)
 
     # Sorted by the first publication of each URI: promoting an older candidate does not make it newer.
@@ -203,7 +203,7 @@ def _candidates(images: Path, image: str, matches: Callable[[ReleaseRecord], boo
 
 
 def _of_image(image: str, records: Sequence[ReleaseRecord], query: ImageQuery) -> ReleaseRecord:
-    in_registry = [record for record in records if _is_in(record, query.registry)]
+    in_registry = [record for record in records if is_in(record, query.registry)]
     if not in_registry:
         hosts = sorted({record.registry for record in records})
         raise UsageError(
@@ -293,7 +293,7 @@ def _reason(record: ReleaseRecord, framework: str, query: ImageQuery) -> Reason:
 
 def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
     """Why a release does not match, as a predicate; empty if it does."""
-    if not _is_in(record, query.registry):
+    if not is_in(record, query.registry):
         return f"is in `{record.registry}`"
     if not _location(record, query):
         regions = " and ".join(location.region for location in record.locations if location.region)
@@ -314,7 +314,8 @@ def _mismatch(record: ReleaseRecord, framework: str, query: ImageQuery) -> str:
     return ""
 
 
-def _is_in(record: ReleaseRecord, registry: str) -> bool:
+def is_in(record: ReleaseRecord, registry: str) -> bool:
+    """Return whether a release is in a registry: `local`, `ecr` or a host; an empty text is any."""
     return not registry or any(is_named(location.registry, registry) for location in record.locations)
 
 
