@@ -73,7 +73,7 @@ def test_the_parts_of_the_recipe_count(workspace: Workspace) -> None:
 
 
 def test_the_uri_of_an_image_of_aws(workspace: Workspace) -> None:
-    job = JobSpec(instance_type="ml.p3.16xlarge", distribution={"torch_distributed": ON})
+    job = JobSpec(instance_type="ml.p3.16xlarge", instance_count=2, distribution={"torch_distributed": ON})
     result = check(workspace, COMPILER, job)
 
     assert names(result) == ["launcher-not-there", "efa-unused"]
@@ -92,7 +92,7 @@ def test_the_uri_of_an_unknown_image(workspace: Workspace) -> None:
         False,
     )
     assert refused(workspace, "ghcr.io/ada/churn:1", replace(job, launcher="mpi")) == (
-        "error: unknown launcher `mpi`\n\nhint: use `torchrun`, `mpirun`, `tensorflow`"
+        "error: unknown launcher `mpi`\n\nhint: use `torchrun`, `mpirun`, `tensorflow`, `script`"
     )
 
 
@@ -129,7 +129,7 @@ def test_the_uri_of_a_release(workspace: Workspace, tmp_path: Path) -> None:
         ),
         (
             "some.example/image:1",
-            JobSpec(sdk="v3", launcher="tensorflow"),
+            JobSpec(sdk="v3", launcher="tensorflow", instance_count=2),
             "",
             "error: SDK v3 does not set TF_CONFIG, which MultiWorkerMirroredStrategy needs on several hosts"
             "\n\n"

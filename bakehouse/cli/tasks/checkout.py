@@ -87,7 +87,7 @@ def rehearse(context: Context, images: str, real_packages: bool = False, json: b
 )
 def reproduce(context: Context, images: str, sign: bool = False, json: bool = False) -> None:
     """
-    Build images again on a new engine of each image store and list the files that differ.
+    Build images again on new engines and list the files that differ.
 
     bake reproduce pytorch-cpu
     bake reproduce mpi-cpu --sign
