@@ -392,8 +392,8 @@ _DNF_NAMES = {
     "g++": "gcc-c++",
     "gcc": "gcc",
     "git": "git",
-    "libgl1": "mesa-libGL",
     "libgl1-mesa-glx": "mesa-libGL",
+    "libgl1": "mesa-libGL",
     "libglib2.0-0": "glib2",
     "libsm6": "libSM",
     "libxext6": "libXext",
@@ -413,4 +413,4 @@ _DNF_NAMES = {
     "xz-utils": "xz",
     "procps": "procps-ng",
 }
-"""Names of packages in Amazon Linux 2023 by their names in Debian."""
+"""Names of packages in Amazon Linux 2023 by their names in Debian; the last of several is in all suites."""

@@ -206,7 +206,7 @@ def test_names_of_dnf_are_not_lost_on_a_base_with_apt(translated: Translate) -> 
         (
             2,
             "RUN … mesa-libGL",
-            "aws-dlc-pytorch has apt, not dnf: `libgl1-mesa-glx` is its name there, and add it to `packages`",
+            "aws-dlc-pytorch has apt, not dnf: `libgl1` is its name there, and add it to `packages`",
         ),
         (
             2,
