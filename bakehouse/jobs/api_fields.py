@@ -12,6 +12,7 @@ from typing import Any
 
 from bakehouse.jobs.api_model import request_shape
 
+CHANNELS = "InputDataConfig"
 _TYPES: Mapping[str, tuple[type, str]] = {
     "string": (str, "a string"),
     "integer": (int, "a whole number"),

@@ -6,10 +6,10 @@ Its strings are values of a job to send, or Python expressions for generated cod
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
+from bakehouse.jobs.api_fields import CHANNELS
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import LaunchImage, TrainingRequest
 
-CHANNELS = "InputDataConfig"
 _INFO = 20
 """Log level of the toolkit that the SDK sends."""
 
@@ -53,7 +53,7 @@ def api_request(
     for field in job.api_fields:
         _set(arguments, field.path.split("."), field.value)
     if channels := input_channels(request, job):
-        arguments["InputDataConfig"] = channels
+        arguments[CHANNELS] = channels
     if request.environment:
         arguments["Environment"] = dict(request.environment)
     return arguments

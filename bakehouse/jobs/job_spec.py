@@ -11,7 +11,7 @@ from bakehouse.catalog.user_smoke import SCRIPT
 from bakehouse.cluster.job import Group
 from bakehouse.errors import UsageError
 from bakehouse.jobs import rules
-from bakehouse.jobs.api_fields import ApiField
+from bakehouse.jobs.api_fields import CHANNELS, ApiField
 from bakehouse.jobs.distribution import launch_settings
 from bakehouse.jobs.image_checks import COMPILER_TENSORFLOW
 from bakehouse.jobs.instance_groups import InstanceGroup, instance_group, numbers
@@ -36,7 +36,6 @@ _FILE_MODE = ("AlgorithmSpecification.TrainingInputMode", "File")
 _VOLUME, _SPOT = "ResourceConfig.VolumeSizeInGB", "EnableManagedSpotTraining"
 MAX_SPOT_WAIT = 3600
 """Seconds that a job waits for Spot capacity, beyond its time limit."""
-_CHANNELS = "InputDataConfig"
 _SCRIPT = "train.py"
 """Script of a job that names none."""
 _LIMITS_OF_V3 = (rules.DRIVER, rules.GROUPS_V3, rules.RANKS_V3)
@@ -285,7 +284,7 @@ def _check_options(image: LaunchImage, job: JobSpec) -> None:
 def _has_channels(sdk: str, field: ApiField) -> bool:
     """Return whether a version of the SDK can express a field, because it is the channels of the job."""
     channels = channel_inputs if sdk == "v2" else channel_objects
-    return field.path == _CHANNELS and channels(field.value) is not None
+    return field.path == CHANNELS and channels(field.value) is not None
 
 
 def check_processes_per_host(count: int | None) -> None:

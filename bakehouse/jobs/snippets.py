@@ -17,14 +17,8 @@ from typing import Any
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.jobs import code_archive
-from bakehouse.jobs.api_fields import member_name
-from bakehouse.jobs.create_training_job import (
-    CHANNELS,
-    api_request,
-    input_channels,
-    script_path,
-    toolkit_parameters,
-)
+from bakehouse.jobs.api_fields import CHANNELS, member_name
+from bakehouse.jobs.create_training_job import api_request, input_channels, script_path, toolkit_parameters
 from bakehouse.jobs.job_spec import COMPILER, S3, SDKS, CheckedJob, JobSpec, valid_job
 from bakehouse.jobs.model_trainer import REQUIREMENTS
 from bakehouse.jobs.rules import RuleViolation

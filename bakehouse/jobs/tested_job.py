@@ -3,13 +3,13 @@
 import json
 from dataclasses import replace
 
+from bakehouse.jobs.api_fields import CHANNELS
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import LaunchImage
 
 PLACEHOLDER = "s3://your-bucket/"
 """Location of channels whose S3 URI is unknown."""
 TESTED = "the smoke test of the recipe"
-_CHANNELS = "InputDataConfig"
 
 
 def with_tested_settings(image: LaunchImage, job: JobSpec) -> JobSpec:
@@ -24,7 +24,7 @@ def with_tested_settings(image: LaunchImage, job: JobSpec) -> JobSpec:
     completed = replace(job, hyperparameters={**hyperparameters, **job.hyperparameters})
     if not job.groups:
         completed = _with_hosts(completed, image)
-    if not job.inputs and not any(field.path.startswith(_CHANNELS) for field in job.request):
+    if not job.inputs and not any(field.path.startswith(CHANNELS) for field in job.request):
         names = [name for name, _ in smoke.channels]
         inputs = {name: f"{PLACEHOLDER}{name}" for name in names}
         completed = replace(completed, inputs=inputs, channels=dict.fromkeys(names, ()))

@@ -21,6 +21,7 @@ from bakehouse.errors import BuildError, PublishError, Reason
 from bakehouse.fetch.downloader import MissingError
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import debs
+from bakehouse.registry.registry_keeper import PORT_INSIDE
 from bakehouse.util.deb import open_files
 from bakehouse.util.oci import EPOCH, architecture_of
 from bakehouse.util.terminal import Reporter
@@ -28,7 +29,6 @@ from bakehouse.util.terminal import Reporter
 SUITE = "bookworm"
 PACKAGES = ("docker-registry", "bash", "coreutils", "libc6", "libtinfo6")
 DATA = "/var/lib/registry"
-PORT = 5000
 _CREATED = "2026-01-01T00:00:00Z"
 _KEPT = re.compile(
     r"usr/bin/docker-registry|bin/(?:bash|cat)|(?:lib|lib64|usr/lib|usr/lib64)/.+|usr/share/doc/[^/]+/copyright"
@@ -38,7 +38,7 @@ _CONFIGURATION = {
     "log": {"level": "warn", "accesslog": {"disabled": True}},
     "storage": {"filesystem": {"rootdirectory": DATA}, "delete": {"enabled": True}},
     # The time gives the registry a handler for SIGTERM, which the first process of a container needs.
-    "http": {"addr": f":{PORT}", "draintimeout": "2s"},
+    "http": {"addr": f":{PORT_INSIDE}", "draintimeout": "2s"},
 }
 _CONFIGURATION_FILE = "etc/docker/registry/config.yml"
 # JSON is valid YAML.

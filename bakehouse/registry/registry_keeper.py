@@ -31,11 +31,11 @@ _STOP_SECONDS = 10
 _ABSENT_CHECKS = 3
 _PR_SET_PDEATHSIG = 1
 _LOOPBACK = "127.0.0.1"
-_PORT_INSIDE = 5000
+PORT_INSIDE = 5000
 _PUBLISH_SECONDS = 3.0
 """Time in which an engine, or its forwarder, publishes the port of a new container."""
 _RELAY = f"""\
-exec 3<>/dev/tcp/{_LOOPBACK}/{_PORT_INSIDE} 4<&0
+exec 3<>/dev/tcp/{_LOOPBACK}/{PORT_INSIDE} 4<&0
 cat <&3 & cat <&4 >&3 &
 wait -n
 """
@@ -137,7 +137,7 @@ def main(lock_path: str, keep_path: str, port: str, machine: str, *options: str)
         _docker("container", "rm", "--force", name)
         _docker("network", "rm", name)
         _docker("network", "create", *labels, name)
-        publish = ("--publish", f"{_LOOPBACK}:{port}:{_PORT_INSIDE}")
+        publish = ("--publish", f"{_LOOPBACK}:{port}:{PORT_INSIDE}")
         run = ["docker", "run", "--rm", "--name", name, *labels, "--network", name, *publish, *options]
         threading.Thread(target=relay, args=(name, int(port)), daemon=True).start()
         return keep(lock_path, keep_path, run)
