@@ -193,7 +193,10 @@ REQUESTS: dict[str, Case] = {
         JobSpec(sdk="boto3", role=ROLE, groups=GROUPS, distribution=IN_A_GROUP),
     ),
     "request-torchrun": (record("request-torchrun", **PYTORCH), JobSpec(sdk="boto3", role=ROLE)),
-    "request-baked": (record("request-baked", entry_point="train.py"), JobSpec(sdk="boto3", role=ROLE)),
+    "request-baked": (
+        record("request-baked", entry_point="train.py"),
+        JobSpec(sdk="boto3", role=ROLE, instance_count=2),
+    ),
 }
 CASES = {**OF_VERSION_3, **OF_VERSION_2, **ASKED, **REQUESTS}
 GUIDE = HOME / "docs/how-to/launch-jobs.md"

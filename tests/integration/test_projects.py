@@ -193,7 +193,14 @@ def test_an_image_with_unknown_files_may_be_pushed_once_it_is_locked(
 
 @pytest.mark.parametrize("customer", ["smp-legacy"], indirect=True)
 def test_the_estimator_of_an_image_with_smp_switches_it_on(customer: Customer) -> None:
-    job = ("--instance-type", "ml.p3.16xlarge", "--distribution", json.dumps(SMP_JOB))
+    job = (
+        "--instance-type",
+        "ml.p3.16xlarge",
+        "--instance-count",
+        "2",
+        "--distribution",
+        json.dumps(SMP_JOB),
+    )
     assert customer.bake("validate", "smp-legacy", *job) == "smp-legacy: the job is valid, 1 warning\n"
     versions = {"pytorch": "1.10.2", "smp": "1.7.0", "smddp": "1.4.0", "nvidia-cuda": "11.3.1"}
     components = tuple(ReleasedComponent(name, version, "") for name, version in versions.items())
