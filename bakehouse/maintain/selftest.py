@@ -50,7 +50,7 @@ _LINTERS = {
 _PYTEST = (*_PYTHON, "pytest")
 PURE = "tests without an engine"
 ENGINE = "tests with an engine"
-PROJECTS = "projects of customers"
+PROJECTS = "projects of customers, and builds from nothing"
 DOCS = "commands of the guides"
 TIERS: dict[str, Sequence[str]] = {
     PURE: (*_PYTEST, "-q", *_SIDE_BY_SIDE, "--ignore=tests/integration"),
@@ -58,6 +58,9 @@ TIERS: dict[str, Sequence[str]] = {
     PROJECTS: (
         *(*_PYTEST, "-v", "--projects", "--durations=15"),
         *("tests/integration/test_projects.py", "tests/integration/test_extend_aws.py"),
+        # They build all stages again, on engines of their own or with stubs
+        *("tests/integration/test_offline.py", "tests/integration/test_reproduction.py"),
+        "tests/integration/test_rehearsal.py",
     ),
     DOCS: (*_PYTEST, "-v", "--docs", "--durations=15", "tests/integration/test_guides.py"),
 }

@@ -23,8 +23,8 @@ LONG = (
     # One builds the fleet, the other needs none of it meanwhile.
     *("test_pytorch_launchers", "test_estimator", "test_estimator_check", "test_provision"),
     "test_benchmarks",
-    *("test_projects", "test_rehearsal", "test_main_job", "test_run_failures", "test_smoke", "test_offline"),
-    *("test_reproduction", "test_tensorflow_launchers", "test_mpi_launchers", "test_launchers"),
+    *("test_projects", "test_main_job", "test_run_failures", "test_smoke", "test_tensorflow_launchers"),
+    *("test_mpi_launchers", "test_launchers"),
     *(
         "test_size_report",
         "test_push_race",

@@ -243,7 +243,7 @@ JOURNEYS = (
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
-    "journey", only_with_projects(JOURNEYS, is_quick=lambda journey: journey is JOURNEYS[0]), ids=str
+    "journey", only_with_projects(JOURNEYS, is_quick=lambda journey: journey.image == "ads-ranking"), ids=str
 )
 def test_from_a_changed_requirement_to_a_released_image(
     journey: Journey, request: pytest.FixtureRequest, programs: Path, tmp_path: Path

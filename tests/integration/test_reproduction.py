@@ -14,7 +14,7 @@ from bakehouse.maintain import reproduce
 from bakehouse.maintain.isolated_engine import AHEAD_DAYS
 from bakehouse.plan.workspace import open_workspace, select
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.projects]
 
 
 @pytest.fixture

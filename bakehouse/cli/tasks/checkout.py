@@ -21,7 +21,7 @@ from bakehouse.errors import UsageError
 @bake_task(
     help={
         "pure": "only the tests that need no engine",
-        "projects": "only the projects of customers, each from a changed requirement to a release",
+        "projects": "only projects of customers, rehearsals, and builds offline or twice",
         "docs": "only the commands of the README, the tutorial and the guides, as a reader runs them",
     },
 )
