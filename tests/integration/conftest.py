@@ -35,7 +35,7 @@ LONG = (
         "test_killed_clusters",
     ),
     "test_killed_tasks",
-    *("test_regions", "test_push", "test_push_faults", "test_extend_aws", "test_pipelines"),
+    *("test_regions", "test_push", "test_push_faults", "test_pipelines"),
 )
 """The files that take longest, of about a minute or more."""
 

@@ -25,7 +25,7 @@ from tests.support.programs import docker
 from tests.support.registry import PASSWORD, registry_container, registry_image
 from tests.support.wheels import wheel
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.projects, pytest.mark.timeout(900)]
 
 VENDOR = """\
 FROM {base}

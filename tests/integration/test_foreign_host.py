@@ -19,15 +19,26 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="a mount namespace needs root"),
 ]
 
-IMAGE = "mpi-cpu"
+IMAGE = "foreign"
+RECIPE = """\
+summary: An image whose stages compile nothing
+base: {debian: "12"}
+components: {python: "3.11", sshd: "*"}
+"""
 USER = 12345
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A mirror with the files of the image."""
-    directory = tmp_path_factory.mktemp("files")
-    subprocess.run([*BAKE, "fetch", IMAGE, "--to", str(directory)], cwd=HOME, check=True)
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with the image, and a mirror with its files."""
+    directory = tmp_path_factory.mktemp("project")
+    (directory / "recipes/images").mkdir(parents=True)
+    (directory / f"recipes/images/{IMAGE}.yaml").write_text(RECIPE)
+    settings = directory / "pyproject.toml"
+    settings.write_text('[tool.bakehouse]\nrecipes = ["recipes"]\n')
+    environment = os.environ | {"PYTHONPATH": str(HOME)}
+    subprocess.run([*BAKE, "fetch", IMAGE, "--to", "files"], cwd=directory, env=environment, check=True)
+    settings.write_text(settings.read_text() + 'mirrors = ["files"]\n')
     return directory
 
 
@@ -41,11 +52,10 @@ def engine() -> Iterator[DaemonPaths]:
 
 
 @pytest.fixture(params=[*HOSTS.values()], ids=[*HOSTS])
-def host(request: pytest.FixtureRequest, files: Path) -> Iterator[ForeignHost]:
+def host(request: pytest.FixtureRequest, project: Path) -> Iterator[ForeignHost]:
     with foreign_host(request.param, USER) as host:
-        shutil.copytree(files, host.directory / "files")
+        shutil.copytree(project, host.directory, dirs_exist_ok=True)
         subprocess.run(["chown", "-R", f"{USER}:{USER}", host.directory], check=True)
-        (host.directory / "pyproject.toml").write_text('[tool.bakehouse]\nmirrors = ["files"]\n')
         yield host
 
 
