@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 from bakehouse.builder import prefetch
@@ -18,9 +17,9 @@ from bakehouse.util.hashing import KEY_LABEL
 
 
 def target_of(image: Image, state: Path) -> buildx.Target:
-    """Return the target of a rendered image, with the files that its stages were rendered from.
+    """Return the target of a rendered image, with its key and the files that its stages were rendered from.
 
-    `state` has the copies of its training code, which tags and labels then cover.
+    `state` has the copies of its training code.
     """
     sources = {
         name: stage.source / "install.j2"
@@ -28,11 +27,15 @@ def target_of(image: Image, state: Path) -> buildx.Target:
         for name in (stage.name, stage.wheels_stage)
         if name
     }
-    target = buildx.Target(image.name, image.target, Path("images", image.name, "docker-bake.json"), sources)
-    if not image.content.code:
-        return target
-    contexts = {CODE: str(code_directory(state, image.name).absolute())}
-    return replace(target, contexts=contexts, tags=image.names, labels={KEY_LABEL: image.key})
+    return buildx.Target(
+        image.name,
+        image.target,
+        Path("images", image.name, "docker-bake.json"),
+        sources,
+        contexts={CODE: str(code_directory(state, image.name).absolute())} if image.content.code else {},
+        tags=image.names,
+        labels={KEY_LABEL: image.key},
+    )
 
 
 def bake_with_inputs(

@@ -181,7 +181,7 @@ def rehearse(image: Image, needs: Mapping[str, list[StubFile]], stubs: Stubs) ->
         image,
         keyed=replace(keyed, foundation=foundation, stages=stages),
         key=key,
-        labels={**image.labels, "org.bakehouse.key": key, LABEL: REHEARSED},
+        labels={**image.labels, LABEL: REHEARSED},
     )
     return Rehearsal(image, rehearsed, tuple(files), tuple(bases))
 

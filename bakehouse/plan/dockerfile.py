@@ -61,7 +61,7 @@ class _StageText(NamedTuple):
 
 
 # Images share stages, and a key covers all inputs of a stage.
-_STAGE_TEXTS: dict[tuple[str, _Values], _StageText] = {}
+_STAGE_TEXTS: dict[tuple[str, str, _Values], _StageText] = {}
 _INPUT = re.compile(r"from=inputs(?:,source=| )/([^\s,]+)")
 """A path that a step reads from the stage `inputs`."""
 
@@ -296,7 +296,7 @@ def _bake_file(image: Image) -> str:
         "context": f"images/{image.name}",
         "dockerfile": "Dockerfile",
         "platforms": [image.platform],
-        "tags": list(image.committed_names),
+        "tags": [image.names[-1]],
         # A push compresses layers once; builds and tests do not wait for it.
         "output": ["type=image,oci-mediatypes=false,compression=uncompressed,force-compression=true"],
         "args": {"SOURCE_DATE_EPOCH": str(EPOCH)},
@@ -324,9 +324,11 @@ def _stage_texts(image: Image, environment: "Environment") -> list[_StageText]:
     for stage in image.stages:
         values = _Values(package_stage, below, pip)
         try:
-            if (text := _STAGE_TEXTS.get((stage.key, values))) is None:
+            # Lists of a recipe's own packages have the name of the image
+            identity = stage.key, stage.image, values
+            if (text := _STAGE_TEXTS.get(identity)) is None:
                 text = _render_stage(stage, environment, values, locks_apt=image.locks_apt)
-                _STAGE_TEXTS[stage.key, values] = text
+                _STAGE_TEXTS[identity] = text
         except RecipeError as error:
             problems.extend(error.diagnostics)
         else:

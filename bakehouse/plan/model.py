@@ -212,6 +212,8 @@ class Stage:
     """Position among the layers of an image; smaller numbers are lower."""
     is_partial: bool = False
     """Other stages or the base contain some packages of the component's lock."""
+    image: str = ""
+    """Name of the image whose recipe has the packages; empty for the packages of components."""
 
     @property
     def name(self) -> str:
@@ -336,9 +338,15 @@ class Stage:
 
     @property
     def _label(self) -> str:
-        """A name that is unique among the package lists of all images."""
-        name = self.name if self.name == REQUIREMENTS else self.part.label
-        if self.name != REQUIREMENTS and not self.is_partial:
+        """A name that is unique among the package lists of all images.
+
+        That of a recipe's own packages does not change with their versions, so that a commit of an upgrade
+        renames no file. Steps that read equal lists under different names are one step for BuildKit.
+        """
+        if self.image:
+            return f"{self.name}-{self.image}"
+        name = self.part.label
+        if not self.is_partial:
             return name
         packages = (
             *self.wheels,
@@ -522,9 +530,8 @@ class Image:
 
     @property
     def apt_list(self) -> str:
-        """Path in `inputs/` of the list of `apt_debs`, which images with the same packages share."""
-        key = key_of(_checksums(self.apt_debs))[:8]
-        return f"debs/{self.base_part.label}/image-{key}.txt" if self.apt_debs else ""
+        """Path in `inputs/` of the list of `apt_debs`."""
+        return f"debs/{self.base_part.label}/image-{self.name}.txt" if self.apt_debs else ""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -609,11 +616,6 @@ class Image:
     def names(self) -> tuple[str, str]:
         """All tags that a build sets, the one with the key first."""
         return self.reference, _reference(self.name, "latest")
-
-    @property
-    def committed_names(self) -> tuple[str, str]:
-        """The tags in the committed bake file, which a build replaces by `names`."""
-        return _reference(self.name, self.recipe_key), _reference(self.name, "latest")
 
     @property
     def target(self) -> str:

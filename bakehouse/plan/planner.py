@@ -35,7 +35,6 @@ from bakehouse.plan.model import (
     BootstrappedBase,
     Foundation,
     Image,
-    ImageKey,
     InstalledComponent,
     KeyedImage,
     KeyedStage,
@@ -50,7 +49,6 @@ from bakehouse.plan.model import (
 from bakehouse.plan.required_imports import required_imports
 from bakehouse.resolve.phrases import warning_text
 from bakehouse.resolve.resolver import Choice, Resolution
-from bakehouse.util.hashing import KEY_LABEL
 from bakehouse.util.oci import Digest, platform_suffix
 from bakehouse.util.suggest import suggestion
 
@@ -145,7 +143,7 @@ def _image(
         key_with_code(recipe_key, keyed.content),
         gpu=gpu,
         launchers=tuple(sorted(launchers)),
-        labels=_labels(keyed, recipe_key),
+        labels=_labels(keyed),
         recipe_directory=recipe.directory,
         recipe_file=recipe.location.path,
         known_problems=tuple(
@@ -276,7 +274,8 @@ def _user_stage(
         keyed,
         keyed.key,
         source=recipe.location.path.parent,
-        debs_list=f"debs/{base}/{REQUIREMENTS}-{keyed.key[:8]}.txt" if debs else "",
+        debs_list=f"debs/{base}/{REQUIREMENTS}-{recipe.name}.txt" if debs else "",
+        image=recipe.name,
     )
 
 
@@ -393,11 +392,10 @@ def _environment(choices: tuple[Choice, ...], recipe: Recipe) -> dict[str, str]:
     return merged | dict(recipe.content.environment)
 
 
-def _labels(image: KeyedImage, key: ImageKey) -> dict[str, str]:
+def _labels(image: KeyedImage) -> dict[str, str]:
     return {
         "org.opencontainers.image.title": image.name,
         "org.opencontainers.image.description": image.summary,
-        KEY_LABEL: key,
         **{f"{_LABEL}.component.{part.component}": part.version_text for part in image.all_parts},
     }
 

@@ -23,6 +23,7 @@ FROM {base} AS base
 FROM base AS work
 COPY --from=inputs /components/part/placed /out/opt/placed
 RUN --mount=type=bind,from=inputs,source=/bin/make-random,target=/usr/local/bin/make-random \\
+    --mount=type=bind,from=inputs,source=/lists/{name}.txt,target=/mnt/list.txt \\
     make-random {unique} /out/opt/random && find /out -exec touch -h -d @{epoch} {{}} +
 
 FROM base AS image
@@ -44,13 +45,14 @@ def unique() -> str:
 
 @pytest.fixture
 def project(tmp_path: Path, unique: str) -> Iterator[Project]:
-    """Two images that share a stage, each with a list of its own in inputs/."""
+    """Two images that share a stage, which reads an equal list under the name of the image."""
     project = Project(tmp_path, unique[:8])
     for name in ("one", "two"):
         text = DOCKERFILE.format(base=base(), unique=unique, epoch=EPOCH, name=name)
         project.add(name, text)
         write(project, name, "bin/make-random", SCRIPT, 0o755)
         write(project, name, "components/part/placed", "placed\n", 0o644)
+        write(project, name, f"lists/{name}.txt", "a==1\n", 0o644)
         write(project, name, f"requirements/{name}.txt", name, 0o644)
     yield project
     project.remove()

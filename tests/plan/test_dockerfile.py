@@ -209,7 +209,7 @@ def test_the_bake_file_builds_what_sagemaker_takes(tree: Tree) -> None:
     assert [*json.loads(bake_file.content)["target"]] == ["small"]
     target = json.loads(bake_file.content)["target"]["small"]
     assert (target["context"], target["dockerfile"]) == ("images/small", "Dockerfile")
-    assert target["tags"] == [image.reference, "bakehouse/small:latest"]
+    assert target["tags"] == ["bakehouse/small:latest"]
     assert (target["platforms"], target["attest"]) == (["linux/amd64"], [])
     [output] = target["output"]
     assert output == "type=image,oci-mediatypes=false,compression=uncompressed,force-compression=true"
@@ -281,9 +281,38 @@ def test_own_packages_are_installed_by_a_stage_of_their_own(tree: Tree) -> None:
         file for file in rendering.render(tree.plan(), templates()) if "/inputs/requirements/" in file.path
     ]
 
-    assert re.fullmatch(r"small/inputs/requirements/requirements-[0-9a-f]{8}\.txt", requirements.path)
+    assert requirements.path == "small/inputs/requirements/requirements-small.txt"
     assert requirements.content.decode() == f"mine==1 --hash=sha256:{SHA}\n"
     assert [step.rest for step in steps if "--link" in step.rest][-1] == "--link --from=requirements /out/ /"
+
+
+def test_an_upgrade_changes_two_lines_of_the_lock_and_one_of_the_list(tree: Tree) -> None:
+    tree.image(IMAGE + "requirements: own.lock\n")
+    tree.write("images/own.lock", f"mine==1 --hash=sha256:{SHA}  # mine.whl 5\n")
+    before = {file.path: file.content for file in rendering.render(tree.plan(), templates())}
+    tree.write("images/own.lock", f"mine==2 --hash=sha256:{'b' * 64}  # mine.whl 5\n")
+    after = {file.path: file.content for file in rendering.render(tree.plan(), templates())}
+
+    assert before.keys() == after.keys()
+    lines = {path: [*zip(before[path].splitlines(), after[path].splitlines(), strict=True)] for path in after}
+    changed = {path: sum(old != new for old, new in pairs) for path, pairs in lines.items()}
+    assert {path: count for path, count in changed.items() if count} == {
+        "small/lock.json": 2,
+        "small/inputs/requirements/requirements-small.txt": 1,
+    }
+
+
+def test_images_with_the_same_packages_differ_in_the_name_of_the_list_only(tree: Tree) -> None:
+    tree.write("images/own.lock", f"mine==1 --hash=sha256:{SHA}  # mine.whl 5\n")
+    tree.image(IMAGE + "requirements: own.lock\n", "red")
+    tree.image(IMAGE + "requirements: own.lock\n", "blue")
+    files = {
+        file.path: file.content.decode() for file in rendering.render(tree.plan("red", "blue"), templates())
+    }
+
+    red, blue = (files[f"{name}/Dockerfile"] for name in ("red", "blue"))
+    assert "source=/requirements/requirements-red.txt,target=/mnt/requirements.txt" in red
+    assert re.sub(r"\bred\b", "blue", red) == blue
 
 
 BUILT = f"""\

@@ -332,13 +332,12 @@ def test_an_image_has_the_gpus_of_its_targets(tree: Tree) -> None:
     assert (image.gpu_targets, image.key) == ((("ml.p4d.24xlarge", "8.0"),), key)
 
 
-def test_labels_tell_the_key_and_every_version(tree: Tree) -> None:
+def test_labels_name_the_image_and_every_version(tree: Tree) -> None:
     image = tree.planned_image()
 
     assert image.labels == {
         "org.opencontainers.image.title": "small",
         "org.opencontainers.image.description": "A small image",
-        "org.bakehouse.key": image.key,
         "org.bakehouse.component.debian": "12",
         "org.bakehouse.component.python": "3.11",
         "org.bakehouse.component.torch": "2.9.0 (cpu-py311)",
@@ -589,7 +588,7 @@ FOLLOWING = {
     "keyed",
     "recipe_key",
     "key",
-    "labels",  # of the key
+    "labels",  # of the name, the summary and the components
     "unpinned",  # of the artifacts
     "platform",  # of the base
     "gpu",  # of the components, like the next two
@@ -606,7 +605,8 @@ FOLLOWING = {
 
 def test_each_field_of_an_image_is_keyed_or_known_to_be_outside() -> None:
     assert names(Image) == UNKEYED.keys() | FOLLOWING
-    assert names(Stage) == {"keyed", "key", "source", "trims", "debs_list", "layer", "is_partial"}
+    outside = {"source", "trims", "debs_list", "layer", "is_partial", "image"}
+    assert names(Stage) == {"keyed", "key", *outside}
 
 
 @pytest.mark.parametrize("name", UNKEYED)
