@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from bakehouse.ledger.release_changes import Change
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.lock.drift import Drift
+    from bakehouse.plan.affected import Affected
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import BootstrappedBase, Plan
@@ -272,16 +273,24 @@ def security(report: SecurityReport) -> Json:
     }
 
 
-def plan(planned: Plan) -> Json:
-    """Return stages by build key, and images with the stages they use."""
+def plan(planned: Plan, affected: Affected | None = None) -> Json:
+    """Return stages by build key, and images with the stages they use.
+
+    With `affected`, only new stages are listed, and each image has the reasons for its new key.
+    """
     return {
-        "stages": [{"key": key, "name": stage.name} for key, stage in planned.stages.items()],
+        "stages": [
+            {"key": key, "name": stage.name}
+            for key, stage in planned.stages.items()
+            if affected is None or key in affected.stages
+        ],
         "images": [
             {
                 "name": image.name,
                 "key": image.key,
                 "stages": [stage.key for stage in image.stages],
                 "python_package_bytes": image.wheel_bytes,
+                **({"reasons": list(affected.reasons[image.name])} if affected else {}),
             }
             for image in planned.images
         ],

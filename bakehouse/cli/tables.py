@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bakehouse.ledger.bisect import Bisection
     from bakehouse.ledger.release_changes import Change
     from bakehouse.ledger.releases import ReleaseRecord
+    from bakehouse.plan.affected import Affected
     from bakehouse.plan.model import BootstrappedBase, Image, Plan
     from bakehouse.resolve.outdated import OutdatedCount
     from bakehouse.resolve.resolver import Resolution
@@ -99,15 +100,37 @@ def outdated_counts(resolutions: Sequence[Resolution], counts: Iterable[Outdated
     return f"{heading}\n\n{outdated.summary(counts)}\n{hint}"
 
 
-def plan_table(plan: Plan) -> str:
-    """Format each stage once, with its build key and the images that share it."""
+def plan_table(plan: Plan, affected: Affected | None = None) -> str:
+    """Format each stage once, with its build key and the images that share it.
+
+    With `affected`, only new stages are listed, and then the reasons for the new keys.
+    """
     users: dict[str, list[str]] = {}
     for image in plan.images:
         for stage in image.stages:
             users.setdefault(stage.key, []).append(image.name)
-    rows = [(key[:8], stage.name, ", ".join(users[key])) for key, stage in plan.stages.items()]
+    rows = [
+        (key[:8], stage.name, ", ".join(users[key]))
+        for key, stage in plan.stages.items()
+        if affected is None or key in affected.stages
+    ]
     rows += [(image.key[:8], f"image {image.name}", _weight(image)) for image in plan.images]
-    return format_table(rows)
+    return format_table(rows) + (_reasons_text(plan, affected) if affected else "")
+
+
+def _reasons_text(plan: Plan, affected: Affected) -> str:
+    """Format each reason for new keys once, with the images that it concerns."""
+    images: dict[str, list[str]] = {}
+    for image in plan.images:
+        for reason in affected.reasons[image.name] or ("not known: the committed files do not show it",):
+            images.setdefault(reason, []).append(image.name)
+    if not images:
+        return ""
+    rows = (
+        (f"  {reason}", names[0] if len(names) == 1 else format_count(len(names), "image"))
+        for reason, names in images.items()
+    )
+    return f"\nreasons for the new keys:\n{format_table(rows)}"
 
 
 def _weight(image: Image) -> str:

@@ -1,18 +1,40 @@
 """Images that a change affects, and their distribution over the jobs of a pipeline."""
 
+import contextlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from bakehouse.catalog import git_history
+from bakehouse.catalog.git_history import Past
 from bakehouse.catalog.project import Project
-from bakehouse.errors import UsageError
-from bakehouse.plan import image_keys, image_lock
-from bakehouse.plan.model import Image, key_with_code
+from bakehouse.catalog.recipe import Recipe
+from bakehouse.errors import RecipeError, UsageError
+from bakehouse.plan import dockerfile, image_keys, image_lock
+from bakehouse.plan.key_reasons import key_reasons
+from bakehouse.plan.model import Image, StageKey, key_with_code
+from bakehouse.plan.planner import make_plan
+from bakehouse.plan.recipe_diff import recipe_differences
+from bakehouse.plan.workspace import Workspace
+from bakehouse.resolve.resolver import Unsatisfiable, resolve
 from bakehouse.util.json_reader import parse_json
 
+_FILES = (image_lock.FILE, dockerfile.FILE)
+_BAKEHOUSE = "another version of Bakehouse: its templates or components"
 _STAGE = 20_000_000
 """Weight of a stage in bytes of packages, because a stage without packages takes time too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Affected:
+    """Images whose key differs from that at a commit, and why."""
+
+    images: tuple[Image, ...]
+    stages: frozenset[StageKey]
+    """Their stages that no image of the project had at the commit."""
+    reasons: Mapping[str, tuple[str, ...]]
+    """The known reasons for the new key, by name of the image."""
 
 
 def changed_since(project: Project, images: Iterable[Image], revision: str) -> tuple[Image, ...]:
@@ -21,18 +43,78 @@ def changed_since(project: Project, images: Iterable[Image], revision: str) -> t
     Comparing the keys in committed locks also finds changes of Bakehouse's own templates and catalogue. Locks
     do not cover training code, so it is compared with that of the commit. Raises UsageError.
     """
+    keys, images = keys_at(project, revision), tuple(images)
+    if not any(image.content.code and keys.get(image.name) == image.recipe_key for image in images):
+        return _changed(images, keys, {})
+    with git_history.past(project, revision) as past:
+        return _changed(images, keys, past.recipes)
+
+
+def compare(workspace: Workspace, images: Iterable[Image], revision: str) -> Affected:
+    """Return the images whose key differs from that at a commit, with the new stages and the reasons.
+
+    The stages of a commit are those that this version of Bakehouse plans for its recipes. If an image then
+    has another key than the committed one, Bakehouse itself has changed, and all stages of the image are new.
+    Raises UsageError.
+    """
+    project, images = workspace.project, tuple(images)
     keys = keys_at(project, revision)
-    images = tuple(images)
-    same_recipe = [image for image in images if keys.get(image.name) == image.recipe_key]
+    with git_history.past(project, revision) as past:
+        changed = _changed(images, keys, past.recipes)
+        old = _past_images(workspace, past, keys) if changed else {}
+        same = {name for name, image in old.items() if image.recipe_key == keys[name]}
+        known = {stage.key for name in same for stage in old[name].stages}
+        differences = {
+            image.name: tuple(recipe_differences(past.recipes[image.name], workspace.recipes[image.name]))
+            for image in changed
+            if image.name in same
+        }
+    committed = _committed_files(project, revision) if changed else {}
+    reasons: dict[str, tuple[str, ...]] = {}
+    for image in changed:
+        name = image.name
+        if name not in keys:
+            reasons[name] = ("new image",)
+            continue
+        reasons[name] = key_reasons(image, *(committed.get((name, file), b"") for file in _FILES))
+        if name in old and name not in same:
+            reasons[name] += (_BAKEHOUSE,)
+        elif not reasons[name] and name in same:
+            stages = (stage.name for stage in image.stages if stage.key not in known)
+            reasons[name] = tuple(difference.text for difference in differences[name]) or tuple(
+                f"files of component {stage}" for stage in stages
+            )
+    new = {stage.key for image in changed for stage in image.stages} - known
+    return Affected(changed, frozenset(new), reasons)
+
+
+def _committed_files(project: Project, revision: str) -> Mapping[tuple[str, str], bytes]:
+    """Return the locks and Dockerfiles of a commit, by image and file name."""
+    files = git_history.files_at(project.root, revision, project.images.name, _FILES)
+    paths = ((PurePosixPath(path), content) for path, content in files.items())
+    return {(path.parent.name, path.name): content for path, content in paths}
+
+
+def _changed(
+    images: Iterable[Image], keys: Mapping[str, object], recipes: Mapping[str, Recipe]
+) -> tuple[Image, ...]:
+    """Return the images whose key differs; `keys` and `recipes` are those of a commit."""
     past_keys = dict(keys)
-    if any(image.content.code for image in same_recipe):
-        with git_history.past(project, revision) as past:
-            past_keys |= {
-                image.name: key_with_code(image.recipe_key, past.recipes[image.name].content)
-                for image in same_recipe
-                if image.name in past.recipes
-            }
+    for image in images:
+        if keys.get(image.name) == image.recipe_key and image.name in recipes:
+            past_keys[image.name] = key_with_code(image.recipe_key, recipes[image.name].content)
     return tuple(image for image in images if past_keys.get(image.name) != image.key)
+
+
+def _past_images(workspace: Workspace, past: Past, names: Collection[str]) -> dict[str, Image]:
+    """Return the images of a commit, by name, as this version of Bakehouse plans them."""
+    images = {}
+    for name in names:
+        with contextlib.suppress(KeyError, RecipeError, Unsatisfiable):
+            resolution = resolve(past.recipes[name], past.catalog)
+            plan = make_plan([resolution], workspace.templates, workspace.project.region, past.apt_locks)
+            images[name] = plan.images[0]
+    return images
 
 
 def keys_at(project: Project, revision: str) -> dict[str, object]:

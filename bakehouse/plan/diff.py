@@ -1,6 +1,6 @@
 """Comparison of two resolutions: components, packages and everything else that the recipes say."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Protocol
@@ -175,21 +175,24 @@ class History:
     """The number of images with the same recipe and components."""
 
 
-def history(old: ProjectState, new: ProjectState, pattern: str) -> History:
-    """Compare the images of a name, family or glob at two commits. Raises UsageError if there are none."""
-    before, after, locks = old.recipes, new.recipes, (old.apt_locks, new.apt_locks)
-    names = sorted(
-        {
-            recipe.name
-            for recipe in (*before.values(), *after.values())
-            if fnmatchcase(recipe.name, pattern) or recipe.family == pattern
-        }
-    )
+def names_at(old: ProjectState, new: ProjectState, pattern: str) -> tuple[str, ...]:
+    """Return the images of a name, family or glob at two commits. Raises UsageError if there are none."""
+    names = {
+        recipe.name
+        for recipe in (*old.recipes.values(), *new.recipes.values())
+        if fnmatchcase(recipe.name, pattern) or recipe.family == pattern
+    }
     if not names:
         raise UsageError(
             f"image `{pattern}` does not exist at either commit",
-            hint=suggestion(pattern, {**before, **after}),
+            hint=suggestion(pattern, {**old.recipes, **new.recipes}),
         )
+    return tuple(sorted(names))
+
+
+def history(old: ProjectState, new: ProjectState, names: Sequence[str]) -> History:
+    """Compare images at two commits."""
+    before, after, locks = old.recipes, new.recipes, (old.apt_locks, new.apt_locks)
     changed, same = [], 0
     for name in names:
         if name not in before or name not in after:

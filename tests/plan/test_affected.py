@@ -1,5 +1,6 @@
 """Images that a change affects, and their shards."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.errors import UsageError
 from bakehouse.plan import affected, dockerfile, image_keys, image_lock
+from bakehouse.plan.key_reasons import key_reasons
 from bakehouse.plan.model import Image, ImageKey
 from bakehouse.plan.workspace import open_workspace, select
 from tests.support.fake_engine import image
@@ -116,3 +118,98 @@ def test_each_image_is_in_one_shard_and_shared_stages_stay_together() -> None:
 
 def test_more_shards_than_images_leave_some_empty() -> None:
     assert affected.shard((image("one"),), 2, 2) == ()
+
+
+PLAIN = 'summary: x\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
+EDITS = {
+    "mine/images/own.lock": (
+        f"mine==2 --hash=sha256:{'b' * 64}  # mine-2.whl 5\n",
+        {"own": ("mine 1 → 2",)},
+        {"requirements"},
+    ),
+    "mine/images/env.yaml": (
+        PLAIN + "environment: {LEVEL: '2'}\n",
+        {"env": ("~ environment LEVEL 1 → 2",)},
+        set(),
+    ),
+    "mine/components/greet/files/hello": (
+        "bye\n",
+        {"greeted": ("files of component greet",)},
+        {"greet"},
+    ),
+    "mine/images/new.yaml": (PLAIN, {"new": ("new image",)}, set()),
+    "mine/images/src/train.py": ("print()\n", {"churn": ("the training code",)}, set()),
+}
+"""Edited files: the new text, the reasons by image, and the names of the new stages."""
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Tree:
+    """Four rendered and committed images, each of which reads another kind of file."""
+    tree = Tree(tmp_path)
+    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
+    greet = 'summary: x\nreleases:\n  - version: "1"\n'
+    template = "FROM toolchain AS greet\n{{ place(stage.file('hello'), '/out/hello') }}\n"
+    template = f"{{% block build %}}\n{template}{{% endblock %}}\n"
+    for path, text in {
+        "components/greet/component.yaml": greet,
+        "components/greet/install.j2": template,
+        "components/greet/files/hello": "hello\n",
+        "images/own.yaml": PLAIN + "requirements: own.lock\n",
+        "images/own.lock": f"mine==1 --hash=sha256:{'a' * 64}  # mine-1.whl 5\n",
+        "images/env.yaml": PLAIN + "environment: {LEVEL: '1'}\n",
+        "images/greeted.yaml": PLAIN.replace("}\n", ', greet: "*"}\n', 2).replace('"12", greet: "*"', '"12"'),
+        "images/churn.yaml": PLAIN + "code: {directory: src, entry_point: train.py}\n",
+        "images/src/train.py": "pass\n",
+    }.items():
+        tree.write(f"mine/{path}", text)
+    render_all(tmp_path)
+    commit(tmp_path, {})
+    return tree
+
+
+def render_all(root: Path) -> None:
+    workspace = open_workspace(root)
+    for file in dockerfile.render(select(workspace, []).plan, workspace.templates):
+        file.write(workspace.project.images)
+
+
+def compare(root: Path) -> tuple[dict[str, tuple[str, ...]], set[str]]:
+    """Return the reasons by image, and the names of the new stages."""
+    workspace = open_workspace(root)
+    plan = select(workspace, []).plan
+    result = affected.compare(workspace, plan.images, "HEAD")
+    return dict(result.reasons), {plan.stages[key].name for key in result.stages}
+
+
+@pytest.mark.parametrize("path", EDITS)
+def test_an_edit_gives_new_keys_to_the_stages_that_read_the_file(fleet: Tree, path: str) -> None:
+    text, reasons, stages = EDITS[path]
+    unchanged = compare(fleet.root)
+    fleet.write(path, text)
+
+    assert (unchanged, compare(fleet.root)) == (({}, set()), (reasons, stages))
+
+
+def test_a_key_that_the_same_recipe_no_longer_gets_is_of_another_bakehouse(fleet: Tree) -> None:
+    lock = fleet.root / "images/env/lock.json"
+    old = affected.keys_at(open_workspace(fleet.root).project, "HEAD")["env"]
+    commit(fleet.root, {"images/env/lock.json": lock.read_text().replace(str(old), "0" * 64)})
+
+    reasons, stages = compare(fleet.root)
+
+    assert reasons == {"env": ("another version of Bakehouse: its templates or components",)}
+    # The other images of the commit have the stage `python` with the same key
+    assert stages == set()
+
+
+def test_the_versions_of_components_are_reasons(fleet: Tree) -> None:
+    image = select(open_workspace(fleet.root), ["env"]).image
+    committed = (fleet.root / "images/env/Dockerfile").read_bytes().replace(b'python="3.11', b'python="3.10')
+    lock = json.dumps(json.loads(image_lock.text(image)) | {"key": "0" * 64}).encode()
+
+    [reason] = key_reasons(image, lock, committed)
+
+    assert reason.startswith("python 3.10 (distribution) → 3.11")
+    assert key_reasons(image, b"<<<<", committed) == ("its lock.json in that commit is damaged",)
+    assert key_reasons(image, b"", b"") == ()

@@ -134,7 +134,7 @@ def test_images_of_two_commits_are_compared_by_name(tree: Tree) -> None:
     tree.image(HEAD + "components: {python: '*'}\n", "other")
 
     assert (
-        diff.history_text(diff.history(before, state(tree), "*"))
+        diff.history_text(diff.history(before, state(tree), diff.names_at(before, state(tree), "*")))
         == """\
 small
   ~ toolkit 5.1 → 5.2
@@ -159,14 +159,14 @@ releases: [{version: "12", provides: {glibc: "2.36"}, base: {bootstrap: bookworm
     write_lock(tree, packages, needs)
     before = state(tree)
     write_lock(tree, packages, needs)
-    assert diff.history(before, state(tree), "*").same == 1
+    assert diff.history(before, state(tree), diff.names_at(before, state(tree), "*")).same == 1
 
     del packages["vim-runtime"]
     write_lock(
         tree, {**packages, "libc6": "2.36-2", "vim": "9.1", "xxd": "9.1", "gcc": "12.2"}, {"vim": "xxd"}
     )
     assert (
-        diff.history_text(diff.history(before, state(tree), "*"))
+        diff.history_text(diff.history(before, state(tree), diff.names_at(before, state(tree), "*")))
         == """\
 small
   4 distribution packages differ; download size: 4 kB → 4 kB
@@ -207,7 +207,7 @@ def write_lock(tree: Tree, versions: Mapping[str, str], needs: Mapping[str, str]
 
 def test_unknown_images_are_reported(tree: Tree) -> None:
     with pytest.raises(UsageError) as caught:
-        diff.history(state(tree), state(tree), "smal")
+        diff.names_at(state(tree), state(tree), "smal")
 
     [diagnostic] = caught.value.diagnostics
     assert (diagnostic.message, diagnostic.hint) == (

@@ -148,7 +148,7 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
     "image",
     "other",
     help={
-        "image": "an image; with --from also a family or a glob",
+        "image": "an image; with --from also a family or a glob, default: the project's own images",
         "other": "the image to compare it with",
         "from": "a commit: compare images with their state there",
         "to": "a commit to compare with, instead of the work tree",
@@ -156,20 +156,21 @@ def explain(context: Context, image: str, component: str = "", json: bool = Fals
     },
 )
 def diff(
-    context: Context, image: str, other: str = "", from_: str = "", to: str = "", json: bool = False
+    context: Context, image: str = "", other: str = "", from_: str = "", to: str = "", json: bool = False
 ) -> None:
     """
     Compare two images, or two commits: components, packages and recipes.
 
+    bake diff --from HEAD
     bake diff pytorch-cpu pytorch-cu130
     bake diff 'pytorch-*' --from HEAD~1
     """
     from bakehouse.catalog import git_history
     from bakehouse.cli import json_report, tables
     from bakehouse.plan import diff as comparison
-    from bakehouse.plan.workspace import Selection, require_valid, select
+    from bakehouse.plan.workspace import Selection, is_own, require_valid, select
 
-    workspace = open_project(f"{image},{other}")
+    workspace = open_project(",".join(filter(None, (image, other))))
     if bool(other) == bool(from_):
         raise UsageError(
             "`diff` compares with another image or with a commit",
@@ -184,11 +185,19 @@ def diff(
         else:
             show(tables.comparison(before, after, locks))
         return
-    require_valid(workspace, [image])
+    require_valid(workspace, split(image))
     with contextlib.ExitStack() as stack:
-        old = stack.enter_context(git_history.past(workspace.project, from_, image))
-        new = stack.enter_context(git_history.past(workspace.project, to, image)) if to else workspace
-        history = comparison.history(old, new, image)
+        pattern = image or "*"
+        old = stack.enter_context(git_history.past(workspace.project, from_, pattern))
+        new = stack.enter_context(git_history.past(workspace.project, to, pattern)) if to else workspace
+        if image:
+            names = comparison.names_at(old, new, image)
+        else:
+            both = (*old.recipes.values(), *new.recipes.values())
+            own = (recipe for recipe in both if is_own(workspace, recipe.location.path))
+            selected = {recipe.name for recipe in (*own, *select(workspace, []).recipes)}
+            names = tuple(sorted(selected))
+        history = comparison.history(old, new, names)
         show(json_report.history(history) if json else comparison.history_text(history))
 
 
@@ -261,8 +270,12 @@ def plan(
     share = affected.parse_shard(shard) if shard else (1, 1)
     workspace = open_project(images)
     selected = select(workspace, split(images)).plan.images
-    if from_:
+    change: affected.Affected | None = None
+    if from_ and names:
         selected = affected.changed_since(workspace.project, selected, from_)
+    elif from_:
+        change = affected.compare(workspace, selected, from_)
+        selected = change.images
     # Before the ledger is read: the shares must not change while other jobs publish theirs.
     selected = affected.shard(selected, *share)
     if missing:
@@ -274,7 +287,7 @@ def plan(
     if names:
         show("".join(f"{image.name}\n" for image in planned.images))
     else:
-        show(json_report.plan(planned) if json else tables.plan_table(planned))
+        show(json_report.plan(planned, change) if json else tables.plan_table(planned, change))
 
 
 @bake_task(

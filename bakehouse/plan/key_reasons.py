@@ -1,0 +1,80 @@
+"""Reasons for new build keys: the differences between the committed files of an image and those of now."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bakehouse.plan import image_lock
+from bakehouse.plan.model import Image
+from bakehouse.util.format import format_count
+from bakehouse.util.json_reader import parse_json
+
+_COMPONENT = re.compile(rb'org\.bakehouse\.component\.(\S+?)="([^"]*)"')
+_ROWS = {
+    "python": "Python package",
+    "system": "distribution package",
+    "archives": "downloaded file",
+    "files": "file of the recipe",
+}
+_MAX_ROWS = 4
+"""Differences of one kind that are named; more are counted."""
+
+
+def key_reasons(image: Image, lock: bytes, dockerfile: bytes) -> tuple[str, ...]:
+    """Return the differences from a committed lock and Dockerfile; empty if they show none or are missing."""
+    if not lock:
+        return ()
+    try:
+        old = dict(parse_json(lock))
+    except (ValueError, TypeError):
+        return ("its lock.json in that commit is damaged",)
+    new = json.loads(image_lock.text(image))
+    if old.get("key") == image.recipe_key:
+        return ("the training code",)
+    reasons = [*_components(image, dockerfile)]
+    if old.get("base") != new["base"]:
+        reasons.append("the base image")
+    for section, kind in _ROWS.items():
+        changes = [*_changes(_rows(old, section), _rows(new, section))]
+        many = len(changes) > _MAX_ROWS
+        reasons += [format_count(len(changes), kind)] if many else changes
+    return tuple(dict.fromkeys(reasons))
+
+
+def _components(image: Image, dockerfile: bytes) -> Iterator[str]:
+    """Yield the components whose version or variant differs from the labels of a Dockerfile."""
+    labels = {name.decode(): text.decode(errors="replace") for name, text in _COMPONENT.findall(dockerfile)}
+    versions = {part.component: part.version_text for part in image.all_parts}
+    for name in dict.fromkeys([*labels, *versions]) if labels else ():
+        if labels.get(name) != versions.get(name):
+            yield _change(name, labels.get(name), versions.get(name))
+
+
+def _rows(lock: Mapping[str, Any], section: str) -> dict[str, tuple[str, str]]:
+    """Return version and sha256 of the rows of a section, by name. Damaged rows are left out."""
+    rows = lock.get(section) or ()
+    return {
+        str(row.get("name") or row.get("file")): (str(row.get("version") or ""), str(row.get("sha256")))
+        for row in rows
+        if isinstance(row, dict)
+    }
+
+
+def _changes(old: Mapping[str, tuple[str, str]], new: Mapping[str, tuple[str, str]]) -> Iterator[str]:
+    for name in sorted({*old, *new}):
+        before, after = old.get(name), new.get(name)
+        if before == after:
+            continue
+        if before and after and before[0] == after[0]:
+            yield f"another file of {name} {after[0]}".rstrip()
+        else:
+            yield _change(name, before and before[0], after and after[0])
+
+
+def _change(name: str, before: str | None, after: str | None) -> str:
+    if before is None:
+        return f"{name} {after} added".replace("  ", " ")
+    if after is None:
+        return f"{name} {before} removed".replace("  ", " ")
+    return f"{name} {before} → {after}"
