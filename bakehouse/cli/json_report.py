@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bakehouse.ledger.release_changes import Change
     from bakehouse.ledger.releases import ReleaseRecord
     from bakehouse.lock.drift import Drift
-    from bakehouse.plan.affected import Affected
+    from bakehouse.plan.affected import ChangedImages
     from bakehouse.plan.diff import History, Locks
     from bakehouse.plan.explain_package import PackageOrigin
     from bakehouse.plan.model import BootstrappedBase, Plan
@@ -273,7 +273,7 @@ def security(report: SecurityReport) -> Json:
     }
 
 
-def plan(planned: Plan, affected: Affected | None = None) -> Json:
+def plan(planned: Plan, affected: ChangedImages | None = None) -> Json:
     """Return stages by build key, and images with the stages they use.
 
     With `affected`, only new stages are listed, and each image has the reasons for its new key.

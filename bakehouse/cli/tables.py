@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bakehouse.ledger.bisect import Bisection
     from bakehouse.ledger.release_changes import Change
     from bakehouse.ledger.releases import ReleaseRecord
-    from bakehouse.plan.affected import Affected
+    from bakehouse.plan.affected import ChangedImages
     from bakehouse.plan.model import BootstrappedBase, Image, Plan
     from bakehouse.resolve.outdated import OutdatedCount
     from bakehouse.resolve.resolver import Resolution
@@ -100,7 +100,7 @@ def outdated_counts(resolutions: Sequence[Resolution], counts: Iterable[Outdated
     return f"{heading}\n\n{outdated.summary(counts)}\n{hint}"
 
 
-def plan_table(plan: Plan, affected: Affected | None = None) -> str:
+def plan_table(plan: Plan, affected: ChangedImages | None = None) -> str:
     """Format each stage once, with its build key and the images that share it.
 
     With `affected`, only new stages are listed, and then the reasons for the new keys.
@@ -118,7 +118,7 @@ def plan_table(plan: Plan, affected: Affected | None = None) -> str:
     return format_table(rows) + (_reasons_text(plan, affected) if affected else "")
 
 
-def _reasons_text(plan: Plan, affected: Affected) -> str:
+def _reasons_text(plan: Plan, affected: ChangedImages) -> str:
     """Format each reason for new keys once, with the images that it concerns."""
     images: dict[str, list[str]] = {}
     for image in plan.images:

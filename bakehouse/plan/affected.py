@@ -27,7 +27,7 @@ _STAGE = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Affected:
+class ChangedImages:
     """Images whose key differs from that at a commit, and why."""
 
     images: tuple[Image, ...]
@@ -50,7 +50,7 @@ def changed_since(project: Project, images: Iterable[Image], revision: str) -> t
         return _changed(images, keys, past.recipes)
 
 
-def compare(workspace: Workspace, images: Iterable[Image], revision: str) -> Affected:
+def compare(workspace: Workspace, images: Iterable[Image], revision: str) -> ChangedImages:
     """Return the images whose key differs from that at a commit, with the new stages and the reasons.
 
     The stages of a commit are those that this version of Bakehouse plans for its recipes. If an image then
@@ -85,7 +85,7 @@ def compare(workspace: Workspace, images: Iterable[Image], revision: str) -> Aff
                 f"files of component {stage}" for stage in stages
             )
     new = {stage.key for image in changed for stage in image.stages} - known
-    return Affected(changed, frozenset(new), reasons)
+    return ChangedImages(changed, frozenset(new), reasons)
 
 
 def _committed_files(project: Project, revision: str) -> Mapping[tuple[str, str], bytes]:

@@ -270,7 +270,7 @@ def plan(
     share = affected.parse_shard(shard) if shard else (1, 1)
     workspace = open_project(images)
     selected = select(workspace, split(images)).plan.images
-    change: affected.Affected | None = None
+    change: affected.ChangedImages | None = None
     if from_ and names:
         selected = affected.changed_since(workspace.project, selected, from_)
     elif from_:
