@@ -1,3 +1,3 @@
 """Bakehouse builds, tests and publishes container images for training jobs."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

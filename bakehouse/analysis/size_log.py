@@ -6,8 +6,11 @@ from pathlib import Path
 
 from bakehouse.analysis.sizes import ImageSize, OwnedDirectory, PartSize
 from bakehouse.plan.model import ImageKey
+from bakehouse.util import file_format
 from bakehouse.util.files import write_whole
 from bakehouse.util.json_reader import decode, parse_json
+
+_FORMAT = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +28,18 @@ class SizeRecord:
 def record_size(size: ImageSize, key: ImageKey, state: Path) -> None:
     """Record the size of an image with this build key."""
     record = SizeRecord(key, size.stored, size.unpacked, tuple(size.parts), tuple(size.owned))
-    write_whole(_path(size.image, state), json.dumps(asdict(record), indent=1) + "\n")
+    document = file_format.numbered(asdict(record), _FORMAT)
+    write_whole(_path(size.image, state), json.dumps(document, indent=1) + "\n")
 
 
 def load_size(image: str, key: ImageKey, state: Path) -> SizeRecord | None:
     """Return the recorded size of an image with this build key; None if there is none."""
     try:
-        record = decode(parse_json(_path(image, state).read_bytes()), SizeRecord)
+        document = parse_json(_path(image, state).read_bytes())
+        file_format.require_known(document, _FORMAT)
+        record = decode(document, SizeRecord)
     except (OSError, ValueError):
-        # Missing or damaged: `bake sizes` writes it again
+        # Missing, damaged or of a newer Bakehouse: `bake sizes` writes it again
         return None
     return record if record.key == key else None
 

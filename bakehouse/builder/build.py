@@ -11,6 +11,7 @@ from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import StepNeeds, build_inputs, remote_inputs
 from bakehouse.builder.built_image import BuiltImage, record_configuration
 from bakehouse.builder.code_copies import write_code
+from bakehouse.builder.disk_estimate import expected_bytes, layer_bytes
 from bakehouse.builder.progress import Progress
 from bakehouse.builder.remote import open_remote_build
 from bakehouse.builder.remote_builders import RemoteBuilders
@@ -30,10 +31,6 @@ from bakehouse.util.terminal import Reporter
 _MAX_NAMES = 5
 _MAX_CONCURRENT_VERIFICATIONS = 3
 """Each is a container that imports a framework: more would need more memory than they save time."""
-_UNPACKED_RATIO = 3.2
-"""Size of an installed wheel relative to the wheel file: torch 2.13 with CUDA 13.0, measured."""
-_SYSTEM_BYTES = 600_000_000
-"""Size of an image without its wheels: the base and the Debian packages."""
 
 Verify = Callable[[BuiltImage], object]
 """Verifies one image and raises BuildError on a mismatch; skips images that it verified before."""
@@ -115,7 +112,7 @@ def build(
     A failed image does not stop the others; failures are raised at the end.
     """
     absent = [image for image in images if not context.engine.image(image.reference)]
-    _require_disk(absent, present, context.engine)
+    _require_disk(absent, present, context)
     base_image.ensure_bases((image.base for image in images), context)
     for image in images:
         write_code(image, context.project.state)
@@ -223,12 +220,14 @@ def leaders(images: Iterable[Image]) -> frozenset[str]:
     return frozenset(image.name for image in first)
 
 
-def _require_disk(absent: Sequence[Image], present: Sequence[Image], engine: Engine) -> None:
+def _require_disk(absent: Sequence[Image], present: Sequence[Image], context: BuildContext) -> None:
     """Raise EngineError if the engine's disk is too small; it keeps images compressed and unpacked."""
-    free = engine.host().free if absent else None
+    free = context.engine.host().free if absent else None
     if free is None:
         return
-    needed = 2 * expected_bytes(absent, present)
+    kept = {key for image in present for key in layer_bytes(image)}
+    kept |= up_to_date.kept_layers(context.project, context.engine)
+    needed = 2 * expected_bytes(absent, kept)
     if needed > free:
         names = format_names(image.name for image in absent[:_MAX_NAMES])
         more = f" and {len(absent) - _MAX_NAMES} more" if absent[_MAX_NAMES:] else ""
@@ -242,11 +241,3 @@ def _require_disk(absent: Sequence[Image], present: Sequence[Image], engine: Eng
             facts=facts,
             hint="check `docker system df`; `docker builder prune` removes unused build cache",
         )
-
-
-def expected_bytes(images: Sequence[Image], present: Sequence[Image] = ()) -> int:
-    """Estimate the unpacked size of images; stages that `present` images share take no further space."""
-    present_keys = {stage.key for image in present for stage in image.stages}
-    stages = {stage.key: stage for image in images for stage in image.stages if stage.key not in present_keys}
-    wheels = sum(package.bytes for stage in stages.values() for package in (*stage.wheels, *stage.sdists))
-    return int(wheels * _UNPACKED_RATIO) + _SYSTEM_BYTES * len(images)

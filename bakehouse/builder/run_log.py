@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bakehouse.errors import Location, RecipeError
+from bakehouse.util import file_format
 from bakehouse.util.file_lock import exclusive
 from bakehouse.util.files import write_whole
 from bakehouse.util.format import format_count
@@ -25,6 +26,11 @@ from bakehouse.util.json_reader import decode, parse_json
 if TYPE_CHECKING:
     from bakehouse.builder.verify import Outcome
     from bakehouse.plan.model import Image
+
+
+_FORMAT = 1
+_FORMAT_KEY = "$format"
+"""Field with the number of the format; no image has this name."""
 
 
 class Level(StrEnum):
@@ -73,20 +79,28 @@ class Run:
 
 def load_runs(directory: Path) -> dict[str, Run]:
     """Return the recorded runs by image; none without a record. Raises RecipeError if it is invalid."""
-    path = directory / "runs.json"
+    return {name: run for name, (run, _) in _load(directory / "runs.json").items()}
+
+
+def _load(path: Path) -> dict[str, tuple[Run, Any]]:
+    """Return each run with its JSON object, which may have fields of a newer Bakehouse."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:
         return {}
     try:
-        runs = decode(parse_json(content), dict[str, Any])
-        return {name: decode(run, Run, name) for name, run in runs.items()}
+        document = parse_json(content)
+        file_format.require_known(document, _FORMAT, _FORMAT_KEY)
+        runs = decode(document, dict[str, Any])
+        runs.pop(_FORMAT_KEY, None)
+        return {name: (decode(run, Run, name), run) for name, run in runs.items()}
     except ValueError as error:
+        is_newer = isinstance(error, file_format.NewerFormatError)
         raise RecipeError(
-            f"`{path.name}` is not a valid record of runs",
+            f"cannot read `{path.name}`" if is_newer else f"`{path.name}` is not a valid record of runs",
             Location(path, 1, 1),
             facts=(("because", str(error)),),
-            hint="restore the committed file, or remove it",
+            hint=file_format.UPGRADE if is_newer else "restore the committed file, or remove it",
         ) from error
 
 
@@ -116,11 +130,16 @@ def outdated_run(image: "Image", runs: Mapping[str, Run]) -> Run | None:
 def record_runs(directory: Path, new: Mapping[str, Run], locks: Path) -> None:
     """Add runs to the record in a directory."""
     with exclusive(locks / "runs.lock"):
-        old = load_runs(directory)
+        recorded = _load(directory / "runs.json")
+        old = {name: run for name, (run, _) in recorded.items()}
         merged = merge_runs(old, new)
         if merged != old:
-            text = json.dumps({name: _as_object(merged[name]) for name in sorted(merged)}, indent=1) + "\n"
-            write_whole(directory / "runs.json", text)
+            objects = {
+                name: recorded[name][1] if run == old.get(name) else _as_object(run)
+                for name, run in sorted(merged.items())
+            }
+            document = {_FORMAT_KEY: _FORMAT, **objects}
+            write_whole(directory / "runs.json", json.dumps(document, indent=1) + "\n")
 
 
 def _as_object(run: Run) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Recognition of images that were already built from the same files, without asking BuildKit."""
 
+import contextlib
 import hashlib
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.disk_estimate import layer_bytes
 from bakehouse.catalog.project import Project
 from bakehouse.engine.buildx import BakedImage
 from bakehouse.engine.protocol import Engine
@@ -44,8 +46,25 @@ def built_configuration(image: Image, project: Project) -> Digest | None:
 
 def record_build(built: BuiltImage, project: Project) -> None:
     """Record the digests that an image's rendered files were built to."""
-    content = {"files": _files(project, built.image), "stored": built.stored, "config": built.digest}
+    content = {
+        "files": _files(project, built.image),
+        "stored": built.stored,
+        "config": built.digest,
+        "layers": sorted(layer_bytes(built.image)),
+    }
     write_whole(_record(project, built.image), json.dumps(content, indent=2) + "\n")
+
+
+def kept_layers(project: Project, engine: Engine) -> frozenset[str]:
+    """Return the keys of the layers of images that were built here and that the engine still has."""
+    keys: set[str] = set()
+    for path in (project.state / "built").glob("*.json"):
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+            content = parse_json(path.read_bytes())
+            stored = engine.image(f"bakehouse/{path.stem}:latest")
+            if stored and stored.digest == content.get("stored"):
+                keys.update(map(str, content.get("layers", ())))
+    return frozenset(keys)
 
 
 def _has_base_without_digest(image: Image) -> bool:

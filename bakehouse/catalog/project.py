@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bakehouse import __version__
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
 from bakehouse.util.files import expand_home, is_directory, is_file
 from bakehouse.util.toml_table import TomlTable, key_location
@@ -40,6 +41,7 @@ _ARCHIVE = re.compile(r"https?://\S+")
 _ARCHIVE_HINT = "use the root URL of an archive, such as `https://mirror.example/debian`"
 _OURS = re.compile(r"^\[tool\.bakehouse[.\]]", re.M)
 _KEYS = (
+    "requires",
     "recipes",
     "commit",
     "registry",
@@ -205,6 +207,8 @@ def _table(path: Path) -> dict[str, object] | None:
 def _read(root: Path, path: Path, values: dict[str, object], environment: Mapping[str, str]) -> Project:
     problems = Problems()
     table = TomlTable(values, "tool.bakehouse", path, problems)
+    # First, because another version may have other keys
+    _require_version(table)
     table.check_keys(_KEYS)
     recipe_roots = table.texts("recipes")
     for directory in recipe_roots:
@@ -258,6 +262,25 @@ def _read(root: Path, path: Path, values: dict[str, object], environment: Mappin
     )
     problems.raise_as(RecipeError)
     return project
+
+
+def _require_version(table: TomlTable) -> None:
+    """Raise RecipeError if `requires` is not a specifier, or if this version does not satisfy it."""
+    if "requires" not in table.values:
+        return
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    text = table.text("requires")
+    try:
+        versions = SpecifierSet(text, prereleases=True)
+    except InvalidSpecifier:
+        hint = "use version specifiers, such as `>=0.2,<0.3`"
+        table.report("requires", f"`requires` in [{table.name}] is invalid: `{text}`", hint)
+    else:
+        if __version__ not in versions:
+            message = f"this project requires Bakehouse {text}, and this is Bakehouse {__version__}"
+            table.report("requires", message, f"run `pip install 'bakehouse{text}'`, or change `requires`")
+    table.problems.raise_as(RecipeError)
 
 
 def _mirror(root: Path, address: str) -> str:

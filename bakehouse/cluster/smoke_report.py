@@ -13,6 +13,7 @@ from typing import Any
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.errors import Diagnostic, SmokeError
+from bakehouse.util import file_format
 from bakehouse.util.files import display_path, write_whole
 from bakehouse.util.format import format_count, format_names
 from bakehouse.util.json_reader import decode, parse_json
@@ -28,6 +29,8 @@ _TRANSPORTS: Mapping[str, tuple[str, ...]] = {
     "mpi": ("mpi_2x2", "mpirun_1x2"),
 }
 """Checks in which ranks use a transport; the first transport that passed is reported."""
+_FORMAT = 1
+"""Format of the files. Those without a sha256 are older: their checks are not known."""
 _RERUN = "remove it, then run `bake smoke` again"
 MAX_AGE = timedelta(days=30)
 """Age up to which `promote` accepts results: the hosts and drivers of images change."""
@@ -127,7 +130,7 @@ def save(report: SmokeReport, state: Path) -> Path:
 
 def write(report: SmokeReport, path: Path, sign: Sign | None = None) -> None:
     """Write a report to a file, with a signature if `sign` is given."""
-    document = json.loads(json.dumps(asdict(report), default=str))
+    document = file_format.numbered(json.loads(json.dumps(asdict(report), default=str)), _FORMAT)
     document[_HASH] = _hash_of(document)
     if sign:
         document[_SIGNATURE] = json.loads(sign(report, document[_HASH]))
@@ -135,9 +138,13 @@ def write(report: SmokeReport, path: Path, sign: Sign | None = None) -> None:
 
 
 def load(state: Path, digest: Digest) -> SmokeReport | None:
-    """Return this machine's report of an image, or None if there is no complete one."""
+    """Return this machine's report of an image, or None if there is no complete one.
+
+    The file of an older Bakehouse, without the sha256 of its content, counts as none. Raises SmokeError for
+    a file that is damaged, or that a newer Bakehouse wrote.
+    """
     path = _path(state, digest)
-    return _read(path, digest) if path.exists() else None
+    return _read(path, digest) if path.exists() and not _is_older(path) else None
 
 
 def load_all(state: Path, digest: Digest, *, only_recent: bool = False) -> SmokeReport | None:
@@ -338,9 +345,13 @@ def _read_file(path: Path) -> ReportFile:
     """Return the content of a file. Raises SmokeError if it is invalid."""
     try:
         document = parse_json(path.read_bytes())
+        file_format.require_known(document, _FORMAT)
         seal = decode(document, _Seal)
         content = {name: value for name, value in document.items() if name not in (_HASH, _SIGNATURE)}
         report = _parse(content)
+    except file_format.NewerFormatError as error:
+        facts = (("because", str(error)),)
+        raise SmokeError(f"cannot read `{path}`", facts=facts, hint=file_format.UPGRADE) from error
     except (OSError, ValueError, TypeError) as error:
         facts = (("because", str(error)),)
         raise SmokeError(f"`{path}` is not a smoke report", facts=facts, hint=_RERUN) from error
@@ -348,6 +359,19 @@ def _read_file(path: Path) -> ReportFile:
         hashes = (("expected", f"sha256:{seal.sha256}"), ("found", f"sha256:{found}"))
         raise SmokeError(f"`{path}` was changed after it was written", facts=hashes, hint=_RERUN)
     return ReportFile(path, report, found, json.dumps(seal.signature).encode() if seal.signature else b"")
+
+
+def _is_older(path: Path) -> bool:
+    """Return whether a file is a report in a format before those with a sha256."""
+    try:
+        document = parse_json(path.read_bytes())
+        return (
+            isinstance(document, dict)
+            and not {_HASH, file_format.KEY} & document.keys()
+            and bool(decode(document, SmokeReport))
+        )
+    except (OSError, ValueError):
+        return False
 
 
 def _hash_of(document: Mapping[str, Any]) -> str:

@@ -8,6 +8,7 @@ from bakehouse.catalog import git_history
 from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import smoke_report
 from bakehouse.cluster.smoke_report import SmokeReport
+from bakehouse.errors import SmokeError
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline import image_docs
 from bakehouse.pipeline.build import build, ensure_built, manifest_digests, require_budgets
@@ -74,9 +75,7 @@ def release(
     built = build(selection, report, json=json)
     state = selection.workspace.project.state
     untested = [
-        item
-        for item in built
-        if _needs_smoke(smoke_report.load_all(state, item.digest), item.image, smoke_options.gpus)
+        item for item in built if _needs_smoke(_known_results(state, item), item.image, smoke_options.gpus)
     ]
     smoke_images(selection.workspace, untested, report, smoke_options)
     return push_images(selection.workspace, built, report, options)
@@ -104,6 +103,14 @@ def check_access(selection: Selection, options: PublishOptions) -> None:
     attest.bundler_of(project)
     names = [recipe.name for recipe in selection.recipes]
     preflight.check_access(project, options.registry, names, create=options.create)
+
+
+def _known_results(state: Path, built: BuiltImage) -> SmokeReport | None:
+    """Return the smoke-test results of an image; None if they cannot be read, so that it is tested again."""
+    try:
+        return smoke_report.load_all(state, built.digest)
+    except SmokeError:
+        return None
 
 
 def _needs_smoke(report: SmokeReport | None, image: Image, gpus: int) -> bool:

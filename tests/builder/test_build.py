@@ -1,18 +1,19 @@
 """Whole builds with a fake docker command: bases, the call of buildx, verification."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bakehouse.builder.build import build, build_images, expected_bytes, leaders, verify_all
+from bakehouse.builder.build import build, build_images, leaders, verify_all
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.built_image import BuiltImage
+from bakehouse.builder.disk_estimate import expected_bytes, layer_bytes
 from bakehouse.builder.progress import Mode, Progress
-from bakehouse.builder.up_to_date import built_configuration
+from bakehouse.builder.up_to_date import built_configuration, kept_layers, record_build
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli.diagnostics import failure_text
 from bakehouse.engine.protocol import StoredImage
@@ -70,7 +71,7 @@ class Bakehouse:
         context = BuildContext(self.project, self.engine, progress, feeds.nothing(self.directory))
         return build(images or [IMAGE], context)
 
-    def expected_bytes(self, images: Sequence[Image], present: Sequence[Image]) -> int:
+    def expected_bytes(self, images: Sequence[Image], kept: Collection[str]) -> int:
         assert images[0].name == "a"
         return self.expected
 
@@ -203,7 +204,24 @@ def test_a_stage_that_images_share_is_weighed_once_and_one_that_is_here_not_at_a
     alone = expected_bytes([mpi])
     assert 0 < alone < expected_bytes([torch]) < expected_bytes([cuda])
     assert expected_bytes([mpi, torch]) < alone + expected_bytes([torch])
-    assert expected_bytes([torch], present=[mpi]) == expected_bytes([mpi, torch]) - alone
+    assert expected_bytes([torch], layer_bytes(mpi)) == expected_bytes([mpi, torch]) - alone
+
+
+def test_images_on_one_base_with_the_same_stages_need_no_more_space_than_one() -> None:
+    image = select(open_workspace(HOME), ["mpi-cpu"]).image
+    fleet = [plans.changed(image, name=f"team-{number}") for number in range(12)]
+
+    assert expected_bytes(fleet) == expected_bytes([image]) < 1_000_000_000
+
+
+def test_layers_of_images_that_the_engine_keeps_need_no_space(tmp_path: Path) -> None:
+    image = select(open_workspace(HOME), ["mpi-cpu"]).image
+    project, name = Project(tmp_path, ()), Digest(image.names[-1])
+    record_build(BuiltImage(image, name, name, 42), project)
+    (tmp_path / "build/built/damaged.json").write_text("{")
+
+    assert expected_bytes([image], kept_layers(project, Engine(name))) == 0
+    assert kept_layers(project, Engine()) == frozenset()
 
 
 def test_an_image_that_differs_keeps_no_other_from_being_built(

@@ -1,16 +1,19 @@
 """Log of how far images were run."""
 
+import json
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from bakehouse import __version__
 from bakehouse.builder import run_log
 from bakehouse.builder.run_log import Level
 from bakehouse.builder.verify import Outcome
 from bakehouse.errors import RecipeError
 from tests.support import fake_engine, plans
+from tests.support.errors import error_text
 
 IMAGE = fake_engine.image("small")
 TODAY = date(2026, 11, 21)
@@ -160,3 +163,38 @@ def test_the_same_run_again_changes_nothing(tmp_path: Path) -> None:
     record(tmp_path, run_log.built_run(IMAGE, date(2027, 1, 1)))
 
     assert (tmp_path / "runs.json").read_text() == before
+
+
+def test_fields_of_a_newer_version_are_kept(tmp_path: Path) -> None:
+    record(tmp_path, run_log.built_run(IMAGE, TODAY))
+    path = tmp_path / "runs.json"
+    document = json.loads(path.read_text())
+    document["small"]["engine"] = "29.1"
+    path.write_text(json.dumps(document))
+    record(tmp_path, run_log.rehearsed_run(IMAGE, (), TODAY), "other")
+
+    assert json.loads(path.read_text())["small"] == document["small"]
+
+
+def test_a_record_of_a_newer_format_is_named_as_newer(tmp_path: Path) -> None:
+    path = tmp_path / "runs.json"
+    path.write_text('{"$format": 9}')
+
+    with pytest.raises(RecipeError) as caught:
+        record(tmp_path, run_log.built_run(IMAGE, TODAY))
+
+    assert error_text(caught.value) == (
+        "error: cannot read `runs.json`\n"
+        f"  --> {path}:1:1\n"
+        f"  because  a newer Bakehouse wrote it in format 9; Bakehouse {__version__} reads formats up to 1\n"
+        "\n"
+        "hint: upgrade Bakehouse; nothing was written\n"
+    )
+    assert path.read_text() == '{"$format": 9}'
+
+
+def test_a_record_without_a_format_is_read(tmp_path: Path) -> None:
+    run = {"level": "built", "key": IMAGE.key, "date": "2026-11-21"}
+    (tmp_path / "runs.json").write_text(json.dumps({"small": run}))
+
+    assert run_log.load_runs(tmp_path) == {"small": run_log.built_run(IMAGE, TODAY)}

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse import __version__
 from bakehouse.catalog import project
 from bakehouse.catalog.catalog import load_catalog
 from bakehouse.catalog.project import HOME
@@ -437,3 +438,42 @@ def test_code_is_for_version_2_or_3_of_the_sdk(empty: Tree, version: str) -> Non
         project.find(empty.root, {})
 
     assert "`sagemaker_sdk` in [tool.bakehouse] must be 2 or 3" in error_text(caught.value)
+
+
+def test_a_version_that_the_project_does_not_work_with_is_the_first_mistake(empty: Tree) -> None:
+    path = empty.root / "pyproject.toml"
+    empty.write("pyproject.toml", '[tool.bakehouse]\nrequires = ">=99,<100"\nnew_key = 1\n')
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    message = f"this project requires Bakehouse >=99,<100, and this is Bakehouse {__version__}"
+    assert [diagnostic.message for diagnostic in caught.value.diagnostics] == [message]
+    assert caught.value.diagnostics[0].hint == (
+        "run `pip install 'bakehouse>=99,<100'`, or change `requires`"
+    )
+    assert caught.value.diagnostics[0].location == Location(path, 2, 1, 8, 'requires = ">=99,<100"')
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("text", ["", ">=0.1", f"=={__version__}", "<99"])
+def test_a_version_that_the_project_works_with_is_accepted(empty: Tree, text: str) -> None:
+    empty.write("pyproject.toml", f'[tool.bakehouse]\nrequires = "{text}"\n')
+
+    assert project.find(empty.root, {}).root == empty.root
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ('"0.2"', "`requires` in [tool.bakehouse] is invalid: `0.2`"),
+        ("0.2", "`requires` in [tool.bakehouse] must be a string"),
+    ],
+)
+def test_a_requirement_that_is_not_a_specifier_is_a_mistake(empty: Tree, value: str, message: str) -> None:
+    empty.write("pyproject.toml", f"[tool.bakehouse]\nrequires = {value}\n")
+
+    with pytest.raises(RecipeError) as caught:
+        project.find(empty.root, {})
+
+    assert caught.value.diagnostics[0].message == message

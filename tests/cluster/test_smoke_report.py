@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bakehouse import __version__
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.user_smoke import UserSmoke
 from bakehouse.cli.diagnostics import failure_text
@@ -432,3 +433,38 @@ def test_a_check_with_a_value_of_another_type_is_refused(tmp_path: Path, field: 
 
     with pytest.raises(SmokeError, match="is not a smoke report"):
         smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
+
+
+def test_the_report_of_an_older_version_without_a_sha256_counts_as_missing(tmp_path: Path) -> None:
+    path = smoke_report.save(REPORT, tmp_path)
+    document = json.loads(path.read_text())
+    older = {name: value for name, value in document.items() if name not in ("sha256", "format", "bakehouse")}
+    path.write_text(json.dumps(older))
+
+    assert smoke_report.load(tmp_path, DIGEST) is None
+    assert smoke_report.load_all(tmp_path, DIGEST) is None
+
+
+def test_a_report_without_a_format_number_is_read(tmp_path: Path) -> None:
+    path = smoke_report.save(REPORT, tmp_path)
+    document = json.loads(path.read_text())
+    older = {name: value for name, value in document.items() if name not in ("sha256", "format", "bakehouse")}
+    text = json.dumps(older, sort_keys=True, separators=(",", ":"))
+    path.write_text(json.dumps({**older, "sha256": hashlib.sha256(text.encode()).hexdigest()}))
+
+    assert smoke_report.load(tmp_path, DIGEST) == REPORT
+
+
+def test_the_report_of_a_newer_version_is_named_as_newer(tmp_path: Path) -> None:
+    path = smoke_report.save(REPORT, tmp_path)
+    path.write_text(json.dumps({"format": 2, "bakehouse": "9.1", "results": []}))
+
+    with pytest.raises(SmokeError) as caught:
+        smoke_report.load(tmp_path, DIGEST)
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"error: cannot read `{path}`\n"
+        f"  because  Bakehouse 9.1 wrote it in format 2; Bakehouse {__version__} reads formats up to 1\n"
+        "\n"
+        "hint: upgrade Bakehouse; nothing was written\n"
+    )

@@ -46,7 +46,7 @@ def test_it_names_what_was_asked_for() -> None:
     }
     assert predicate["runDetails"]["builder"] == {
         "id": "urn:bakehouse:bake",
-        "version": {"bakehouse": "0.1.0"},
+        "version": {"bakehouse": "0.2.0"},
     }
 
 

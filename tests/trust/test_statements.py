@@ -85,7 +85,7 @@ def test_a_rebuild_names_the_image_stores() -> None:
 
     assert made["predicateType"] == "urn:bakehouse:rebuild:1"
     assert made["predicate"] == {
-        "builder": {"id": "urn:bakehouse:bake", "version": {"bakehouse": "0.1.0"}},
+        "builder": {"id": "urn:bakehouse:bake", "version": {"bakehouse": "0.2.0"}},
         "key": "a" * 64,
         "imageStores": ["overlay2", "containerd"],
     }
