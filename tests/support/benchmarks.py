@@ -14,6 +14,7 @@ BENCHMARKS = HOME / "benchmarks"
 SHORT_PURE = (
     "catalogue_load",
     "demo",
+    "fleet_commands",
     "image_uri",
     "look_ups",
     "plan_time",

@@ -1,0 +1,97 @@
+"""Commands without work to do, for projects of 12, 60 and 300 small images.
+
+.venv/bin/python benchmarks/fleet_commands.py
+
+Each team has a recipe of four images (two Pythons, two Debians) with training code. The locks are written
+here, so that no package index is needed. After one package has changed in all locks, the files of `git diff`
+have to be two of each image, and the locks.
+"""
+
+import argparse
+import hashlib
+import subprocess
+import tempfile
+from pathlib import Path
+
+from benchmarks import harness
+from benchmarks.harness import Measure, Result, Spent
+
+COUNTS = (12, 60, 300)
+COMMANDS = ("render --check", "plan --from HEAD", "diff --from HEAD", "report")
+MAX_SECONDS = 2.0
+"""CPU seconds for each 100 images, in addition to those of the smallest project."""
+RECIPE = """\
+summary: Trains models of team {team}
+name: team{team}-py${{python|tag}}-deb${{debian}}
+matrix: {{python: ["3.11", "3.13"], debian: ["12", "13"]}}
+base: {{debian: "${{debian}}"}}
+components: {{python: "${{python}}"}}
+requirements: ../../locks/team{team}.lock
+code: {{directory: ../../src, entry_point: train.py}}
+"""
+
+
+def write_project(root: Path, images: int) -> None:
+    """Create and commit a project with rendered images."""
+    for name in ("recipes/images", "locks", "src"):
+        (root / name).mkdir(parents=True)
+    (root / "pyproject.toml").write_text('[tool.bakehouse]\nrecipes = ["recipes"]\n')
+    (root / ".gitignore").write_text("build/\n")
+    (root / "src/train.py").write_text("pass\n")
+    for team in range(images // 4):
+        (root / f"recipes/images/team{team}.yaml").write_text(RECIPE.format(team=team))
+    write_locks(root, images, "1.0")
+    bake(root, "render")
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "x"]):
+        git(root, *words)
+
+
+def write_locks(root: Path, images: int, version: str) -> None:
+    """Write the lock of each team, with one package in a version."""
+    digest = hashlib.sha256(version.encode()).hexdigest()
+    for team in range(images // 4):
+        line = f"shared=={version} --hash=sha256:{digest}  # shared-{version}-py3-none-any.whl 1000\n"
+        (root / f"locks/team{team}.lock").write_text(line)
+
+
+def git(root: Path, *words: str) -> str:
+    settings = ("-c", "user.name=A", "-c", "user.email=a@x.example")
+    command = ["git", *settings, *words]
+    return subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+
+
+def bake(root: Path, words: str) -> Spent:
+    return harness.command([*harness.BAKE, *words.split()], cwd=root)
+
+
+def measured(options: argparse.Namespace) -> Result:
+    counts = (4, 8) if options.short else COUNTS
+    with tempfile.TemporaryDirectory() as temporary:
+        roots = {count: Path(temporary, str(count)) for count in counts}
+        for count, root in roots.items():
+            write_project(root, count)
+        jobs = {
+            f"{words}, {count} images": lambda root=root, words=words: bake(root, words)
+            for words in COMMANDS
+            for count, root in roots.items()
+        }
+        rounds = harness.interleaved(jobs, options.rounds)
+        changes = {}
+        for count, root in roots.items():
+            write_locks(root, count, "2.0")
+            bake(root, "render")
+            changes[count] = len(git(root, "diff", "--numstat").splitlines())
+    smallest, largest = counts[0], counts[-1]
+    measures = []
+    for words in COMMANDS:
+        first, last = (harness.cpu(rounds[f"{words}, {count} images"]) for count in (smallest, largest))
+        limit = first + MAX_SECONDS * (largest - smallest) / 100
+        measures.append(Measure("", f"{words}, {largest} images (CPU)", last, limit, most_ratio=1.0))
+    # Two files of each image, and the lock of each team
+    expected = {count: count * 2 + count // 4 for count in counts}
+    same = harness.require_same("files that one package changes", changes, expected)
+    return Result(tuple(measures), rounds, same=(same,))
+
+
+if __name__ == "__main__":
+    harness.run("fleet_commands", harness.parser(__doc__, rounds=3), measured)
