@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from packaging.requirements import Requirement as Parsed
@@ -13,7 +14,7 @@ from bakehouse.catalog.recipe import Recipe
 from bakehouse.catalog.requirements_file import Requirements
 from bakehouse.catalog.requirements_lock import LockState, RequirementsLock, read_lock, state_of
 from bakehouse.errors import BakehouseError, ConflictError, Diagnostic, Location, Problems, Reason
-from bakehouse.lock import drift
+from bakehouse.lock import drift, lock_inputs
 from bakehouse.lock import python as pylock
 from bakehouse.lock.recipe_lock import LockedImage, lock_image
 from bakehouse.plan.workspace import Workspace, is_own
@@ -62,6 +63,8 @@ def lock_requirements(
     failures: dict[str, BakehouseError] = {}
     versions: list[tuple[str, str, str]] = []
     selected = {recipe.name for recipe in scope.recipes}
+    recorded = lock_inputs.load_keys(workspace.project.state)
+    keys = dict(recorded)
     for path, recipes in _by_lock(workspace).items():
         if selected.isdisjoint(recipe.name for recipe in recipes):
             continue
@@ -77,15 +80,21 @@ def lock_requirements(
                 is_current = state_of(path, name, requirements.digest) is LockState.CURRENT
                 if name not in selected and is_current:
                     continue
+                resolution = resolve(recipe, workspace.catalog)
+                packages = tuple(contained(recipe))
+                inputs = partial(lock_inputs.inputs_key, resolution, requirements, packages, index.pip)
                 upgrade = scope.upgrade if name in selected else ()
+                key = inputs(old.lines[name]) if upgrade == () and is_current and name in lines else None
+                if key and recorded.get(name) == key:
+                    continue
                 before = () if upgrade is None else _kept(preferred_packages(path, name), upgrade)
                 image = lock_image(
-                    resolve(recipe, workspace.catalog),
+                    resolution,
                     requirements,
                     index,
                     report,
                     before=before,
-                    contained=contained(recipe),
+                    contained=packages,
                     catalog=workspace.catalog,
                 )
                 _refuse_other_builds(recipe, requirements, image, workspace)
@@ -93,6 +102,8 @@ def lock_requirements(
                 failures[name] = error
                 continue
             locked[name], sums[name], lines[name] = image, requirements.digest, image.lines
+            if key := inputs(image.lines):
+                keys[name] = key
         text = RequirementsLock(old.name, sums, lines).text
         if not locked or (is_file(path) and path.read_bytes() == text.encode()):
             continue
@@ -107,6 +118,8 @@ def lock_requirements(
             f"{path.name}: {note}" for image in locked.values() for note in image.replacements
         )
         outcome.lines += _notes(locked)
+    if keys != recorded:
+        lock_inputs.save_keys(keys, workspace.project.state)
     outcome.lines += _version_lines(versions)
     outcome.failures = list(merged_failures(failures))
     return outcome

@@ -387,3 +387,36 @@ def test_an_index_of_pytorch_is_not_searched_if_a_component_installs_it(project:
         "requirements.txt.lock: 1 package",
         "small: PyTorch is for cpu; the index for cu128 in line 1 of requirements.txt is not searched",
     )
+
+
+def resolved_images(tree: Tree, *images: str) -> list[str]:
+    """Lock, and return the images that were resolved again."""
+    lines: list[str] = []
+    locking.run(tree.root, images, lines.append)
+    return sorted({line.partition(":")[0] for line in lines if ": locking " in line})
+
+
+def test_an_image_whose_inputs_are_unchanged_is_not_resolved_again(project: Tree) -> None:
+    project.write("images/requirements.txt", "-r more.txt\n")
+    project.write("images/more.txt", "native==1.0\n")
+    project.write("images/images.yaml", MATRIX)
+    both = ["311-image", "312-image"]
+
+    assert (resolved_images(project), resolved_images(project)) == (both, [])
+
+    project.write("images/more.txt", "native==2.0\n")
+    assert (resolved_images(project), resolved_images(project)) == (both, [])
+
+    component = project.root / "components/python/component.yaml"
+    component.write_text(component.read_text() + "# a comment\n")
+    assert (resolved_images(project), resolved_images(project)) == (both, [])
+
+    project.write("images/requirements.txt.lock", "")
+    assert resolved_images(project) == both
+
+
+def test_an_image_with_requirements_outside_the_index_is_always_resolved(project: Tree) -> None:
+    project.write("images/requirements.txt", "../wheels/plain-1.0-py3-none-any.whl\n")
+    project.write("images/images.yaml", ONE.replace("${python}", "3.11"))
+
+    assert (resolved_images(project), resolved_images(project)) == (["images"], ["images"])

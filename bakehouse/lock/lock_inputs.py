@@ -1,0 +1,63 @@
+"""Record of what each image was last locked from, so that an unchanged one is not resolved again."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from bakehouse import __version__
+from bakehouse.catalog.python_lock import Package
+from bakehouse.catalog.requirements_file import Requirements
+from bakehouse.fetch.pip_config import PipConfig
+from bakehouse.resolve.resolver import Resolution
+from bakehouse.util.files import write_whole
+from bakehouse.util.hashing import key_of
+from bakehouse.util.json_reader import decode, parse_json
+
+
+def inputs_key(
+    resolution: Resolution,
+    requirements: Requirements,
+    contained: Iterable[Package],
+    pip: PipConfig,
+    lines: Sequence[str],
+) -> str | None:
+    """Return the key of everything that a lock follows from, and of its `lines`; None if it is not known.
+
+    The contents of local files, repositories and locks of other tools are not part of the key.
+    """
+    is_plain = not requirements.locks and not requirements.options
+    if not is_plain or any(package.git or " @ " in package.text for package in requirements.packages):
+        return None
+    files = {choice.candidate.component.location.path for choice in resolution.all_choices}
+    owned = (package for packages in resolution.owners.values() for package in packages)
+    return key_of(
+        __version__,
+        requirements.digest,
+        [_hash_of(path) for path in (resolution.recipe.location.path, *sorted(files))],
+        [str(choice.candidate) for choice in resolution.all_choices],
+        [package.requirement for package in (*owned, *contained)],
+        repr(pip),
+        list(lines),
+    )
+
+
+def _hash_of(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+def load_keys(state: Path) -> dict[str, str]:
+    """Return the recorded keys by image; none if the record is missing or damaged."""
+    try:
+        return decode(parse_json(_path(state).read_bytes()), dict[str, str])
+    except (OSError, ValueError):
+        return {}
+
+
+def save_keys(keys: Mapping[str, str], state: Path) -> None:
+    """Record the keys of images."""
+    write_whole(_path(state), json.dumps(keys, indent=1, sort_keys=True) + "\n")
+
+
+def _path(state: Path) -> Path:
+    return state / "locks" / "inputs.json"
