@@ -279,7 +279,7 @@ def _require_version(table: TomlTable) -> None:
     else:
         if __version__ not in versions:
             message = f"this project requires Bakehouse {text}, and this is Bakehouse {__version__}"
-            table.report("requires", message, f"run `pip install 'bakehouse{text}'`, or change `requires`")
+            table.report("requires", message, "install a version that satisfies it, or change `requires`")
     table.problems.raise_as(RecipeError)
 
 
