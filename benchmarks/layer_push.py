@@ -75,6 +75,7 @@ _KEYED = KeyedImage(
     entrypoint=(),
     all_parts=(InstalledComponent("scratch", "0", ""),),
     content=Content(),
+    constraints=(),
     scripts={},
 )
 IMAGE = Image(_KEYED, ImageKey("0" * 64), ImageKey("0" * 64), gpu=False, launchers=())

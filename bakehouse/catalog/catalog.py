@@ -35,7 +35,7 @@ from bakehouse.util.yaml_reader import load
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _RESERVED = (
-    *("base", "changes", "code", "files", "image", "packages"),
+    *("base", "changes", "code", "constraints", "files", "image", "packages"),
     *("requirements", "system", "toolchain", "venv"),
 )
 """Names of stages in all Dockerfiles."""

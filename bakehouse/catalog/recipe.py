@@ -153,6 +153,8 @@ class Recipe:
     """Build requirements that source distributions do not declare, by normal name."""
     untested_imports: tuple[tuple[Scalar, Scalar], ...] = ()
     """Packages of `requirements` that no smoke check imports, each with the reason."""
+    constraints: bool = True
+    """Whether installations in the image must keep the Python packages of components."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +351,7 @@ def read_recipe(
         build_packages=read_packages(fields, "build_packages"),
         build_requirements=read_undeclared(fields),
         untested_imports=_untested_imports(fields),
+        constraints=fields.flag("constraints", default=True),
     )
     fields.finish(_hints(fields, catalog))
     _check_names(fields, catalog, [name for name, _ in components])

@@ -11,6 +11,8 @@ from bakehouse.plan.model import BootstrappedBase, Image, Stage, defines_layer
 HEREDOC = re.compile(r'<<"([A-Z0-9]+)"')
 REPLACED = "replaced"
 """Owner of the layer that removes files of a frozen base."""
+CONSTRAINTS = "constraints"
+"""Owner of the layer with the versions that installations must keep."""
 _INSTRUCTION = re.compile("([A-Z]+) ")
 _LAYER_INSTRUCTIONS = ("RUN", "COPY", "ADD", "WORKDIR")
 Texts = Sequence[tuple[Stage, str]]
@@ -70,6 +72,7 @@ def owners(image: Image, build: Texts, chain: Texts) -> tuple[LayerOwner, ...]:
         *system,
         *([LayerOwner(REPLACED, "RUN")] if image.frozen and build else []),
         *(LayerOwner(stage.name, "COPY") for stage in linked(image, build)),
+        *([LayerOwner(CONSTRAINTS, "COPY")] if image.constraints else []),
         *([LayerOwner(FILES, "COPY")] if has_files else []),
         *(LayerOwner(STEPS, "RUN") for _ in image.content.run),
     )

@@ -420,6 +420,8 @@ class KeyedImage:
     """The base and the components on it."""
     content: Content = field(metadata=encoded_by(_content_input))
     """Content of the recipe, with distribution packages of the image's package manager alone."""
+    constraints: tuple[str, ...]
+    """Versions of Python packages that installations in the image must keep."""
     scripts: Mapping[str, str] = field(metadata=encoded_by(_image_scripts_input))
     """Texts of the scripts of steps that belong to no component, by name."""
 
@@ -534,6 +536,15 @@ class Image:
         return f"debs/{self.base_part.label}/image-{self.name}.txt" if self.apt_debs else ""
 
     @property
+    def constraints(self) -> tuple[str, ...]:
+        return self.keyed.constraints
+
+    @property
+    def constraints_list(self) -> str:
+        """Path in `inputs/` of the list of `constraints`, which images with the same packages share."""
+        return f"constraints/{key_of(self.constraints)[:8]}.txt"
+
+    @property
     def environment(self) -> Mapping[str, str]:
         return self.keyed.environment
 
@@ -603,9 +614,12 @@ class Image:
 
     @property
     def inputs(self) -> dict[str, bytes]:
-        """Package lists of the steps that belong to no component, by path in `inputs/`."""
+        """Lists of the steps that belong to no component, by path in `inputs/`."""
         lists = {self.toolchain_list: self.toolchain_debs, self.apt_list: self.apt_debs}
-        return {path: debs_file(debs) for path, debs in lists.items() if debs}
+        files = {path: debs_file(debs) for path, debs in lists.items() if debs}
+        if self.constraints:
+            files[self.constraints_list] = "".join(f"{line}\n" for line in self.constraints).encode()
+        return files
 
     @property
     def layers(self) -> tuple[Stage, ...]:

@@ -5,11 +5,12 @@ in the same way share the stage, its key and its text.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from bakehouse.catalog.apt_lock import Deb
+from bakehouse.catalog.base_contents import BaseContents
 from bakehouse.catalog.base_image_lock import AptLocks
 from bakehouse.catalog.build_requirements import with_build_requirements
 from bakehouse.catalog.catalog import Catalog
@@ -30,6 +31,7 @@ from bakehouse.plan.apt_packages import (
     installs_with_dnf,
     requirements_packages,
 )
+from bakehouse.plan.constraints import constraints
 from bakehouse.plan.model import (
     DNF_TEMPLATE,
     BootstrappedBase,
@@ -63,23 +65,30 @@ _LABEL = "org.bakehouse"
 _MOUNTED = re.compile(r'"bin/([a-z-]+)"')
 
 
+def _no_contents(_digest: str) -> None:
+    """Return no record of a base."""
+
+
 def make_plan(
     resolutions: Iterable[Resolution],
     templates: Mapping[str, str],
     region: str | None = None,
     locks: AptLocks | None = None,
+    base_contents: Callable[[str], BaseContents | None] = _no_contents,
 ) -> Plan:
     """Return the stages and keys of images; `templates` are the shared templates, which are part of the keys.
 
     `region` selects the registry of bases that have one in each region; `locks` are the locks of distribution
-    packages. Raises RecipeError if a base is unavailable, a package is not locked, or an image exceeds
-    the number of layers that engines support.
+    packages; `base_contents` returns the record of a vendor's base by its digest. Raises RecipeError if a
+    base is unavailable, a package is not locked, or an image exceeds the number of layers that engines
+    support.
     """
     problems = Problems()
     images = []
     for resolution in resolutions:
         host = registry_host(resolution, region, problems)
-        images.append(_image(resolution, templates, host, locks or AptLocks({}, {}), problems))
+        kept = constraints(resolution, base_contents)
+        images.append(_image(resolution, templates, host, locks or AptLocks({}, {}), kept, problems))
         _check_layers(images[-1], resolution.recipe, problems)
         _check_packages(images[-1], resolution, problems)
         _check_budgets(images[-1], problems)
@@ -108,6 +117,7 @@ def _image(
     templates: Mapping[str, str],
     host: str,
     locks: AptLocks,
+    kept: tuple[str, ...],
     problems: Problems,
 ) -> Image:
     recipe, choices = resolution.recipe, resolution.all_choices
@@ -132,6 +142,7 @@ def _image(
         entrypoint=entrypoints[-1] if entrypoints else (),
         all_parts=all_parts,
         content=replace(recipe.content, system_packages=packages),
+        constraints=kept,
         scripts={name: templates[name] for name in IMAGE_SCRIPTS if name in templates},
     )
     recipe_key = keyed.recipe_key
@@ -438,7 +449,7 @@ def _invalid_package(name: str, manager: Manager, location: Location, label: str
 
 def _check_layers(image: Image, recipe: Recipe, problems: Problems) -> None:
     # The number of layers of a base is unknown before the pull; no base of the catalog has more than 20.
-    layers = 22 + len(image.stages) + len(image.content.run)
+    layers = 22 + bool(image.constraints) + len(image.stages) + len(image.content.run)
     if layers > MAX_LAYERS:
         message = f"image `{image.name}` has {layers} layers; at most {MAX_LAYERS} are allowed"
         hint = "combine several steps of `run`"

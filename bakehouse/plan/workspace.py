@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -374,9 +374,13 @@ def plan_resolutions(workspace: Workspace, resolutions: Iterable[Resolution]) ->
 
 
 def _plan(workspace: Workspace, resolutions: Sequence[Resolution]) -> Plan:
+    from bakehouse.catalog.base_contents import read_contents
     from bakehouse.plan.planner import make_plan
 
-    return make_plan(resolutions, workspace.templates, workspace.project.region, workspace.apt_locks)
+    base_contents = partial(read_contents, workspace.project.recipe_roots)
+    return make_plan(
+        resolutions, workspace.templates, workspace.project.region, workspace.apt_locks, base_contents
+    )
 
 
 def _is_plannable(workspace: Workspace, resolution: Resolution) -> bool:

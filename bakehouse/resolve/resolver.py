@@ -36,6 +36,7 @@ from bakehouse.resolve.candidate import (
     frozen_package,
     incompatible_candidates,
 )
+from bakehouse.resolve.companions import companions
 from bakehouse.resolve.compatibility import Compatibility, CompatibilityCache, Option, bits
 
 
@@ -88,6 +89,8 @@ class Resolution:
     """The instance types and the driver that the image targets."""
     warnings: tuple[tuple[Candidate, Incompatibility], ...] = ()
     """Incompatibilities that exclude no candidate."""
+    companions: tuple[str, ...] = ()
+    """Packages and versions of absent components that are made for the builds in the image."""
 
     @property
     def all_choices(self) -> tuple[Choice, ...]:
@@ -519,6 +522,7 @@ class _Search:
             user_packages=user_packages,
             targets=self._targets,
             warnings=tuple(warnings),
+            companions=tuple(companions(selection.chosen, self._components)),
         )
 
 

@@ -506,6 +506,7 @@ KEYED_IMAGE: Mapping[str, object] = {
     "entrypoint": ("sh",),
     "all_parts": (NEW_PART,),
     "content": Content(run=("other",)),
+    "constraints": ("six==1.17",),
     "scripts": {"bin/diff-tree": "other"},
 }
 KEYED_CONTENT: Mapping[str, object] = {

@@ -61,6 +61,7 @@ def image(
         entrypoint=(),
         all_parts=(DEBIAN, *parts),
         content=Content(entry_point=entry_point),
+        constraints=(),
         scripts={},
     )
     return Image(keyed, ImageKey(key), ImageKey(key), gpu=gpu, launchers=launchers)
