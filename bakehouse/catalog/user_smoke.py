@@ -44,13 +44,23 @@ class UserSmoke:
     """Hash of the values in the recipe: shows whether a smoke report covers them."""
     location: Location
 
-    def starter(self, launchers: Collection[str], *, toolkit_starts_torchrun: bool) -> str:
+    def starter(self, launchers: Collection[str], *, starts_torchrun: bool) -> str:
         """Return one of `LAUNCHERS` for an image with some launchers."""
         if self.launcher or self.hosts == self.processes == 1:
             return self.launcher or SCRIPT
-        if "torchrun" in launchers and (toolkit_starts_torchrun or "mpirun" not in launchers):
-            return "torchrun"
-        return "mpirun" if "mpirun" in launchers else SCRIPT
+        return default_launcher(launchers, starts_torchrun=starts_torchrun)
+
+
+def toolkit_starts_torchrun(training_module: str | None) -> bool:
+    """Return whether the toolkit of a SAGEMAKER_TRAINING_MODULE starts torchrun: only PyTorch's does."""
+    return (training_module or "").startswith("sagemaker_pytorch_container")
+
+
+def default_launcher(launchers: Collection[str], *, starts_torchrun: bool) -> str:
+    """Return the one of `LAUNCHERS` that starts several ranks in an image with some launchers."""
+    if "torchrun" in launchers and (starts_torchrun or "mpirun" not in launchers):
+        return "torchrun"
+    return "mpirun" if "mpirun" in launchers else SCRIPT
 
 
 def read_smoke(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from bakehouse.builder.verify import PROBES
 from bakehouse.catalog.recipe import EFA_BANDWIDTH
-from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
+from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke, toolkit_starts_torchrun
 from bakehouse.cluster.job import CODE_CHANNEL, CODE_DIRECTORY, ML, TrainingJob, homogeneous
 from bakehouse.plan.model import Image
 from bakehouse.util.oci import Digest
@@ -56,9 +56,8 @@ class Subject:
 
     @property
     def toolkit_starts_torchrun(self) -> bool:
-        """Only the PyTorch training toolkit starts torchrun."""
-        module = self.image.training_module or ""
-        return self.startup.has_toolkit and module.startswith("sagemaker_pytorch_container")
+        """Return whether the image's toolkit starts torchrun."""
+        return self.startup.has_toolkit and toolkit_starts_torchrun(self.image.training_module)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +169,7 @@ def _user_code(subject: Subject) -> SmokeCheck | None:
         deadline=float(smoke.timeout),
         has_toolkit=subject.startup.has_toolkit,
     )
-    launcher = smoke.starter(subject.image.launchers, toolkit_starts_torchrun=subject.toolkit_starts_torchrun)
+    launcher = smoke.starter(subject.image.launchers, starts_torchrun=subject.toolkit_starts_torchrun)
     through_train = launcher != "torchrun" or subject.toolkit_starts_torchrun
     if subject.startup.has_train and through_train:
         return replace(check, job=_start_with_train(job, smoke, launcher))

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+from bakehouse.catalog.user_smoke import toolkit_starts_torchrun
 from bakehouse.jobs.api_fields import CHANNELS
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.jobs.training_request import LaunchImage
@@ -40,8 +41,8 @@ def _with_hosts(job: JobSpec, image: LaunchImage) -> JobSpec:
         job = replace(job, instance_count=smoke.hosts)
     if job.launcher or job.distribution is not None or job.processes_per_host is not None:
         return job
-    has_toolkit = "pytorch" in image.training_module
-    launcher = smoke.starter(image.launchers, toolkit_starts_torchrun=has_toolkit)
+    starts_torchrun = toolkit_starts_torchrun(image.training_module)
+    launcher = smoke.starter(image.launchers, starts_torchrun=starts_torchrun)
     if launcher == "mpirun" and not image.gpu:
         # On hosts with GPUs, the number of ranks is that of the GPUs.
         job = replace(job, processes_per_host=smoke.processes)

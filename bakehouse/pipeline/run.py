@@ -46,6 +46,10 @@ def run_job(
         region = region_of(image.partition("/")[0]) or project.region or ""
         code = local_request.download_code(request.code_uri, region, report)
         request = replace(request, job=replace(request.job, code_archive=code))
+    if request.picks_launcher:
+        facts = selection.image if selection else known
+        launchers, module = (facts.launchers, facts.training_module) if facts else ((), "")
+        request = local_job.with_default_launcher(request, launchers, module, own or "", report)
     job = local_job.prepare(request, image, workspace.catalog, *framework, report=report)
     if limits := _limits(job):
         # Before the image is built

@@ -1,7 +1,7 @@
 """Run a user's training job on this machine: `bake run` and its Python interface."""
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,8 +9,17 @@ from pathlib import Path
 from bakehouse.catalog.catalog import Catalog
 from bakehouse.catalog.instance_types import Instance, instances
 from bakehouse.catalog.source_tree import SourceTree
+from bakehouse.catalog.user_smoke import default_launcher, toolkit_starts_torchrun
 from bakehouse.cluster import job_report, job_runner
-from bakehouse.cluster.job import CODE_DIRECTORY, HOMOGENEOUS, ML, Encoded, Group, TrainingJob, job_name
+from bakehouse.cluster.job import (
+    CODE_DIRECTORY,
+    HOMOGENEOUS,
+    ML,
+    Encoded,
+    Group,
+    TrainingJob,
+    job_name,
+)
 from bakehouse.cluster.job_report import JobReport
 from bakehouse.cluster.job_runner import OutputHandler
 from bakehouse.engine import network_faults
@@ -19,6 +28,7 @@ from bakehouse.errors import Reason, UsageError
 from bakehouse.jobs import code_archive, model_trainer
 from bakehouse.jobs.distribution import Framework, LaunchContext, LaunchSettings, launch_settings
 from bakehouse.jobs.instance_groups import check_channels, instance_group
+from bakehouse.jobs.job_spec import STRATEGIES
 from bakehouse.jobs.rules import Findings
 from bakehouse.jobs.script_arguments import flag_findings
 from bakehouse.util.files import write_whole
@@ -58,6 +68,8 @@ class RunRequest:
     """S3 URI of the archive of the training code, which is needed without a `source_dir`; or empty."""
     launcher: LaunchSettings | None = None
     """Launcher of a request whose hyperparameters start it; None if `distribution` does."""
+    picks_launcher: bool = False
+    """The launcher that the image has by default starts several ranks."""
 
 
 def prepare(
@@ -104,6 +116,38 @@ def prepare(
     for warning in (*warnings, *(finding.message for finding in flags)):
         report(f"note: {warning}")
     return job
+
+
+def with_default_launcher(
+    request: RunRequest,
+    launchers: Collection[str],
+    training_module: str | None,
+    own: str,
+    report: Reporter = print,
+) -> RunRequest:
+    """Return a request for several ranks with the launcher that smoke tests take by default.
+
+    `launchers`, `training_module` and the script `own` are those of the image. The choice is reported, and
+    so are several hosts without a launcher.
+    """
+    job = request.job
+    hosts = sum(group.count for group in job.groups)
+    if job.is_heterogeneous or (hosts == 1 and request.processes_per_host in (None, 1)):
+        return request
+    starts_torchrun = toolkit_starts_torchrun(training_module)
+    launcher = default_launcher(launchers, starts_torchrun=starts_torchrun)
+    is_startable = starts_torchrun if launcher == "torchrun" else launcher == "mpirun"
+    if is_startable and (job.entry_point or own).endswith(".py"):
+        report(
+            f"note: `{launcher}` starts the script, the image's default; `--distribution '{{}}'` sets none"
+        )
+        return replace(request, distribution={STRATEGIES[launcher]: {"enabled": True}})
+    if hosts > 1:
+        report(
+            f"note: no launcher: the script starts once on each of {hosts} hosts. Unless it connects them "
+            "itself, each host trains alone"
+        )
+    return request
 
 
 def efa_types(catalog: Catalog) -> frozenset[str]:

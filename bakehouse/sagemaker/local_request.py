@@ -66,6 +66,7 @@ def local_request(given: GivenJob, job: TrainingJob, gpus: int = 0) -> RunReques
         spec.processes_per_host,
         "" if command else uri,
         launcher,
+        picks_launcher=launcher is None and spec.distribution is None and not spec.launcher and not command,
     )
 
 
