@@ -751,6 +751,29 @@ def test_a_project_without_components_of_its_own_has_nothing_to_write(workspace:
     assert diagnostic.message == "this project has no components of its own to update"
 
 
+def test_the_components_of_a_project_are_checked_by_default(tmp_path: Path) -> None:
+    text = 'summary: A small image\nbase: {debian: "13"}\ncomponents: {python: "*", extra: "*"}\n'
+    component = 'summary: Extra\nstage_order: 90\nreleases: [{version: "1"}]\n'
+    for path, content in (
+        ("images/small.yaml", text),
+        ("components/extra/component.yaml", component),
+        ("components/unused/component.yaml", component),
+    ):
+        file = tmp_path / "recipes" / path
+        file.parent.mkdir(parents=True)
+        file.write_text(content)
+    roots = (HOME / "recipes", tmp_path / "recipes")
+    catalog = load_catalog(roots)
+    images = read_recipes(roots, catalog, project=tmp_path).by_name
+    workspace = Workspace(Project(tmp_path, roots), catalog, images, read_templates(HOME / "templates"))
+
+    def names(*patterns: str) -> list[str]:
+        return [component.name for component in update.select(workspace, patterns, write=False)]
+
+    assert names() == ["debian", "python", "extra", "unused"]
+    assert len(names("*")) == len(catalog.components)
+
+
 def test_a_failure_without_reasons_is_in_the_json_report(workspace: Workspace) -> None:
     failure = EngineError("`ca.pem` contains no readable certificates")
     [grid] = json_report.updates([ComponentUpdate(workspace.catalog.components["grid"], failures=[failure])])
