@@ -154,7 +154,7 @@ class Recipe:
     untested_imports: tuple[tuple[Scalar, Scalar], ...] = ()
     """Packages of `requirements` that no smoke check imports, each with the reason."""
     constraints: bool = True
-    """Whether installations in the image must keep the Python packages of components."""
+    """True if installations in the image must keep the Python packages of components."""
 
 
 @dataclass(frozen=True, slots=True)

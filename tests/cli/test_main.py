@@ -417,14 +417,14 @@ def test_a_users_project_is_up_to_date_once_its_own_image_is_rendered(tmp_path: 
     before = bake("render", "--check", cwd=tmp_path)
     rendered = bake("render", "churn", cwd=tmp_path)
     assert (rendered.stdout, rendered.stderr) == (
-        "23 files of 1 image\n",
-        "rendered 23 files of images/churn\ncopied images/churn/files/opt/note.txt\n",
+        "24 files of 1 image\n",
+        "rendered 24 files of images/churn\ncopied images/churn/files/opt/note.txt\n",
     )
 
     result = bake("render", "--check", cwd=tmp_path)
 
     assert before.returncode == 4
-    assert (result.returncode, result.stdout) == (0, "23 files of 1 image are up to date\n")
+    assert (result.returncode, result.stdout) == (0, "24 files of 1 image are up to date\n")
 
 
 def test_a_project_without_rendered_images_gets_a_hint(tmp_path: Path) -> None:
