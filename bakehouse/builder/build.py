@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from bakehouse.builder import base_image, prefetch, registry_auth, sent_files, up_to_date
+from bakehouse.builder import base_image, image_owners, prefetch, registry_auth, sent_files, up_to_date
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext, BuildOptions
 from bakehouse.builder.build_inputs import StepNeeds, build_inputs, remote_inputs
@@ -47,6 +47,7 @@ def build_images(
 
     Raises BuildError with all failures, after building what can be built.
     """
+    image_owners.record(project, image_owners.names_of(images))
     current = up_to_date.find_up_to_date(images, project, engine)
     names = {built.image.name for built in current}
     outdated = [image for image in images if image.name not in names]

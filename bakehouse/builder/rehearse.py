@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from bakehouse.builder import base_image, file_server, stub_bases, stub_files, stub_plan, verify
+from bakehouse.builder import base_image, file_server, image_owners, stub_bases, stub_files, stub_plan, verify
 from bakehouse.builder.bake import bake_with_inputs, target_of
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.build_inputs import BuildInputs, Downloads, StepNeeds
@@ -143,6 +143,7 @@ def run_rehearsals(
         private_directory(project.state) as directory,
         ThreadPoolExecutor(1) as cleaner,
     ):
+        image_owners.record(project, _unneeded_images(rehearsals, ()))
         base_image.ensure_bases([debian, *(rehearsal.real.base for rehearsal in rehearsals)], context)
         proxy = f'Acquire::http::Proxy::{file_server.STUB_HOST} "{url}/";\n'
         context = replace(
@@ -172,7 +173,7 @@ def run_rehearsals(
     return outcome
 
 
-def _unneeded_images(group: Iterable[Rehearsal], later: Iterable[Sequence[Rehearsal]]) -> list[str]:
+def _unneeded_images(group: Sequence[Rehearsal], later: Iterable[Sequence[Rehearsal]]) -> list[str]:
     """Return the images of a group, and its base stubs that no later group needs."""
     needed = {name for others in later for rehearsal in others for _, name in rehearsal.bases}
     bases = dict.fromkeys(name for rehearsal in group for _, name in rehearsal.bases if name not in needed)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from bakehouse.builder import prefetch, step_files
+from bakehouse.builder import image_owners, prefetch, step_files
 from bakehouse.builder.bake import require_files
 from bakehouse.builder.build_context import BuildContext
 from bakehouse.builder.step_files import FileSet
@@ -95,6 +95,7 @@ class SentFiles:
         """Load the images of files into the engine, and return them as named contexts; remove others."""
         engine = self.context.engine
         names = {context: f"{_LOADED}{manifest.partition(':')[2]}" for context, manifest in manifests.items()}
+        image_owners.record(self.context.project, names.values())
         engine.remove_images(_LOADED, {*names.values()})
         for context, name in names.items():
             if not engine.image(name):

@@ -3,16 +3,15 @@
 import contextlib
 import shutil
 
-from bakehouse.builder import stage_cache
+from bakehouse.builder import image_owners, stage_cache
 from bakehouse.builder.build_steps import StepKey, read_steps
 from bakehouse.builder.code_copies import code_directory, write_code
-from bakehouse.catalog.project import HOME
 from bakehouse.engine import docker
 from bakehouse.engine.daemon_info import inspect
 from bakehouse.errors import UsageError
 from bakehouse.fetch.cache import FileCache
 from bakehouse.plan import dockerfile
-from bakehouse.plan.model import BootstrappedBase, Plan
+from bakehouse.plan.model import Plan
 from bakehouse.plan.workspace import Workspace, raise_failures, require_project, select_own
 from bakehouse.registry.layer_cache import LAYERS, remove_unused
 from bakehouse.util.format import format_bytes, format_count
@@ -32,10 +31,10 @@ def run(
 ) -> str:
     """Remove remains of ended runs and the project's images of older recipes, or all of these and build/ too.
 
-    Images of other projects are kept, and so are the bases of this one, because projects share them. In
-    Bakehouse's checkout, all images of Bakehouse belong to the project. The file cache serves all projects:
-    its size is reported, and `cache` removes it. `build_cache` removes the stages that no image of the
-    project has from the build cache in a registry.
+    An image belongs to the directories of projects that built it; those that another directory built too are
+    kept. The file cache and the build cache serve all projects: their sizes are reported, and `cache` removes
+    the file cache. `build_cache` removes the stages that no image of the project has from the build cache in
+    a registry.
     """
     repository = workspace.project.build_cache
     if build_cache and not repository:
@@ -49,19 +48,22 @@ def run(
     images = plan.images
     # The images of those left out are unknown, so they could be neither kept nor removed
     raise_failures(workspace)
-    bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
-    kept = bases if everything else {*bases, *(name for image in images for name in image.names)}
-    prefixes = ["bakehouse/"]
-    if workspace.project.root != HOME:
-        prefixes = [f"bakehouse/{kind}{image.name}:" for image in images for kind in ("", "rehearsal/")]
+    needed = frozenset[str]() if everything else image_owners.names_of(images)
+    owners = image_owners.read(workspace.project)
+    unneeded = sorted(owners.own - needed)
     with contextlib.closing(docker.connect()) as engine:
         swept = engine.sweep()
-        removed = [name for prefix in prefixes for name in engine.remove_images(prefix, kept)]
-        shared = [base for base in sorted(bases) if everything and engine.image(base)]
+        removed = [name for name in unneeded if name not in owners.others and engine.remove_images(name, ())]
+        left = [name for name in unneeded if name not in removed and engine.image(name)]
+        cached = engine.build_cache_bytes()
+    image_owners.forget(workspace.project, {*unneeded} - {*left} | {*owners.others})
     for reference in removed:
         report(f"removed image {reference}")
-    for base in shared:
-        report(f"kept base {base}, which other projects may use; `docker image rm {base}` removes it")
+    for reference in left:
+        if other := owners.others.get(reference):
+            report(f"kept image {reference}, which {other} built too")
+        else:
+            report(f"kept image {reference}, which a container uses")
     if everything:
         shutil.rmtree(workspace.project.state, ignore_errors=True)
         report(f"removed {workspace.project.state}")
@@ -80,6 +82,11 @@ def run(
     elif size:
         count = format_count(files, "file")
         report(f"the cache has {count}, {format_bytes(size)}: {store.root}; `bake clean --cache` removes it")
+    if cached:
+        report(
+            f"the engine's build cache has {format_bytes(cached)}; `docker builder prune` removes what no "
+            "build uses, for all projects"
+        )
     return (
         f"{swept.containers} containers, {swept.networks} networks, {swept.volumes} volumes of ended runs, "
         f"{len(removed)} images\n"

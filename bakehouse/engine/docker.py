@@ -200,6 +200,13 @@ class DockerEngine:
                     removed.append(tag)
         return tuple(removed)
 
+    def build_cache_bytes(self) -> int:
+        api = self._client.api
+        with translate_errors("weigh the build cache"):
+            # `df()` of the SDK also weighs images and volumes, which takes much longer.
+            answer = api._result(api._get(api._url("/system/df"), params={"type": "build-cache"}), json=True)
+        return sum(record["Size"] for record in answer["BuildCache"] or ())
+
     def close(self) -> None:
         self._closed = True
         self._creators.shutdown()

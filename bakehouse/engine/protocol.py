@@ -167,5 +167,8 @@ class Engine(Protocol):
     def remove_images(self, prefix: str, kept: Collection[str]) -> tuple[str, ...]:
         """Remove images whose names begin with `prefix`, except `kept`; return the removed names."""
 
+    def build_cache_bytes(self) -> int:
+        """Return the size of BuildKit's build cache, which all projects share."""
+
     def close(self) -> None:
         """Remove all containers of this connection, and create no more."""

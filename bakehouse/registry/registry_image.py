@@ -71,7 +71,6 @@ def reference_of(packages: Iterable[Deb]) -> str:
     """Return the name of the image of these packages."""
     content = "".join(deb.sha256 for deb in packages).encode() + b"".join(_FILES.values())
     key = hashlib.sha256(content + _KEPT.pattern.encode()).hexdigest()
-    # `bake clean` removes images of `bakehouse/` that no recipe has.
     return f"bakehouse-registry:{key[:8]}"
 
 

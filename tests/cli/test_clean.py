@@ -1,38 +1,45 @@
 """Which images `bake clean` removes."""
 
 import os
+import shutil
 from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from bakehouse.builder import stage_cache
+from bakehouse.builder import image_owners, stage_cache
 from bakehouse.builder.build_steps import StepKey, read_steps
 from bakehouse.catalog.project import HOME, Project
 from bakehouse.cli import clean
-from bakehouse.errors import UsageError
+from bakehouse.engine.protocol import StoredImage
+from bakehouse.errors import EngineError, UsageError
 from bakehouse.pipeline import render
-from bakehouse.plan.workspace import open_workspace, select
+from bakehouse.plan.workspace import Workspace, open_workspace, select
 from tests.support.errors import error_text
-from tests.support.fake_engine import FakeEngine, Run
+from tests.support.fake_engine import DIGEST, FakeEngine, Run
 from tests.support.trees import Tree
 
 CHURN = 'summary: x\nbase: {debian: "12"}\ncomponents: {python: "3.11"}\n'
 
 
 class Recorder(FakeEngine):
-    """Records the prefixes of the images that are removed, and the images that are kept."""
+    """Has some images, which can be removed."""
 
     def __init__(self) -> None:
         super().__init__(lambda spec: Run())
-        self.prefixes: list[str] = []
-        self.kept: set[str] = set()
-        self.removed: tuple[str, ...] = ()
+        self.names: set[str] = set()
+        self.used: set[str] = set()
+
+    def image(self, reference: str) -> StoredImage | None:
+        return StoredImage(DIGEST, 1) if reference in self.names else None
 
     def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
-        self.prefixes.append(prefix)
-        self.kept |= {*keep}
-        return self.removed
+        removed = self.names & {prefix} - self.used
+        self.names -= removed
+        return tuple(removed)
+
+    def build_cache_bytes(self) -> int:
+        return 10_180_000_000
 
 
 @pytest.fixture
@@ -41,42 +48,127 @@ def engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
     monkeypatch.setattr(clean, "inspect", lambda: None)
     monkeypatch.setattr("bakehouse.engine.docker.connect", lambda: recorder)
     monkeypatch.setenv("BAKEHOUSE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return recorder
 
 
-def test_images_of_other_projects_are_kept(engine: Recorder, tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "project")
+@pytest.fixture
+def project(tmp_path: Path) -> Workspace:
+    return churn_project(tmp_path / "project")
+
+
+def churn_project(root: Path) -> Workspace:
+    """A project with the image `churn`; all projects of a user share the state directory."""
+    tree = Tree(root)
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
     tree.write("mine/images/churn.yaml", CHURN)
-    clean.run(open_workspace(tree.root), print, everything=False)
-
-    assert engine.prefixes == ["bakehouse/churn:", "bakehouse/rehearsal/churn:"]
-    assert {name.rpartition(":")[0] for name in engine.kept} == {"bakehouse/churn", "bakehouse/debian"}
+    return open_workspace(tree.root)
 
 
-def test_bases_are_kept_because_other_projects_may_use_them(engine: Recorder, tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "project")
-    tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\n')
-    tree.write("mine/images/churn.yaml", CHURN)
-    workspace = open_workspace(tree.root)
-    [planned] = select(workspace, ["churn"]).plan.images
-    base = planned.base.reference
+def cleaned(workspace: Workspace, *, everything: bool = False) -> list[str]:
+    """The lines of `clean` that are about images."""
     lines: list[str] = []
+    clean.run(workspace, lines.append, everything=everything)
+    return [line for line in lines if " image " in line]
 
-    clean.run(workspace, lines.append, everything=True)
 
-    assert engine.prefixes == ["bakehouse/churn:", "bakehouse/rehearsal/churn:"]
-    assert engine.kept == {base}
-    assert lines[0] == (
-        f"kept base {base}, which other projects may use; `docker image rm {base}` removes it"
+def built(workspace: Workspace, engine: Recorder, *older: str) -> frozenset[str]:
+    """Record a build of all images of a project, and of older ones; return the names of the former."""
+    names = image_owners.names_of(select(workspace, ["churn"]).plan.images)
+    image_owners.record(workspace.project, {*names, *older})
+    engine.names |= {*names, *older}
+    return names
+
+
+def test_images_of_older_recipes_are_removed(engine: Recorder, project: Workspace) -> None:
+    names = built(project, engine, "bakehouse/churn:0123abcd")
+
+    assert cleaned(project) == ["removed image bakehouse/churn:0123abcd"]
+    assert engine.names == names
+    assert cleaned(project) == []
+
+
+def test_images_of_deleted_recipes_are_removed(engine: Recorder, project: Workspace) -> None:
+    built(project, engine, "bakehouse/renamed:0123abcd", "bakehouse/renamed:latest")
+
+    assert cleaned(project) == [
+        "removed image bakehouse/renamed:0123abcd",
+        "removed image bakehouse/renamed:latest",
+    ]
+
+
+def test_images_that_another_directory_built_are_kept(
+    engine: Recorder, project: Workspace, tmp_path: Path
+) -> None:
+    clone = churn_project(tmp_path / "clone")
+    engine.names.add("bakehouse/churn:unknown")
+    built(clone, engine, "bakehouse/churn:0123abcd")
+    built(project, engine, "bakehouse/churn:0123abcd", "bakehouse/churn:4567ef01")
+
+    assert cleaned(project) == [
+        "removed image bakehouse/churn:4567ef01",
+        f"kept image bakehouse/churn:0123abcd, which {clone.project.root} built too",
+    ]
+    assert {"bakehouse/churn:unknown", "bakehouse/churn:0123abcd"} <= engine.names
+    # It belongs to the clone alone now.
+    assert cleaned(clone) == ["removed image bakehouse/churn:0123abcd"]
+
+
+def test_a_directory_that_is_gone_keeps_no_images(
+    engine: Recorder, project: Workspace, tmp_path: Path
+) -> None:
+    clone = churn_project(tmp_path / "clone")
+    built(clone, engine, "bakehouse/churn:0123abcd")
+    built(project, engine, "bakehouse/churn:0123abcd")
+    shutil.rmtree(clone.project.root)
+
+    assert cleaned(project) == ["removed image bakehouse/churn:0123abcd"]
+
+
+def test_all_images_of_the_project_and_their_bases_are_removed(engine: Recorder, project: Workspace) -> None:
+    names = built(project, engine)
+
+    assert cleaned(project, everything=True) == [f"removed image {name}" for name in sorted(names)]
+    assert any(name.startswith("bakehouse/debian:") for name in names)
+
+
+def test_an_image_that_a_container_uses_is_removed_later(
+    engine: Recorder, project: Workspace
+) -> None:
+    built(project, engine, "bakehouse/churn:0123abcd")
+    engine.used = {"bakehouse/churn:0123abcd"}
+
+    assert cleaned(project) == ["kept image bakehouse/churn:0123abcd, which a container uses"]
+    engine.used = set()
+    assert cleaned(project) == ["removed image bakehouse/churn:0123abcd"]
+
+
+def test_a_damaged_record_of_another_project_stops_before_anything_is_removed(
+    engine: Recorder, project: Workspace
+) -> None:
+    names = built(project, engine, "bakehouse/churn:0123abcd")
+    path = project.project.user_state / "images/other.json"
+    path.write_text("1 1")
+
+    with pytest.raises(EngineError) as caught:
+        cleaned(project)
+
+    assert error_text(caught.value) == (
+        f"error: {path} is damaged: Extra data: line 1 column 3 (char 2)\n"
+        "\n"
+        "hint: remove it: `bake build` in its project writes it anew\n"
     )
+    assert engine.names == {*names, "bakehouse/churn:0123abcd"}
 
 
-def test_in_bakehouses_checkout_all_older_images_are_removed(engine: Recorder) -> None:
-    clean.run(open_workspace(HOME), print, everything=False)
+def test_the_size_of_the_build_cache_is_reported(engine: Recorder, project: Workspace) -> None:
+    lines: list[str] = []
+    clean.run(project, lines.append, everything=False)
 
-    assert engine.prefixes == ["bakehouse/"]
-    assert "bakehouse/mpi-cpu:latest" in engine.kept
+    assert lines[-1] == (
+        "the engine's build cache has 10.18 GB; `docker builder prune` removes what no build uses, "
+        "for all projects"
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +209,6 @@ def test_the_build_cache_keeps_the_stages_of_the_images(
     tree.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["mine"]\nbuild_cache = "r.example/cache"\n')
     tree.write("mine/images/churn.yaml", CHURN)
     workspace = open_workspace(tree.root)
-    engine.removed = ("bakehouse/churn:0123abcd",)
     lines: list[str] = []
 
     clean.run(workspace, lines.append, everything=False, build_cache=True)

@@ -135,6 +135,9 @@ class FakeEngine:
     def remove_images(self, prefix: str, keep: Collection[str]) -> tuple[str, ...]:
         return ()
 
+    def build_cache_bytes(self) -> int:
+        return 0
+
     def close(self) -> None:
         self.closed = True
 

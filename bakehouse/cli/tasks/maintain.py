@@ -256,7 +256,7 @@ def ci(context: Context, system: str, check: bool = False) -> None:
 
 @bake_task(
     help={
-        "all": "also all images of the project and everything below build/; their bases are kept",
+        "all": "also the images of the present recipes, and everything below build/",
         "cache": "also the downloaded files and compressed layers of all projects",
         "build-cache": "also stages in the build cache of a registry that no image of the project has",
     }
@@ -265,7 +265,7 @@ def clean(context: Context, all: bool = False, cache: bool = False, build_cache:
     """
     Remove containers and networks of ended runs, and images of older recipes.
 
-    Images of other projects are kept, and bases, which projects share.
+    Images that another project or clone built too are kept.
 
     bake clean
     bake clean --all

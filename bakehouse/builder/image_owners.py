@@ -1,0 +1,82 @@
+"""The images that each directory of a project built, so that cleaning one keeps the images of others.
+
+Two projects, or two clones of one, may have images of the same name. Their names in the engine do not tell
+which directory built them, and a label would give clones different digests.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bakehouse.catalog.project import Project
+from bakehouse.errors import EngineError
+from bakehouse.plan.model import BootstrappedBase, Image
+from bakehouse.util.file_lock import exclusive
+from bakehouse.util.files import write_whole
+from bakehouse.util.hashing import key_of
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOwners:
+    """Names of images in the engine, by the directory that built them."""
+
+    own: frozenset[str]
+    """Built by the project itself."""
+    others: Mapping[str, Path]
+    """Built by a project in another directory, which still exists."""
+
+
+def names_of(images: Iterable[Image]) -> frozenset[str]:
+    """Return the names in the engine of images and of the bases that Bakehouse makes for them."""
+    images = tuple(images)
+    bases = {image.base.reference for image in images if isinstance(image.base, BootstrappedBase)}
+    return frozenset(bases.union(*(image.names for image in images)))
+
+
+def record(project: Project, names: Collection[str]) -> None:
+    """Remember that the project uses the images with these names."""
+    path = _path(project)
+    with exclusive(path.with_suffix(".lock")):
+        known = _read(path)[1]
+        if not known.issuperset(names):
+            _write(path, project.root, known.union(names))
+
+
+def read(project: Project) -> ImageOwners:
+    """Return what is known of the owners of images. Directories that are gone own none."""
+    path = _path(project)
+    others: dict[str, Path] = {}
+    for other in sorted(path.parent.glob("*.json")):
+        root, names = _read(other)
+        if other != path and root.is_dir():
+            others |= dict.fromkeys(names, root)
+    return ImageOwners(frozenset(_read(path)[1]), others)
+
+
+def forget(project: Project, names: Collection[str]) -> None:
+    """Remember that the project no longer uses the images."""
+    path = _path(project)
+    with exclusive(path.with_suffix(".lock")):
+        _write(path, project.root, _read(path)[1] - {*names})
+
+
+def _path(project: Project) -> Path:
+    return project.user_state / "images" / f"{key_of(str(project.root))}.json"
+
+
+def _read(path: Path) -> tuple[Path, set[str]]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return Path(content["directory"]), {*content["images"]}
+    except FileNotFoundError:
+        return Path(), set()
+    except (ValueError, KeyError, TypeError) as error:
+        # Without it, images of another directory could be removed.
+        message = f"{path} is damaged: {error}"
+        raise EngineError(message, hint="remove it: `bake build` in its project writes it anew") from None
+
+
+def _write(path: Path, root: Path, names: Collection[str]) -> None:
+    content = {"directory": str(root), "images": sorted(names)}
+    write_whole(path, json.dumps(content, indent=1) + "\n")
