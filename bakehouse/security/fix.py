@@ -116,40 +116,55 @@ def _can_lock(workspace: Workspace, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Locked:
-    """Packages of images before and after the lock."""
+    """Packages of one image before and after the lock."""
 
     earlier: Mapping[str, str]
     """Versions of Debian packages before the lock."""
-    debs: tuple[tuple[str, str], ...]
-    """Names and versions of Debian packages after the lock."""
+    debs: Mapping[str, str]
+    """Versions of Debian packages after the lock."""
     python: Mapping[str, Collection[str]]
     """Versions of Python packages after the lock, by name."""
 
 
-def _locked(before: Iterable[Image], after: Sequence[Image]) -> _Locked:
-    python: dict[str, set[str]] = {}
-    for package in python_packages(after):
-        python.setdefault(package.name, set()).add(package.version)
-    return _Locked(
-        {deb.name: deb.version for image in before for deb in image.debs},
-        tuple(sorted({(deb.name, deb.version) for image in after for deb in image.debs})),
-        python,
-    )
+def _locked(before: Iterable[Image], after: Iterable[Image]) -> dict[str, _Locked]:
+    """Return the packages by image. Images of several Debian suites have other versions of one package."""
+    earlier = {image.name: _versions(image) for image in before}
+    locked = {}
+    for image in after:
+        python: dict[str, set[str]] = {}
+        for package in python_packages([image]):
+            python.setdefault(package.name, set()).add(package.version)
+        locked[image.name] = _Locked(earlier.get(image.name, {}), _versions(image), python)
+    return locked
 
 
-def _problem(finding: PackageFinding, locked: _Locked) -> str:
+def _versions(image: Image) -> dict[str, str]:
+    return {deb.name: deb.version for deb in image.debs}
+
+
+def _problem(finding: PackageFinding, locked: Mapping[str, _Locked]) -> str:
     """Return why a package is still vulnerable after the lock; empty if it is not."""
-    if finding.kind == "Debian":
-        older = [
-            f"{name} {version}"
-            for name, version in locked.debs
-            if name in finding.packages and _is_older(finding, version, locked.earlier.get(name, ""))
-        ]
-    else:
-        newer = Version(finding.newer)
-        versions = sorted(locked.python.get(finding.name, ()))
-        older = [version for version in versions if Version(Version(version).public) < newer]
+    users = {usage.image for usage in finding.usages} or locked.keys()
+    older = dict.fromkeys(
+        package
+        for image, packages in locked.items()
+        if image in users
+        for package in _older_packages(finding, packages)
+    )
     return f"the lock still has {', '.join(older)}" if older else ""
+
+
+def _older_packages(finding: PackageFinding, locked: _Locked) -> list[str]:
+    """Return the packages of an image that lack the fix."""
+    if finding.kind == "Debian":
+        return [
+            f"{name} {locked.debs[name]}"
+            for name in sorted({*finding.packages} & locked.debs.keys())
+            if _is_older(finding, locked.debs[name], locked.earlier.get(name, ""))
+        ]
+    newer = Version(finding.newer)
+    versions = sorted(locked.python.get(finding.name, ()))
+    return [version for version in versions if Version(Version(version).public) < newer]
 
 
 def _is_older(finding: PackageFinding, version: str, earlier: str) -> bool:

@@ -132,9 +132,7 @@ def test_all_images_of_the_project_and_their_bases_are_removed(engine: Recorder,
     assert any(name.startswith("bakehouse/debian:") for name in names)
 
 
-def test_an_image_that_a_container_uses_is_removed_later(
-    engine: Recorder, project: Workspace
-) -> None:
+def test_an_image_that_a_container_uses_is_removed_later(engine: Recorder, project: Workspace) -> None:
     built(project, engine, "bakehouse/churn:0123abcd")
     engine.used = {"bakehouse/churn:0123abcd"}
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from bakehouse.builder.build_log import Build, record_build
 from bakehouse.builder.timings import StepTime
 from bakehouse.catalog import project as settings
 from bakehouse.errors import VulnerableError
-from bakehouse.plan.model import Image, ImageKey
+from bakehouse.plan.model import Image, ImageKey, Plan
 from bakehouse.plan.workspace import open_workspace, select
 from bakehouse.security import fix as fixing
 from bakehouse.security.findings import PackageFinding, SecurityReport, Usage, Vulnerability, require_clean
@@ -97,6 +98,39 @@ def test_a_package_that_the_lock_keeps_is_still_open(alone: Tree, mirror: Mirror
     assert [reason for _, reason in result.left] == ["the lock still has openssl 1.1"]
     with pytest.raises(VulnerableError):
         require_clean(result.remaining)
+
+
+@pytest.mark.parametrize(
+    ("locked", "left"),
+    [
+        ({"twelve": "1.2", "thirteen": "3.0"}, []),
+        ({"twelve": "1.1", "thirteen": "3.1"}, ["the lock still has openssl 1.1"]),
+    ],
+)
+def test_each_suite_has_versions_of_its_own(
+    alone: Tree, mirror: Mirror, monkeypatch: pytest.MonkeyPatch, locked: dict[str, str], left: list[str]
+) -> None:
+    workspace = open_workspace(Path.cwd())
+    [image] = select(workspace, []).plan.images
+
+    def images(versions: dict[str, str]) -> list[Image]:
+        debs = {
+            name: tuple(replace(deb, version=version) for deb in image.debs if deb.name == "openssl")
+            for name, version in versions.items()
+        }
+        bare = plans.changed(image, stages=(), toolchain_debs=(), base=replace(image.base, debs=()))
+        return [plans.changed(bare, name=name, apt_debs=debs[name]) for name in versions]
+
+    monkeypatch.setattr(fixing.locking, "run", lambda *_, **__: ())
+    planned = SimpleNamespace(plan=Plan(tuple(images(locked))))
+    monkeypatch.setattr(fixing, "select", lambda *_: planned)
+    usages = (Usage("twelve", "packages", in_image=True),)
+    finding = replace(demo(), kind="Debian", packages=("openssl",), version="1.0", newer="1.2", usages=usages)
+    before = images({"twelve": "1.0", "thirteen": "3.0"})
+
+    result = fixing.fix(workspace, [], before, report_of(finding), lambda _: None)
+
+    assert [reason for _, reason in result.left] == left
 
 
 @pytest.mark.parametrize(("version", "left"), [("1.2", []), ("1.0", ["the lock still has openssl 1.0"])])
