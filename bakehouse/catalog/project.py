@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from bakehouse import __version__
 from bakehouse.errors import Diagnostic, Location, Problems, Reason, RecipeError
 from bakehouse.util.files import expand_home, is_directory, is_file
+from bakehouse.util.oci import ECR_HOST, is_named, region_of
 from bakehouse.util.toml_table import TomlTable, key_location
 
 if TYPE_CHECKING:
@@ -132,6 +133,17 @@ class Project:
     @property
     def state(self) -> Path:
         return self.state_directory or self.root / "build"
+
+    def publishes_to(self, host: str) -> bool:
+        """Return whether the configured registry is on a host; a project without one accepts all."""
+        if self.registry == "local":
+            return True
+        if (settings := self.registries.get(self.registry)) and not settings.host:
+            match = ECR_HOST.fullmatch(host)
+            is_account = match is not None and settings.account in ("", match["account"])
+            return is_account and (not settings.regions or region_of(host) in settings.regions)
+        named = settings.host if settings else self.registry
+        return is_named(host, named.partition("/")[0])
 
     @property
     def registry_state(self) -> Path:

@@ -54,14 +54,19 @@ def select_images(ledger: Ledger, patterns: Sequence[str]) -> tuple[str, ...]:
 
 
 def unreleased_images(
-    ledger: Ledger, images: Iterable[Image], *, candidates: bool = False
+    project: Project, ledger: Ledger, images: Iterable[Image], *, candidates: bool = False
 ) -> tuple[Image, ...]:
-    """Return the images that have no release with their build key; with `candidates`, no candidate either."""
+    """Return the images that have no release with their build key; with `candidates`, no candidate either.
+
+    Those in another registry than that of the project do not count.
+    """
     return tuple(
         image
         for image in images
         if not any(
-            record.key == image.key and (record.is_released or (candidates and record.candidate))
+            record.key == image.key
+            and (record.is_released or (candidates and record.candidate))
+            and any(project.publishes_to(location.registry) for location in record.locations)
             for record in ledger.records(image.name)
         )
     )

@@ -475,3 +475,32 @@ def test_a_requirement_that_is_not_a_specifier_is_a_mistake(empty: Tree, value: 
         project.find(empty.root, {})
 
     assert caught.value.diagnostics[0].message == message
+
+
+ECR_EU, ECR_US = (f"111122223333.dkr.ecr.{region}.amazonaws.com" for region in ("eu-west-1", "us-east-1"))
+
+
+@pytest.mark.parametrize(
+    ("registry", "hosts"),
+    [
+        ("local", {"localhost:5050", ECR_EU, ECR_US, "registry.example"}),
+        ("ecr", {ECR_EU, ECR_US}),
+        ("registry.example/team", {"registry.example"}),
+        ("team", {ECR_EU}),
+        ("other-account", set()),
+        ("hosted", {"registry.example"}),
+    ],
+)
+def test_the_hosts_that_a_project_publishes_to(empty: Tree, registry: str, hosts: set[str]) -> None:
+    empty.write(
+        "pyproject.toml",
+        f'[tool.bakehouse]\nregistry = "{registry}"\n'
+        "[tool.bakehouse.registries]\n"
+        'team = {account = "111122223333", regions = ["eu-west-1"]}\n'
+        'other-account = {account = "444455556666", regions = ["eu-west-1"]}\n'
+        'hosted = {host = "registry.example"}\n',
+    )
+    settings = project.find(empty.root, {})
+
+    known = ["localhost:5050", ECR_EU, ECR_US, "registry.example"]
+    assert {host for host in known if settings.publishes_to(host)} == hosts

@@ -492,6 +492,20 @@ def test_an_estimator_names_the_address_in_the_region(in_two_regions: Path) -> N
         assert f'image_uri="{host}/bakehouse/mpi-cpu@sha256:' in result.stdout, result.stderr
 
 
+@pytest.mark.parametrize("settings", ['registry = "other.example/team"', 'registry = "ecr"', ""])
+def test_a_uri_in_another_registry_than_the_projects(in_two_regions: Path, settings: str) -> None:
+    (in_two_regions / "pyproject.toml").write_text(f"[tool.bakehouse]\n{settings}\n")
+    result = bake("uri", "mpi-cpu", cwd=in_two_regions)
+
+    assert result.stdout.startswith(f"{ECR}/bakehouse/mpi-cpu@sha256:")
+    notes = [line for line in result.stderr.splitlines() if line.startswith("note: ")]
+    assert notes == (
+        [f"note: the newest release of `mpi-cpu` is in {ECR}; this project publishes to `other.example/team`"]
+        if "other" in settings
+        else []
+    )
+
+
 def test_an_estimator_needs_an_image_that_meets_the_policy(tmp_path: Path) -> None:
     make_key(tmp_path, "signing")
     settings = '[tool.bakehouse.policy]\nkeys = ["signing.pub"]\nrequire = ["signature"]\n'

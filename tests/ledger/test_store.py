@@ -11,7 +11,7 @@ from bakehouse.ledger.releases import (
     append,
 )
 from bakehouse.ledger.store import open_ledger, select_images, unreleased_images
-from bakehouse.plan.model import ImageKey
+from bakehouse.plan.model import Image, ImageKey
 from tests.support.built_images import IMAGE
 from tests.support.release_records import a_record
 
@@ -37,14 +37,28 @@ def test_images_are_chosen_by_names_and_globs(tmp_path: Path) -> None:
 
 
 def test_images_without_a_release_of_their_key_are_unreleased(tmp_path: Path) -> None:
-    ledger = open_ledger(Project(tmp_path, ()))
+    project = Project(tmp_path, ())
+    ledger = open_ledger(project)
     candidate = replace(a_record(), candidate=True)
 
-    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
+    assert unreleased_images(project, ledger, [IMAGE]) == (IMAGE,)
     ledger.add(candidate)
-    assert unreleased_images(ledger, [IMAGE]) == (IMAGE,)
-    assert unreleased_images(ledger, [IMAGE], candidates=True) == ()
+    assert unreleased_images(project, ledger, [IMAGE]) == (IMAGE,)
+    assert unreleased_images(project, ledger, [IMAGE], candidates=True) == ()
     ledger.add(replace(candidate, candidate=False))
-    assert unreleased_images(ledger, [IMAGE]) == ()
+    assert unreleased_images(project, ledger, [IMAGE]) == ()
     other = replace(IMAGE, key=ImageKey("0" * 64))
-    assert unreleased_images(ledger, [other], candidates=True) == (other,)
+    assert unreleased_images(project, ledger, [other], candidates=True) == (other,)
+
+
+@pytest.mark.parametrize(
+    ("registry", "unreleased"), [("local", ()), ("registry.example/team", (IMAGE,)), ("ecr", (IMAGE,))]
+)
+def test_releases_in_another_registry_do_not_count(
+    tmp_path: Path, registry: str, unreleased: tuple[Image, ...]
+) -> None:
+    project = Project(tmp_path, (), registry=registry)
+    ledger = open_ledger(project)
+    ledger.add(a_record())
+
+    assert unreleased_images(project, ledger, [IMAGE]) == unreleased

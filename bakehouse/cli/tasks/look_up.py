@@ -282,7 +282,8 @@ def plan(
         from bakehouse.ledger.store import open_ledger, unreleased_images
 
         has_candidates = missing == _CANDIDATE
-        selected = unreleased_images(open_ledger(workspace.project), selected, candidates=has_candidates)
+        project = workspace.project
+        selected = unreleased_images(project, open_ledger(project), selected, candidates=has_candidates)
     planned = Plan(selected)
     if names:
         show("".join(f"{image.name}\n" for image in planned.images))

@@ -1,6 +1,8 @@
 """Tasks that push images and look up what was published."""
 
+import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bakehouse.cli.tasks.declare import (
     ATTEST,
@@ -17,6 +19,9 @@ from bakehouse.cli.tasks.declare import (
     split,
 )
 from bakehouse.errors import UsageError
+
+if TYPE_CHECKING:
+    from bakehouse.ledger.releases import ReleaseRecord
 
 _REGISTRY = "`local`, `ecr`, HOST/PREFIX or a registry of the settings; default: the project's registry"
 _CREATE = "create missing ECR repositories"
@@ -308,4 +313,20 @@ def uri(
             record = image_uris.find(images, image, query, lambda: open_project().recipes)
     if warning := clock_warning(record):
         report(warning)
+    if not registry and (note := _elsewhere(record)):
+        report(note)
     show(f"{record.image_uri}\n")
+
+
+def _elsewhere(record: "ReleaseRecord") -> str:
+    """Return a note if a release is not in the registry of the project; empty if it is."""
+    from bakehouse.catalog import project
+    from bakehouse.ledger.image_uris import LEDGER_VARIABLE
+
+    settings = project.find(Path.cwd())
+    if os.environ.get(LEDGER_VARIABLE) or settings.publishes_to(record.registry):
+        return ""
+    return (
+        f"note: the newest release of `{record.image}` is in {record.registry}; this project publishes to "
+        f"`{settings.registry}`"
+    )
