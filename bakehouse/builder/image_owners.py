@@ -44,7 +44,7 @@ def record(project: Project, names: Collection[str]) -> None:
 
 
 def read(project: Project) -> ImageOwners:
-    """Return what is known of the owners of images. Directories that are gone own none."""
+    """Return the recorded owners of images. Directories that are gone own none."""
     path = _path(project)
     others: dict[str, Path] = {}
     for other in sorted(path.parent.glob("*.json")):
