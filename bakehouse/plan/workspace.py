@@ -212,6 +212,12 @@ def require_valid(workspace: Workspace, patterns: Sequence[str], *, only_named: 
     problems.raise_as(RecipeError)
 
 
+def image_names(workspace: Workspace, name: str) -> Iterable[str]:
+    """Return the names of all images. Raises RecipeError if `name` is one whose recipe has mistakes."""
+    require_valid(workspace, [name], only_named=True)
+    return (*workspace.recipes, *(broken.family for broken in workspace.broken))
+
+
 def selected_broken(workspace: Workspace, patterns: Sequence[str]) -> tuple[BrokenRecipe, ...]:
     """Return the recipes with mistakes that match patterns; without a pattern the own ones."""
     return tuple(

@@ -37,6 +37,31 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
     return code, captured.out, captured.err
 
 
+@pytest.mark.parametrize("words", [("estimator",), ("uri",)])
+def test_a_look_up_of_an_image_without_a_lock_names_the_lock(
+    project: Tree, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    project.write("mine/images/requirements.txt", "numpy\n")
+    project.write("mine/images/unlocked.yaml", UNLOCKED)
+
+    assert answer(capsys, *words, "unlocked") == (
+        2,
+        "",
+        """\
+error: `requirements.txt` has no lock
+  --> mine/images/unlocked.yaml:4:15
+   |
+ 4 | requirements: requirements.txt
+   |               ^^^^^^^^^^^^^^^^ every package is pinned by content
+
+hint: run `bake lock unlocked` and commit the lock
+""",
+    )
+    errors = answer(capsys, *words, "unlokced")[2]
+    assert "error: unknown image `unlokced`\n" in errors
+    assert errors.endswith("\nhint: did you mean `unlocked`?\n")
+
+
 def test_own_images_are_listed_first(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
     code, output, _ = answer(capsys, "list")
 
