@@ -233,7 +233,8 @@ def first_recipe(name: str, root: Path, recipe: Path, selection: ChosenComponent
     """Return a recipe with the requirements and the code of the repository, and commented examples."""
     to_root = _relative(root, recipe)
     requirements = next((file for file in _REQUIREMENTS if is_file(root / file)), "")
-    script = next((path for path in _CODE if is_file(root / path / "train.py")), "")
+    directory = next((path for path in _CODE if is_file(root / path / "train.py")), "")
+    code = f"code: {{directory: {to_root}/{directory or _CODE[0]}, entry_point: train.py}}"
     return "\n".join(
         [
             *recipe_head(
@@ -247,7 +248,7 @@ def first_recipe(name: str, root: Path, recipe: Path, selection: ChosenComponent
             f"{'' if requirements else '# '}requirements: {to_root}/{requirements or _REQUIREMENTS[0]}",
             "",
             "# Your training code, copied to /opt/ml/code. SageMaker starts the entry point.",
-            f"{'' if script else '# '}code: {{directory: {to_root}/{script or _CODE[0]}, entry_point: train.py}}",
+            code if directory else f"# {code}",
             "# Run it in smoke tests.",
             "# smoke: {hosts: 1, hyperparameters: {epochs: 1}}",
             "",

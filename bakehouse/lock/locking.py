@@ -148,9 +148,7 @@ def _run(
     )
     changes += _lock_variants(chosen, workspace, report, on_event, errors)
     problems = Problems()
-    changes += pin(
-        workspace, selection.recipes, report, problems, selection.components, upgrade=scope.is_all
-    )
+    changes += pin(workspace, selection.recipes, report, problems, selection.components, upgrade=scope.is_all)
     if problems:
         errors.append(BuildError.of(*problems.all))
     if len(changes) > unchanged or errors:
@@ -214,8 +212,9 @@ def pin(
 ) -> Iterator[str]:
     """Record unknown digests of vendor bases and checksums of files; yield a line for each.
 
-    The files are those of images, and of all variants of `components`. Those of Bakehouse's components are written to the pins of the project. `upgrade` also records the digests
-    of tags that have moved. What a vendor does not give is added to `problems`.
+    The files are those of images, and of all variants of `components`. Those of Bakehouse's components are
+    written to the pins of the project. `upgrade` also records the digests of tags that have moved. What a
+    vendor does not give is added to `problems`.
     """
     settings = workspace.project
     pins = PinsFile(settings.recipe_roots[-1])

@@ -43,5 +43,5 @@ def test_it_fails_after_the_others(project: Tree) -> None:
     plan = pinned_plan(workspace, select(workspace, ["open", "small"]).plan)
 
     assert [image.name for image in plan.images] == ["small"]
-    with pytest.raises(BuildError, match="`open` needs `f.tgz`, which has no recorded checksum"):
+    with pytest.raises(BuildError, match=r"`open` needs `f\.tgz`, which has no recorded checksum"):
         raise_failures(workspace)
