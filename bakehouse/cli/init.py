@@ -22,8 +22,8 @@ from bakehouse.util.format import format_count, format_table
 
 RECIPES = "training-images"
 """Directory of the recipes of a new project."""
-IGNORED = ("/build/",)
-"""Paths that Bakehouse writes into a project and that are not committed."""
+IGNORED = ("/build/", "/signing.pem")
+"""Paths of a project that are not committed: Bakehouse's state, and the private key of its signatures."""
 _FIRST = ChosenComponents(
     DEFAULT_BASE,
     {"pytorch": "2.13.0", "sagemaker-pytorch-training": "*"},

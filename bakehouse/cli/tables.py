@@ -169,8 +169,11 @@ def uris(records: Sequence[ReleaseRecord]) -> str:
 
 
 def released(records: Sequence[ReleaseRecord]) -> str:
-    """Format each record of the ledger: date, kind, tag, digest and commit."""
-    rows = [
+    """Format each release and candidate: date, kind, tag, digest and commit.
+
+    A signature adds a further record of the same release.
+    """
+    rows = dict.fromkeys(
         (
             record.date,
             "candidate" if record.candidate else "release" if record.tested else "untested",
@@ -179,7 +182,7 @@ def released(records: Sequence[ReleaseRecord]) -> str:
             _commit(record),
         )
         for record in records
-    ]
+    )
     return format_table(rows)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.errors import Diagnostic, SmokeError
-from bakehouse.util.files import display_path, write_whole
+from bakehouse.util.files import display_path, is_file, write_whole
 from bakehouse.util.format import format_count, format_names
 from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.oci import Digest
@@ -171,6 +171,8 @@ def attach(
     Raises SmokeError if the file was changed, or the report is of another image, incomplete or stale, and
     the error of `verify` for its signature.
     """
+    if not is_file(path):
+        raise SmokeError(f"`{path}` does not exist", hint="`bake smoke --report FILE` writes a report")
     file = _read_file(path)
     report = file.report
     if report.image != image or report.digest not in digests:

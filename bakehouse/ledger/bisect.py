@@ -10,7 +10,7 @@ from bakehouse.catalog.git_history import Past
 from bakehouse.catalog.project import Project
 from bakehouse.errors import Diagnostic, Problems, UsageError
 from bakehouse.ledger.release_changes import Change, timeline
-from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.releases import ReleaseRecord, by_release
 from bakehouse.plan import diff
 from bakehouse.registry.manifest import short
 from bakehouse.resolve.resolver import Resolution, Unsatisfiable, resolve
@@ -104,21 +104,24 @@ def start(
 
 
 def _matches(ledger: Mapping[str, Sequence[ReleaseRecord]], text: str) -> dict[str, dict[str, ReleaseRecord]]:
-    """Return the records that a text names, by image and digest."""
+    """Return the records that a text names, by image and digest. A tag names the newest one that has it."""
     matches: dict[str, dict[str, ReleaseRecord]] = {}
     for image, records in ledger.items():
+        # A tag can look like a digest, such as that of a day
+        tagged = next((record for record in reversed(by_release(records)) if _has_tag(record, text)), None)
         for record in records:
-            if _is_named(record, text):
+            if record is tagged or _has_digest(record, text):
                 matches.setdefault(image, {}).setdefault(record.digest, record)
     return matches
 
 
-def _is_named(record: ReleaseRecord, text: str) -> bool:
-    if digest := _DIGEST.fullmatch(text.rpartition("@")[2]):
-        names = (record.digest, record.config)
-        if any(name.removeprefix("sha256:").startswith(digest[1]) for name in names):
-            return True
-    # A tag can look like a digest, such as that of a day
+def _has_digest(record: ReleaseRecord, text: str) -> bool:
+    digest = _DIGEST.fullmatch(text.rpartition("@")[2])
+    names = (record.digest, record.config)
+    return bool(digest) and any(name.removeprefix("sha256:").startswith(digest[1]) for name in names)
+
+
+def _has_tag(record: ReleaseRecord, text: str) -> bool:
     return any(
         text in (tag, f"{place.registry}/{place.repository}:{tag}")
         for place in record.locations

@@ -39,7 +39,7 @@ def test_a_new_project_plans_at_once(repository: Path) -> None:
     assert created.text == (
         "wrote training-images/images/churn.yaml\n"
         "wrote pyproject.toml: [tool.bakehouse]\n"
-        "wrote .gitignore: /build/\n"
+        "wrote .gitignore: /build/ /signing.pem\n"
         "\n"
         "next:\n"
         "  bake lock churn     lock the requirements\n"
@@ -159,11 +159,11 @@ def test_settings_that_cannot_be_extended() -> None:
 
 @pytest.mark.parametrize("line", ["build/", "/build/", "build", "/build"])
 def test_ignored_paths_are_not_repeated(repository: Path, line: str) -> None:
-    (repository / ".gitignore").write_text(f"*.pyc\n{line}")
+    (repository / ".gitignore").write_text(f"*.pyc\nsigning.pem\n{line}")
 
     init.run(repository)
 
-    assert (repository / ".gitignore").read_text() == f"*.pyc\n{line}"
+    assert (repository / ".gitignore").read_text() == f"*.pyc\nsigning.pem\n{line}"
 
 
 def test_gitignore_is_extended(repository: Path) -> None:
@@ -171,7 +171,7 @@ def test_gitignore_is_extended(repository: Path) -> None:
 
     init.run(repository)
 
-    assert (repository / ".gitignore").read_text() == "*.pyc\n/build/\n"
+    assert (repository / ".gitignore").read_text() == "*.pyc\n/build/\n/signing.pem\n"
 
 
 def test_invalid_arguments(repository: Path) -> None:

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.catalog import project as project_settings
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
-from bakehouse.errors import RegistryAuthError
+from bakehouse.cli.tasks import declare
+from bakehouse.errors import RegistryAuthError, UsageError
+from bakehouse.lock.selection import LockSelection, select_locked
 from bakehouse.pipeline import publish
+from bakehouse.plan import workspace
+from bakehouse.plan.workspace import open_workspace
 from tests.support.trees import Tree
 
 CHURN = """\
@@ -213,7 +218,23 @@ def test_lock_does_not_write_bakehouses_catalogue(project: Tree, capsys: pytest.
         "error: `pytorch` is a component of Bakehouse, which is not changed from a project\n\n"
         "hint: copy its directory to `components/pytorch` of your recipes to lock it there\n",
     )
+    assert answer(capsys, "lock", "--upgrade", "pytorch")[::2] == (
+        64,
+        "error: `pytorch` is a component of Bakehouse, which is not changed from a project\n\n"
+        "hint: install a newer Bakehouse, which may have newer packages of `pytorch`, or copy its directory "
+        "to `components/pytorch` of your recipes to lock it there\n",
+    )
     assert answer(capsys, "lock")[:2] == (0, "everything is locked\n")
+
+
+def test_an_upgrade_of_a_base_of_bakehouse_selects_all_debian_packages(project: Tree) -> None:
+    opened = open_workspace(project.root)
+
+    selection = select_locked(opened, ["debian"], upgrade=True)
+
+    assert selection == LockSelection((), (), (), is_all=True)
+    with pytest.raises(UsageError, match="`debian` is a component of Bakehouse"):
+        select_locked(opened, ["debian"])
 
 
 def test_lock_needs_a_recipe_directory(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,6 +285,23 @@ def test_a_named_image_outside_of_projects_is_that_of_bakehouses_checkout(
     assert (code, output.splitlines()[0], errors) == (0, "mpi-cpu", IN_CHECKOUT)
     monkeypatch.chdir(HOME / "docs")
     assert answer(capsys, "resolve", "mpi-cpu")[2] == ""
+
+
+def test_an_installed_bakehouse_says_where_it_writes_without_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (project_settings, workspace, declare):
+        monkeypatch.setattr(module, "IS_CHECKOUT", False)
+    monkeypatch.chdir(tmp_path)
+    notice = f"using this directory, {tmp_path}: no project in this directory or above it\n"
+
+    assert answer(capsys, "resolve", "mpi-cpu")[::2] == (0, notice)
+    assert answer(capsys, "render") == (
+        64,
+        "",
+        f"{notice}error: there is no project in this directory or above it\n\n"
+        "hint: run `bake init` to create one, or name images\n",
+    )
 
 
 @pytest.mark.parametrize("task", ["build", "render", "lock", "clean", "release"])
