@@ -117,7 +117,7 @@ class Loaded:
 
 
 def load(roots: Sequence[Path], project: Path | None = None) -> Loaded:
-    """Read components and recipes, from the cache if possible. If some have mistakes, they are not kept."""
+    """Read components and recipes, from the cache if possible, also those with mistakes."""
     from bakehouse.catalog.catalog import Catalog
     from bakehouse.catalog.recipe import Recipes
 
@@ -126,15 +126,17 @@ def load(roots: Sequence[Path], project: Path | None = None) -> Loaded:
     if not kept:
         return _load_anew(roots, project)
     names = _names(kept)
+    broken_components, broken_recipes = kept.load("broken")
     catalog = Catalog(
         LazyMapping(
             dict(zip(names.components, names.components, strict=True)),
             lambda name: {name: kept.load(f"component {name}")},
-        )
+        ),
+        broken_components,
     )
     catalog.__dict__.update({"links": kept.load("links"), "provided_names": names.provided})
     recipes = LazyMapping(names.families, lambda family: kept.load(f"recipes {family}"))
-    return Loaded(catalog, Recipes(recipes), kept)
+    return Loaded(catalog, Recipes(recipes, broken_recipes), kept)
 
 
 def load_names(roots: Sequence[Path], project: Path | None = None) -> ProjectNames:
@@ -177,7 +179,7 @@ def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
         catalog = load_catalog(roots, Problems())
         recipes = read_recipes(roots, catalog, project=project)
     own_files = (file for recipe in recipes.by_name.values() for file in recipe.content.own_files)
-    if catalog.broken or recipes.broken or sum(len(file.content) for file in own_files) > _MAX_BYTES:
+    if sum(len(file.content) for file in own_files) > _MAX_BYTES:
         return Loaded(catalog, recipes, None)
     families: dict[str, dict[str, Recipe]] = {}
     for recipe in recipes.by_name.values():
@@ -196,6 +198,7 @@ def _load_anew(roots: Sequence[Path], project: Path | None) -> Loaded:
         {
             "index": index,
             "links": catalog.links,
+            "broken": (catalog.broken, recipes.broken),
             **{f"component {name}": component for name, component in catalog.components.items()},
             **{f"recipes {family}": images for family, images in families.items()},
         },

@@ -120,7 +120,7 @@ class Project:
     state_directory: Path | None = None
     """`state`, if it is not in the project."""
     is_fallback: bool = False
-    """No project was found, so that this is Bakehouse's checkout, outside of the current directory."""
+    """No project was found: this is Bakehouse's checkout, or the current directory if it is installed."""
 
     def commits(self, image: str) -> bool:
         """Return whether the rendered files of an image are committed, and not only its key."""
@@ -160,7 +160,7 @@ def find(start: Path, environment: Mapping[str, str] = os.environ) -> Project:
     root = HOME if IS_CHECKOUT else start
     path = root / "pyproject.toml"
     present = _read(root, path, (is_file(path) and _table(path)) or {}, environment)
-    return replace(present, is_fallback=root != start)
+    return replace(present, is_fallback=not IS_CHECKOUT or root != start)
 
 
 def images_directory(start: Path) -> Path:

@@ -22,13 +22,17 @@ from bakehouse.util.format import format_count, format_table
 
 RECIPES = "training-images"
 """Directory of the recipes of a new project."""
-IGNORED = ("/build/",)
-"""Paths that Bakehouse writes into a project and that are not committed."""
+IGNORED = ("/build/", "/signing.pem")
+"""Paths of a project that are not committed: Bakehouse's state, and the private key of its signatures."""
 _FIRST = ChosenComponents(
     DEFAULT_BASE,
     {"pytorch": "2.13.0", "sagemaker-pytorch-training": "*"},
     {"pytorch": "cpu-*"},
 )
+_REQUIREMENTS = ("requirements.txt", "requirements/base.txt")
+"""Usual paths of a repository's requirements."""
+_CODE = ("src", "code", "training")
+"""Usual directories of a training script."""
 _TABLE = re.compile(r"^[ \t]*\[tool\.bakehouse\][ \t]*(?:#.*)?$", re.MULTILINE)
 
 
@@ -44,6 +48,9 @@ class Created:
     """The words of the Dockerfile with their fates."""
     dockerfile: str = ""
     needs_lock: bool = False
+    """The recipe has requirements that `init` locks at once."""
+    is_locked: bool = False
+    """`init` has locked the requirements."""
 
     @property
     def text(self) -> str:
@@ -52,7 +59,7 @@ class Created:
         if self.dockerfile:
             parts += ["", *dockerfile_import.account_table(self.entries)]
             parts += ["", *self._rows_to_check]
-        lock = [(f"bake lock {self.name}", "lock the requirements")] if self.needs_lock else []
+        lock = [] if self.is_locked else [(f"bake lock {self.name}", "lock the requirements")]
         rows_next = [
             *lock,
             (f"bake resolve {self.name}", "select versions that fit"),
@@ -223,13 +230,11 @@ def _described(
 
 
 def first_recipe(name: str, root: Path, recipe: Path, selection: ChosenComponents = _FIRST) -> str:
-    """Return a recipe that resolves at once, with commented examples of the user's own content."""
+    """Return a recipe with the requirements and the code of the repository, and commented examples."""
     to_root = _relative(root, recipe)
-    requirements = next(
-        (file for file in ("requirements.txt", "requirements/base.txt") if is_file(root / file)),
-        "requirements.txt",
-    )
-    script = next((path for path in ("src", "code", "training") if is_file(root / path / "train.py")), "src")
+    requirements = next((file for file in _REQUIREMENTS if is_file(root / file)), "")
+    directory = next((path for path in _CODE if is_file(root / path / "train.py")), "")
+    code = f"code: {{directory: {to_root}/{directory or _CODE[0]}, entry_point: train.py}}"
     return "\n".join(
         [
             *recipe_head(
@@ -240,10 +245,10 @@ def first_recipe(name: str, root: Path, recipe: Path, selection: ChosenComponent
             ),
             "",
             f"# Your Python packages. After a change, run `bake lock {name}`.",
-            f"# requirements: {to_root}/{requirements}",
+            f"{'' if requirements else '# '}requirements: {to_root}/{requirements or _REQUIREMENTS[0]}",
             "",
             "# Your training code, copied to /opt/ml/code. SageMaker starts the entry point.",
-            f"# code: {{directory: {to_root}/{script}, entry_point: train.py}}",
+            code if directory else f"# {code}",
             "# Run it in smoke tests.",
             "# smoke: {hosts: 1, hyperparameters: {epochs: 1}}",
             "",

@@ -157,8 +157,6 @@ def _user_code(subject: Subject) -> SmokeCheck | None:
     check = SmokeCheck(
         USER_CODE, source=f"{CODE_DIRECTORY}/{smoke.entry_point}", records_ranks=False, smoke=smoke
     )
-    if missing := [path for _, path in smoke.channels if not path.is_dir()]:
-        return replace(check, not_tested=f"{missing[0]} is not a directory")
     if image.gpu and gpus < smoke.hosts:
         return replace(check, not_tested=f"it needs {smoke.hosts} GPUs; use `--gpus`" if gpus else _NO_GPU)
     job = replace(

@@ -14,7 +14,7 @@ from bakehouse.builder.verify import Outcome
 from bakehouse.catalog.user_smoke import USER_CODE, UserSmoke
 from bakehouse.errors import Diagnostic, SmokeError
 from bakehouse.util import file_format
-from bakehouse.util.files import display_path, write_whole
+from bakehouse.util.files import display_path, is_file, write_whole
 from bakehouse.util.format import format_count, format_names
 from bakehouse.util.json_reader import decode, parse_json
 from bakehouse.util.oci import Digest
@@ -178,6 +178,8 @@ def attach(
     Raises SmokeError if the file was changed, or the report is of another image, incomplete or stale, and
     the error of `verify` for its signature.
     """
+    if not is_file(path):
+        raise SmokeError(f"`{path}` does not exist", hint="`bake smoke --report FILE` writes a report")
     file = _read_file(path)
     report = file.report
     if report.image != image or report.digest not in digests:

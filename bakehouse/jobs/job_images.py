@@ -16,7 +16,7 @@ from bakehouse.jobs.toolkit import toolkit_versions
 from bakehouse.jobs.training_request import LaunchImage, add_parts, launch_image
 from bakehouse.ledger import image_uris
 from bakehouse.ledger.releases import ReleasedComponent, ReleaseRecord, load
-from bakehouse.plan.workspace import Workspace, select
+from bakehouse.plan.workspace import Workspace, image_names, select
 
 if TYPE_CHECKING:
     # Its import takes long.
@@ -63,7 +63,7 @@ def find_release(
     query = image_uris.ImageQuery(
         region=region, registry=registry, instance=find_gpus(instance_type) if is_framework else None
     )
-    return image_uris.find(images, name, query, lambda: workspace.recipes)
+    return image_uris.find(images, name, query, lambda: image_names(workspace, name))
 
 
 def placeholder(workspace: Workspace, image: str, region: str = "") -> str:

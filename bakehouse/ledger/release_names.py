@@ -4,27 +4,30 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from bakehouse.errors import Diagnostic, UsageError
-from bakehouse.ledger.releases import ReleaseRecord
+from bakehouse.ledger.releases import ReleaseRecord, by_release
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{6,64})")
 
 
 def matches(ledger: Mapping[str, Sequence[ReleaseRecord]], text: str) -> dict[str, dict[str, ReleaseRecord]]:
-    """Return the records that a text names, by image and digest."""
+    """Return the records that a text names, by image and digest. A tag names the newest one that has it."""
     named: dict[str, dict[str, ReleaseRecord]] = {}
     for image, records in ledger.items():
+        # A tag can look like a digest, such as that of a day
+        tagged = next((record for record in reversed(by_release(records)) if _has_tag(record, text)), None)
         for record in records:
-            if _is_named(record, text):
+            if record is tagged or _has_digest(record, text):
                 named.setdefault(image, {}).setdefault(record.digest, record)
     return named
 
 
-def _is_named(record: ReleaseRecord, text: str) -> bool:
-    if digest := _DIGEST.fullmatch(text.rpartition("@")[2]):
-        names = (record.digest, record.config)
-        if any(name.removeprefix("sha256:").startswith(digest[1]) for name in names):
-            return True
-    # A tag can look like a digest, such as that of a day
+def _has_digest(record: ReleaseRecord, text: str) -> bool:
+    digest = _DIGEST.fullmatch(text.rpartition("@")[2])
+    names = (record.digest, record.config)
+    return bool(digest) and any(name.removeprefix("sha256:").startswith(digest[1]) for name in names)
+
+
+def _has_tag(record: ReleaseRecord, text: str) -> bool:
     return any(
         text in (tag, f"{place.registry}/{place.repository}:{tag}")
         for place in record.locations

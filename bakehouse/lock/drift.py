@@ -136,6 +136,14 @@ def open_locks(candidates: Iterable[Candidate]) -> Iterator[Drift]:
             yield Drift(DriftKind.OLDER, str(candidate), lock.path.name)
 
 
+def unknown_checksums(candidates: Iterable[Candidate]) -> Iterator[Drift]:
+    """Yield the files of variants that have no checksum."""
+    for candidate in candidates:
+        for artifact in candidate.spec.artifacts:
+            if artifact.sha256 is None:
+                yield Drift(DriftKind.UNKNOWN, str(candidate), artifact.file)
+
+
 def open_points(workspace: Workspace, recipes: Iterable[Recipe]) -> Iterator[Drift]:
     """Yield what images need that is not locked, or locked for other requirements; each once."""
     seen = set()
@@ -155,10 +163,7 @@ def _open_points_of(resolution: Resolution, workspace: Workspace) -> Iterator[Dr
             name = recipe.requirements.path.name if kind is DriftKind.NOT_LOCKED else lock.name
             yield Drift(kind, recipe.name, name)
     yield from open_locks(choice.candidate for choice in resolution.choices)
-    for choice in resolution.all_choices:
-        for artifact in choice.spec.artifacts:
-            if artifact.sha256 is None:
-                yield Drift(DriftKind.UNKNOWN, str(choice.candidate), artifact.file)
+    yield from unknown_checksums(choice.candidate for choice in resolution.all_choices)
     source = resolution.base.spec.base
     base = resolution.base.candidate
     if source and not source.suite and source.digest is None:

@@ -11,7 +11,7 @@ from typing import TypeVar
 from bakehouse.catalog import project
 from bakehouse.catalog.base_contents import read_contents
 from bakehouse.catalog.catalog import Catalog, load_catalog
-from bakehouse.catalog.component import Artifact, VariantSpec
+from bakehouse.catalog.component import Artifact, Component, VariantSpec
 from bakehouse.catalog.pins import PinsFile
 from bakehouse.catalog.python_lock import (
     Lock,
@@ -148,7 +148,7 @@ def _run(
     )
     changes += _lock_variants(chosen, workspace, report, on_event, errors)
     problems = Problems()
-    changes += pin(workspace, selection.recipes, report, problems, upgrade=scope.is_all)
+    changes += pin(workspace, selection.recipes, report, problems, selection.components, upgrade=scope.is_all)
     if problems:
         errors.append(BuildError.of(*problems.all))
     if len(changes) > unchanged or errors:
@@ -206,13 +206,15 @@ def pin(
     recipes: Sequence[Recipe],
     report: Reporter,
     problems: Problems,
+    components: Iterable[Component] = (),
     *,
     upgrade: bool = False,
 ) -> Iterator[str]:
     """Record unknown digests of vendor bases and checksums of files; yield a line for each.
 
-    Those of Bakehouse's components are written to the pins of the project. `upgrade` also records the digests
-    of tags that have moved. What a vendor does not give is added to `problems`.
+    The files are those of images, and of all variants of `components`. Those of Bakehouse's components are
+    written to the pins of the project. `upgrade` also records the digests of tags that have moved. What a
+    vendor does not give is added to `problems`.
     """
     settings = workspace.project
     pins = PinsFile(settings.recipe_roots[-1])
@@ -230,7 +232,7 @@ def pin(
 
     try:
         pinned = checksums.pin(
-            list(_open_artifacts(recipes, workspace)),
+            list(_open_artifacts([*_chosen(recipes, workspace), *drift.candidates(components)], workspace)),
             PinSources(
                 mirrors=[Path(mirror) for mirror in settings.mirrors if Path(mirror).is_dir()],
                 cache=settings.cache,
@@ -273,7 +275,9 @@ def check_locks(
         # Images cannot be resolved without these locks
         return tuple(drifts)
     workspace, selection = _satisfiable(workspace, selection, selection.recipes)
-    drifts += (point for point in drift.open_points(workspace, selection.recipes) if point not in drifts)
+    files = drift.unknown_checksums(drift.candidates(selection.components))
+    points = chain(drift.open_points(workspace, selection.recipes), files)
+    drifts += (point for point in dict.fromkeys(points) if point not in drifts)
     drifts += _questionable_packages(workspace, selection.recipes, drifts)
     images = vendor_images.vendor_images(workspace, selection.recipes)
     drifts += vendor_images.drift(images, workspace.project, report)
@@ -445,19 +449,23 @@ def _lock_variant(
         yield f"{lock.path.name}: {format_count(len(files), 'package')}"
 
 
-def _open_artifacts(recipes: Iterable[Recipe], workspace: Workspace) -> Iterable[Artifact]:
-    seen = set()
+def _chosen(recipes: Iterable[Recipe], workspace: Workspace) -> Iterator[Candidate]:
+    """Yield the parts of images, also their bases."""
     for recipe in recipes:
-        resolution = resolve(recipe, workspace.catalog)
-        for choice in resolution.all_choices:
-            for artifact in choice.spec.artifacts:
-                is_owned = is_own(workspace, artifact.location.path)
-                # Only a component of the project gets a missing size, in each place that describes the file
-                is_open = artifact.sha256 is None or (is_owned and artifact.bytes is None)
-                key = artifact.pin_name, artifact.location if is_owned else None
-                if is_open and key not in seen:
-                    seen.add(key)
-                    yield artifact
+        yield from (choice.candidate for choice in resolve(recipe, workspace.catalog).all_choices)
+
+
+def _open_artifacts(candidates: Iterable[Candidate], workspace: Workspace) -> Iterator[Artifact]:
+    seen = set()
+    for candidate in candidates:
+        for artifact in candidate.spec.artifacts:
+            is_owned = is_own(workspace, artifact.location.path)
+            # Only a component of the project gets a missing size, in each place that describes the file
+            is_open = artifact.sha256 is None or (is_owned and artifact.bytes is None)
+            key = artifact.pin_name, artifact.location if is_owned else None
+            if is_open and key not in seen:
+                seen.add(key)
+                yield artifact
 
 
 def _index(workspace: Workspace, python: str, report: Reporter, on_event: OnEvent) -> pylock.Index:

@@ -43,14 +43,18 @@ def select_locked(workspace: Workspace, patterns: Sequence[str], *, upgrade: boo
     recipes, components = workspace.recipes.values(), workspace.catalog.components
     own = {name for name, component in components.items() if is_own(workspace, component.location.path)}
     families = {recipe.family for recipe in recipes}
+    # The packages of a project are in a lock of its own, also those on a base of Bakehouse
+    bootstrapped = {name for name, component in components.items() if _is_bootstrapped(component)}
     names = {*workspace.recipes, *families, *own, *(broken.name for broken in workspace.catalog.broken)}
     problems = Problems()
     for pattern in patterns:
         if any(fnmatchcase(name, pattern) for name in names) or selected_broken(workspace, [pattern]):
             continue
         foreign = [name for name in components if fnmatchcase(name, pattern)]
+        if upgrade and pattern in bootstrapped:
+            continue
         if foreign:
-            problems.add(_not_own(foreign[0]))
+            problems.add(_not_own(foreign[0], upgrade=upgrade))
         elif not any(fnmatchcase(name, pattern) for name in locked):
             message = f"no image, component or locked package matches `{pattern}`"
             hint = nearest_name(pattern, (*workspace.recipes, *components, *locked))
@@ -86,13 +90,15 @@ def select_locked(workspace: Workspace, patterns: Sequence[str], *, upgrade: boo
         components[name] for name in components if name in own and (not patterns or _matches(name, patterns))
     )
     packages = tuple(name for name in locked if _matches(name, patterns))
-    is_all = bool(selected_recipes) or any(map(_is_bootstrapped, selected_components))
+    is_all = bool(selected_recipes) or any(_matches(name, patterns or ["*"]) for name in bootstrapped)
     return LockSelection(selected_recipes, selected_components, packages, is_all)
 
 
-def _not_own(component: str) -> Diagnostic:
+def _not_own(component: str, *, upgrade: bool) -> Diagnostic:
     message = f"`{component}` is a component of Bakehouse, which is not changed from a project"
     hint = f"copy its directory to `components/{component}` of your recipes to lock it there"
+    if upgrade:
+        hint = f"install a newer Bakehouse, which may have newer packages of `{component}`, or {hint}"
     return Diagnostic(message, hint=hint)
 
 

@@ -9,7 +9,15 @@ from bakehouse.analysis import compare
 from bakehouse.analysis.compare import Reproduction, Side
 from bakehouse.engine import daemon_info, docker, provision
 from bakehouse.engine.daemon_paths import CONTAINERD, DaemonPaths
-from bakehouse.errors import BuildError, DifferenceError, EngineError
+from bakehouse.engine.protocol import Engine
+from bakehouse.errors import (
+    BuildError,
+    Diagnostic,
+    DifferenceError,
+    EngineError,
+    Problems,
+    StaleError,
+)
 from bakehouse.maintain.isolated_engine import FakeClock, isolated_engine
 from bakehouse.pipeline.build import build_plan, manifest_digests, runnable_plan
 from bakehouse.plan.model import Image
@@ -89,6 +97,7 @@ def _on(
         report(f"building again on an engine with the {store} store, its clock {clock_text}")
         _build_again(paths, workspace.project.root, directory, [image.name for image in images])
         with contextlib.closing(docker.connect(paths.endpoint)) as engine:
+            require_same_recipes(images, engine)
             return [
                 compare.compare(
                     image,
@@ -100,6 +109,16 @@ def _on(
                 )
                 for image in images
             ]
+
+
+def require_same_recipes(images: Sequence[Image], engine: Engine) -> None:
+    """Raise StaleError for images that the second build made from other recipes than the first."""
+    problems = Problems()
+    for image in images:
+        if engine.image(image.reference) is None:
+            message = f"the recipe of `{image.name}` changed between the two builds"
+            problems.add(Diagnostic(message, hint=f"run `bake reproduce {image.name}` again"))
+    problems.raise_as(StaleError)
 
 
 def _build_again(paths: DaemonPaths, root: Path, directory: Path, names: Sequence[str]) -> None:

@@ -20,7 +20,7 @@ from bakehouse.cluster import smoke_report
 from bakehouse.engine import emulation, provision
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
-from bakehouse.errors import Diagnostic, EngineError, NotReleasableError, Problems, UsageError
+from bakehouse.errors import BuildError, Diagnostic, EngineError, NotReleasableError, Problems, UsageError
 from bakehouse.fetch.project_fetcher import open_fetcher
 from bakehouse.fetch.required_files import RequiredFiles, debs
 from bakehouse.pipeline import image_docs
@@ -67,7 +67,7 @@ def build_plan(
     for line in warnings_text(selection.resolutions).splitlines():
         report(line)
     render_images(workspace, plan, report, pages=image_docs.pages(workspace, plan.images))
-    plan = runnable_plan(selection, plan, report)
+    plan = pinned_plan(workspace, runnable_plan(selection, plan, report))
     with contextlib.ExitStack() as stack:
         if progress is None:
             progress = stack.enter_context(Progress.on(sys.stderr, json=json))
@@ -178,6 +178,27 @@ def runnable_plan(selection: Selection, plan: Plan, report: Reporter) -> Plan:
                 [cause] = error.diagnostics
                 report(f"left out {name}: {cause.message}; {cause.hint}")
     return replace(plan, images=images)
+
+
+def pinned_plan(workspace: Workspace, plan: Plan) -> Plan:
+    """Return the part of a plan whose files have checksums. Images that are left out are failures.
+
+    Raises BuildError if none is left.
+    """
+    problems = Problems()
+    for image in plan.images:
+        for artifact in image.unpinned:
+            message = f"`{image.name}` needs `{artifact.file}`, which has no recorded checksum"
+            hint = f"run `bake lock {image.name}`, and compare the sha256 with the publisher's"
+            problems.add(Diagnostic(message, artifact.location, hint=hint))
+    if not problems:
+        return plan
+    error = BuildError.of(*problems.all)
+    pinned = tuple(image for image in plan.images if not image.unpinned)
+    if not pinned:
+        raise error
+    leave_out(workspace, error)
+    return replace(plan, images=pinned)
 
 
 def platforms_of(images: Iterable[Image]) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The use case `smoke`: from built images to reports of smoke tests, here or on other machines."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 from bakehouse.builder import run_log
 from bakehouse.builder.built_image import BuiltImage
 from bakehouse.catalog.base_contents import read_contents
+from bakehouse.catalog.user_smoke import USER_CODE
 from bakehouse.cluster import junit, remote_smoke, smoke_report, smoke_runners
 from bakehouse.cluster import smoke as cluster_smoke
 from bakehouse.cluster.remote_smoke import RemoteSmoke
@@ -15,7 +17,7 @@ from bakehouse.cluster.smoke_report import SmokeReport
 from bakehouse.cluster.smoke_runners import PrintedJob
 from bakehouse.engine.daemon_info import Feature
 from bakehouse.engine.open_engine import BUILD_FEATURES, open_engine
-from bakehouse.errors import Diagnostic, SmokeError, UsageError
+from bakehouse.errors import Diagnostic, Problems, RecipeError, SmokeError, UsageError
 from bakehouse.jobs.job_spec import JobSpec
 from bakehouse.ledger.releases import ReleaseRecord
 from bakehouse.pipeline.build import ensure_built, platforms_of, record_runs
@@ -59,9 +61,8 @@ def smoke(
     if options.image_uri:
         built = [pulled_image(selection, options.image_uri, report)]
     else:
-        if options.only or options.report_file:
-            # Before images are built
-            _require_valid_options(selection.plan.images, options)
+        # Before images are built
+        _require_valid_options(selection.plan.images, options)
         built = [*ensure_built(selection, report)]
     return smoke_images(selection.workspace, built, report, options)
 
@@ -230,8 +231,23 @@ def _keep_remote_report(
 
 
 def _require_valid_options(images: Sequence[Image], options: SmokeOptions, *, with_long: bool = True) -> None:
-    """Raise UsageError for options that do not fit the images."""
+    """Raise UsageError for options that do not fit the images, RecipeError for missing channels."""
     if options.report_file and len(images) > 1:
         raise UsageError(f"`--report` needs exactly one image, got {len(images)}")
     for image in images:
         cluster_smoke.require_checks(image, options.only, with_long=with_long)
+    require_channels(images, options.only)
+
+
+def require_channels(images: Iterable[Image], only: Sequence[str]) -> None:
+    """Raise RecipeError for channels of the user's smoke tests that are not directories."""
+    problems = Problems()
+    for image in images:
+        if image.smoke is None or (only and USER_CODE not in only):
+            continue
+        for name, path in image.smoke.channels:
+            if not path.is_dir():
+                message = f"channel `{name}` of `{image.name}`: `{os.path.relpath(path)}` is not a directory"
+                hint = "correct `channels`, or create the directory"
+                problems.add(Diagnostic(message, image.smoke.location, hint=hint))
+    problems.raise_as(RecipeError)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from bakehouse.catalog import cache, project
 from bakehouse.catalog.component import INSTANCE
-from bakehouse.catalog.project import HOME, Project
+from bakehouse.catalog.project import HOME, IS_CHECKOUT, Project
 from bakehouse.catalog.recipe import BrokenRecipe, Recipes
 from bakehouse.errors import (
     BakehouseError,
@@ -212,6 +212,12 @@ def require_valid(workspace: Workspace, patterns: Sequence[str], *, only_named: 
     problems.raise_as(RecipeError)
 
 
+def image_names(workspace: Workspace, name: str) -> Iterable[str]:
+    """Return the names of all images. Raises RecipeError if `name` is one whose recipe has mistakes."""
+    require_valid(workspace, [name], only_named=True)
+    return (*workspace.recipes, *(broken.family for broken in workspace.broken))
+
+
 def selected_broken(workspace: Workspace, patterns: Sequence[str]) -> tuple[BrokenRecipe, ...]:
     """Return the recipes with mistakes that match patterns; without a pattern the own ones."""
     return tuple(
@@ -227,13 +233,14 @@ def _is_named(broken: BrokenRecipe, pattern: str) -> bool:
 
 
 def require_project(workspace: Workspace) -> None:
-    """Raise UsageError if the own images are those of Bakehouse's checkout only for want of a project."""
+    """Raise UsageError if there is no project whose images could be meant."""
     if workspace.project.is_fallback:
-        raise UsageError(
-            "there is no project in this directory or above it",
-            hint="run `bake init` to create one, name images, or change to Bakehouse's checkout: "
-            f"`cd {HOME}`",
-        )
+        hint = "run `bake init` to create one, or name images"
+        if IS_CHECKOUT:
+            hint = "run `bake init` to create one, name images, or change to Bakehouse's checkout: " + (
+                f"`cd {HOME}`"
+            )
+        raise UsageError("there is no project in this directory or above it", hint=hint)
 
 
 def _default(workspace: Workspace) -> tuple[Recipe, ...]:

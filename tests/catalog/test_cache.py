@@ -18,6 +18,7 @@ from bakehouse.catalog.cache import Loaded, derived, load, load_names
 from bakehouse.catalog.catalog import Catalog, load_catalog
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes, read_recipes
+from tests.support.requirements_locks import locked_heading
 from tests.support.trees import IMAGE, Tree
 
 NEXT_TICK = 0.05
@@ -229,16 +230,58 @@ def test_an_upgrade_of_bakehouse_or_a_library_reads_anew(own: Tree) -> None:
 
 
 @pytest.mark.usefixtures("cache", "settled")
-def test_one_with_mistakes_is_not_kept(own: Tree, reads: list[object]) -> None:
+def test_mistakes_are_read_once(own: Tree, reads: list[object]) -> None:
     own.image("sumary: x\n", "wrong")
+    own.component("odd", "summary: x\nrelaeses: []\n")
+
+    first, second = load([own.root], own.root), load([own.root], own.root)
+
+    assert len(reads) == 1
+    assert [broken.family for broken in second.recipes.broken] == ["wrong"]
+    assert second.recipes.broken == first.recipes.broken
+    assert [broken.name for broken in second.catalog.broken] == ["odd"]
+    assert second.catalog.broken == first.catalog.broken
+    assert [*second.recipes.by_name] == [*first.recipes.by_name]
+
+
+MENDED_MISTAKES: list[tuple[str, str, Callable[[Tree], object]]] = [
+    ("a corrected recipe", "sumary: x\n", lambda tree: tree.image(IMAGE, "wrong")),
+    (
+        "a new lock",
+        f"{IMAGE}requirements: ../more.txt\n",
+        lambda tree: tree.write("more.txt.lock", f"{locked_heading(tree.root / 'more.txt', 'wrong')}\n"),
+    ),
+    (
+        "a new entry point",
+        f"{IMAGE}code: {{directory: ../src, entry_point: later.py}}\n",
+        lambda tree: tree.write("src/later.py", "pass\n"),
+    ),
+    (
+        "a new directory",
+        f"{IMAGE}code: {{directory: ../later, entry_point: train.py}}\n",
+        lambda tree: tree.write("later/train.py", "pass\n"),
+    ),
+    (
+        "a new component",
+        IMAGE.replace("components: {", "components: {later: '*', "),
+        lambda tree: tree.component("later", 'summary: x\nreleases: [{version: "1"}]\n'),
+    ),
+]
+
+
+@pytest.mark.usefixtures("cache", "settled")
+@pytest.mark.parametrize(
+    ("recipe", "mend"), [case[1:] for case in MENDED_MISTAKES], ids=[case[0] for case in MENDED_MISTAKES]
+)
+def test_a_mended_mistake_is_seen(own: Tree, recipe: str, mend: Callable[[Tree], object]) -> None:
+    own.write("more.txt", "")
+    own.image(recipe, "wrong")
     for _ in range(2):
-        loaded = load([own.root], own.root)
-        assert loaded.kept is None
-        assert [broken.family for broken in loaded.recipes.broken] == ["wrong"]
-    (own.root / "images/wrong.yaml").unlink()
-    own.component("python", "summary: x\nrelaeses: []\n")
-    assert [broken.name for broken in load([own.root], own.root).catalog.broken] == ["python"]
-    assert len(reads) == 3
+        assert [broken.family for broken in load([own.root], own.root).recipes.broken] == ["wrong"]
+
+    mend(own)
+
+    assert "wrong" in take(own).recipes.by_name
 
 
 @pytest.mark.usefixtures("settled")

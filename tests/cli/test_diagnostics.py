@@ -1,11 +1,13 @@
 """Diagnostics in words, on a terminal, in a log and on GitHub."""
 
 import io
+import sys
 from pathlib import Path
 
 import pytest
 
 from bakehouse.cli.diagnostics import annotation, failure_text, write_failure, write_warnings
+from bakehouse.cli.tasks.declare import report
 from bakehouse.errors import Diagnostic, Location, Reason, RecipeError
 
 
@@ -250,3 +252,19 @@ def test_a_warning_has_the_format_of_a_failure() -> None:
     stream = io.StringIO()
     write_warnings([Diagnostic("it is slow", hint="take another")], stream)
     assert stream.getvalue() == "warning: it is slow\n\nhint: take another\n\n"
+
+
+def test_a_line_of_progress_is_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Concurrent pushes report lines; the parts of two of them would mix
+    writes: list[str] = []
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            writes.append(text)
+            return len(text)
+
+    monkeypatch.setattr(sys, "stderr", Stream())
+
+    report("churn: pushed")
+
+    assert writes == ["churn: pushed\n"]

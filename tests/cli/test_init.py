@@ -4,6 +4,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from bakehouse.catalog.project import HOME
 from bakehouse.catalog.recipe import load_recipes
@@ -38,14 +39,43 @@ def test_a_new_project_plans_at_once(repository: Path) -> None:
     assert created.text == (
         "wrote training-images/images/churn.yaml\n"
         "wrote pyproject.toml: [tool.bakehouse]\n"
-        "wrote .gitignore: /build/\n"
+        "wrote .gitignore: /build/ /signing.pem\n"
         "\n"
         "next:\n"
+        "  bake lock churn     lock the requirements\n"
         "  bake resolve churn  select versions that fit\n"
         "  bake render churn   write the Dockerfile\n"
         "  bake release churn  build, test and push the image\n"
     )
     assert [image.name for image in select(open_workspace(repository), ["churn"]).plan.images] == ["churn"]
+
+
+@pytest.mark.parametrize(
+    ("requirements", "code"),
+    [("requirements.txt", "src"), ("requirements/base.txt", "training"), ("requirements.txt", "")],
+)
+def test_requirements_and_code_of_the_repository_are_in_the_recipe(
+    tmp_path: Path, requirements: str, code: str
+) -> None:
+    for file in [requirements, *([f"{code}/train.py"] if code else [])]:
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text("")
+
+    init.run(tmp_path, "churn")
+
+    lines = (tmp_path / RECIPE).read_text().splitlines()
+    assert f"requirements: ../../{requirements}" in lines
+    mark = "" if code else "# "
+    assert f"{mark}code: {{directory: ../../{code or 'src'}, entry_point: train.py}}" in lines
+
+
+def test_other_files_of_a_repository_stay_out_of_the_recipe(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+
+    init.run(tmp_path, "churn")
+
+    values = yaml.safe_load((tmp_path / RECIPE).read_text())
+    assert values.keys() == {"summary", "base", "components", "variants"}
 
 
 def test_a_second_run_changes_nothing(repository: Path) -> None:
@@ -129,11 +159,11 @@ def test_settings_that_cannot_be_extended() -> None:
 
 @pytest.mark.parametrize("line", ["build/", "/build/", "build", "/build"])
 def test_ignored_paths_are_not_repeated(repository: Path, line: str) -> None:
-    (repository / ".gitignore").write_text(f"*.pyc\n{line}")
+    (repository / ".gitignore").write_text(f"*.pyc\nsigning.pem\n{line}")
 
     init.run(repository)
 
-    assert (repository / ".gitignore").read_text() == f"*.pyc\n{line}"
+    assert (repository / ".gitignore").read_text() == f"*.pyc\nsigning.pem\n{line}"
 
 
 def test_gitignore_is_extended(repository: Path) -> None:
@@ -141,7 +171,7 @@ def test_gitignore_is_extended(repository: Path) -> None:
 
     init.run(repository)
 
-    assert (repository / ".gitignore").read_text() == "*.pyc\n/build/\n"
+    assert (repository / ".gitignore").read_text() == "*.pyc\n/build/\n/signing.pem\n"
 
 
 def test_invalid_arguments(repository: Path) -> None:

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from bakehouse.catalog import project as project_settings
 from bakehouse.catalog.project import HOME
 from bakehouse.cli import main
-from bakehouse.errors import RegistryAuthError
+from bakehouse.cli.tasks import declare
+from bakehouse.errors import RegistryAuthError, UsageError
+from bakehouse.lock.selection import LockSelection, select_locked
 from bakehouse.pipeline import publish
+from bakehouse.plan import workspace
+from bakehouse.plan.workspace import open_workspace
 from tests.support.trees import Tree
 
 CHURN = """\
@@ -35,6 +40,31 @@ def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, s
     code = main.run(words)
     captured = capsys.readouterr()
     return code, captured.out, captured.err
+
+
+@pytest.mark.parametrize("words", [("estimator",), ("uri",)])
+def test_a_look_up_of_an_image_without_a_lock_names_the_lock(
+    project: Tree, capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    project.write("mine/images/requirements.txt", "numpy\n")
+    project.write("mine/images/unlocked.yaml", UNLOCKED)
+
+    assert answer(capsys, *words, "unlocked") == (
+        2,
+        "",
+        """\
+error: `requirements.txt` has no lock
+  --> mine/images/unlocked.yaml:4:15
+   |
+ 4 | requirements: requirements.txt
+   |               ^^^^^^^^^^^^^^^^ every package is pinned by content
+
+hint: run `bake lock unlocked` and commit the lock
+""",
+    )
+    errors = answer(capsys, *words, "unlokced")[2]
+    assert "error: unknown image `unlokced`\n" in errors
+    assert errors.endswith("\nhint: did you mean `unlocked`?\n")
 
 
 def test_own_images_are_listed_first(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -188,7 +218,23 @@ def test_lock_does_not_write_bakehouses_catalogue(project: Tree, capsys: pytest.
         "error: `pytorch` is a component of Bakehouse, which is not changed from a project\n\n"
         "hint: copy its directory to `components/pytorch` of your recipes to lock it there\n",
     )
+    assert answer(capsys, "lock", "--upgrade", "pytorch")[::2] == (
+        64,
+        "error: `pytorch` is a component of Bakehouse, which is not changed from a project\n\n"
+        "hint: install a newer Bakehouse, which may have newer packages of `pytorch`, or copy its directory "
+        "to `components/pytorch` of your recipes to lock it there\n",
+    )
     assert answer(capsys, "lock")[:2] == (0, "everything is locked\n")
+
+
+def test_an_upgrade_of_a_base_of_bakehouse_selects_all_debian_packages(project: Tree) -> None:
+    opened = open_workspace(project.root)
+
+    selection = select_locked(opened, ["debian"], upgrade=True)
+
+    assert selection == LockSelection((), (), (), is_all=True)
+    with pytest.raises(UsageError, match="`debian` is a component of Bakehouse"):
+        select_locked(opened, ["debian"])
 
 
 def test_lock_needs_a_recipe_directory(project: Tree, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,6 +285,23 @@ def test_a_named_image_outside_of_projects_is_that_of_bakehouses_checkout(
     assert (code, output.splitlines()[0], errors) == (0, "mpi-cpu", IN_CHECKOUT)
     monkeypatch.chdir(HOME / "docs")
     assert answer(capsys, "resolve", "mpi-cpu")[2] == ""
+
+
+def test_an_installed_bakehouse_says_where_it_writes_without_a_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in (project_settings, workspace, declare):
+        monkeypatch.setattr(module, "IS_CHECKOUT", False)
+    monkeypatch.chdir(tmp_path)
+    notice = f"using this directory, {tmp_path}: no project in this directory or above it\n"
+
+    assert answer(capsys, "resolve", "mpi-cpu")[::2] == (0, notice)
+    assert answer(capsys, "render") == (
+        64,
+        "",
+        f"{notice}error: there is no project in this directory or above it\n\n"
+        "hint: run `bake init` to create one, or name images\n",
+    )
 
 
 @pytest.mark.parametrize("task", ["build", "render", "lock", "clean", "release"])

@@ -11,6 +11,15 @@ from tests.support.fleet_sizes import RECORD
 COMMIT = "0123456789abcdef"
 
 
+def test_a_release_that_was_signed_later_has_one_row() -> None:
+    signed = replace(RECORD, tags=("2026.11.27",))
+    candidate = replace(signed, candidate=True, artifacts=())
+
+    rows = tables.released([replace(signed, artifacts=()), signed, candidate]).splitlines()
+
+    assert [row.split()[1] for row in rows] == ["release", "candidate"]
+
+
 @pytest.mark.parametrize(
     ("revision", "uncommitted", "shown"),
     [

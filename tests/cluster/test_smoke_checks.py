@@ -292,9 +292,3 @@ def test_a_gpu_image_s_test_needs_gpus(tmp_path: Path) -> None:
     assert user_code(of=cuda, gpus=1, hosts=2).not_tested == "it needs 2 GPUs; use `--gpus`"
     assert two is not None
     assert [two.gpus_of(host) for host in two.host_names] == [(0, 1), (2, 3)]
-
-
-def test_a_channel_that_is_missing_is_not_tested(tmp_path: Path) -> None:
-    missing = tmp_path / "data"
-
-    assert user_code(channels=(("training", missing),)).not_tested == f"{missing} is not a directory"

@@ -51,6 +51,17 @@ CHECKS = st.builds(
 )
 
 
+def test_a_report_that_does_not_exist(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+
+    with pytest.raises(SmokeError) as caught:
+        smoke_report.attach(path, "mpi-cpu", [DIGEST], tmp_path)
+
+    assert failure_text(caught.value.diagnostics[0]) == (
+        f"error: `{path}` does not exist\n\nhint: `bake smoke --report FILE` writes a report\n"
+    )
+
+
 def test_whether_an_image_ever_passed(tmp_path: Path) -> None:
     assert not smoke_report.has_passed(tmp_path, "mpi-cpu")
     path = smoke_report.save(REPORT, tmp_path)

@@ -76,13 +76,19 @@ def test_links_lead_to_files_and_headings() -> None:
 def test_the_project_of_the_tutorial_resolves_as_shown(tmp_path: Path) -> None:
     text = TUTORIAL.read_text()
     write_files(tmp_path, text)
+    outputs = dict(re.findall(r"\$ ([^\n]*)\n((?:[^$`\n][^\n]*\n)+)", text))
+    bake(tmp_path, "init churn")
+    settings = (tmp_path / "pyproject.toml").read_text()
+    recipe = (tmp_path / "training-images/images/churn.yaml").read_text()
+    assert settings == outputs["cat pyproject.toml"]
+    shown = outputs["grep '^[a-z ]' training-images/images/churn.yaml"]
+    assert [line for line in recipe.splitlines() if re.match("[a-z ]", line)] == shown.splitlines()
     heading = locked_heading(tmp_path / "requirements.txt", "churn")
     lock = f"{heading}\npandas==3.1.1 --hash=sha256:{'0' * 64}  # pandas-3.1.1-py3-none-any.whl 1\n"
     (tmp_path / "requirements.txt.lock").write_text(lock)
-    outputs = dict(re.findall(r"\$ bake ([^\n]*)\n((?:[^$`\n][^\n]*\n)+)", text))
 
-    assert bake(tmp_path, "resolve churn") == outputs["resolve churn"]
-    assert bake(tmp_path, "render") == outputs["render"]
+    assert bake(tmp_path, "resolve churn") == outputs["bake resolve churn"]
+    assert bake(tmp_path, "render") == outputs["bake render"]
     assert bake(tmp_path, "render --check")
     assert "pytorch 2.13.0" in bake(tmp_path, "explain churn pytorch")
     assert "fits with python 3.12" in bake(tmp_path, "resolve churn --assume python=3.12")

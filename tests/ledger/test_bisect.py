@@ -124,6 +124,14 @@ def test_a_tag_of_digits_names_a_release() -> None:
     assert start({"mpi-cpu": (LINE[0], second)}, ["000100"], ["20261120"]).bad == second
 
 
+def test_a_moving_tag_names_the_newest_release_that_had_it() -> None:
+    moved = [replace(record, tags=(*record.tags, "mpi-cpu")) for record in LINE[:5]]
+    # A signature adds a record of an older release
+    ledger = {"mpi-cpu": (*moved, moved[2])}
+
+    assert start(ledger, ["000100"], ["mpi-cpu"]).bad == moved[4]
+
+
 def test_an_unknown_release_is_an_error() -> None:
     assert (
         failure("000100", "nothing", ledger=LEDGER)

@@ -1,5 +1,6 @@
 """Differences between locks and their sources, by kind."""
 
+import hashlib
 from collections.abc import Iterator
 
 import pytest
@@ -61,6 +62,23 @@ def test_a_checksum_that_is_unknown(project: Tree) -> None:
     )
     project.component("toolkit", text)
     assert open_points(project) == [Drift(DriftKind.UNKNOWN, "toolkit 5.1", "f.tgz")]
+
+
+def test_the_unknown_checksum_of_a_component_that_no_image_has(project: Tree) -> None:
+    project.write("pyproject.toml", '[tool.bakehouse]\nrecipes = ["."]\nmirrors = ["files"]\n')
+    project.write("files/f.tgz", "content")
+    artifact = '{url: "https://x.example/f.tgz", sha256: unknown}'
+    text = f'summary: x\nreleases: [{{version: "1", artifacts: {{file: {artifact}}}}}]\n'
+    project.component("spare", text)
+    expected = [Drift(DriftKind.UNKNOWN, "spare 1", "f.tgz")]
+    assert [*locking.check_locks(project.root, ["spare"], lambda _: None)] == expected
+
+    [line] = locking.run(project.root, ["spare"], lambda _: None)
+
+    sha256 = hashlib.sha256(b"content").hexdigest()
+    assert line == f"f.tgz: sha256:{sha256}, 7 bytes, from {project.root}/files/f.tgz"
+    assert f"sha256: {sha256}, bytes: 7" in (project.root / "components/spare/component.yaml").read_text()
+    assert locking.check_locks(project.root, ["spare"], lambda _: None) == ()
 
 
 PINNED = f"x.example/y:1@sha256:{'ab' * 32}"

@@ -1,11 +1,14 @@
-"""Which rebuilds `reproduce --sign` signs; tests/integration/test_reproduction.py builds images again."""
+"""Rebuilds that `reproduce` compares and signs; tests/integration/test_reproduction.py builds them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from bakehouse.analysis.compare import Reproduction
+from bakehouse.engine.protocol import Engine
+from bakehouse.errors import StaleError
 from bakehouse.maintain import reproduce
 from bakehouse.plan.workspace import Workspace
 from bakehouse.publish import signing
@@ -13,6 +16,7 @@ from bakehouse.publish.attest import Bundler
 from bakehouse.util.oci import Digest
 from tests.support import plans
 from tests.support.built_images import BUILT, DIGEST
+from tests.support.errors import error_text
 
 
 def reproduction(image: str, store: str) -> Reproduction:
@@ -45,3 +49,15 @@ def test_each_image_is_signed_once_with_the_stores_that_built_it(monkeypatch: py
         (BUILT.image, DIGEST, ["overlay2", "containerd"]),
         (other.image, DIGEST, ["overlay2"]),
     ]
+
+
+def test_a_recipe_that_changed_meanwhile_is_an_error() -> None:
+    engine = cast("Engine", SimpleNamespace(image=lambda _: None))
+
+    with pytest.raises(StaleError) as caught:
+        reproduce.require_same_recipes([BUILT.image], engine)
+
+    assert error_text(caught.value) == (
+        "error: the recipe of `mpi-cpu` changed between the two builds\n\n"
+        "hint: run `bake reproduce mpi-cpu` again\n"
+    )

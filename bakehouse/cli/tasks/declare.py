@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from bakehouse.catalog.project import IS_CHECKOUT
 from bakehouse.cli import diagnostics
 from bakehouse.cli.command_name import as_typed
 from bakehouse.errors import BakehouseError, Diagnostic
@@ -143,7 +144,9 @@ def bake_task(
 
 def report(line: str) -> None:
     """Print a line of progress."""
-    print(as_typed(line), file=sys.stderr, flush=True)
+    # In one write: lines of concurrent pushes do not mix
+    sys.stderr.write(f"{as_typed(line)}\n")
+    sys.stderr.flush()
 
 
 def show(values: object) -> None:
@@ -171,9 +174,10 @@ def split(images: str) -> list[str]:
 
 
 def report_fallback(project: "Project") -> None:
-    """Report the use of Bakehouse's checkout from another directory."""
+    """Report where files are written to if there is no project."""
     if project.is_fallback:
-        report(f"using Bakehouse's checkout, {project.root}: no project in this directory or above it")
+        place = "Bakehouse's checkout" if IS_CHECKOUT else "this directory"
+        report(f"using {place}, {project.root}: no project in this directory or above it")
 
 
 def open_project(images: str | None = None) -> "Workspace":

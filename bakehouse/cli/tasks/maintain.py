@@ -36,7 +36,7 @@ def init(context: Context, name: str = "", from_dockerfile: str = "", base: str 
     try:
         if created.needs_lock:
             created.lines += locking.run(Path.cwd(), [created.name], report)
-            created.needs_lock = False
+            created.is_locked = True
     finally:
         # The files are written, even if their requirements cannot be locked yet.
         show(created.text)

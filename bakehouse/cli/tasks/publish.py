@@ -1,6 +1,7 @@
 """Tasks that push images and look up what was published."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -306,11 +307,18 @@ def uri(
         return
     instance = find_gpus(instance_type) if instance_type else None
     query = image_uris.ImageQuery(region, version, py_version, registry, instance)
+
+    def names() -> Iterable[str]:
+        # Most look-ups find a release
+        from bakehouse.plan.workspace import image_names
+
+        return image_names(open_project(image), image)
+
     with image_uris.open_images(None, image) as images:
         if candidate:
             record = image_uris.candidate(images, image, query)
         else:
-            record = image_uris.find(images, image, query, lambda: open_project().recipes)
+            record = image_uris.find(images, image, query, names)
     if warning := clock_warning(record):
         report(warning)
     if not registry and (note := _elsewhere(record)):

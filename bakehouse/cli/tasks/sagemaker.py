@@ -69,7 +69,7 @@ def estimator(
     from bakehouse.jobs.given_job import find_job, read_job, require_job
     from bakehouse.jobs.job_images import find_image, find_release, placeholder, user_smoke
 
-    workspace = open_project()
+    workspace = open_project(image or None)
     given = read_job(workspace, image, job or find_job(workspace, image), replace(line, sdk=sdk))
     require_job(given, "estimator")
     if preview:
