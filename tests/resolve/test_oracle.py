@@ -27,7 +27,7 @@ def test_each_answer_agrees_with_a_search_of_every_combination() -> None:
         assert sum(getattr(answer, kind) for answer in answers) >= 5, kind
 
 
-def test_a_minimal_core_has_no_pin_that_another_one_makes_superfluous() -> None:
+def test_a_minimal_core_leaves_out_a_component_that_only_seemed_to_contribute() -> None:
     assert compare(WITH_DROPPED_PROVIDER).unfit
 
 

@@ -71,10 +71,15 @@ def _is_undecided(recipe: Recipe, catalog: Catalog, *, fits: bool) -> bool:
 
 
 def _compare_core(recipe: Recipe, catalog: Catalog) -> int:
-    """Check that the other pins still conflict without the relaxed ones, and fit without any one of them."""
+    """Check that the other pins still conflict without the relaxed ones, and fit without any one of them.
+
+    A component and the variant that is requested of it are one fact: without the variant, versions fit.
+    """
     core = AlternativeSearch(recipe, catalog, CALLS).core({})
     assert is_impossible(relax(recipe, core), catalog)
-    removed = [pin for pin in pins_of(recipe) if pin not in core and pin.kind != "base"]
+    kept = [pin for pin in pins_of(recipe) if pin not in core and pin.kind != "base"]
+    pinned = {pin.name for pin in kept if pin.value}
+    removed = [pin for pin in kept if pin.value or pin.name not in pinned]
     for pin in removed:
         assert next(compatible_sets(relax(recipe, {**core, pin: pin.least}), catalog), None) is not None
     return len(removed)
