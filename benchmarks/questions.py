@@ -4,7 +4,8 @@
 
 Asks for each release of the SageMaker distributed libraries, for the stacks of AWS's documents, and for
 combinations that cannot fit, each in a process that has loaded the catalogue. A step is a candidate that the
-resolver tries. Each round gives the same answers.
+resolver tries. Each round gives the same answers. The answers about 2,000 random catalogues are compared with
+a search of every combination.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from bakehouse.resolve import what_if
 from bakehouse.resolve.resolver import SearchBudget
 from benchmarks import harness
 from benchmarks.harness import ROOT, Measure, Result, Spent
+from tests.support.resolver_oracle import compare
 
 LIBRARIES = ("smp", "smddp")
 STACKS = (
@@ -36,6 +38,8 @@ IMPOSSIBLE = (
     "pytorch=2.13 cuda=13 instance=ml.p3.2xlarge",
 )
 MOST_SECONDS = 2.0
+CATALOGUES, SHORT_CATALOGUES = 2000, 10
+COUNTS = ("fitting", "unfit", "undecided", "removed")
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,8 @@ def measured(options: argparse.Namespace) -> Result:
     )
     slowest = max(rounds[-1], key=lambda item: item.spent.cpu)
     answered = sum("not known" not in item.answer for item in rounds[-1])
+    compared = [compare(seed) for seed in range(SHORT_CATALOGUES if options.short else CATALOGUES)]
+    counts = {name: sum(getattr(item, name) for item in compared) for name in COUNTS}
     measures = (
         Measure(
             "P15",
@@ -106,11 +112,21 @@ def measured(options: argparse.Namespace) -> Result:
             most=MOST_SECONDS,
         ),
         Measure("P15", "answered questions; reference: all", answered, len(texts), unit=""),
+        Measure(
+            "P15",
+            "random catalogues with right answers; reference: all",
+            len(compared),
+            len(compared),
+            unit="",
+        ),
     )
     notes = [
         f"{item.steps:6,} steps, {item.spent.cpu:.2f} s: {item.question}: {item.answer}"
         for item in rounds[-1]
     ]
+    notes.append(
+        f"Answers about random catalogues: {', '.join(f'{count} {name}' for name, count in counts.items())}."
+    )
     return Result(measures, {"questions": rounds}, notes, (same,))
 
 

@@ -160,16 +160,17 @@ class AlternativeSearch:
         core = dict(relaxations)
         base = self._recipe.base.name
         movable = [pin for pin in self._pins if pin.least is Relaxation.MOVE and pin.name != base]
-        movable = [pin for pin in movable if pin not in core]
-        self._relax_more(core, [(pin, Relaxation.MOVE) for pin in movable])
-        kept = {pin.name for pin in movable if pin not in core}
         droppable = [pin for pin in self._pins if pin.most is Relaxation.DROP]
-        droppable = [pin for pin in droppable if core.get(pin) is not Relaxation.DROP]
-        self._relax_more(core, [(pin, Relaxation.DROP) for pin in droppable if pin.name not in kept])
-        # Without the dropped components, fewer versions may conflict
-        if any(how is Relaxation.DROP and pin not in relaxations for pin, how in core.items()):
-            self._relax_more(core, [(pin, Relaxation.MOVE) for pin in movable if pin not in core])
-        return core
+        while True:
+            moved = [pin for pin in movable if pin not in core]
+            self._relax_more(core, [(pin, Relaxation.MOVE) for pin in moved])
+            kept = {pin.name for pin in moved if pin not in core}
+            dropped = [pin for pin in droppable if core.get(pin) is not Relaxation.DROP]
+            dropped = [pin for pin in dropped if pin.name not in kept]
+            self._relax_more(core, [(pin, Relaxation.DROP) for pin in dropped])
+            # Without the dropped components, fewer pins may conflict
+            if all(core.get(pin) is not Relaxation.DROP for pin in dropped):
+                return core
 
     def _relax_more(
         self, core: dict[Restriction, Relaxation], more: list[tuple[Restriction, Relaxation]]

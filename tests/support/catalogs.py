@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from random import Random
 from typing import TypeVar
@@ -24,14 +23,16 @@ from bakehouse.resolve.candidate import Candidate
 from bakehouse.util.yaml_reader import Scalar
 
 PARTS = ("ant", "bee", "cow", "dog")
+MORE_PARTS = (*PARTS, "elk", "fox")
+BASES = ("ground", "floor", "cellar")
 VIRTUAL = ("air", "sea")
-NAMES = (*PARTS, *VIRTUAL)
 Option = TypeVar("Option")
 NOWHERE = Location(Path("random.yaml"), 1, 1)
 
 RANGES = ("", "", "", "", "", ">=1", ">=1", ">=2", "<2", "==1.*", "==2.*", "!=1", ">9")
 SHAPES = ((1,), (1, 1), (2,), (2, 1), (1, 1, 1))
 """Number of variants of each release."""
+MORE_SHAPES = ((1, 1), (2, 1), (2, 2), (1, 1, 1), (1, 2, 1), (1, 1, 1, 1), (1, 1, 1, 1, 1))
 
 
 class ReadLock(Lock):
@@ -45,16 +46,34 @@ class ReadLock(Lock):
 class Dice:
     """Draws parts of a catalogue: the same number gives the same ones, far faster than a strategy does."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(
+        self,
+        seed: int,
+        parts: tuple[str, ...] = PARTS,
+        bases: tuple[str, ...] = ("ground",),
+        shapes: tuple[tuple[int, ...], ...] = SHAPES,
+    ) -> None:
         self._random = Random(seed)
+        self._parts, self._bases, self._shapes = parts, bases, shapes
+        self._names = (*parts, *VIRTUAL)
+        self._required = (*self._names, *bases[1:])
+
+    @classmethod
+    def with_bases(cls, seed: int) -> "Dice":
+        """Return the dice of a catalogue of 3 to 6 components, 1 to 3 of them bases, of 2 to 5 releases."""
+        counts = Random(seed)
+        bases = BASES[: counts.randint(1, 3)]
+        parts = MORE_PARTS[: counts.randint(3, 6) - len(bases) + 1]
+        return cls(seed, parts, bases, MORE_SHAPES)
 
     def catalog(self) -> Catalog:
-        parts = [self._component(name) for name in PARTS]
-        return Catalog({part.name: part for part in (*parts, self._component("ground", is_base=True))})
+        components = [self._component(name) for name in self._parts]
+        components += [self._component(name, is_base=True) for name in self._bases]
+        return Catalog({component.name: component for component in components})
 
     def recipe(self) -> Recipe:
         requirements = {requirement.name: requirement for requirement in self._requirements(3, least=1)}
-        patterns = {name: self._one("v0", "v*", "v1") for name in PARTS if self._is_rare()}
+        patterns = {name: self._one("v0", "v*", "v1") for name in self._parts if self._is_rare()}
         return Recipe(
             name="random",
             family="random",
@@ -63,13 +82,13 @@ class Dice:
             base=Requirement("ground", self._one("", "==1.*"), NOWHERE),
             components=tuple(requirements.values()),
             variants={name: Scalar(pattern, NOWHERE) for name, pattern in patterns.items()},
-            exclude=frozenset([self._one(*NAMES)] if self._is_rare() else []),
+            exclude=frozenset([self._one(*self._names)] if self._is_rare() else []),
             content=Content(packages=self._lock()),
             location=NOWHERE,
         )
 
     def _component(self, name: str, *, is_base: bool = False) -> Component:
-        shape = self._one(*SHAPES)
+        shape = self._one(*self._shapes)
         releases = tuple(
             Release(str(len(shape) - number), self._variants(count, is_base), NOWHERE)
             for number, count in enumerate(shape)
@@ -86,7 +105,7 @@ class Dice:
             requires=self._requirements(self._one(0, 0, 1, 2)),
             constraints=self._requirements(1),
             recommends=self._requirements(1),
-            provides={self._one(*NAMES): self._one("1", "1.2", "2", "2.0")} if self._is_even() else {},
+            provides={self._one(*self._names): self._one("1", "1.2", "2", "2.0")} if self._is_even() else {},
             lock=ReadLock(self._lock()),
             conflicts=self._conflicts(),
         )
@@ -98,7 +117,9 @@ class Dice:
 
     def _requirements(self, most: int, least: int = 0) -> tuple[Requirement, ...]:
         count = self._random.randint(least, most)
-        return tuple(Requirement(self._one(*NAMES), self._one(*RANGES), NOWHERE) for _ in range(count))
+        return tuple(
+            Requirement(self._one(*self._required), self._one(*RANGES), NOWHERE) for _ in range(count)
+        )
 
     def _lock(self) -> tuple[Package, ...]:
         name, version = self._one("num-py", "Num.Py", "num_py"), self._one("1", "2")
@@ -116,12 +137,29 @@ class Dice:
 
 def selections(recipe: Recipe, catalog: Catalog) -> Iterator[tuple[Candidate, ...]]:
     """Every set of candidates that answers a recipe and holds no part twice, found without cleverness."""
-    options: list[list[Candidate | None]] = [[*candidates(recipe, catalog, "ground")]]
-    options += [[None, *candidates(recipe, catalog, name)] for name in PARTS]
-    for picked in product(*options):
-        chosen = tuple(candidate for candidate in picked if candidate)
-        if is_answer(recipe, chosen):
-            yield chosen
+    return (chosen for chosen in compatible_sets(recipe, catalog) if not is_given_twice(chosen))
+
+
+def compatible_sets(recipe: Recipe, catalog: Catalog) -> Iterator[tuple[Candidate, ...]]:
+    """Yield every set of candidates that answers a recipe, one that holds a part twice included."""
+    parts = [component.name for component in catalog.components.values() if not component.is_base]
+    options = [candidates(recipe, catalog, name) for name in parts]
+    for base in candidates(recipe, catalog, recipe.base.name):
+        for chosen in _sets(recipe, (base,), options):
+            if is_asked_for(recipe, chosen):
+                yield chosen
+
+
+def _sets(
+    recipe: Recipe, chosen: tuple[Candidate, ...], options: list[list[Candidate]]
+) -> Iterator[tuple[Candidate, ...]]:
+    """Yield every set with at most one candidate of each list; what does not hold never does with more."""
+    if not holds(recipe, chosen):
+        return
+    yield chosen
+    for number, option in enumerate(options, 1):
+        for candidate in option:
+            yield from _sets(recipe, (*chosen, candidate), options[number:])
 
 
 def is_answer(recipe: Recipe, chosen: tuple[Candidate, ...]) -> bool:
