@@ -9,7 +9,7 @@ _WINDOWS = """\
 error: Bakehouse does not run on Windows itself
   because images are for Linux, and it needs the files and locks of a POSIX system
 
-hint: run `wsl --install`, then install Python, Bakehouse and a container engine in WSL2 and run the command there
+hint: run `wsl --install`, then install Python and a container engine in WSL2 and run the command there
 """
 
 
